@@ -1,0 +1,1 @@
+"""Fair empirical risk minimisation with f-divergences."""

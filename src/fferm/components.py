@@ -1,0 +1,108 @@
+"""Small named pieces that a user can add to: divergences, notions, uncertainty sets.
+
+A component is a frozen dataclass: its fields are its parameters, so it prints,
+compares, hashes and copies by itself. A subclass registers under its ``name`` when
+it is defined, and is refused if it misses a method of its kind or repeats a name.
+"""
+
+import dataclasses
+import difflib
+from typing import Any, ClassVar, Self
+
+from fferm.errors import ComponentError, InvalidParameterError, UnknownNameError
+
+
+@dataclasses.dataclass(frozen=True)
+class Component:
+    """Base of everything that has a name, parameters and a place in a registry."""
+
+    kind: ClassVar[str] = ""
+    name: ClassVar[str] = ""
+    aliases: ClassVar[tuple[str, ...]] = ()
+    required: ClassVar[tuple[str, ...]] = ()
+
+    _registry: ClassVar[dict[tuple[str, str], type["Component"]]] = {}
+
+    def __init_subclass__(cls, *, abstract: bool = False) -> None:
+        """Register a final class under its name, after checking its contract."""
+        if abstract:
+            return
+        missing = [name for name in cls.required if not _is_defined(cls, name)]
+        if missing:
+            raise ComponentError(
+                f"{cls.__name__} misses {', '.join(missing)}. Every {cls.kind} "
+                f"defines {', '.join(cls.required)}; add the missing methods."
+            )
+        if "name" not in cls.__dict__ or not cls.name:
+            raise ComponentError(
+                f'{cls.__name__} has no name. Add `name: ClassVar[str] = "..."`, by '
+                "which estimators find it."
+            )
+        for name in (cls.name, *cls.aliases):
+            _register(cls, name)
+
+    @classmethod
+    def known(cls) -> tuple[str, ...]:
+        """Return the registered names of this kind, sorted, aliases left out."""
+        return tuple(
+            sorted(
+                name
+                for (kind, name), component in Component._registry.items()
+                if kind == cls.kind and name == component.name
+            )
+        )
+
+    @classmethod
+    def resolve(cls, spec: object) -> Self:
+        """Return the component that a name or an instance stands for."""
+        if isinstance(spec, cls):
+            return spec
+        if not isinstance(spec, str):
+            raise InvalidParameterError(
+                f"Expected a {cls.kind} by name or instance, got {spec!r}. Known "
+                f"names: {', '.join(cls.known())}."
+            )
+        return cls.registered(spec)()
+
+    @classmethod
+    def registered(cls, name: str) -> type[Self]:
+        """Return the class that answers to a name."""
+        key = name.strip().lower().replace("-", "_").replace(" ", "_")
+        component = Component._registry.get((cls.kind, key))
+        if component is None or not issubclass(component, cls):
+            raise UnknownNameError(unknown_name(cls.kind, name, cls.known()))
+        return component
+
+    def parameters(self) -> dict[str, Any]:
+        """Return the values of the fields by name."""
+        return {
+            field.name: getattr(self, field.name) for field in dataclasses.fields(self)
+        }
+
+
+def unknown_name(kind: str, name: str, known: tuple[str, ...]) -> str:
+    """Return the message for a name that nothing answers to."""
+    message = f"Unknown {kind} {name!r}. Known: {', '.join(known)}."
+    close = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.5)
+    return message + (f" Did you mean {close[0]!r}?" if close else "")
+
+
+def _is_defined(cls: type, method: str) -> bool:
+    function = getattr(cls, method, None)
+    return function is not None and not getattr(function, "__isabstractmethod__", False)
+
+
+def _register(cls: type[Component], name: str) -> None:
+    key = (cls.kind, name)
+    holder = Component._registry.get(key)
+    # Running a notebook cell twice defines the same class again: that is no clash.
+    if holder is not None and _origin(holder) != _origin(cls):
+        raise ComponentError(
+            f"{cls.__name__} repeats the name {name!r}, which belongs to "
+            f"{holder.__module__}.{holder.__qualname__}. Choose another name."
+        )
+    Component._registry[key] = cls
+
+
+def _origin(cls: type) -> tuple[str, str]:
+    return cls.__module__, cls.__qualname__

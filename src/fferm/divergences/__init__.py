@@ -1,0 +1,105 @@
+r"""f-divergences: the formulas of each, in stable form, and the limits of tables.
+
+A divergence compares two tiny tables, the joint of prediction and group, ``P``,
+with the product of its marginals, ``Q``:
+
+.. math:: D_f(P \| Q) = \sum_{jk} Q_{jk} \, f(P_{jk} / Q_{jk}).
+
+It never sees a sample, a model or a batch. A class states four formulas, each an
+ordinary method of one operand and a namespace ``xp`` (numpy, torch, or scalars),
+from which it may use ``exp, log, sqrt, abs, where`` and nothing else:
+
+========================  ================================================
+``f(t, xp)``              the generator, convex, ``f(1) = f'(1) = 0``
+``f_prime(t, xp)``        its slope, which is the optimal dual variable A
+``conjugate(a, xp)``      ``sup_t a t - f(t)``
+``conjugate_prime(a,..)`` its slope, which is the ratio t again
+========================  ================================================
+
+Everything else has a default that follows from these; our own classes replace some
+defaults by exact or more stable expressions. `fferm.testing.check_divergence` holds
+any class, ours or a user's, to the laws.
+"""
+
+from typing import Literal
+
+from fferm.divergences.alpha import Alpha
+from fferm.divergences.base import RATIO_FLOOR, Divergence
+from fferm.divergences.classical import (
+    KL,
+    Chi2,
+    JensenShannon,
+    ReverseKL,
+    SquaredHellinger,
+    TotalVariation,
+)
+from fferm.divergences.transforms import (
+    Affine,
+    LinearTail,
+    curvature_scaled,
+    trainable,
+)
+from fferm.errors import InvalidParameterError
+
+__all__ = [
+    "KL",
+    "RATIO_FLOOR",
+    "Affine",
+    "Alpha",
+    "Chi2",
+    "Divergence",
+    "JensenShannon",
+    "LinearTail",
+    "ReverseKL",
+    "SquaredHellinger",
+    "TotalVariation",
+    "curvature_scaled",
+    "get",
+    "trainable",
+]
+
+# What the paper's own normalisation adds to the canonical generator: kl is t ln t,
+# reverse_kl is -ln t, squared_hellinger is 2 (1 - sqrt t). The rest are canonical.
+PAPER_SLOPES = {"kl": 1.0, "reverse_kl": -1.0, "squared_hellinger": -1.0}
+
+
+def get(
+    spec: str | Divergence,
+    *,
+    normalisation: Literal["canonical", "paper"] = "canonical",
+    scale: Literal["none", "curvature"] = "none",
+) -> Divergence:
+    """Return the divergence that a name or an instance stands for.
+
+    Parameters
+    ----------
+    spec
+        A registered name such as ``"kl"``, or an instance such as
+        ``Alpha(power=1.5)``.
+    normalisation
+        ``"canonical"`` has ``f(1) = f'(1) = 0``; ``"paper"`` tilts ``kl``,
+        ``reverse_kl`` and ``squared_hellinger`` as the paper does, for reproduction.
+    scale
+        ``"curvature"`` divides by ``f''(1) / 2``, so that near independence every
+        divergence equals chi2 and fairness weights compare.
+
+    Examples
+    --------
+    >>> get("kl").between([[0.3, 0.15], [0.25, 0.3]])
+    0.022752356818760498
+    """
+    divergence = Divergence.resolve(spec)
+    if normalisation not in ("canonical", "paper") or scale not in (
+        "none",
+        "curvature",
+    ):
+        raise InvalidParameterError(
+            f"normalisation={normalisation!r}, scale={scale!r} came. Expected "
+            "normalisation 'canonical' or 'paper' and scale 'none' or 'curvature'."
+        )
+    if scale == "curvature":
+        divergence = curvature_scaled(divergence)
+    slope = PAPER_SLOPES.get(divergence.name, 0.0)
+    if normalisation == "paper" and slope:
+        divergence = Affine(divergence, slope=slope)
+    return divergence

@@ -1,0 +1,71 @@
+"""Elementary functions without cancellation, from five operations.
+
+The formulas of the divergences may use ``exp, log, sqrt, abs, where`` only, because
+these are spelled alike in numpy and torch. What they need beyond is built here.
+"""
+
+from fferm._types import Namespace, Operand
+
+# Enough terms for full double precision on |u| < 0.1.
+SERIES_TERMS = 18
+
+
+def log1p(u: Operand, xp: Namespace) -> Operand:
+    """Return ``ln(1 + u)`` to full precision.
+
+    ``ln(w) u / (w - 1)`` with ``w = 1 + u`` rounded: the rounding error of ``w``
+    cancels between numerator and denominator (a classical device of W. Kahan).
+    """
+    w = 1 + u
+    is_small = xp.abs(u) < 0.5
+    inexact = xp.where(is_small & (w != 1), w, 2.0)
+    corrected = xp.log(inexact) * (u / (inexact - 1))
+    far = xp.log(xp.where(is_small | (w <= 0), 1.0, w))
+    far = xp.where(w > 0, far, -float("inf"))
+    return xp.where(is_small, xp.where(w == 1, u, corrected), far)
+
+
+def expm1(x: Operand, xp: Namespace) -> Operand:
+    """Return ``e^x - 1`` to full precision, by the same device as `log1p`."""
+    is_small = xp.abs(x) < 0.5
+    safe = xp.where(is_small, x, 0.25)
+    grown = xp.exp(safe)
+    inexact = xp.where(grown == 1, 2.0, grown)
+    corrected = xp.where(grown == 1, safe, (grown - 1) * (safe / xp.log(inexact)))
+    return xp.where(is_small, corrected, xp.exp(x) - 1)
+
+
+def log1p_minus(u: Operand, xp: Namespace) -> Operand:
+    """Return ``ln(1 + u) - u`` for ``|u| < 0.1`` (elsewhere any finite number)."""
+    v = xp.where(xp.abs(u) < 0.1, u, 0.0)
+    total = 1 / SERIES_TERMS + 0 * v
+    for n in range(SERIES_TERMS - 1, 1, -1):
+        total = 1 / n - v * total
+    return -v * v * total
+
+
+def power_series(u: Operand, power: float) -> Operand:
+    """Return the alpha generator near 1: ``sum_n u^n / n! prod_i (power - i)``."""
+    total = 1 + 0 * u
+    for n in range(SERIES_TERMS, 2, -1):
+        total = 1 + u * (power - (n - 1)) / n * total
+    return u * u / 2 * total
+
+
+def exp_family(z: Operand, b: float, xp: Namespace) -> Operand:
+    """Return ``(e^(b z) - 1) / b``, which is ``z`` at ``b = 0``."""
+    if b == 0:
+        return z
+    return expm1(b * z, xp) / b
+
+
+def box_cox(y: Operand, b: float, xp: Namespace) -> Operand:
+    """Return the inverse of `exp_family` in ``z``: ``ln(1 + b y) / b``."""
+    if b == 0:
+        return y
+    return log1p(b * y, xp) / b
+
+
+def softplus(z: Operand, xp: Namespace) -> Operand:
+    """Return ``ln(1 + e^z)`` without overflow."""
+    return xp.where(z > 0, z, 0 * z) + log1p(xp.exp(-xp.abs(z)), xp)

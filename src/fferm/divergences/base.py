@@ -1,0 +1,167 @@
+"""The contract of a divergence, and all that follows from its four formulas."""
+
+import math
+from abc import abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from fferm._types import FloatArray, Namespace, Operand
+from fferm.components import Component
+from fferm.errors import InvalidInputError
+
+# Ratios below this are continued linearly in training. The dual of such a cell is
+# then bounded, as the convergence theorem assumes, and D stays an f-divergence that
+# vanishes exactly at independence.
+RATIO_FLOOR = 1e-3
+
+
+@dataclass(frozen=True)
+class Divergence(Component, abstract=True):
+    """An f-divergence in canonical form."""
+
+    kind: ClassVar[str] = "divergence"
+    required: ClassVar[tuple[str, ...]] = (
+        "f",
+        "f_prime",
+        "conjugate",
+        "conjugate_prime",
+    )
+
+    @abstractmethod
+    def f(self, t: Operand, xp: Namespace) -> Operand:
+        """Return the generator at ratios ``t >= 0``."""
+
+    @abstractmethod
+    def f_prime(self, t: Operand, xp: Namespace) -> Operand:
+        """Return the slope of the generator: the optimal dual of a cell."""
+
+    @abstractmethod
+    def conjugate(self, a: Operand, xp: Namespace) -> Operand:
+        """Return ``sup_t a t - f(t)``."""
+
+    @abstractmethod
+    def conjugate_prime(self, a: Operand, xp: Namespace) -> Operand:
+        """Return the slope of the conjugate: the ratio whose dual is ``a``."""
+
+    def f_second(self, t: Operand, xp: Namespace) -> Operand:
+        """Return the curvature of the generator.
+
+        The default takes fourth-order differences of ``f_prime`` in ``log t`` and is
+        right to about ten digits; robust penalties use it.
+        """
+        h = 2e-3
+        near = self.f_prime(t * math.exp(h), xp) - self.f_prime(t * math.exp(-h), xp)
+        far = self.f_prime(t * math.exp(2 * h), xp) - self.f_prime(
+            t * math.exp(-2 * h), xp
+        )
+        return (8 * near - far) / (12 * h * t)
+
+    def dual_at(self, z: Operand, xp: Namespace) -> Operand:
+        """Return the dual ``A = f'(e^z)`` at a free log-ratio ``z``."""
+        return self.f_prime(xp.exp(z), xp)
+
+    def conjugate_at(self, z: Operand, xp: Namespace) -> Operand:
+        """Return ``C = f*(f'(e^z))`` at a free log-ratio ``z``."""
+        return self.conjugate(self.dual_at(z, xp), xp)
+
+    @property
+    def value_at_zero(self) -> float:
+        """The limit of ``f`` at 0, possibly infinite."""
+        return _limit(self.f, (1e-150, 1e-300))
+
+    @property
+    def slope_at_zero(self) -> float:
+        """The limit of ``f'`` at 0, possibly minus infinity."""
+        return _limit(self.f_prime, (1e-150, 1e-300))
+
+    @property
+    def slope_at_infinity(self) -> float:
+        """The limit of ``f'`` at infinity, possibly infinite."""
+        return _limit(self.f_prime, (1e150, 1e300))
+
+    @property
+    def dual_domain(self) -> tuple[float, float]:
+        """The interval on which the formula of the conjugate is one piece."""
+        return self.slope_at_zero, self.slope_at_infinity
+
+    @property
+    def is_smooth(self) -> bool:
+        """Whether ``f`` has no kink; then D is near ``f''(1) / 2`` times chi2."""
+        return True
+
+    @property
+    def log_ratio_is_concave(self) -> bool:
+        """Whether the dual objective of a cell is concave in the log-ratio."""
+        return False
+
+    def dual_box(
+        self, prior: FloatArray, floor: float = RATIO_FLOOR
+    ) -> tuple[float, FloatArray]:
+        """Return the bounds of the dual: ``f'(floor)`` and ``f'(1 / prior_k)``.
+
+        A ratio never exceeds ``1 / prior_k``, so the upper bound loses nothing; the
+        lower one continues ``f`` linearly below ``floor``.
+        """
+        with np.errstate(divide="ignore", over="ignore"):
+            upper = self.f_prime(1 / np.asarray(prior, dtype=np.float64), np)
+        return float(self.f_prime(np.float64(floor), np)), upper
+
+    def perspective(self, p: FloatArray, q: FloatArray) -> FloatArray:
+        """Return ``q f(p / q)`` by cell, with its limits where ``q`` is 0."""
+        safe = np.where(q > 0, q, 1.0)
+        with np.errstate(over="ignore", invalid="ignore"):
+            inside = q * self.f(np.where(q > 0, p, 1.0) / safe, np)
+            edge = np.where(p > 0, p, 1.0) * self.slope_at_infinity
+        return np.where(q > 0, inside, np.where(p > 0, edge, 0.0))
+
+    def slopes(self, p: FloatArray, q: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return the derivatives of the perspective by ``p`` and by ``q``.
+
+        They are ``A = f'(t)`` and ``-f*(A)`` at ``t = p / q``; 0 where both are 0.
+        """
+        t = np.where(q > 0, p, 1.0) / np.where(q > 0, q, 1.0)
+        t = np.where((q <= 0) & (p > 0), np.inf, t)
+        with np.errstate(over="ignore", invalid="ignore"):
+            dual = np.asarray(self.f_prime(t, np), dtype=np.float64)
+            return dual, -np.asarray(self.conjugate(dual, np), dtype=np.float64)
+
+    def between(self, joint: FloatArray) -> float:
+        """Return ``D_f`` between a (classes x groups) table and independence."""
+        table = np.asarray(joint, dtype=np.float64)
+        if table.ndim != 2 or not np.all(table >= 0) or table.sum() <= 0:
+            raise InvalidInputError(
+                f"A joint table of shape {table.shape} came. Expected non-negative "
+                "numbers, classes x groups; build one with fferm.tables.joint."
+            )
+        table = table / table.sum()
+        product = table.sum(axis=1, keepdims=True) * table.sum(axis=0)
+        return float(self.perspective(table, product).sum())
+
+    def largest(self, prior: FloatArray) -> float:
+        """Return the largest ``D_f`` that group weights allow (prediction = group)."""
+        prior = np.asarray(prior, dtype=np.float64)
+        prior = prior[prior > 0]
+        off_diagonal = 1 - np.sum(prior**2)
+        worst = np.sum(prior**2 * self.f(1 / prior, np))
+        return float(
+            worst + (off_diagonal * self.value_at_zero if prior.size > 1 else 0.0)
+        )
+
+    def smoothed(self) -> "Divergence":
+        """Return this divergence with its kinks rounded; itself where it has none."""
+        return self
+
+
+def _limit(
+    formula: Callable[[Operand, Namespace], Operand], points: tuple[float, float]
+) -> float:
+    # A limit exists where two distant points agree to 10 %; powers and logarithms
+    # that diverge differ by far more between them.
+    with np.errstate(all="ignore"):
+        near, far = (float(formula(np.float64(t), np)) for t in points)
+    if math.isfinite(far) and abs(far - near) <= 0.1 * abs(far) + 1e-12:
+        return far
+    return math.inf if far > 0 else -math.inf

@@ -1,0 +1,188 @@
+"""Divergences made from a divergence: tilted, scaled, continued linearly."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from fferm._types import Namespace, Operand
+from fferm.divergences.base import RATIO_FLOOR, Divergence
+from fferm.errors import InvalidParameterError
+
+
+@dataclass(frozen=True)
+class Affine(Divergence):
+    """A scaled and tilted divergence, ``scale f(t) + slope (t - 1)``.
+
+    The tilt changes neither D nor any gradient of a model, but it shifts the dual
+    and **changes every decoupled robust penalty with** ``norm="dual"``: with the
+    paper's tilts a fair model does not minimise it. Use it to reproduce the paper.
+
+    Parameters
+    ----------
+    base
+        The divergence in canonical form.
+    scale, slope
+        Factor and tilt.
+    """
+
+    name: ClassVar[str] = "affine"
+
+    base: Divergence
+    scale: float = 1.0
+    slope: float = 0.0
+
+    def f(self, t: Operand, xp: Namespace) -> Operand:
+        """Return ``scale f(t) + slope (t - 1)``."""
+        return self.scale * self.base.f(t, xp) + self.slope * (t - 1)
+
+    def f_prime(self, t: Operand, xp: Namespace) -> Operand:
+        """Return ``scale f'(t) + slope``."""
+        return self.scale * self.base.f_prime(t, xp) + self.slope
+
+    def f_second(self, t: Operand, xp: Namespace) -> Operand:
+        """Return ``scale f''(t)``."""
+        return self.scale * self.base.f_second(t, xp)
+
+    def conjugate(self, a: Operand, xp: Namespace) -> Operand:
+        """Return ``scale f*((a - slope) / scale) + slope``."""
+        inner = (a - self.slope) / self.scale
+        return self.scale * self.base.conjugate(inner, xp) + self.slope
+
+    def conjugate_prime(self, a: Operand, xp: Namespace) -> Operand:
+        """Return ``f*'((a - slope) / scale)``."""
+        return self.base.conjugate_prime((a - self.slope) / self.scale, xp)
+
+    def dual_at(self, z: Operand, xp: Namespace) -> Operand:
+        """Return the base's dual, scaled and shifted."""
+        return self.scale * self.base.dual_at(z, xp) + self.slope
+
+    def conjugate_at(self, z: Operand, xp: Namespace) -> Operand:
+        """Return the base's conjugate, scaled and shifted."""
+        return self.scale * self.base.conjugate_at(z, xp) + self.slope
+
+    @property
+    def value_at_zero(self) -> float:
+        """The base's limit, scaled, less the tilt."""
+        return self.scale * self.base.value_at_zero - self.slope
+
+    @property
+    def slope_at_zero(self) -> float:
+        """The base's limit, scaled and shifted."""
+        return self.scale * self.base.slope_at_zero + self.slope
+
+    @property
+    def slope_at_infinity(self) -> float:
+        """The base's limit, scaled and shifted."""
+        return self.scale * self.base.slope_at_infinity + self.slope
+
+    @property
+    def dual_domain(self) -> tuple[float, float]:
+        """The base's interval, scaled and shifted."""
+        low, high = self.base.dual_domain
+        return self.scale * low + self.slope, self.scale * high + self.slope
+
+    @property
+    def is_smooth(self) -> bool:
+        """As the base."""
+        return self.base.is_smooth
+
+    @property
+    def log_ratio_is_concave(self) -> bool:
+        """As the base."""
+        return self.base.log_ratio_is_concave
+
+    def smoothed(self) -> Divergence:
+        """Return the same transformation of the smoothed base."""
+        return Affine(self.base.smoothed(), self.scale, self.slope)
+
+
+@dataclass(frozen=True)
+class LinearTail(Divergence):
+    """A divergence continued linearly below a small ratio.
+
+    This is exactly what bounding the dual from below by ``f'(floor)`` does. It keeps
+    D finite where a group never gets a class, and D still vanishes only at
+    independence.
+
+    Parameters
+    ----------
+    base
+        The divergence to continue.
+    floor
+        The ratio below which it is linear.
+    """
+
+    name: ClassVar[str] = "linear_tail"
+
+    base: Divergence
+    floor: float = RATIO_FLOOR
+
+    def f(self, t: Operand, xp: Namespace) -> Operand:
+        """Return ``f`` above the floor and its tangent at the floor below it."""
+        low = 0 * t + self.floor
+        safe = xp.where(t > self.floor, t, low)
+        tangent = self.base.f(low, xp) + self.base.f_prime(low, xp) * (t - low)
+        return xp.where(t > self.floor, self.base.f(safe, xp), tangent)
+
+    def f_prime(self, t: Operand, xp: Namespace) -> Operand:
+        """Return ``f'``, constant below the floor."""
+        return self.base.f_prime(xp.where(t > self.floor, t, self.floor), xp)
+
+    def f_second(self, t: Operand, xp: Namespace) -> Operand:
+        """Return ``f''``, 0 below the floor."""
+        safe = xp.where(t > self.floor, t, 1.0)
+        return xp.where(t > self.floor, self.base.f_second(safe, xp), 0.0)
+
+    def conjugate(self, a: Operand, xp: Namespace) -> Operand:
+        """Return ``f*``; below ``f'(floor)`` it stays at its value there."""
+        return self.base.conjugate(self._clipped(a, xp), xp)
+
+    def conjugate_prime(self, a: Operand, xp: Namespace) -> Operand:
+        """Return ``f*'``; 0 below ``f'(floor)``."""
+        inside = self.base.conjugate_prime(self._clipped(a, xp), xp)
+        return xp.where(a >= self.slope_at_zero, inside, 0.0)
+
+    def _clipped(self, a: Operand, xp: Namespace) -> Operand:
+        low = self.slope_at_zero
+        return xp.where(a > low, a, low)
+
+    @property
+    def value_at_zero(self) -> float:
+        """Where the tangent meets the axis: ``-f*(f'(floor))``."""
+        return -float(self.base.conjugate(np.float64(self.slope_at_zero), np))
+
+    @property
+    def slope_at_zero(self) -> float:
+        """The slope at the floor."""
+        return float(self.base.f_prime(np.float64(self.floor), np))
+
+    @property
+    def slope_at_infinity(self) -> float:
+        """As the base."""
+        return self.base.slope_at_infinity
+
+    @property
+    def is_smooth(self) -> bool:
+        """As the base."""
+        return self.base.is_smooth
+
+    @property
+    def log_ratio_is_concave(self) -> bool:
+        """As the base."""
+        return self.base.log_ratio_is_concave
+
+
+def trainable(divergence: Divergence) -> Divergence:
+    """Return the form that a gradient method can follow everywhere."""
+    return LinearTail(divergence.smoothed())
+
+
+def curvature_scaled(divergence: Divergence) -> Divergence:
+    """Return a divergence over ``f''(1) / 2``, so that weights compare."""
+    if not divergence.is_smooth:
+        raise InvalidParameterError(
+            f"{divergence.name} has a kink at 1 and so no curvature there. Use it "
+            "unscaled, or choose a smooth divergence."
+        )
+    return Affine(divergence, scale=2 / float(divergence.f_second(np.float64(1), np)))

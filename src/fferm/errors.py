@@ -1,0 +1,105 @@
+"""The exceptions and warnings of fferm, in one tree.
+
+Every error is also the built-in error a reader would expect, so nobody has to
+know this file to catch one. A message says what came, what was expected and what
+to do::
+
+    FfermError
+    ├── InvalidInputError         (ValueError)   data that cannot be used
+    ├── InvalidTypeError          (TypeError)    data of a kind that cannot be used
+    ├── InvalidParameterError     (ValueError)   a parameter out of its range
+    │   └── UnknownNameError                     a name no component answers to
+    ├── MissingSensitiveError     (ValueError)   fairness asked for, no groups given
+    ├── ComponentError            (TypeError)    a class that breaks its contract
+    ├── NonFiniteError            (ArithmeticError)  training left the finite numbers
+    ├── MissingDependencyError    (ImportError)  an optional package is not installed
+    ├── DataUnavailableError      (OSError)      a data set that cannot be had
+    └── PersistenceError          (ValueError)   a file that is no saved model
+        └── UnsafeFileError                      a saved model that was changed
+
+    FfermWarning                  (UserWarning)
+    ├── ConvergenceWarning        (also scikit-learn's)  stopped before the optimum
+    ├── CollapseWarning           one class is predicted for everyone
+    └── DataFairnessWarning       the data limit what fairness can mean
+        ├── MissingGroupWarning   rows without a group skip the penalty
+        ├── SmallGroupWarning     groups too small to say anything about
+        └── EmptyStratumWarning   parts of a notion with fewer than two groups
+"""
+
+import sklearn.exceptions
+
+
+class FfermError(Exception):
+    """Base of every error that fferm raises on purpose."""
+
+
+class InvalidInputError(FfermError, ValueError):
+    """Data that cannot be used: wrong length, NaN, one class, no rows."""
+
+
+class InvalidTypeError(FfermError, TypeError):
+    """Data of a kind that cannot be used, for example a sparse tensor of objects."""
+
+
+class InvalidParameterError(FfermError, ValueError):
+    """A parameter outside of its range, or two that contradict each other."""
+
+
+class UnknownNameError(InvalidParameterError):
+    """A divergence, notion, solver or data set was asked for by an unknown name."""
+
+
+class MissingSensitiveError(FfermError, ValueError):
+    """A fairness penalty was asked for and no sensitive features were given."""
+
+
+class ComponentError(FfermError, TypeError):
+    """A user's class misses a method or repeats a registered name."""
+
+
+class NonFiniteError(FfermError, ArithmeticError):
+    """Training reached a value that is not a finite number."""
+
+
+class MissingDependencyError(FfermError, ImportError):
+    """A feature needs an optional package that is not installed."""
+
+
+class DataUnavailableError(FfermError, OSError):
+    """A data set is not on this machine and could not be fetched intact."""
+
+
+class PersistenceError(FfermError, ValueError):
+    """A file is not a model that this version can load, or cannot be written."""
+
+
+class UnsafeFileError(PersistenceError):
+    """A saved model does not match its own checksums."""
+
+
+class FfermWarning(UserWarning):
+    """Base of every warning that fferm gives."""
+
+
+class ConvergenceWarning(FfermWarning, sklearn.exceptions.ConvergenceWarning):
+    """A solver stopped before it reached its tolerance."""
+
+
+class CollapseWarning(FfermWarning):
+    """A fitted model predicts one class for every training row."""
+
+
+class DataFairnessWarning(FfermWarning):
+    """The data limit what a fairness statement about them can mean."""
+
+
+class MissingGroupWarning(DataFairnessWarning):
+    """Some rows have no sensitive value; they train the loss and skip the penalty."""
+
+
+class SmallGroupWarning(DataFairnessWarning):
+    """Some groups have too few members for their rates to mean anything."""
+
+
+class EmptyStratumWarning(DataFairnessWarning):
+    """Some stratum of the notion holds fewer than two groups and is left out."""
