@@ -62,7 +62,14 @@ class Component:
                 f"Expected a {cls.kind} by name or instance, got {spec!r}. Known "
                 f"names: {', '.join(cls.known())}."
             )
-        return cls.registered(spec)()
+        component = cls.registered(spec)
+        try:
+            return component()
+        except TypeError as error:
+            raise InvalidParameterError(
+                f"{spec!r} needs parameters ({error}). Pass an instance, "
+                f"{component.__name__}(...)."
+            ) from error
 
     @classmethod
     def registered(cls, name: str) -> type[Self]:

@@ -126,7 +126,9 @@ class Divergence(Component, abstract=True):
         t = np.where((q <= 0) & (p > 0), np.inf, t)
         with np.errstate(over="ignore", invalid="ignore"):
             dual = np.asarray(self.f_prime(t, np), dtype=np.float64)
-            return dual, -np.asarray(self.conjugate(dual, np), dtype=np.float64)
+            charge = np.asarray(self.conjugate(dual, np), dtype=np.float64)
+        is_empty = (p <= 0) & (q <= 0)
+        return np.where(is_empty, 0.0, dual), np.where(is_empty, 0.0, -charge)
 
     def between(self, joint: FloatArray) -> float:
         """Return ``D_f`` between a (classes x groups) table and independence."""

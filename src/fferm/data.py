@@ -1,0 +1,361 @@
+"""Encode labels and sensitive features as users hold them into integer codes.
+
+Frames of pandas, polars and pyarrow, lists, dictionaries and arrays come in; one
+integer per row goes on. Missing sensitive values become -1 and are counted aloud.
+"""
+
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import narwhals as nw
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from fferm._types import FloatArray, IntArray, Table
+from fferm.errors import (
+    EmptyStratumWarning,
+    InvalidInputError,
+    InvalidParameterError,
+    MissingGroupWarning,
+    SmallGroupWarning,
+)
+from fferm.notions import Labels, Notion, Strata
+
+GroupMode = Literal["intersection", "marginal"]
+
+# Fewer rows than this in a cell of stratum and group: its rate says next to nothing.
+SMALL_GROUP = 10
+# A column of fractional numbers with more values than this is no set of groups.
+MOST_FRACTIONAL_VALUES = 20
+
+
+@dataclass(frozen=True)
+class Attribute:
+    """One partition of the rows into groups.
+
+    Attributes
+    ----------
+    name
+        The column, or columns, that it came from.
+    groups
+        The name of each group.
+    code
+        (n_samples,) group codes, -1 where the value is missing.
+    """
+
+    name: str
+    groups: tuple[str, ...]
+    code: IntArray
+
+
+@dataclass(frozen=True)
+class FairRows:
+    """The rows that a penalty or an audit looks at, encoded.
+
+    Attributes
+    ----------
+    attributes
+        One partition per sensitive column, or one for their intersection.
+    strata
+        What the notion makes of the labels.
+    weight
+        (n_samples,) sample weights.
+    """
+
+    attributes: tuple[Attribute, ...]
+    strata: Strata
+    weight: FloatArray
+
+    @property
+    def group_names(self) -> tuple[str, ...]:
+        """Names of all groups; with their column where there are several columns."""
+        if len(self.attributes) == 1:
+            return self.attributes[0].groups
+        return tuple(
+            f"{attribute.name}={group}"
+            for attribute in self.attributes
+            for group in attribute.groups
+        )
+
+
+def encode_sensitive(
+    sensitive_features: Table, n_samples: int, how: GroupMode = "intersection"
+) -> tuple[Attribute, ...]:
+    """Return the groups that sensitive features make.
+
+    Parameters
+    ----------
+    sensitive_features
+        List, array (n,) or (n, a), Series, DataFrame or dict of arrays.
+    n_samples
+        How many rows there must be.
+    how
+        ``"intersection"``: one partition by all columns jointly. ``"marginal"``: one
+        partition per column.
+    """
+    if how not in ("intersection", "marginal"):
+        raise InvalidParameterError(
+            f"groups={how!r} came. Expected 'intersection' or 'marginal'."
+        )
+    columns = [
+        encode_column(values, name, n_samples)
+        for name, values in _columns(sensitive_features)
+    ]
+    if not columns:
+        raise InvalidInputError(
+            "sensitive_features has no column. Expected at least one, with one value "
+            "per row."
+        )
+    if how == "marginal" or len(columns) == 1:
+        return tuple(columns)
+    return (_intersection(columns),)
+
+
+def encode_column(values: Table, name: str, n_samples: int) -> Attribute:
+    """Return the groups that the values of one column make."""
+    series = _series(values)
+    if len(series) != n_samples:
+        raise InvalidInputError(
+            f"{name} has {len(series)} values and there are {n_samples} rows. Expected "
+            "one value per row."
+        )
+    _refuse_continuous(series, name)
+    try:
+        code, values_seen = pd.factorize(series, use_na_sentinel=True)
+    except TypeError as error:
+        raise InvalidInputError(
+            f"{name} holds values that cannot be compared ({error}). Expected strings,"
+            " numbers or booleans."
+        ) from error
+    labels = [_label(value) for value in values_seen]
+    # 1 and "1" read alike in every table that a person sees, so they are one group.
+    groups = sorted(set(labels), key=_natural)
+    position = {group: k for k, group in enumerate(groups)}
+    renumber = np.array([position[label] for label in labels] + [-1], dtype=np.int64)
+    return Attribute(name, tuple(groups), renumber[np.asarray(code)])
+
+
+def encode_labels(y: Table, classes: Sequence[object]) -> IntArray:
+    """Return the code of each label among known classes."""
+    position = {label: code for code, label in enumerate(classes)}
+    try:
+        return np.array([position[label] for label in np.asarray(y)], dtype=np.int64)
+    except KeyError as error:
+        raise InvalidInputError(
+            f"The label {error.args[0]!r} is not among the classes "
+            f"{', '.join(map(repr, classes))}."
+        ) from error
+
+
+def encode_rows(
+    sensitive_features: Table,
+    notion: Notion,
+    labels: Labels,
+    *,
+    how: GroupMode = "intersection",
+    sample_weight: FloatArray | None = None,
+) -> FairRows:
+    """Return rows encoded for a notion, after warning of what they lack."""
+    attributes = encode_sensitive(sensitive_features, labels.n_samples, how)
+    weight = np.ones(labels.n_samples) if sample_weight is None else sample_weight
+    rows = FairRows(attributes, notion.strata(labels), weight)
+    for attribute in attributes:
+        _warn_of_gaps(attribute, rows)
+    return rows
+
+
+def control_labels(
+    notion: Notion, X: Table, n_samples: int
+) -> tuple[IntArray | None, tuple[str, ...]]:
+    """Return the codes and names of a notion's control feature, if it has one."""
+    control = notion.control_feature()
+    if control is None:
+        return None, ()
+    if isinstance(control, str | int | np.integer):
+        values = _column_of(X, control)
+    else:
+        values = control
+    attribute = encode_column(values, "the control feature", n_samples)
+    return attribute.code, attribute.groups
+
+
+def _columns(sensitive_features: Table) -> list[tuple[str, Table]]:
+    data = sensitive_features
+    if isinstance(data, str | bytes) or np.isscalar(data):
+        raise InvalidInputError(
+            f"sensitive_features is {data!r}. Expected the values themselves, one per "
+            "row: a list, an array, a column of a data frame, or a dict of these."
+        )
+    if isinstance(data, Mapping):
+        return [(str(name), values) for name, values in data.items()]
+    native = nw.from_native(data, allow_series=True, pass_through=True)
+    if isinstance(native, nw.LazyFrame):
+        native = native.collect()
+    if isinstance(native, nw.DataFrame):
+        return [(str(name), native[name]) for name in native.columns]
+    if isinstance(native, nw.Series):
+        return [(str(native.name or "group"), native)]
+    return _array_columns(data)
+
+
+def _array_columns(data: Table) -> list[tuple[str, Table]]:
+    try:
+        array = np.asarray(data)
+        if array.dtype.kind in "US":  # a list with None in it must keep its None
+            array = np.asarray(data, dtype=object)
+    except ValueError as error:
+        raise InvalidInputError(
+            f"sensitive_features is ragged ({error}). Expected one value per row, or "
+            "the same number of values in each row."
+        ) from error
+    if array.ndim == 1:
+        return [("group", array)]
+    if array.ndim == 2:
+        return [(f"group_{a}", array[:, a]) for a in range(array.shape[1])]
+    raise InvalidInputError(
+        f"sensitive_features has shape {array.shape}. Expected (n_samples,) or "
+        "(n_samples, n_columns)."
+    )
+
+
+def _series(values: Table) -> "pd.Series[Any]":
+    native = nw.from_native(values, series_only=True, pass_through=True)
+    if isinstance(native, nw.Series):
+        return native.to_pandas()
+    array = np.asarray(values)
+    if array.dtype.kind in "US":
+        array = np.asarray(values, dtype=object)
+    if array.ndim != 1:
+        raise InvalidInputError(
+            f"A sensitive column has shape {array.shape}. Expected one value per row."
+        )
+    return pd.Series(array)
+
+
+def _refuse_continuous(series: "pd.Series[Any]", name: str) -> None:
+    if not pd.api.types.is_float_dtype(series.dtype):
+        return
+    values = series.dropna().to_numpy(dtype=np.float64)
+    if np.isinf(values).any():
+        raise InvalidInputError(
+            f"{name} holds infinity. Expected groups: strings, whole numbers, booleans."
+        )
+    distinct = np.unique(values)
+    if distinct.size > MOST_FRACTIONAL_VALUES and np.any(distinct % 1):
+        raise InvalidInputError(
+            f"{name} holds {distinct.size} different fractional numbers, so it is no "
+            "set of groups. Cut it into bands first, for example with pandas.qcut."
+        )
+
+
+def _label(value: object) -> str:
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))  # a gap turns a column of integers into floats
+    return str(value)
+
+
+def _natural(label: str) -> tuple[int, float, str]:
+    try:
+        return 0, float(label), label
+    except ValueError:
+        return 1, 0.0, label
+
+
+def _intersection(columns: list[Attribute]) -> Attribute:
+    codes = np.stack([column.code for column in columns])  # (a, n)
+    is_known = (codes >= 0).all(axis=0)
+    present, inverse = np.unique(codes[:, is_known], axis=1, return_inverse=True)
+    groups = tuple(
+        " × ".join(column.groups[k] for column, k in zip(columns, cell, strict=True))
+        for cell in present.T
+    )
+    code = np.full(codes.shape[1], -1, dtype=np.int64)
+    code[is_known] = inverse.reshape(-1)
+    return Attribute(" × ".join(column.name for column in columns), groups, code)
+
+
+def _column_of(X: Table, control: str | int | np.integer) -> Table:
+    frame = nw.from_native(X, eager_only=True, pass_through=True)
+    if isinstance(frame, nw.DataFrame):
+        names = frame.columns
+        name = control if isinstance(control, str) else _at(names, int(control))
+        if name in names:
+            return frame[name]
+        raise InvalidParameterError(
+            f"The control feature {control!r} is no column of X. Columns: "
+            f"{', '.join(map(str, names))}."
+        )
+    if isinstance(control, str):
+        raise InvalidParameterError(
+            f"The control feature is named {control!r} but X has no column names. Pass "
+            "a data frame, a column position, or one value per row."
+        )
+    return _array_column(X, int(control))
+
+
+def _array_column(X: Table, position: int) -> NDArray[np.float64]:
+    try:
+        column = X[:, position]
+    except (IndexError, TypeError) as error:
+        raise InvalidParameterError(
+            f"The control feature is column {position}, which X lacks ({error})."
+        ) from error
+    dense = column.toarray() if hasattr(column, "toarray") else column
+    return np.asarray(dense).reshape(-1)
+
+
+def _at(names: list[str], position: int) -> str:
+    return names[position] if -len(names) <= position < len(names) else ""
+
+
+def _warn_of_gaps(attribute: Attribute, rows: FairRows) -> None:
+    n_missing = int(np.sum(attribute.code < 0))
+    if n_missing:
+        warnings.warn(
+            f"{n_missing} of {attribute.code.size} rows have no value of "
+            f"{attribute.name}. They count for the loss and not for the penalty.",
+            MissingGroupWarning,
+            stacklevel=4,
+        )
+    count = count_cells(attribute, rows.strata)
+    _warn_of_small(attribute, rows.strata, count)
+    lonely = [
+        name
+        for name, present in zip(rows.strata.names, count > 0, strict=True)
+        if present.sum() == 1 and len(rows.strata.names) > 1
+    ]
+    if lonely:
+        warnings.warn(
+            f"Only one group of {attribute.name} is present where "
+            f"{', '.join(lonely)}; fairness cannot be asked for there.",
+            EmptyStratumWarning,
+            stacklevel=4,
+        )
+
+
+def _warn_of_small(attribute: Attribute, strata: Strata, count: IntArray) -> None:
+    small = [
+        f"{attribute.groups[k]} ({count[r, k]} rows"
+        + (f" where {strata.names[r]})" if len(strata.names) > 1 else ")")
+        for r, k in zip(*np.nonzero(count < SMALL_GROUP), strict=True)
+    ]
+    if small:
+        shown = ", ".join(small[:8]) + (", ..." if len(small) > 8 else "")
+        warnings.warn(
+            f"Groups of {attribute.name} with fewer than {SMALL_GROUP} rows: {shown}. "
+            "Their rates are guesses; merge groups or gather more rows.",
+            SmallGroupWarning,
+            stacklevel=4,
+        )
+
+
+def count_cells(attribute: Attribute, strata: Strata) -> IntArray:
+    """Return the (n_strata, n_groups) numbers of rows."""
+    n_groups, n_strata = len(attribute.groups), len(strata.names)
+    kept = (attribute.code >= 0) & (strata.code >= 0)
+    cell = strata.code[kept] * n_groups + attribute.code[kept]
+    counts = np.bincount(cell, minlength=n_strata * n_groups)
+    return counts.reshape(n_strata, n_groups)

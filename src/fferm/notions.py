@@ -1,0 +1,298 @@
+"""Notions of fairness: from labels to one integer per sample, its stratum.
+
+Demographic parity puts everyone in stratum 0; equalized odds uses the label; equal
+opportunity keeps the positives and drops the rest (-1). Within each stratum the
+prediction shall not depend on the group. Sufficiency asks the reverse, that the label
+not depend on the group among those who got the same prediction; it uses the same
+table (label x prediction x group) read the other way.
+"""
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from fferm._types import IntArray, Table
+from fferm.components import Component
+from fferm.errors import InvalidInputError, InvalidParameterError
+
+Weighting = Literal["unit", "frequency"]
+
+
+@dataclass(frozen=True)
+class Labels:
+    """What a notion may look at.
+
+    Attributes
+    ----------
+    y
+        (n_samples,) class codes, or None where labels are unknown.
+    classes
+        The label that each code stands for.
+    control
+        (n_samples,) codes of the control feature, -1 where it is missing.
+    control_names
+        The value that each control code stands for.
+    """
+
+    n_samples: int
+    y: IntArray | None = None
+    classes: tuple[object, ...] = ()
+    control: IntArray | None = None
+    control_names: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Strata:
+    """One stratum per sample, -1 for samples that the notion leaves out."""
+
+    code: IntArray
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Notion(Component, abstract=True):
+    """A notion of fairness."""
+
+    kind: ClassVar[str] = "notion"
+    required: ClassVar[tuple[str, ...]] = ("strata",)
+
+    # Whether the notion needs the labels of the rows that it is enforced on.
+    needs_labels: ClassVar[bool] = True
+    # Whether the label given the prediction, not the prediction given the label,
+    # shall be independent of the group.
+    is_sufficiency: ClassVar[bool] = False
+
+    @abstractmethod
+    def strata(self, labels: Labels) -> Strata:
+        """Return the stratum of each sample."""
+
+    @property
+    def weighting(self) -> Weighting:
+        """How strata add up: each counts one, or each counts as its share of rows."""
+        return "unit"
+
+    def control_feature(self) -> Table:
+        """Return the control feature as the user gave it, None where there is none."""
+        return None
+
+    def kept_class(self, classes: tuple[object, ...]) -> int | None:
+        """Return the one predicted class that counts, or None if all do."""
+        return None
+
+
+@dataclass(frozen=True)
+class DemographicParity(Notion):
+    """Predictions are independent of the group."""
+
+    name: ClassVar[str] = "demographic_parity"
+    aliases: ClassVar[tuple[str, ...]] = ("statistical_parity", "independence")
+    needs_labels: ClassVar[bool] = False
+
+    def strata(self, labels: Labels) -> Strata:
+        """Put everyone in one stratum."""
+        return Strata(np.zeros(labels.n_samples, dtype=np.int64), ("everyone",))
+
+
+@dataclass(frozen=True)
+class EqualOpportunity(Notion):
+    """Among the positives, predictions are independent of the group.
+
+    Parameters
+    ----------
+    positive
+        The label that counts as positive; None is the larger of two.
+    """
+
+    name: ClassVar[str] = "equal_opportunity"
+    aliases: ClassVar[tuple[str, ...]] = ("true_positive_rate_parity",)
+
+    positive: object = None
+
+    def strata(self, labels: Labels) -> Strata:
+        """Keep the positives."""
+        return _one_label(labels, _class_code(labels.classes, self.positive, -1))
+
+
+@dataclass(frozen=True)
+class FalsePositiveRateParity(Notion):
+    """Among the negatives, predictions are independent of the group.
+
+    Parameters
+    ----------
+    negative
+        The label that counts as negative; None is the smaller of two.
+    """
+
+    name: ClassVar[str] = "false_positive_rate_parity"
+    aliases: ClassVar[tuple[str, ...]] = ("predictive_equality",)
+
+    negative: object = None
+
+    def strata(self, labels: Labels) -> Strata:
+        """Keep the negatives."""
+        return _one_label(labels, _class_code(labels.classes, self.negative, 0))
+
+
+@dataclass(frozen=True)
+class EqualizedOdds(Notion):
+    """Given the label, predictions are independent of the group.
+
+    Parameters
+    ----------
+    weights
+        ``"unit"``: one penalty per label, added up, as in the paper.
+        ``"frequency"``: each weighted by the share of its label; with ``kl`` this is
+        the conditional mutual information.
+    """
+
+    name: ClassVar[str] = "equalized_odds"
+    aliases: ClassVar[tuple[str, ...]] = ("separation",)
+
+    weights: Weighting = "unit"
+
+    def __post_init__(self) -> None:
+        _check_weights(self.weights)
+
+    @property
+    def weighting(self) -> Weighting:
+        """As asked for."""
+        return self.weights
+
+    def strata(self, labels: Labels) -> Strata:
+        """Use the label."""
+        return Strata(_known_labels(labels), _label_names(labels))
+
+
+@dataclass(frozen=True, eq=False)
+class ConditionalParity(Notion):
+    """Given a control feature, predictions are independent of the group.
+
+    Parameters
+    ----------
+    control
+        A column of X by name or by position, or one value per training row.
+    weights
+        As in `EqualizedOdds`; by default a stratum counts as its share of rows.
+    """
+
+    name: ClassVar[str] = "conditional_parity"
+    aliases: ClassVar[tuple[str, ...]] = ("conditional_demographic_parity",)
+    needs_labels: ClassVar[bool] = False
+
+    control: str | int | Sequence[object]
+    weights: Weighting = "frequency"
+
+    def __post_init__(self) -> None:
+        _check_weights(self.weights)
+
+    @property
+    def weighting(self) -> Weighting:
+        """As asked for."""
+        return self.weights
+
+    def control_feature(self) -> Table:
+        """Return the control feature as given."""
+        return self.control
+
+    def strata(self, labels: Labels) -> Strata:
+        """Use the control feature; rows where it is missing are left out."""
+        if labels.control is None:
+            raise InvalidParameterError(
+                "The control feature of ConditionalParity was not found. Give a column "
+                "of X, ConditionalParity('department'), or one value per row."
+            )
+        return Strata(labels.control, labels.control_names)
+
+
+@dataclass(frozen=True)
+class Sufficiency(Notion):
+    """Given the prediction, labels are independent of the group."""
+
+    name: ClassVar[str] = "sufficiency"
+    is_sufficiency: ClassVar[bool] = True
+
+    def strata(self, labels: Labels) -> Strata:
+        """Use the label."""
+        return Strata(_known_labels(labels), _label_names(labels))
+
+
+@dataclass(frozen=True)
+class PredictiveParity(Notion):
+    """Among those predicted positive, labels are independent of the group.
+
+    Parameters
+    ----------
+    positive
+        The prediction that counts as positive; None is the larger of two.
+    """
+
+    name: ClassVar[str] = "predictive_parity"
+    is_sufficiency: ClassVar[bool] = True
+
+    positive: object = None
+
+    def strata(self, labels: Labels) -> Strata:
+        """Use the label."""
+        return Strata(_known_labels(labels), _label_names(labels))
+
+    def kept_class(self, classes: tuple[object, ...]) -> int | None:
+        """Return the code of the positive class."""
+        return _class_code(classes, self.positive, -1)
+
+
+def get(spec: str | Notion) -> Notion:
+    """Return the notion that a name or an instance stands for.
+
+    Examples
+    --------
+    >>> get("true_positive_rate_parity")
+    EqualOpportunity(positive=None)
+    """
+    return Notion.resolve(spec)
+
+
+def _class_code(classes: tuple[object, ...], label: object, default: int) -> int:
+    if label is None:
+        if len(classes) > 2:
+            raise InvalidParameterError(
+                f"The labels have {len(classes)} classes and the notion does not say "
+                "which one counts. Name it, for example "
+                f"EqualOpportunity(positive={classes[-1]!r})."
+            )
+        return range(len(classes))[default] if classes else 0
+    for code, known in enumerate(classes):
+        if known == label:
+            return code
+    raise InvalidParameterError(
+        f"The notion names the class {label!r}, which the labels do not have. "
+        f"Classes: {', '.join(map(repr, classes))}."
+    )
+
+
+def _one_label(labels: Labels, code: int) -> Strata:
+    kept = np.where(_known_labels(labels) == code, 0, -1)
+    return Strata(kept.astype(np.int64), (_label_names(labels)[code],))
+
+
+def _known_labels(labels: Labels) -> IntArray:
+    if labels.y is None:
+        raise InvalidInputError(
+            "This notion of fairness conditions on the label, and the penalty rows "
+            "have none. Give penalty_data=(X, s, y), or use demographic parity."
+        )
+    return labels.y
+
+
+def _label_names(labels: Labels) -> tuple[str, ...]:
+    return tuple(f"y={label}" for label in labels.classes)
+
+
+def _check_weights(weights: object) -> None:
+    if weights not in ("unit", "frequency"):
+        raise InvalidParameterError(
+            f"weights={weights!r} came. Expected 'unit' (one penalty a stratum, added "
+            "up) or 'frequency' (weighted by the stratum's share)."
+        )

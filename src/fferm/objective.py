@@ -1,0 +1,222 @@
+r"""The objective of fair empirical risk minimisation, in plain NumPy.
+
+.. math::
+
+    \min_\theta \; \frac1n \sum_i \ell(x_i, y_i; \theta)
+      + \lambda \, R\big(P_\theta(\hat y, s)\big) + \frac{\text{l2}}2 \|\text{coef}\|^2
+
+`Problem.value_and_gradient` is written to be read: it is the oracle that every faster
+path is held to. It speaks of logits, so linear models, networks and trees share it.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import log_softmax, softmax
+
+from fferm import tables
+from fferm._types import FloatArray, IntArray, Table
+from fferm.data import FairRows
+from fferm.divergences import Divergence, trainable
+from fferm.divergences import get as get_divergence
+from fferm.errors import InvalidInputError, InvalidParameterError
+from fferm.notions import Notion
+from fferm.notions import get as get_notion
+from fferm.uncertainty import SmallShift, Uncertainty
+
+
+@dataclass(frozen=True)
+class Objective:
+    """What is minimised, apart from the data.
+
+    Attributes
+    ----------
+    divergence, notion, uncertainty
+        The penalty.
+    fairness_weight
+        The factor of the penalty.
+    sharpness
+        The penalty sees ``softmax(sharpness * logits)``.
+    l2
+        The factor of half the squared coefficients; intercepts are free.
+    """
+
+    divergence: Divergence
+    notion: Notion
+    uncertainty: Uncertainty | None = None
+    fairness_weight: float = 1.0
+    sharpness: float = 1.0
+    l2: float = 0.0
+
+    def __post_init__(self) -> None:
+        if isinstance(self.uncertainty, SmallShift) and not self.divergence.is_smooth:
+            raise InvalidParameterError(
+                f"SmallShift differentiates the dual, and {self.divergence.name} has "
+                "none but a sign. Use LargeShift, or a smooth divergence."
+            )
+
+
+def make_objective(
+    divergence: str | Divergence = "kl",
+    notion: str | Notion = "demographic_parity",
+    uncertainty: Uncertainty | None = None,
+    **factors: float,
+) -> Objective:
+    """Return an objective from names or instances.
+
+    Examples
+    --------
+    >>> make_objective("chi2", fairness_weight=2.0).divergence
+    Chi2()
+    """
+    if uncertainty is not None and not isinstance(uncertainty, Uncertainty):
+        raise InvalidParameterError(
+            f"uncertainty={uncertainty!r} came. Expected None, SmallShift(radius) or "
+            "LargeShift(radius)."
+        )
+    return Objective(
+        get_divergence(divergence), get_notion(notion), uncertainty, **factors
+    )
+
+
+@dataclass(frozen=True)
+class Cells:
+    """Where each row of one attribute stands in its table."""
+
+    rows: IntArray  # (n_kept,) positions of the rows that count
+    cell: IntArray  # (n_kept,) stratum * n_groups + group
+    share: FloatArray  # (n_kept,) weight over the total weight of known rows
+    n_strata: int
+    n_groups: int
+
+
+class Penalty:
+    """The fairness penalty of an objective on encoded rows.
+
+    Parameters
+    ----------
+    objective
+        Divergence, notion and uncertainty set.
+    rows
+        Groups, strata and weights.
+    kept_class
+        The predicted class that counts under predictive parity, else None.
+    """
+
+    def __init__(
+        self, objective: Objective, rows: FairRows, kept_class: int | None = None
+    ) -> None:
+        self.objective = objective
+        self.kept_class = kept_class
+        self.cells = tuple(
+            _place(attribute.code, len(attribute.groups), rows)
+            for attribute in rows.attributes
+        )
+        self._divergence = trainable(objective.divergence)
+
+    def tables(self, prob: FloatArray) -> list[FloatArray]:
+        """Return the (strata, classes, groups) table of each attribute."""
+        return [
+            tables.joint_from_cells(
+                prob[c.rows], c.cell, c.share, c.n_strata, c.n_groups
+            )
+            for c in self.cells
+        ]
+
+    def on_table(self, table: FloatArray) -> tuple[float, FloatArray]:
+        """Return the penalty on one attribute's table, and its payoff."""
+        o = self.objective
+        if o.notion.is_sufficiency:
+            return tables.sufficiency(
+                table, self._divergence, o.uncertainty, predicted=self.kept_class
+            )
+        return tables.penalty(
+            table, self._divergence, o.uncertainty, weighting=o.notion.weighting
+        )
+
+    def value_and_gradient(self, prob: FloatArray) -> tuple[float, FloatArray]:
+        """Return the penalty and its (n_samples, n_classes) gradient by ``prob``.
+
+        The gradient of sample ``i`` is its share times ``payoff[r_i, :, k_i]``, a
+        look-up in each attribute's payoff.
+        """
+        value, gradient = 0.0, np.zeros_like(prob)
+        for c, table in zip(self.cells, self.tables(prob), strict=True):
+            part, payoff = self.on_table(table)
+            by_cell = payoff.transpose(0, 2, 1).reshape(-1, prob.shape[1])
+            value += part
+            gradient[c.rows] += c.share[:, None] * by_cell[c.cell]
+        return value, gradient
+
+
+@dataclass(frozen=True)
+class Problem:
+    """An objective bound to data.
+
+    Attributes
+    ----------
+    objective
+        What is minimised.
+    X
+        (n_samples, n_features) dense or CSR.
+    y
+        (n_samples,) class codes.
+    share
+        (n_samples,) sample weights that sum to 1.
+    n_classes
+        Number of classes.
+    penalty
+        The fairness penalty, None when its weight is 0.
+    penalty_X
+        Rows for the penalty where they are not the rows of X.
+    """
+
+    objective: Objective
+    X: Table
+    y: IntArray
+    share: FloatArray
+    n_classes: int
+    penalty: Penalty | None = None
+    penalty_X: Table = None  # noqa: N815 - X is mathematics
+
+    def loss(self, logits: FloatArray) -> tuple[float, FloatArray]:
+        """Return the weighted mean cross-entropy and its gradient by the logits."""
+        log_prob = log_softmax(logits, axis=1)
+        rows = np.arange(len(logits))
+        value = -float(self.share @ log_prob[rows, self.y])
+        gradient = np.exp(log_prob) * self.share[:, None]
+        gradient[rows, self.y] -= self.share
+        return value, gradient
+
+    def fairness(self, logits: FloatArray) -> tuple[float, FloatArray]:
+        """Return the weighted penalty and its gradient by the logits."""
+        if self.penalty is None:
+            return 0.0, np.zeros_like(logits)
+        o = self.objective
+        prob = softmax(o.sharpness * logits, axis=1)
+        value, by_prob = self.penalty.value_and_gradient(prob)
+        by_logits = prob * (by_prob - np.sum(prob * by_prob, axis=1, keepdims=True))
+        factor = o.fairness_weight
+        return factor * value, factor * o.sharpness * by_logits
+
+    def value_and_gradient(self, logits: FloatArray) -> tuple[float, FloatArray]:
+        """Return loss plus penalty on the rows of X, and the gradient by the logits."""
+        loss, by_loss = self.loss(logits)
+        fairness, by_fairness = self.fairness(logits)
+        return loss + fairness, by_loss + by_fairness
+
+
+def _place(code: IntArray, n_groups: int, rows: FairRows) -> Cells:
+    known = code >= 0
+    total = float(rows.weight[known].sum())
+    kept = np.flatnonzero(known & (rows.strata.code >= 0) & (rows.weight > 0))
+    n_strata = len(rows.strata.names)
+    cell = rows.strata.code[kept] * n_groups + code[kept]
+    present = np.zeros(n_strata * n_groups, dtype=bool)
+    present[cell] = True
+    if not np.any(present.reshape(n_strata, n_groups).sum(axis=1) > 1):
+        raise InvalidInputError(
+            "No part of the data holds two groups, so there is nothing to be fair "
+            "between. Check sensitive_features, or set fairness_weight=0."
+        )
+    return Cells(kept, cell, rows.weight[kept] / total, n_strata, n_groups)

@@ -1,0 +1,273 @@
+r"""Tables of predictions by group, the value of a penalty on them and its payoff.
+
+Training needs nothing of a penalty but its gradient on a tiny table
+``joint[r, j, k]`` (stratum, predicted class, group). This gradient is the *payoff*:
+the fairness term of sample ``i`` is ``sum_j prob[i, j] payoff[r_i, j, k_i]``, a
+look-up. Group weights are constants of the data and are not differentiated.
+"""
+
+import numpy as np
+
+from fferm._types import FloatArray, IntArray
+from fferm.divergences import Divergence
+from fferm.divergences import get as get_divergence
+from fferm.errors import InvalidInputError, InvalidParameterError
+from fferm.notions import Weighting
+from fferm.uncertainty import Uncertainty
+
+
+def joint(
+    prob: FloatArray,
+    group: IntArray,
+    n_groups: int,
+    *,
+    stratum: IntArray | None = None,
+    n_strata: int | None = None,
+    sample_weight: FloatArray | None = None,
+) -> FloatArray:
+    """Return the joint table of prediction and group.
+
+    Parameters
+    ----------
+    prob
+        (n_samples, n_classes) probabilities, or one-hot decisions.
+    group
+        (n_samples,) group codes; rows with -1 are left out.
+    n_groups
+        Number of groups, present or not.
+    stratum
+        (n_samples,) stratum codes; rows with -1 count in the total only.
+    n_strata
+        Number of strata; by default the largest code plus one.
+    sample_weight
+        (n_samples,) non-negative weights.
+
+    Returns
+    -------
+    FloatArray
+        (n_classes, n_groups), or (n_strata, n_classes, n_groups) where strata are
+        given. It sums to the share of rows that are in a stratum.
+
+    Examples
+    --------
+    >>> joint(np.array([[0.9, 0.1], [0.4, 0.6]]), np.array([0, 1]), 2)
+    array([[0.45, 0.2 ],
+           [0.05, 0.3 ]])
+    """
+    prob, group, weight = _checked_rows(prob, group, n_groups, sample_weight)
+    code = np.zeros_like(group) if stratum is None else np.asarray(stratum)
+    if code.shape != group.shape:
+        raise InvalidInputError(
+            f"stratum has shape {code.shape}, group has {group.shape}. Expected one "
+            "stratum per row."
+        )
+    if n_strata is None:
+        n_strata = 1 if stratum is None else int(code.max(initial=0)) + 1
+    known = group >= 0
+    total = float(weight[known].sum())
+    if total <= 0:
+        raise InvalidInputError(
+            "No row has a known group and a positive weight, so there is no table. "
+            "Check sensitive_features and sample_weight."
+        )
+    kept = known & (code >= 0)
+    cell = code[kept] * n_groups + group[kept]
+    table = joint_from_cells(prob[kept], cell, weight[kept] / total, n_strata, n_groups)
+    return table[0] if stratum is None else table
+
+
+def joint_from_cells(
+    prob: FloatArray, cell: IntArray, share: FloatArray, n_strata: int, n_groups: int
+) -> FloatArray:
+    """Return the table of rows whose ``cell = stratum * n_groups + group`` is known."""
+    size = n_strata * n_groups
+    sums = np.empty((prob.shape[1], size))
+    for j, column in enumerate(prob.T):
+        sums[j] = np.bincount(cell, weights=share * column, minlength=size)
+    return sums.reshape(-1, n_strata, n_groups).transpose(1, 0, 2)
+
+
+def penalty(
+    joint: FloatArray,
+    divergence: str | Divergence,
+    uncertainty: Uncertainty | None = None,
+    *,
+    weighting: Weighting = "unit",
+) -> tuple[float, FloatArray]:
+    r"""Return the value of a penalty on a table, and its payoff.
+
+    .. math:: R = \sum_r w_r D_f\big(P(\hat y, s | r) \,\|\, P(\hat y|r) P(s|r)\big)
+
+    or its robust form, with the payoff ``dR / d joint`` at fixed group weights.
+
+    Parameters
+    ----------
+    joint
+        (classes x groups) or (strata x classes x groups) table.
+    divergence
+        Name or instance.
+    uncertainty
+        None, `SmallShift` or `LargeShift`.
+    weighting
+        ``"unit"``: every stratum counts one; ``"frequency"``: as its share.
+
+    Returns
+    -------
+    tuple of float and FloatArray
+        The value, and the payoff in the shape of the table.
+
+    Examples
+    --------
+    >>> value, payoff = penalty(np.array([[0.3, 0.15], [0.25, 0.3]]), "chi2")
+    >>> round(value, 6)
+    0.044995
+    """
+    table = _checked_table(joint)
+    divergence = get_divergence(divergence)
+    strata = table if table.ndim == 3 else table[None]
+    value, payoff = 0.0, np.zeros_like(strata)
+    for r, stratum in enumerate(strata):
+        share = float(stratum.sum())
+        if share <= 0:
+            continue
+        weight = 1.0 if weighting == "unit" else share
+        part, slope = independence(stratum / share, divergence, uncertainty)
+        value += weight * part
+        payoff[r] = weight / share * slope
+    return value, payoff.reshape(table.shape)
+
+
+def independence(
+    p: FloatArray, divergence: Divergence, uncertainty: Uncertainty | None
+) -> tuple[float, FloatArray]:
+    """Return the penalty on one table that sums to 1, and its payoff."""
+    prior = p.sum(axis=0)  # (K,)
+    if uncertainty is not None and uncertainty.is_coupled:
+        return uncertainty.coupled(p, prior, divergence)
+    q = p.sum(axis=1, keepdims=True) * prior  # (m, K)
+    value, by_p, by_q = _shifted(p, q, divergence, uncertainty)
+    with np.errstate(invalid="ignore"):
+        return value, by_p + (by_q @ prior)[:, None]
+
+
+def sufficiency(
+    joint: FloatArray,
+    divergence: str | Divergence,
+    uncertainty: Uncertainty | None = None,
+    *,
+    predicted: int | None = None,
+) -> tuple[float, FloatArray]:
+    r"""Return the penalty for labels that depend on the group given the prediction.
+
+    .. math:: R = \sum_j P_j \, D_f\big(P(y, s | j) \,\|\, P(y | j) P(s | j)\big)
+
+    Parameters
+    ----------
+    joint
+        (labels x classes x groups) table, as `joint` makes it with labels as strata.
+    divergence, uncertainty
+        As in `penalty`; the set must not be coupled.
+    predicted
+        Count this predicted class only: predictive parity.
+
+    Returns
+    -------
+    tuple of float and FloatArray
+        The value, and ``dR / d joint``.
+    """
+    table = _checked_table(joint)
+    if table.ndim != 3:
+        raise InvalidInputError(
+            f"Sufficiency got a table of shape {table.shape}. Expected labels x "
+            "classes x groups; give fferm.tables.joint the labels as strata."
+        )
+    if uncertainty is not None and uncertainty.is_coupled:
+        raise InvalidParameterError(
+            f"{uncertainty!r} moves predictions at fixed group weights, but under "
+            "sufficiency the group weights given a prediction move with the model. "
+            "Use an uncertainty set that is not coupled."
+        )
+    divergence = get_divergence(divergence)
+    value, payoff = 0.0, np.zeros_like(table)
+    for j in range(table.shape[1]) if predicted is None else (predicted,):
+        part, slope = _given_prediction(table[:, j], divergence, uncertainty)
+        value += part
+        payoff[:, j] = slope
+    return value, payoff
+
+
+def _given_prediction(
+    t: FloatArray, divergence: Divergence, uncertainty: Uncertainty | None
+) -> tuple[float, FloatArray]:
+    # t[l, k] is the joint of label and group among those predicted one class.
+    mass = float(t.sum())
+    if mass <= 0:
+        return 0.0, np.zeros_like(t)
+    p = t / mass
+    by_label, by_group = p.sum(axis=1), p.sum(axis=0)
+    value, by_p, by_q = _shifted(
+        p, np.outer(by_label, by_group), divergence, uncertainty
+    )
+    with np.errstate(invalid="ignore"):
+        slope = by_p + (by_q @ by_group)[:, None] + by_label @ by_q
+        # R = mass V(t / mass): the product rule adds V and takes out the radial part.
+        return mass * value, value + slope - np.sum(slope * p)
+
+
+def _shifted(
+    p: FloatArray,
+    q: FloatArray,
+    divergence: Divergence,
+    uncertainty: Uncertainty | None,
+) -> tuple[float, FloatArray, FloatArray]:
+    if uncertainty is not None:
+        return uncertainty.decoupled(p, q, divergence)
+    by_p, by_q = divergence.slopes(p, q)
+    return float(divergence.perspective(p, q).sum()), by_p, by_q
+
+
+def _checked_rows(
+    prob: FloatArray,
+    group: IntArray,
+    n_groups: int,
+    sample_weight: FloatArray | None,
+) -> tuple[FloatArray, IntArray, FloatArray]:
+    prob, group = np.asarray(prob, dtype=np.float64), np.asarray(group)
+    if prob.ndim != 2 or prob.shape[1] < 2 or group.shape != prob.shape[:1]:
+        raise InvalidInputError(
+            f"prob has shape {prob.shape}, group has {group.shape}. Expected prob "
+            "(n_samples, n_classes) with at least two classes and group (n_samples,);"
+            " a column of shape (n, 1) would broadcast to (n, n) and see nothing."
+        )
+    if group.dtype.kind not in "iu":
+        raise InvalidInputError(
+            f"group has dtype {group.dtype}. Expected integer codes 0..n_groups-1, -1 "
+            "where the group is unknown."
+        )
+    if group.size and (group.max() >= n_groups or group.min() < -1):
+        raise InvalidInputError(
+            f"group holds codes {group.min()}..{group.max()}, n_groups={n_groups}. "
+            "Expected codes from -1 (unknown) to n_groups - 1."
+        )
+    weight = (
+        np.ones(len(prob))
+        if sample_weight is None
+        else np.asarray(sample_weight, dtype=np.float64)
+    )
+    if weight.shape != group.shape or not np.all(weight >= 0):
+        raise InvalidInputError(
+            f"sample_weight has shape {weight.shape}. Expected one non-negative weight "
+            f"per row, shape {group.shape}."
+        )
+    return prob, group, weight
+
+
+def _checked_table(joint: FloatArray) -> FloatArray:
+    table = np.asarray(joint, dtype=np.float64)
+    if table.ndim not in (2, 3) or not np.all(table >= 0) or not table.sum() > 0:
+        raise InvalidInputError(
+            f"A table of shape {table.shape} came, smallest entry "
+            f"{table.min(initial=np.inf)}. Expected non-negative probabilities, "
+            "classes x groups or strata x classes x groups."
+        )
+    return table
