@@ -1,1 +1,55 @@
-"""Fair empirical risk minimisation with f-divergences."""
+"""Fair empirical risk minimisation with f-divergences.
+
+Heavy parts are imported when they are first asked for; importing fferm loads neither
+torch, lightgbm, plotly nor matplotlib.
+"""
+
+import importlib
+from importlib.metadata import version
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from fferm.auditing import audit
+    from fferm.estimators import FairLogisticRegression
+    from fferm.persistence import load, save
+    from fferm.tradeoff import TradeoffCurve, tradeoff_curve
+    from fferm.uncertainty import LargeShift, SmallShift
+
+__version__ = version("fferm")
+
+# Where each public name lives.
+_HOMES = {
+    "FairLogisticRegression": "fferm.estimators",
+    "LargeShift": "fferm.uncertainty",
+    "SmallShift": "fferm.uncertainty",
+    "TradeoffCurve": "fferm.tradeoff",
+    "audit": "fferm.auditing",
+    "load": "fferm.persistence",
+    "save": "fferm.persistence",
+    "tradeoff_curve": "fferm.tradeoff",
+}
+
+__all__ = [
+    "FairLogisticRegression",
+    "LargeShift",
+    "SmallShift",
+    "TradeoffCurve",
+    "audit",
+    "load",
+    "save",
+    "tradeoff_curve",
+]
+
+
+def __getattr__(name: str) -> object:
+    """Import a public name from its home when it is first used."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'fferm' has no attribute {name!r}")
+    value = getattr(importlib.import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    """Return the public names."""
+    return sorted([*globals(), *_HOMES])

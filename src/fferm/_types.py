@@ -3,6 +3,7 @@
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
+import scipy.sparse
 from numpy.typing import NDArray
 
 FloatArray: TypeAlias = NDArray[np.float64]
@@ -31,3 +32,8 @@ class Namespace(Protocol):
 
     def where(self, condition: Operand, x: Operand, y: Operand, /) -> Operand:
         """Return x where the condition holds and y elsewhere."""
+
+
+def is_sparse(X: Table) -> bool:
+    """Return whether X is a scipy sparse matrix or array."""
+    return bool(scipy.sparse.issparse(X))

@@ -6,7 +6,7 @@ integer per row goes on. Missing sensitive values become -1 and are counted alou
 
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import narwhals as nw
@@ -68,6 +68,17 @@ class FairRows:
     attributes: tuple[Attribute, ...]
     strata: Strata
     weight: FloatArray
+
+    def take(self, kept: NDArray[np.bool_]) -> "FairRows":
+        """Return some of the rows, with every group still known by its name."""
+        return FairRows(
+            tuple(
+                replace(attribute, code=attribute.code[kept])
+                for attribute in self.attributes
+            ),
+            replace(self.strata, code=self.strata.code[kept]),
+            self.weight[kept],
+        )
 
     @property
     def group_names(self) -> tuple[str, ...]:

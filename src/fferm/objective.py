@@ -134,6 +134,18 @@ class Penalty:
             table, self._divergence, o.uncertainty, weighting=o.notion.weighting
         )
 
+    def duals(self, prob: FloatArray) -> tuple[FloatArray, ...]:
+        """Return the optimal dual ``A = f'(P / Q)`` on the table of each attribute.
+
+        Under sufficiency the table of each predicted class is compared with the
+        product of its label and group marginals instead.
+        """
+        axis = 0 if self.objective.notion.is_sufficiency else 1
+        return tuple(
+            self._divergence.slopes(table, _product(table, axis))[0]
+            for table in self.tables(prob)
+        )
+
     def value_and_gradient(self, prob: FloatArray) -> tuple[float, FloatArray]:
         """Return the penalty and its (n_samples, n_classes) gradient by ``prob``.
 
@@ -193,17 +205,36 @@ class Problem:
         if self.penalty is None:
             return 0.0, np.zeros_like(logits)
         o = self.objective
-        prob = softmax(o.sharpness * logits, axis=1)
+        prob = self.penalized_prob(logits)
         value, by_prob = self.penalty.value_and_gradient(prob)
         by_logits = prob * (by_prob - np.sum(prob * by_prob, axis=1, keepdims=True))
         factor = o.fairness_weight
         return factor * value, factor * o.sharpness * by_logits
+
+    def penalized_prob(self, logits: FloatArray) -> FloatArray:
+        """Return the probabilities that the penalty sees."""
+        return softmax(self.objective.sharpness * logits, axis=1)
+
+    @property
+    def is_smooth(self) -> bool:
+        """Whether the objective has a gradient everywhere."""
+        if self.penalty is None:
+            return True
+        divergence = self.objective.divergence
+        return self.objective.uncertainty is None and divergence.is_smooth
 
     def value_and_gradient(self, logits: FloatArray) -> tuple[float, FloatArray]:
         """Return loss plus penalty on the rows of X, and the gradient by the logits."""
         loss, by_loss = self.loss(logits)
         fairness, by_fairness = self.fairness(logits)
         return loss + fairness, by_loss + by_fairness
+
+
+def _product(table: FloatArray, axis: int) -> FloatArray:
+    # The product of a stratum's marginals over `axis` and groups, as a joint mass.
+    mass = table.sum(axis=(axis, 2), keepdims=True)
+    product = table.sum(axis=2, keepdims=True) * table.sum(axis=axis, keepdims=True)
+    return np.where(mass > 0, product / np.where(mass > 0, mass, 1.0), 0.0)
 
 
 def _place(code: IntArray, n_groups: int, rows: FairRows) -> Cells:

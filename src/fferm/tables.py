@@ -143,7 +143,7 @@ def independence(
     """Return the penalty on one table that sums to 1, and its payoff."""
     prior = p.sum(axis=0)  # (K,)
     if uncertainty is not None and uncertainty.is_coupled:
-        return uncertainty.coupled(p, prior, divergence)
+        return uncertainty.coupled_penalty(p, prior, divergence)
     q = p.sum(axis=1, keepdims=True) * prior  # (m, K)
     value, by_p, by_q = _shifted(p, q, divergence, uncertainty)
     with np.errstate(invalid="ignore"):
@@ -221,7 +221,7 @@ def _shifted(
     uncertainty: Uncertainty | None,
 ) -> tuple[float, FloatArray, FloatArray]:
     if uncertainty is not None:
-        return uncertainty.decoupled(p, q, divergence)
+        return uncertainty.penalty(p, q, divergence)
     by_p, by_q = divergence.slopes(p, q)
     return float(divergence.perspective(p, q).sum()), by_p, by_q
 

@@ -1,0 +1,217 @@
+"""What every fair classifier shares: encoding, checks after training, prediction."""
+
+import warnings
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import softmax
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils.validation import check_is_fitted
+
+from fferm._types import FloatArray, IntArray, Table
+from fferm.data import (
+    FairRows,
+    control_labels,
+    encode_labels,
+    encode_rows,
+)
+from fferm.errors import (
+    CollapseWarning,
+    ConvergenceWarning,
+    InvalidInputError,
+    InvalidParameterError,
+    MissingSensitiveError,
+)
+from fferm.estimators.validation import (
+    TrainingData,
+    check_number,
+    validate_features,
+    validate_training,
+)
+from fferm.notions import Labels
+from fferm.objective import Objective, Penalty, Problem, make_objective
+from fferm.solvers import Result
+
+
+@dataclass(frozen=True)
+class FitInput:
+    """The arguments of `fit`, as they came."""
+
+    X: Table
+    y: Table
+    sensitive_features: Table = None
+    sample_weight: Table = None
+    penalty_data: tuple[Table, ...] | None = None
+
+
+class FairClassifier(ClassifierMixin, BaseEstimator, ABC):
+    """Base of the fair classifiers; a subclass trains and computes logits.
+
+    Notes
+    -----
+    Learned attributes: ``classes_``, ``groups_`` (names, in the order of the last axis
+    of the dual), ``dual_``, ``history_``, ``n_iter_``, ``result_``, ``n_features_in_``
+    and, for data frames, ``feature_names_in_``.
+    """
+
+    @abstractmethod
+    def decision_function(self, X: Table) -> FloatArray:
+        """Return the logits: (n_samples,) for two classes, else (n_samples, m)."""
+
+    def predict(self, X: Table) -> NDArray[Any]:
+        """Return the most probable class of each row.
+
+        Parameters
+        ----------
+        X
+            (n_samples, n_features). Groups are never needed to predict.
+        """
+        scores = self.decision_function(X)
+        codes = scores > 0 if scores.ndim == 1 else scores.argmax(axis=1)
+        return np.asarray(self.classes_[codes.astype(np.int64)])
+
+    def predict_proba(self, X: Table) -> FloatArray:
+        """Return the (n_samples, n_classes) probabilities.
+
+        Parameters
+        ----------
+        X
+            (n_samples, n_features).
+        """
+        return np.asarray(softmax(self._logits(X), axis=1), dtype=np.float64)
+
+    def predict_log_proba(self, X: Table) -> FloatArray:
+        """Return the logarithms of the probabilities."""
+        logits = self._logits(X)
+        shifted = logits - logits.max(axis=1, keepdims=True)
+        total = np.exp(shifted).sum(axis=1, keepdims=True)
+        return np.asarray(shifted - np.log(total), dtype=np.float64)
+
+    def _logits(self, X: Table) -> FloatArray:
+        scores = self.decision_function(X)
+        if scores.ndim == 2:
+            return scores
+        return np.column_stack([np.zeros(len(scores)), scores])
+
+    def __sklearn_tags__(self) -> Any:
+        """Say that sparse input is welcome."""
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+    def _check_fitted_features(self, X: Table) -> Table:
+        check_is_fitted(self)
+        return validate_features(self, X)
+
+    def _objective(self) -> Objective:
+        return make_objective(
+            self.divergence,
+            self.notion,
+            self.uncertainty,
+            fairness_weight=check_number("fairness_weight", self.fairness_weight),
+            sharpness=check_number("sharpness", self.sharpness, above=True),
+            l2=check_number("l2", self.l2),
+        )
+
+    def _encode(self, given: FitInput) -> tuple[TrainingData, Problem, FairRows | None]:
+        """Return validated data and the problem they pose."""
+        objective = self._objective()
+        data = validate_training(self, given.X, given.y, given.sample_weight)
+        share = data.weight / data.weight.sum()
+        if objective.fairness_weight == 0:
+            problem = Problem(objective, data.X, data.y, share, data.classes.size)
+            return data, problem, None
+        classes = tuple(data.classes.tolist())
+        if given.penalty_data is None:
+            shifted, rows = None, self._own_rows(given, data, objective, classes)
+        else:
+            shifted, rows = self._other_rows(given.penalty_data, objective, classes)
+        penalty = Penalty(objective, rows, objective.notion.kept_class(classes))
+        problem = Problem(
+            objective, data.X, data.y, share, data.classes.size, penalty, shifted
+        )
+        return data, problem, rows
+
+    def _own_rows(
+        self,
+        given: FitInput,
+        data: TrainingData,
+        objective: Objective,
+        classes: tuple[object, ...],
+    ) -> FairRows:
+        if given.sensitive_features is None:
+            raise MissingSensitiveError(
+                f"fairness_weight={self.fairness_weight!r} asks for fairness and no "
+                "sensitive_features came. Pass fit(X, y, sensitive_features=...), or "
+                "set fairness_weight=0 to train without fairness."
+            )
+        n_given = data.kept.size
+        control, names = control_labels(objective.notion, given.X, n_given)
+        y = np.full(n_given, -1, dtype=np.int64)
+        y[data.kept] = data.y
+        weight = np.zeros(n_given)
+        weight[data.kept] = data.weight
+        rows = encode_rows(
+            given.sensitive_features,
+            objective.notion,
+            Labels(n_given, y, classes, control, names),
+            how=self.groups,
+            sample_weight=weight,
+        )
+        return rows if data.kept.all() else rows.take(data.kept)
+
+    def _other_rows(
+        self,
+        penalty_data: tuple[Table, ...],
+        objective: Objective,
+        classes: tuple[object, ...],
+    ) -> tuple[Table, FairRows]:
+        if not isinstance(penalty_data, tuple | list) or len(penalty_data) not in (
+            2,
+            3,
+        ):
+            raise InvalidParameterError(
+                "penalty_data must be (X, sensitive_features) or (X, "
+                f"sensitive_features, y); {type(penalty_data).__name__} came."
+            )
+        X, sensitive, *rest = penalty_data
+        shifted = validate_features(self, X)
+        n_samples = shifted.shape[0]
+        y = self._other_labels(rest[0], classes, n_samples) if rest else None
+        control, names = control_labels(objective.notion, X, n_samples)
+        labels = Labels(n_samples, y, classes, control, names)
+        return shifted, encode_rows(
+            sensitive, objective.notion, labels, how=self.groups
+        )
+
+    def _other_labels(
+        self, y: Table, classes: tuple[object, ...], n_samples: int
+    ) -> IntArray:
+        codes = encode_labels(y, classes)
+        if codes.size != n_samples:
+            raise InvalidInputError(
+                f"penalty_data has {n_samples} rows and {codes.size} labels. Expected "
+                "one label per row."
+            )
+        return codes
+
+    def _warn_of_outcome(
+        self, result: Result, codes: IntArray, truth: IntArray
+    ) -> None:
+        if not result.is_success:
+            warnings.warn(
+                f"{type(self).__name__}: {result.value}",
+                ConvergenceWarning,
+                stacklevel=3,
+            )
+        if np.unique(codes).size == 1 and np.unique(truth).size > 1:
+            only = self.classes_[codes[0]]
+            warnings.warn(
+                f"The model predicts {only!r} for every training row, which is fair "
+                "and useless. Lower fairness_weight.",
+                CollapseWarning,
+                stacklevel=3,
+            )

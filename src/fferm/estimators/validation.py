@@ -1,0 +1,150 @@
+"""The boundary between users' data and fferm: every refusal gets a named error."""
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from numbers import Real
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import _check_sample_weight, validate_data
+
+from fferm._types import FloatArray, IntArray, Table, is_sparse
+from fferm.errors import (
+    FfermError,
+    InvalidInputError,
+    InvalidParameterError,
+    InvalidTypeError,
+)
+
+# Products of larger features overflow on their way through a Gram matrix.
+LARGEST_FEATURE = 1e100
+
+
+@contextlib.contextmanager
+def named_errors() -> Iterator[None]:
+    """Turn scikit-learn's refusals into fferm's, with the message kept."""
+    try:
+        yield
+    except FfermError:
+        raise
+    except TypeError as error:
+        raise InvalidTypeError(str(error)) from error
+    except (ValueError, OverflowError) as error:
+        raise InvalidInputError(_with_hint(str(error))) from error
+
+
+@dataclass(frozen=True)
+class TrainingData:
+    """Validated training data; rows of weight 0 are gone.
+
+    Attributes
+    ----------
+    X
+        (n_samples, n_features) float64, dense or CSR.
+    y
+        (n_samples,) class codes.
+    classes
+        The label of each code.
+    weight
+        (n_samples,) positive weights.
+    kept
+        (n_rows_given,) which rows are left.
+    """
+
+    X: Table
+    y: IntArray
+    classes: NDArray[Any]
+    weight: FloatArray
+    kept: NDArray[np.bool_]
+
+
+def validate_training(
+    estimator: BaseEstimator, X: Table, y: Table, sample_weight: Table
+) -> TrainingData:
+    """Return training data in the form that solvers take."""
+    with named_errors():
+        X, y = validate_data(
+            estimator,
+            X,
+            y,
+            accept_sparse="csr",
+            dtype=np.float64,
+            order="C",
+            accept_large_sparse=False,
+        )
+        check_classification_targets(y)
+        weight = _check_sample_weight(
+            sample_weight, X, dtype=np.float64, ensure_non_negative=True
+        )
+    _refuse_huge(X)
+    kept = weight > 0
+    if not kept.any():
+        raise InvalidInputError(
+            "Every sample_weight is 0. Expected at least one positive weight."
+        )
+    if not kept.all():
+        X, y, weight = X[kept], y[kept], weight[kept]
+    classes, codes = _encode_classes(y)
+    return TrainingData(X, codes, classes, weight, kept)
+
+
+def validate_features(estimator: BaseEstimator, X: Table) -> Table:
+    """Return features to predict on, checked against those of training."""
+    with named_errors():
+        X = validate_data(
+            estimator,
+            X,
+            accept_sparse="csr",
+            dtype=np.float64,
+            accept_large_sparse=False,
+            reset=False,
+        )
+    _refuse_huge(X)
+    return X
+
+
+def check_number(
+    name: str, value: object, *, low: float = 0.0, above: bool = False
+) -> float:
+    """Return a finite number at least ``low`` (or above it), else raise."""
+    is_number = isinstance(value, Real) and not isinstance(value, bool)
+    number = float(value) if is_number else np.nan  # type: ignore[arg-type]
+    if np.isfinite(number) and (number > low or (number == low and not above)):
+        return number
+    bound = "above" if above else "of at least"
+    raise InvalidParameterError(
+        f"{name}={value!r} came. Expected a finite number {bound} {low:g}."
+    )
+
+
+def _encode_classes(y: NDArray[Any]) -> tuple[NDArray[Any], IntArray]:
+    with named_errors():
+        classes, codes = np.unique(y, return_inverse=True)
+    if classes.size < 2:
+        raise InvalidInputError(
+            f"y has only one class, {classes[0]!r} (1 class). A classifier needs at "
+            "least two; check the labels and the weights."
+        )
+    return classes, codes.astype(np.int64).reshape(-1)
+
+
+def _refuse_huge(X: Table) -> None:
+    stored: FloatArray = X.data if is_sparse(X) else X
+    if stored.size and max(stored.max(), -stored.min()) > LARGEST_FEATURE:
+        raise InvalidInputError(
+            f"X holds values above {LARGEST_FEATURE:g}, whose products overflow. Scale "
+            "the features, for example with sklearn.preprocessing.StandardScaler."
+        )
+
+
+def _with_hint(message: str) -> str:
+    if "could not convert string to float" in message:
+        return (
+            f"{message}. X must be numeric; put a OneHotEncoder before this estimator "
+            "in a Pipeline."
+        )
+    return message

@@ -1,0 +1,289 @@
+"""Save and load fitted models without pickle.
+
+A saved model is a zip archive of one ``manifest.json`` and the learned arrays as
+``.npy`` files. Loading parses JSON and numbers and calls constructors of this library
+(or of components that the user has registered); it never runs code from the file.
+"""
+
+import hashlib
+import importlib
+import io
+import json
+import math
+import os
+import tempfile
+import zipfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
+
+import fferm
+from fferm.components import Component
+from fferm.errors import FfermError, PersistenceError, UnsafeFileError
+from fferm.solvers import Result
+
+FORMAT = "fferm-model"
+FORMAT_VERSION = 1
+MANIFEST = "manifest.json"
+# Classes that can be saved, by name, and where they live.
+SAVABLE = {"FairLogisticRegression": "fferm.estimators"}
+# Kinds of numbers that arrays may hold: booleans, integers, floats, text.
+ARRAY_KINDS = "biufU"
+
+
+def save(estimator: BaseEstimator, path: str | os.PathLike[str]) -> None:
+    """Write a fitted estimator to one file, whole or not at all.
+
+    Parameters
+    ----------
+    estimator
+        A fitted estimator of fferm.
+    path
+        Where to write; an existing file is replaced.
+
+    Examples
+    --------
+    >>> fferm.save(model, "model.fferm")  # doctest: +SKIP
+    """
+    name = type(estimator).__name__
+    if name not in SAVABLE or type(estimator) is not _savable(name):
+        raise PersistenceError(
+            f"A {name} came. Expected one of {', '.join(SAVABLE)}; save other "
+            "estimators with their own library."
+        )
+    if not hasattr(estimator, "classes_"):
+        raise PersistenceError(f"This {name} is not fitted. Call fit before save.")
+    arrays: dict[str, bytes] = {}
+    manifest = {
+        "format": FORMAT,
+        "format_version": FORMAT_VERSION,
+        "fferm_version": fferm.__version__,
+        "class": name,
+        "parameters": _encode_all(estimator.get_params(deep=False), arrays),
+        "learned": _encode_all(_learned(estimator), arrays),
+    }
+    manifest["sha256"] = {key: _digest(data) for key, data in arrays.items()}
+    text = json.dumps(manifest, indent=1, sort_keys=True, allow_nan=False)
+    files = {**arrays, MANIFEST: text.encode()}
+    files[MANIFEST + ".sha256"] = _digest(files[MANIFEST]).encode()
+    _write_whole(Path(path), files)
+
+
+def load(path: str | os.PathLike[str]) -> Any:
+    """Return the estimator that `save` wrote.
+
+    Parameters
+    ----------
+    path
+        A file written by `save`.
+    """
+    files = _read_files(Path(path))
+    try:
+        manifest = _checked_manifest(files, path)
+        model = _savable(manifest["class"])(
+            **_decode_all(manifest["parameters"], files)
+        )
+        for name, value in _decode_all(manifest["learned"], files).items():
+            if not (name.isidentifier() and name.endswith("_") and name[0] != "_"):
+                raise PersistenceError(f"{path}: {name!r} is no learned attribute.")
+            setattr(model, name, value)
+    except (FfermError, MemoryError):
+        raise
+    except Exception as error:  # anything a hand-made manifest may provoke
+        raise PersistenceError(
+            f"{path} says it is a saved model, and its content makes none ({error})."
+        ) from error
+    return model
+
+
+def _savable(name: str) -> type[BaseEstimator]:
+    return getattr(importlib.import_module(SAVABLE[name]), name)  # type: ignore[no-any-return]
+
+
+def _learned(estimator: BaseEstimator) -> dict[str, Any]:
+    return {
+        name: value
+        for name, value in vars(estimator).items()
+        if name.endswith("_") and not name.startswith("_")
+    }
+
+
+def _encode_all(values: Mapping[str, Any], arrays: dict[str, bytes]) -> dict[str, Any]:
+    return {name: _encode(name, value, arrays) for name, value in values.items()}
+
+
+def _encode(name: str, value: Any, arrays: dict[str, bytes]) -> Any:
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, Result):
+        return {"@result": value.name}
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else {"@float": repr(value)}
+    if isinstance(value, np.ndarray) and value.dtype.kind in ARRAY_KINDS:
+        return _encode_array(name, value, arrays)
+    if isinstance(value, Component):
+        return _encode_component(name, value, arrays)
+    return _encode_container(name, value, arrays)
+
+
+def _encode_array(name: str, value: NDArray[Any], arrays: dict[str, bytes]) -> Any:
+    stream = io.BytesIO()
+    np.save(stream, value, allow_pickle=False)
+    arrays[f"{name}.npy"] = stream.getvalue()
+    return {"@array": f"{name}.npy"}
+
+
+def _encode_component(name: str, value: Component, arrays: dict[str, bytes]) -> Any:
+    fields = {
+        field: _encode(f"{name}.{field}", inner, arrays)
+        for field, inner in value.parameters().items()
+    }
+    return {"@component": [value.kind, value.name, fields]}
+
+
+def _encode_container(name: str, value: Any, arrays: dict[str, bytes]) -> Any:
+    if isinstance(value, np.ndarray):  # objects: labels of mixed or text type
+        return {"@objects": [_encode(name, item, arrays) for item in value.tolist()]}
+    if isinstance(value, tuple | list):
+        tag = "@tuple" if isinstance(value, tuple) else "@list"
+        return {tag: [_encode(name, item, arrays) for item in value]}
+    if isinstance(value, dict):
+        return {"@dict": _encode_all(value, arrays)}
+    raise PersistenceError(
+        f"{name} is a {type(value).__name__}, which a saved model cannot hold. Replace "
+        "it by numbers, text or a component, for example random_state=0."
+    )
+
+
+def _decode_all(values: Mapping[str, Any], files: dict[str, bytes]) -> dict[str, Any]:
+    return {name: _decode(value, files) for name, value in values.items()}
+
+
+def _decode(value: Any, files: dict[str, bytes]) -> Any:
+    if not isinstance(value, dict):
+        return value
+    ((tag, content),) = value.items()
+    return _DECODERS[tag](content, files)
+
+
+def _decode_component(content: Any, files: dict[str, bytes]) -> Component:
+    kind, name, fields = content
+    component = Component._registry.get((kind, name))
+    if component is None:
+        raise PersistenceError(
+            f"The model uses the {kind} {name!r}, which is not registered here. Import "
+            "the module that defines it, then load again."
+        )
+    return component(**_decode_all(fields, files))
+
+
+def _decode_array(name: str, files: dict[str, bytes]) -> NDArray[Any]:
+    stream = io.BytesIO(files[name])
+    version = np.lib.format.read_magic(stream)
+    read_header = {
+        (1, 0): np.lib.format.read_array_header_1_0,
+        (2, 0): np.lib.format.read_array_header_2_0,
+    }[version]
+    shape, is_fortran, dtype = read_header(stream)
+    rest = stream.read()
+    # Checked before anything is allocated: a header may claim any size.
+    if dtype.kind not in ARRAY_KINDS or len(rest) != math.prod(shape) * dtype.itemsize:
+        raise PersistenceError(f"{name} does not hold the numbers that it announces.")
+    flat = np.frombuffer(rest, dtype=dtype)
+    return flat.reshape(shape, order="F" if is_fortran else "C").copy(order="K")
+
+
+def _decode_objects(content: Any, files: dict[str, bytes]) -> NDArray[Any]:
+    array = np.empty(len(content), dtype=object)
+    array[:] = [_decode(item, files) for item in content]
+    return array
+
+
+_DECODERS: dict[str, Callable[[Any, dict[str, bytes]], Any]] = {
+    "@array": _decode_array,
+    "@component": _decode_component,
+    "@dict": _decode_all,
+    "@float": lambda text, _: float(text),
+    "@list": lambda items, files: [_decode(item, files) for item in items],
+    "@objects": _decode_objects,
+    "@result": lambda name, _: Result[name],
+    "@tuple": lambda items, files: tuple(_decode(item, files) for item in items),
+}
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def _write_whole(path: Path, files: Mapping[str, bytes]) -> None:
+    try:
+        handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    except OSError as error:
+        raise PersistenceError(
+            f"Cannot write to {path.parent} ({error.strerror}). Choose a folder that "
+            "exists and may be written."
+        ) from error
+    try:
+        with os.fdopen(handle, "wb") as stream, zipfile.ZipFile(stream, "w") as archive:
+            for name, data in files.items():
+                archive.writestr(name, data)
+        os.replace(temporary, path)
+    except OSError as error:
+        raise PersistenceError(f"Cannot write {path} ({error.strerror}).") from error
+    finally:
+        Path(temporary).unlink(missing_ok=True)
+
+
+def _read_files(path: Path) -> dict[str, bytes]:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            # Stored, not compressed: a small file cannot unfold into a large one.
+            if any(
+                info.compress_type != zipfile.ZIP_STORED for info in archive.filelist
+            ):
+                raise PersistenceError(f"{path} is a zip archive but no saved model.")
+            return {info.filename: archive.read(info) for info in archive.filelist}
+    except OSError as error:
+        raise PersistenceError(f"Cannot read {path} ({error.strerror}).") from error
+    except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError) as error:
+        raise PersistenceError(
+            f"{path} is no saved model ({error}). Expected a file of fferm.save."
+        ) from error
+
+
+def _checked_manifest(files: dict[str, bytes], path: object) -> dict[str, Any]:
+    if MANIFEST not in files:
+        raise PersistenceError(
+            f"{path} has no {MANIFEST}. Expected a file that fferm.save wrote."
+        )
+    if files.get(MANIFEST + ".sha256", b"").decode("ascii", "replace") != _digest(
+        files[MANIFEST]
+    ):
+        raise UnsafeFileError(f"{path}: {MANIFEST} does not match its checksum.")
+    manifest = json.loads(files[MANIFEST])
+    kind = (manifest["format"], manifest["class"])
+    if kind[0] != FORMAT or kind[1] not in SAVABLE:
+        raise PersistenceError(f"{path} holds {kind}, which this version cannot load.")
+    if manifest["format_version"] != FORMAT_VERSION:
+        raise PersistenceError(
+            f"{path} has format version {manifest['format_version']!r}, this library "
+            f"reads {FORMAT_VERSION}. Load it with the version of fferm that wrote it."
+        )
+    _check_members(files, manifest["sha256"], path)
+    return manifest  # type: ignore[no-any-return]
+
+
+def _check_members(files: dict[str, bytes], sums: dict[str, str], path: object) -> None:
+    arrays = set(files) - {MANIFEST, MANIFEST + ".sha256"}
+    for name in sorted(arrays | set(sums)):
+        if name not in files or sums.get(name) != _digest(files[name]):
+            raise UnsafeFileError(
+                f"{path}: {name} is missing or does not match its checksum. The file "
+                "was changed or cut off; take it from its source again."
+            )

@@ -1,0 +1,147 @@
+"""The one outer loop of fferm, and what every solver gives back.
+
+A solver says how to start, how to advance by a chunk and how to read the outcome.
+`Solver.solve` owns everything else: history, stopping, time budget, callbacks, checks
+for finite numbers and the result code.
+"""
+
+import enum
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar, final
+
+import numpy as np
+
+from fferm._types import FloatArray
+from fferm.errors import NonFiniteError
+from fferm.objective import Problem
+
+State = TypeVar("State")
+Record = dict[str, float]
+Callback = Callable[[Record], object]
+
+
+class Result(enum.Enum):
+    """How training ended; the value of a member is the advice to the user."""
+
+    converged = "The gradient is below the tolerance."
+    kink_reached = (
+        "The penalty has a kink here and no step descends from it, as happens at the "
+        "optimum of a penalty that is not smooth."
+    )
+    max_epochs_reached = (
+        "The iterations ran out before the tolerance was met. Raise max_iter, loosen "
+        "tol, or scale the features."
+    )
+    stalled = (
+        "No step decreased the objective although its gradient is above the tolerance."
+        " Scale the features, or raise l2."
+    )
+    time_budget_spent = (
+        "The time budget was spent before the tolerance was met. Raise it, or loosen "
+        "tol."
+    )
+    stopped_by_callback = "A callback asked to stop."
+    nonfinite = (
+        "The objective is not a finite number. Scale the features, raise l2, or lower "
+        "fairness_weight."
+    )
+
+    @property
+    def is_success(self) -> bool:
+        """Whether there is nothing to warn of."""
+        return self in (Result.converged, Result.kink_reached)
+
+
+@dataclass(frozen=True)
+class Solution:
+    """What a solver found.
+
+    Attributes
+    ----------
+    value
+        The parameters of the model, (n_outputs, n_features + 1), intercept last.
+    dual
+        The dual table of each attribute, (strata, classes, groups).
+    result
+        How training ended.
+    stats
+        Numbers about the run: iterations, evaluations, seconds, objective.
+    history
+        One record per iteration.
+    """
+
+    value: FloatArray
+    dual: tuple[FloatArray, ...]
+    result: Result
+    stats: dict[str, float]
+    history: tuple[Record, ...]
+
+
+@dataclass
+class Monitor:
+    """The driver's eye on a run: records, checks and says when to stop."""
+
+    time_budget: float | None = None
+    callbacks: tuple[Callback, ...] = ()
+    history: list[Record] = field(default_factory=list)
+    stopped: Result | None = None
+    began: float = field(default_factory=time.perf_counter)
+
+    def record(self, **numbers: float) -> bool:
+        """Keep one record and return whether the run shall stop."""
+        record = {"iteration": float(len(self.history)), **numbers}
+        record["seconds"] = time.perf_counter() - self.began
+        if not np.isfinite(record["objective"]):
+            raise NonFiniteError(Result.nonfinite.value)
+        self.history.append(record)
+        wishes = [callback(record) for callback in self.callbacks]
+        if any(wish is True for wish in wishes):
+            self.stopped = Result.stopped_by_callback
+        elif self.time_budget is not None and record["seconds"] > self.time_budget:
+            self.stopped = Result.time_budget_spent
+        return self.stopped is not None
+
+
+class Solver(ABC, Generic[State]):
+    """A way to minimise a `Problem` over linear models."""
+
+    @abstractmethod
+    def init(self, problem: Problem, start: FloatArray | None) -> State:
+        """Return the state to begin from, at given parameters or afresh."""
+
+    @abstractmethod
+    def advance(self, problem: Problem, state: State, monitor: Monitor) -> State:
+        """Return the state after a chunk of steps, recording as it goes."""
+
+    @abstractmethod
+    def is_done(self, state: State) -> Result | None:
+        """Return how the run ended, or None if it shall go on."""
+
+    @abstractmethod
+    def finish(self, problem: Problem, state: State) -> dict[str, Any]:
+        """Return value, dual and stats of the `Solution`."""
+
+    @final
+    def solve(
+        self,
+        problem: Problem,
+        *,
+        start: FloatArray | None = None,
+        time_budget: float | None = None,
+        callbacks: tuple[Callback, ...] = (),
+    ) -> Solution:
+        """Return the solution of a problem."""
+        monitor = Monitor(time_budget, callbacks)
+        state = self.init(problem, start)
+        result = self.is_done(state)
+        while result is None:
+            state = self.advance(problem, state, monitor)
+            result = monitor.stopped or self.is_done(state)
+        fitted = self.finish(problem, state)
+        if not np.all(np.isfinite(fitted["value"])):
+            raise NonFiniteError(Result.nonfinite.value)
+        fitted["stats"]["seconds"] = time.perf_counter() - monitor.began
+        return Solution(result=result, history=tuple(monitor.history), **fitted)

@@ -1,0 +1,193 @@
+"""Full-batch L-BFGS on any penalty, with the analytic gradient of its payoff."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import scipy.optimize
+
+from fferm._types import FloatArray, Table
+from fferm.objective import Problem
+from fferm.solvers.base import Monitor, Result, Solver
+from fferm.solvers.conditioning import Coordinates, round_coordinates
+
+# Pairs of steps and gradients that the inverse Hessian is made of.
+MEMORY = 20
+# A restart that lowers the objective by less than this share has found nothing.
+LEAST_GAIN = 1e-9
+
+
+@dataclass(frozen=True)
+class LbfgsState:
+    """Where a run stands.
+
+    Attributes
+    ----------
+    phi
+        Parameters in round coordinates, flat.
+    coordinates
+        How to return to parameters.
+    objective
+        Value at ``phi``.
+    n_iter, n_evaluations
+        Iterations and evaluations so far.
+    result
+        How the run ended, None while it goes on.
+    """
+
+    phi: FloatArray
+    coordinates: Coordinates
+    objective: float = np.inf
+    n_iter: int = 0
+    n_evaluations: int = 0
+    result: Result | None = None
+
+
+@dataclass(frozen=True)
+class LBFGS(Solver[LbfgsState]):
+    """Limited-memory BFGS of scipy in round coordinates.
+
+    Parameters
+    ----------
+    tol
+        Largest absolute entry of the gradient in round coordinates at the end.
+    max_iter
+        Most iterations.
+    fit_intercept
+        Whether the last column is free; otherwise it stays 0.
+    coordinates
+        Round coordinates of this X, when they are known already.
+    """
+
+    tol: float = 1e-5
+    max_iter: int = 1000
+    fit_intercept: bool = True
+    coordinates: Coordinates | None = None
+
+    def init(self, problem: Problem, start: FloatArray | None) -> LbfgsState:
+        """Begin at given parameters or at 0, where every table is independent."""
+        coordinates = self.coordinates or round_coordinates(
+            problem.X, problem.share, problem.objective.l2
+        )
+        theta = np.zeros(parameter_shape(problem)) if start is None else start
+        return LbfgsState(coordinates.to_phi(theta).reshape(-1), coordinates)
+
+    def advance(
+        self, problem: Problem, state: LbfgsState, monitor: Monitor
+    ) -> LbfgsState:
+        """Run L-BFGS until it stops; a stall is tried again with a fresh memory."""
+        shape = parameter_shape(problem)
+
+        def evaluate(phi: FloatArray) -> tuple[float, FloatArray]:
+            theta = state.coordinates.to_theta(phi.reshape(shape))
+            value, by_theta = value_and_gradient(problem, theta)
+            if not self.fit_intercept:
+                by_theta[:, -1] = 0
+            return value, state.coordinates.gradient(by_theta).reshape(-1)
+
+        def watch(intermediate_result: scipy.optimize.OptimizeResult) -> None:
+            if monitor.record(objective=float(intermediate_result.fun)):
+                raise StopIteration
+
+        found = scipy.optimize.minimize(
+            evaluate,
+            state.phi,
+            jac=True,
+            method="L-BFGS-B",
+            callback=watch,
+            options={
+                "maxcor": MEMORY,
+                "maxiter": self.max_iter - state.n_iter,
+                "maxfun": 20 * self.max_iter,
+                "gtol": self.tol,
+                "ftol": 0.0,
+            },
+        )
+        after = replace(
+            state,
+            phi=found.x,
+            objective=float(found.fun),
+            n_iter=state.n_iter + found.nit,
+            n_evaluations=state.n_evaluations + found.nfev,
+        )
+        return replace(after, result=self._judge(problem, found, state, after))
+
+    def is_done(self, state: LbfgsState) -> Result | None:
+        """Return the verdict of the last chunk."""
+        return state.result
+
+    def finish(self, problem: Problem, state: LbfgsState) -> dict[str, Any]:
+        """Return the parameters and the dual that is optimal for them."""
+        theta = state.coordinates.to_theta(state.phi.reshape(parameter_shape(problem)))
+        return {
+            "value": theta,
+            "dual": _optimal_dual(problem, theta),
+            "stats": {
+                "objective": state.objective,
+                "n_iter": state.n_iter,
+                "n_evaluations": state.n_evaluations,
+            },
+        }
+
+    def _judge(
+        self,
+        problem: Problem,
+        found: scipy.optimize.OptimizeResult,
+        before: LbfgsState,
+        after: LbfgsState,
+    ) -> Result | None:
+        if np.max(np.abs(found.jac)) <= self.tol:
+            return Result.converged
+        if after.n_iter >= self.max_iter:
+            return Result.max_epochs_reached
+        if after.objective < before.objective - LEAST_GAIN * abs(after.objective):
+            return None
+        return Result.stalled if problem.is_smooth else Result.kink_reached
+
+
+def parameter_shape(problem: Problem) -> tuple[int, int]:
+    """Return (n_outputs, n_features + 1): two classes need one output."""
+    n_outputs = 1 if problem.n_classes == 2 else problem.n_classes
+    return n_outputs, problem.X.shape[1] + 1
+
+
+def linear_logits(X: Table, theta: FloatArray) -> FloatArray:
+    """Return (n_samples, n_classes) logits; with one output the first class has 0."""
+    logits = np.asarray(X @ theta[:, :-1].T) + theta[:, -1]
+    if theta.shape[0] > 1:
+        return logits
+    return np.column_stack([np.zeros(len(logits)), logits])
+
+
+def value_and_gradient(problem: Problem, theta: FloatArray) -> tuple[float, FloatArray]:
+    """Return the whole objective at linear parameters, and its gradient."""
+    coef = theta[:, :-1]
+    logits = linear_logits(problem.X, theta)
+    if problem.penalty_X is None:
+        value, by_logits = problem.value_and_gradient(logits)
+        gradient = _pull_back(problem.X, by_logits, theta)
+    else:
+        loss, by_loss = problem.loss(logits)
+        shifted = linear_logits(problem.penalty_X, theta)
+        fairness, by_fairness = problem.fairness(shifted)
+        value = loss + fairness
+        gradient = _pull_back(problem.X, by_loss, theta)
+        gradient += _pull_back(problem.penalty_X, by_fairness, theta)
+    l2 = problem.objective.l2
+    gradient[:, :-1] += l2 * coef
+    return value + l2 / 2 * float(np.sum(coef * coef)), gradient
+
+
+def _pull_back(X: Table, by_logits: FloatArray, theta: FloatArray) -> FloatArray:
+    used = by_logits if theta.shape[0] > 1 else by_logits[:, 1:]
+    gradient = np.empty(theta.shape)
+    gradient[:, :-1] = np.asarray(X.T @ used).T
+    gradient[:, -1] = used.sum(axis=0)
+    return gradient
+
+
+def _optimal_dual(problem: Problem, theta: FloatArray) -> tuple[FloatArray, ...]:
+    if problem.penalty is None:
+        return ()
+    X = problem.X if problem.penalty_X is None else problem.penalty_X
+    return problem.penalty.duals(problem.penalized_prob(linear_logits(X, theta)))

@@ -1,0 +1,149 @@
+"""The contract of an uncertainty set, and the arithmetic all sets share.
+
+A cell where both the joint and the product are 0 belongs to nobody (an empty group):
+it is left out of values, slopes, norms, means and medians.
+"""
+
+import math
+import numbers
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fferm._types import FloatArray
+from fferm.components import Component
+from fferm.divergences import Divergence
+from fferm.errors import InvalidParameterError
+
+# A product of summed marginals is right to a few units in the last place. Ratios this
+# close to 1 are 1: the kink of total variation would turn 1e-16 into a whole slope.
+RATIO_ROUNDING = 1e-14
+
+
+@dataclass(frozen=True)
+class Uncertainty(Component, abstract=True):
+    """A set of tables around the one at hand."""
+
+    kind: ClassVar[str] = "uncertainty"
+    required: ClassVar[tuple[str, ...]] = ("penalty", "coupled_penalty")
+
+    @property
+    def is_coupled(self) -> bool:
+        """Whether only P moves and Q follows, which takes the group weights."""
+        return False
+
+    @abstractmethod
+    def penalty(
+        self, p: FloatArray, q: FloatArray, divergence: Divergence
+    ) -> tuple[float, FloatArray, FloatArray]:
+        """Return the penalty, and its slopes by a joint and a product that are free.
+
+        Parameters
+        ----------
+        p, q
+            (classes x groups) tables of equal total: the joint, and the product of
+            its marginals.
+        divergence
+            What the penalty measures.
+
+        Returns
+        -------
+        tuple of float, FloatArray and FloatArray
+            Value, d value / dp, d value / dq. They may be infinite, never NaN.
+        """
+
+    @abstractmethod
+    def coupled_penalty(
+        self, p: FloatArray, prior: FloatArray, divergence: Divergence
+    ) -> tuple[float, FloatArray]:
+        """Return the penalty with ``Q = rowsum(P) x prior``, and its payoff dR / dP.
+
+        Parameters
+        ----------
+        p
+            (classes x groups) joint.
+        prior
+            (groups,) weights, constants.
+        divergence
+            What the penalty measures.
+
+        Returns
+        -------
+        tuple of float and FloatArray
+            Value and payoff. They may be infinite, never NaN.
+        """
+
+    def _check_coupling(self, is_coupled: bool) -> None:
+        if self.is_coupled == is_coupled:
+            return
+        words = {True: "coupled_penalty", False: "penalty"}
+        raise InvalidParameterError(
+            f"{self!r} was asked for its {words[is_coupled]}, but is_coupled is "
+            f"{self.is_coupled}. Call `{words[self.is_coupled]}` instead."
+        )
+
+
+def live_cells(p: FloatArray, q: FloatArray) -> NDArray[np.bool_]:
+    """Return where a table has mass in the joint or in the product."""
+    return (p > 0) | (q > 0)
+
+
+def spread(values: FloatArray, live: NDArray[np.bool_]) -> FloatArray:
+    """Return a table with values at its live cells and 0 elsewhere."""
+    table = np.zeros(live.shape)
+    table[live] = values
+    return table
+
+
+def times(x: FloatArray | float, y: FloatArray | float) -> FloatArray:
+    """Return ``x y``, where 0 wins against infinity: what is held fixed is fixed."""
+    x, y = np.asarray(x), np.asarray(y)
+    with np.errstate(invalid="ignore", over="ignore"):
+        return np.where((x == 0) | (y == 0), 0.0, x * y)
+
+
+def settled(slopes: FloatArray, dual: FloatArray) -> FloatArray:
+    """Return slopes without NaN.
+
+    Where infinities of opposite sign met, the dual A decides: at ``p = 0`` it grows
+    faster than C for every divergence. Where A is finite no direction is defined: 0.
+    """
+    return np.where(np.isnan(slopes), np.where(np.isinf(dual), dual, 0.0), slopes)
+
+
+def dual_and_conjugate(
+    p: FloatArray, q: FloatArray, divergence: Divergence
+) -> tuple[FloatArray, FloatArray]:
+    """Return A and C by cell, both 0 at cells that belong to nobody."""
+    live = live_cells(p, q)
+    is_even = np.abs(p - q) <= RATIO_ROUNDING * q
+    dual, minus_conjugate = divergence.slopes(np.where(is_even, q, p), q)
+    return np.where(live, dual, 0.0), np.where(live, -minus_conjugate, 0.0)
+
+
+def check_radius(owner: str, radius: float, largest: float = math.inf) -> None:
+    """Refuse a radius that is no finite number between 0 and the largest."""
+    is_number = isinstance(radius, numbers.Real) and math.isfinite(radius)
+    if is_number and 0 <= radius <= largest:
+        return
+    bound = "" if math.isinf(largest) else f" up to {largest:g}"
+    raise InvalidParameterError(
+        f"{owner} got radius={radius!r}. Expected a finite number from 0{bound}; a "
+        "radius is a distance between probabilities, 0.01 to 0.1 is common."
+    )
+
+
+def check_choice(
+    owner: str, field: str, value: object, choices: Sequence[object]
+) -> None:
+    """Refuse a value that is none of the choices."""
+    if value in choices:
+        return
+    raise InvalidParameterError(
+        f"{owner} got {field}={value!r}. Expected one of "
+        f"{', '.join(map(repr, choices))}; choose one of them."
+    )

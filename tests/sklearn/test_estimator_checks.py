@@ -1,0 +1,45 @@
+"""scikit-learn's own checks, with no expected failures."""
+
+import numpy as np
+import pytest
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from fferm import FairLogisticRegression
+
+
+class GroupsFromFeatures(FairLogisticRegression):
+    """A fair model that reads its groups off X: the checks pass no sensitive values.
+
+    The groups are two halves by the rank of a fixed mixture of the columns, so that
+    any two different rows are split.
+    """
+
+    def fit(self, X, y, *, sample_weight=None):
+        return super().fit(
+            X, y, sensitive_features=_Halves(X), sample_weight=sample_weight
+        )
+
+
+class _Halves:
+    """Groups that are computed only when they are read, after X was validated."""
+
+    def __init__(self, X):
+        self.X = X
+
+    def __array__(self, dtype=None, copy=None):
+        X = self.X.toarray() if hasattr(self.X, "toarray") else np.asarray(self.X)
+        # Each row's group depends on that row alone: weights and order cannot move it.
+        mixture = np.asarray(X, dtype=np.float64) @ np.sin(1 + np.arange(X.shape[1]))
+        codes = (np.floor(mixture * 7) % 2).astype(np.int64)
+        return codes
+
+
+@pytest.mark.filterwarnings(
+    # The checks fit on a handful of rows; that their groups are tiny is no news.
+    "ignore::fferm.errors.DataFairnessWarning",
+)
+@parametrize_with_checks(
+    [FairLogisticRegression(fairness_weight=0), GroupsFromFeatures(fairness_weight=0.1)]
+)
+def test_every_scikit_learn_check_passes(estimator, check):
+    check(estimator)

@@ -1,0 +1,528 @@
+"""Uncertainty sets: slopes against differences, bounds, the paper's errors."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+import scipy.optimize
+
+from fferm.divergences import Alpha, LinearTail, get, trainable
+from fferm.errors import InvalidParameterError
+from fferm.uncertainty import LargeShift, SmallShift, Uncertainty
+from fferm.uncertainty.corners import interval
+from fferm.uncertainty.simplex import lagrangian_bound, worst_vertices
+
+DIVERGENCES = {
+    "chi2": get("chi2"),
+    "kl": get("kl"),
+    "kl_paper": get("kl", normalisation="paper"),
+    "reverse_kl": get("reverse_kl"),
+    "js": get("js"),
+    "hellinger": get("hellinger"),
+    "alpha=3": Alpha(power=3.0),
+    "alpha=-1": Alpha(power=-1.0),
+    "tail_kl": LinearTail(get("kl"), floor=0.7),
+    "tail_reverse_kl": trainable(get("reverse_kl")),
+    "smooth_tv": trainable(get("tv")),
+}
+UNFAIR = np.array([[0.40, 0.05], [0.20, 0.35]])
+STEP = 1e-6
+
+
+def random_table(rng, n_classes, n_groups, *, with_empty_group=False):
+    # Concentrated, so that a radius of .01 reaches no edge.
+    table = rng.dirichlet(np.full(n_classes * n_groups, 8.0)).reshape(n_classes, -1)
+    return np.insert(table, 1, 0.0, axis=1) if with_empty_group else table
+
+
+def product_of(p):
+    return p.sum(axis=1, keepdims=True) * p.sum(axis=0)
+
+
+def plain(p, q, divergence):
+    return divergence.perspective(p, q).sum()
+
+
+def differences(function, table):
+    """Return central differences of a function of a table, 0 at its empty cells."""
+    slopes = np.zeros_like(table)
+    for cell in zip(*np.nonzero(table), strict=True):
+        up, down = table.copy(), table.copy()
+        up[cell] += STEP
+        down[cell] -= STEP
+        slopes[cell] = (function(up) - function(down)) / (2 * STEP)
+    return slopes
+
+
+def assert_slopes_follow_differences(shift, p, divergence):
+    # Central differences with step h are off by h^2 f''' and eps / h: 1e-9 or so.
+    tolerance = {"rtol": 2e-5, "atol": 2e-7}
+    prior, q = p.sum(axis=0), product_of(p)
+    if shift.is_coupled:
+        value, payoff = shift.coupled_penalty(p, prior, divergence)
+        assert math.isfinite(value)
+        expected = differences(
+            lambda x: shift.coupled_penalty(x, prior, divergence)[0], p
+        )
+        np.testing.assert_allclose(payoff, expected, **tolerance)
+        return
+    value, by_p, by_q = shift.penalty(p, q, divergence)
+    assert math.isfinite(value)
+    expected = differences(lambda x: shift.penalty(x, q, divergence)[0], p)
+    np.testing.assert_allclose(by_p, expected, **tolerance)
+    expected = differences(lambda x: shift.penalty(p, x, divergence)[0], q)
+    np.testing.assert_allclose(by_q, expected, **tolerance)
+
+
+# ---------------------------------------------------------------- slopes
+
+
+@pytest.mark.parametrize("label", DIVERGENCES)
+@pytest.mark.parametrize("is_coupled", [False, True])
+@pytest.mark.parametrize("norm", ["quotient", "dual"])
+@pytest.mark.parametrize("p", [1, 2, math.inf])
+def test_slopes_of_a_small_shift_equal_differences(p, norm, is_coupled, label):
+    rng = np.random.default_rng(3)
+    for power, with_empty_group in ((1, True), (2, False)):
+        table = random_table(rng, 3, 3, with_empty_group=with_empty_group)
+        shift = SmallShift(0.05, p=p, norm=norm, coupled=is_coupled, power=power)
+        assert_slopes_follow_differences(shift, table, DIVERGENCES[label])
+
+
+# At .06 some ends are clipped, at 0 or at the relative floor.
+@pytest.mark.parametrize(("radius", "with_empty_group"), [(0.01, False), (0.06, True)])
+@pytest.mark.parametrize(
+    "label", ["kl", "kl_paper", "js", "alpha=3", "tail_kl", "tail_reverse_kl"]
+)
+@pytest.mark.parametrize("mode", ["corners", "paper", "simplex", "coupled"])
+@pytest.mark.parametrize("shape", [(2, 2), (3, 2), (2, 3), (3, 3)])
+def test_slopes_of_a_large_shift_equal_differences(
+    shape, mode, label, radius, with_empty_group
+):
+    table = random_table(
+        np.random.default_rng(5), *shape, with_empty_group=with_empty_group
+    )
+    shift = LargeShift(radius, mode=mode, floor=0.5)
+    assert_slopes_follow_differences(shift, table, DIVERGENCES[label])
+
+
+@pytest.mark.parametrize("mode", ["corners", "simplex", "coupled"])
+def test_a_clipped_end_does_not_move_with_its_cell(mode):
+    table = np.array([[0.02, 0.40], [0.38, 0.20]])
+    shift = LargeShift(0.05, mode=mode, floor=0.9)
+    assert_slopes_follow_differences(shift, table, get("js"))
+    assert_slopes_follow_differences(shift, table, get("hellinger"))
+
+
+@pytest.mark.parametrize(
+    "shift",
+    [
+        *(SmallShift(0.0, p=p, power=n) for p in (1, 2, "inf") for n in (1, 2)),
+        *(LargeShift(0.0, mode=mode) for mode in ("corners", "paper", "simplex")),
+    ],
+    ids=repr,
+)
+@pytest.mark.parametrize("shape", [(2, 2), (4, 2)])
+def test_radius_zero_is_the_divergence_itself(shift, shape):
+    p = random_table(np.random.default_rng(0), *shape, with_empty_group=True)
+    q, divergence = product_of(p), get("js")
+    value, by_p, by_q = shift.penalty(p, q, divergence)
+    assert value == pytest.approx(plain(p, q, divergence), rel=1e-13)
+    np.testing.assert_allclose(by_p, divergence.slopes(p, q)[0], atol=1e-13)
+    np.testing.assert_allclose(by_q, divergence.slopes(p, q)[1], atol=1e-13)
+
+
+@pytest.mark.parametrize(
+    "shift", [SmallShift(0.0, coupled=True), LargeShift(0.0, mode="coupled")]
+)
+def test_radius_zero_is_the_payoff_at_fixed_group_weights(shift):
+    p = random_table(np.random.default_rng(0), 3, 2)
+    prior, divergence = p.sum(axis=0), get("kl")
+    by_p, by_q = divergence.slopes(p, product_of(p))
+    payoff = shift.coupled_penalty(p, prior, divergence)[1]
+    np.testing.assert_allclose(payoff, by_p + (by_q @ prior)[:, None], atol=1e-13)
+
+
+@pytest.mark.parametrize("p", [1, 2, "inf"])
+@pytest.mark.parametrize("norm", ["quotient", "dual"])
+def test_a_fair_table_has_no_slope_in_canonical_form(p, norm):
+    fair = np.full((2, 2), 0.25)
+    value, by_p, by_q = SmallShift(0.1, p=p, norm=norm).penalty(fair, fair, get("kl"))
+    assert value == 0
+    if p == 2 or norm == "dual":
+        assert not by_p.any()
+        assert not by_q.any()
+
+
+@pytest.mark.parametrize(
+    "shift",
+    [
+        SmallShift(0.05, p=1),
+        SmallShift(0.05, p=2),
+        SmallShift(0.05, p="inf"),
+        SmallShift(0.05, norm="dual"),
+        LargeShift(0.02),
+        LargeShift(0.02, mode="paper"),
+        LargeShift(0.02, mode="simplex"),
+    ],
+    ids=repr,
+)
+def test_an_empty_group_changes_nothing(shift):
+    p, divergence = UNFAIR, get("kl", normalisation="paper")
+    wide = np.insert(p, 1, 0.0, axis=1)
+    value, by_p, by_q = shift.penalty(p, product_of(p), divergence)
+    again, wide_p, wide_q = shift.penalty(wide, product_of(wide), divergence)
+    assert again == pytest.approx(value, rel=1e-14)
+    np.testing.assert_allclose(wide_p, np.insert(by_p, 1, 0.0, axis=1), rtol=1e-12)
+    np.testing.assert_allclose(wide_q, np.insert(by_q, 1, 0.0, axis=1), rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "shift", [SmallShift(0.05, coupled=True), LargeShift(0.02, mode="coupled")]
+)
+def test_an_empty_group_changes_nothing_in_a_coupled_set(shift):
+    wide = np.insert(UNFAIR, 1, 0.0, axis=1)
+    value, payoff = shift.coupled_penalty(UNFAIR, UNFAIR.sum(axis=0), get("js"))
+    again, wide_payoff = shift.coupled_penalty(wide, wide.sum(axis=0), get("js"))
+    assert again == pytest.approx(value, rel=1e-14)
+    np.testing.assert_allclose(
+        wide_payoff, np.insert(payoff, 1, 0.0, axis=1), rtol=1e-12
+    )
+
+
+# ---------------------------------------------------------------- infinities
+
+
+@pytest.mark.parametrize("label", ["kl", "js", "reverse_kl", "alpha=-1", "kl_paper"])
+@pytest.mark.parametrize("table", [[[0.4, 0.0], [0.25, 0.35]], [[0.6, 0], [0, 0.4]]])
+def test_infinite_penalties_come_without_warning_or_nan(label, table):
+    p, divergence = np.array(table), DIVERGENCES[label]
+    q, prior = product_of(p), p.sum(axis=0)
+    sets = [
+        *(SmallShift(0.1, p=n, power=k) for n in (1, 2, "inf") for k in (1, 2)),
+        *(SmallShift(0.1, p=n, coupled=True) for n in (1, 2, "inf")),
+        *(LargeShift(0.3, mode=m, floor=0) for m in ("corners", "paper", "simplex")),
+        LargeShift(0.3, mode="coupled"),
+    ]
+    for shift in sets:
+        found = (
+            shift.coupled_penalty(p, prior, divergence)
+            if shift.is_coupled
+            else shift.penalty(p, q, divergence)
+        )
+        assert not any(np.isnan(part).any() for part in found)
+    assert SmallShift(0.1).penalty(p, q, divergence)[0] == math.inf
+
+
+def test_many_cells_with_an_infinite_corner_give_an_infinite_bound():
+    p = random_table(np.random.default_rng(1), 4, 3)
+    shift = LargeShift(0.5, mode="simplex", floor=0)
+    value, by_p, by_q = shift.penalty(p, product_of(p), get("kl"))
+    assert value == math.inf
+    assert not np.isnan(by_p).any()
+    assert not np.isnan(by_q).any()
+
+
+# ---------------------------------------------------------------- bounds
+
+
+@pytest.mark.parametrize("label", ["chi2", "kl", "js", "hellinger"])
+def test_corners_are_never_below_the_divergence_but_the_papers_are(label):
+    rng, divergence, n_below = np.random.default_rng(7), DIVERGENCES[label], 0
+    for p in rng.dirichlet(np.ones(4), size=2_500).reshape(-1, 2, 2):
+        q, radius = product_of(p), rng.uniform(0, 0.05)
+        value = plain(p, q, divergence)
+        worst = LargeShift(radius).penalty(p, q, divergence)[0]
+        paper = LargeShift(radius, mode="paper").penalty(p, q, divergence)[0]
+        assert worst >= value
+        n_below += paper < value
+    assert n_below > 0
+
+
+@pytest.mark.parametrize(
+    ("name", "by_paper", "value"),
+    [("hellinger", 0.0766, 0.0842), ("js", 0.0758, 0.0828), ("kl", 0.1498, 0.1555)],
+)
+def test_the_papers_corner_falls_below_the_divergence(name, by_paper, value):
+    q, divergence = product_of(UNFAIR), get(name)
+    found = LargeShift(0.01, mode="paper").penalty(UNFAIR, q, divergence)[0]
+    assert found == pytest.approx(by_paper, abs=5e-5)
+    assert plain(UNFAIR, q, divergence) == pytest.approx(value, abs=5e-5)
+    assert LargeShift(0.01).penalty(UNFAIR, q, divergence)[0] > value
+
+
+@pytest.mark.parametrize("label", ["kl", "js", "hellinger", "chi2", "kl_paper"])
+@pytest.mark.parametrize("shape", [(2, 2), (3, 2), (2, 4), (3, 4)])
+def test_simplex_lies_between_divergence_and_corners(label, shape):
+    rng, divergence = np.random.default_rng(9), DIVERGENCES[label]
+    for _ in range(15):
+        p, radius = random_table(rng, *shape), rng.uniform(0.001, 0.2)
+        q = product_of(p)
+        value = LargeShift(radius, mode="simplex").penalty(p, q, divergence)[0]
+        above = LargeShift(radius).penalty(p, q, divergence)[0]
+        # 1e-7 is the tolerance of the linear program, relative after scaling.
+        assert plain(p, q, divergence) <= value * (1 + 1e-12)
+        assert value <= above + 1e-7 * abs(above)
+
+
+@pytest.mark.parametrize("label", ["kl", "js", "chi2", "reverse_kl", "kl_paper"])
+def test_lagrangian_bound_is_above_the_exact_worst_case(label):
+    rng, divergence, gaps = np.random.default_rng(10), DIVERGENCES[label], []
+    for _ in range(25):
+        p = rng.dirichlet(np.full(6, 2.0))
+        q = product_of(p.reshape(3, 2)).ravel()
+        radius = rng.uniform(0.001, 0.05)
+        intervals = interval(p, radius), interval(q, radius, 0.1)
+        exact = worst_vertices(p, q, intervals, divergence)[0]
+        bound = lagrangian_bound(p, q, intervals, divergence)[0]
+        if math.isinf(exact):
+            assert bound == math.inf
+            continue
+        assert bound >= exact * (1 - 1e-12)
+        gaps.append(bound / exact - 1)
+    assert np.mean(gaps) < 0.01
+
+
+@pytest.mark.parametrize("label", ["kl", "js", "chi2"])
+def test_simplex_worst_case_equals_that_of_random_tables_in_the_set(label):
+    rng, divergence, radius = np.random.default_rng(11), DIVERGENCES[label], 0.06
+    p = random_table(rng, 2, 2)
+    q = product_of(p)
+    value = LargeShift(radius, mode="simplex").penalty(p, q, divergence)[0]
+    steps = radius * rng.choice([-1, 0, 1], size=(2, 20_000, 2, 2))
+    moved_p, moved_q = p + steps[0], q + steps[1]
+    inside = (
+        (np.abs(steps.sum(axis=(2, 3))) < 1e-12).all(axis=0)
+        & (moved_p >= 0).all(axis=(1, 2))
+        & (moved_q >= 0.1 * q).all(axis=(1, 2))
+    )
+    seen = divergence.perspective(moved_p[inside], moved_q[inside]).sum(axis=(1, 2))
+    assert seen.max() <= value * (1 + 1e-12)
+    assert seen.max() > 0.9 * value
+
+
+def test_the_bound_is_still_one_where_the_linear_program_gives_up(monkeypatch):
+    p = random_table(np.random.default_rng(2), 4, 2)
+    monkeypatch.setattr(
+        scipy.optimize,
+        "linprog",
+        lambda *_, **__: scipy.optimize.OptimizeResult(x=None),
+    )
+    args = p, product_of(p), get("js")
+    bound = LargeShift(0.01, mode="simplex").penalty(*args)[0]
+    assert bound == LargeShift(0.01).penalty(*args)[0]
+
+
+@pytest.mark.parametrize("label", ["kl", "js", "hellinger", "chi2"])
+@pytest.mark.parametrize("shape", [(2, 2), (2, 3), (3, 2)])
+def test_coupled_worst_case_is_above_the_divergence_and_a_grid(label, shape):
+    rng, divergence, radius = np.random.default_rng(12), DIVERGENCES[label], 0.04
+    p = random_table(rng, *shape)
+    prior = p.sum(axis=0)
+    value = LargeShift(radius, mode="coupled").coupled_penalty(p, prior, divergence)[0]
+    assert value >= plain(p, product_of(p), divergence)
+    seen = max(
+        plain(moved, moved.sum(axis=1, keepdims=True) * prior, divergence)
+        for moved in coupled_grid(p, radius)
+    )
+    # The grid holds the ends of every interval, hence some vertex close by.
+    assert seen <= value * (1 + 1e-12)
+    assert seen == pytest.approx(value, rel=1e-12)
+
+
+def coupled_grid(p, radius):
+    """Yield the tables of a grid over the set: all rows but the last choose."""
+    n_classes, n_groups = p.shape
+    size = (n_classes - 1) * n_groups
+    for steps in itertools.product(np.linspace(-1, 1, 5), repeat=size):
+        step = radius * np.reshape(steps, (n_classes - 1, n_groups))
+        step = np.vstack([step, -step.sum(axis=0)])
+        moved = p + step
+        if np.abs(step).max() <= radius * (1 + 1e-12) and moved.min() >= 0:
+            yield moved
+
+
+def test_coupled_worst_case_of_two_classes_is_that_of_two_ends_a_group():
+    p = np.array([[0.02, 0.28, 0.20], [0.18, 0.22, 0.10]])
+    prior, radius, divergence = p.sum(axis=0), 0.05, get("js")
+    ends = [(-min(radius, a), min(radius, b)) for a, b in p.T]
+    values = []
+    for step in itertools.product(*ends):
+        moved = p + np.array([step, np.negative(step)])
+        values.append(
+            plain(moved, moved.sum(axis=1, keepdims=True) * prior, divergence)
+        )
+    found = LargeShift(radius, mode="coupled").coupled_penalty(p, prior, divergence)[0]
+    assert found == pytest.approx(max(values), rel=1e-14)
+
+
+def test_small_shift_is_a_lower_bound_of_the_exact_worst_case():
+    q, divergence = product_of(UNFAIR), get("kl")
+    for radius in (0.001, 0.01, 0.05):
+        first_order = SmallShift(radius, p="inf").penalty(UNFAIR, q, divergence)[0]
+        exact = LargeShift(radius, mode="simplex", floor=0).penalty(
+            UNFAIR, q, divergence
+        )[0]
+        assert first_order < exact
+
+
+# ---------------------------------------------------------------- normalisation
+
+
+@pytest.mark.parametrize("name", ["kl", "reverse_kl", "hellinger"])
+@pytest.mark.parametrize("p", [1, 2, "inf"])
+@pytest.mark.parametrize("is_coupled", [False, True])
+def test_the_quotient_norm_does_not_see_a_tilt(name, p, is_coupled):
+    table = random_table(np.random.default_rng(13), 3, 3)
+    shift = SmallShift(0.05, p=p, coupled=is_coupled)
+    side = table.sum(axis=0) if is_coupled else product_of(table)
+    method = shift.coupled_penalty if is_coupled else shift.penalty
+    value = method(table, side, get(name))[0]
+    tilted = method(table, side, get(name, normalisation="paper"))[0]
+    assert tilted == pytest.approx(value, rel=1e-12)
+
+
+def test_the_dual_norm_sees_a_tilt():
+    shift, q = SmallShift(0.05, norm="dual"), product_of(UNFAIR)
+    value = shift.penalty(UNFAIR, q, get("kl"))[0]
+    tilted = shift.penalty(UNFAIR, q, get("kl", normalisation="paper"))[0]
+    assert tilted > value + 0.08
+
+
+def gap_of_least_penalty(shift, divergence, weight_of_value=1.0):
+    """Return the gap r1 - r0 that minimises the penalty, r0 = .3, pi = (.8, .2)."""
+
+    def penalty(gap):
+        rates = np.array([0.3, 0.3 + gap])
+        p = np.stack([rates, 1 - rates]) * [0.8, 0.2]
+        q = product_of(p)
+        value = shift.penalty(p, q, divergence)[0]
+        return value - (1 - weight_of_value) * plain(p, q, divergence)
+
+    grid = np.linspace(-0.29, 0.69, 491)
+    start = grid[np.argmin([penalty(gap) for gap in grid])]
+    return scipy.optimize.minimize_scalar(
+        penalty, bounds=(start - 0.01, start + 0.01), method="bounded"
+    ).x
+
+
+@pytest.mark.parametrize(
+    ("name", "p", "gap"),
+    [
+        ("kl", 2, -0.172),
+        ("kl", "inf", -0.205),
+        ("reverse_kl", 2, 0.055),
+        ("hellinger", 2, 0.087),
+    ],
+)
+def test_a_fair_model_does_not_minimise_the_papers_penalty(name, p, gap):
+    shift = SmallShift(1.0, p=p, norm="dual")
+    tilted = get(name, normalisation="paper")
+    found = gap_of_least_penalty(shift, tilted, weight_of_value=0.0)
+    assert found == pytest.approx(gap, abs=1e-3)
+    fair = gap_of_least_penalty(shift, get(name), weight_of_value=0.0)
+    assert fair == pytest.approx(0, abs=1e-4)
+
+
+def test_adding_the_divergence_does_not_cure_the_papers_penalty():
+    shift = SmallShift(0.05, norm="dual")
+    found = gap_of_least_penalty(shift, get("kl", normalisation="paper"))
+    assert found == pytest.approx(-0.062, abs=1e-3)
+    assert gap_of_least_penalty(shift, get("kl")) == pytest.approx(0, abs=1e-4)
+
+
+@pytest.mark.parametrize("name", ["kl", "reverse_kl", "hellinger"])
+def test_a_fair_model_minimises_the_quotient_penalty_in_any_normalisation(name):
+    shift = SmallShift(0.05)
+    found = gap_of_least_penalty(shift, get(name, normalisation="paper"))
+    assert found == pytest.approx(0, abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("name", "gap"), [("js", 0.0), ("hellinger", 0.0), ("kl", -0.014), ("chi2", -0.044)]
+)
+def test_symmetric_divergences_keep_the_fair_model_in_a_large_shift(name, gap):
+    found = gap_of_least_penalty(LargeShift(0.02), get(name))
+    assert found == pytest.approx(gap, abs=2e-3)
+
+
+# ---------------------------------------------------------------- parameters
+
+
+@pytest.mark.parametrize("radius", [-0.1, math.nan, math.inf, "0.1", None])
+@pytest.mark.parametrize("shift", [SmallShift, LargeShift])
+def test_a_radius_that_is_no_distance_is_refused(shift, radius):
+    with pytest.raises(InvalidParameterError, match=r"got radius=.*finite number"):
+        shift(radius)
+
+
+def test_a_radius_above_one_is_a_weight_for_small_and_refused_for_large_shifts():
+    assert SmallShift(10).radius == 10
+    with pytest.raises(InvalidParameterError, match=r"radius=10\. .* up to 1"):
+        LargeShift(10)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"p": 3}, r"p=3\. Expected one of 1, 2, inf"),
+        ({"p": "2"}, r"p='2'\. Expected one of"),
+        ({"norm": "l2"}, r"norm='l2'\. Expected one of 'quotient', 'dual'"),
+        ({"power": 3}, r"power=3\. Expected one of 1, 2"),
+        ({"coupled": "yes"}, r"coupled='yes'\. Expected one of False, True"),
+    ],
+)
+def test_wrong_options_of_a_small_shift_are_refused(parameters, message):
+    with pytest.raises(InvalidParameterError, match=message):
+        SmallShift(0.1, **parameters)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"mode": "corner"}, r"mode='corner'\. Expected one of 'corners', 'paper'"),
+        ({"floor": -0.1}, r"floor=-0\.1\. Expected a share from 0 to 1"),
+        ({"floor": math.nan}, r"floor=nan\. Expected a share"),
+        ({"floor": "0"}, r"floor='0'\. Expected a share"),
+    ],
+)
+def test_wrong_options_of_a_large_shift_are_refused(parameters, message):
+    with pytest.raises(InvalidParameterError, match=message):
+        LargeShift(0.1, **parameters)
+
+
+def test_infinity_may_be_spelled_three_ways():
+    args = UNFAIR, product_of(UNFAIR), get("kl")
+    values = {SmallShift(0.1, p=p).penalty(*args)[0] for p in ("inf", np.inf, math.inf)}
+    assert len(values) == 1
+
+
+@pytest.mark.parametrize("shift", [SmallShift(0.1), LargeShift(0.1)])
+def test_a_decoupled_set_refuses_the_coupled_penalty(shift):
+    assert not shift.is_coupled
+    with pytest.raises(InvalidParameterError, match=r"coupled penalty, but it is dec"):
+        shift.coupled_penalty(UNFAIR, UNFAIR.sum(axis=0), get("kl"))
+
+
+@pytest.mark.parametrize(
+    "shift", [SmallShift(0.1, coupled=True), LargeShift(0.1, mode="coupled")]
+)
+def test_a_coupled_set_refuses_the_decoupled_penalty(shift):
+    assert shift.is_coupled
+    with pytest.raises(InvalidParameterError, match=r"decoupled penalty, but it is c"):
+        shift.penalty(UNFAIR, product_of(UNFAIR), get("kl"))
+
+
+@pytest.mark.parametrize("shape", [(2, 17), (4, 7), (14, 2)])
+def test_too_many_tables_are_refused_with_a_way_out(shape):
+    p = random_table(np.random.default_rng(0), *shape)
+    shift = LargeShift(0.001, mode="coupled")
+    with pytest.raises(InvalidParameterError, match=r"use mode='corners'"):
+        shift.coupled_penalty(p, p.sum(axis=0), get("js"))
+
+
+def test_sets_are_registered_by_name():
+    assert Uncertainty.known() == ("large_shift", "small_shift")
+    assert Uncertainty.registered("small-shift") is SmallShift
+    assert SmallShift(0.1).parameters()["coupled"] is False
