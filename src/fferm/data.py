@@ -193,6 +193,14 @@ def control_labels(
     return attribute.code, attribute.groups
 
 
+def bind_control(notion: Notion, X: Table) -> Notion:
+    """Return a notion whose control feature, if a column of X, is its values here."""
+    control = notion.control_feature()
+    if not isinstance(control, str | int | np.integer):
+        return notion
+    return replace(notion, control=_column_of(X, control))  # type: ignore[call-arg]
+
+
 def _columns(sensitive_features: Table) -> list[tuple[str, Table]]:
     data = sensitive_features
     if isinstance(data, str | bytes) or np.isscalar(data):

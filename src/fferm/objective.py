@@ -114,6 +114,17 @@ class Penalty:
         )
         self._divergence = trainable(objective.divergence)
 
+    def check_comparable(self) -> None:
+        """Raise where some attribute has no stratum with two groups in it."""
+        for c in self.cells:
+            present = np.zeros((c.n_strata, c.n_groups), dtype=bool)
+            present.flat[c.cell] = True
+            if not np.any(present.sum(axis=1) > 1):
+                raise InvalidInputError(
+                    "No part of the data holds two groups, so there is nothing to be "
+                    "fair between. Check sensitive_features, or set fairness_weight=0."
+                )
+
     def tables(self, prob: FloatArray) -> list[FloatArray]:
         """Return the (strata, classes, groups) table of each attribute."""
         return [
@@ -243,11 +254,4 @@ def _place(code: IntArray, n_groups: int, rows: FairRows) -> Cells:
     kept = np.flatnonzero(known & (rows.strata.code >= 0) & (rows.weight > 0))
     n_strata = len(rows.strata.names)
     cell = rows.strata.code[kept] * n_groups + code[kept]
-    present = np.zeros(n_strata * n_groups, dtype=bool)
-    present[cell] = True
-    if not np.any(present.reshape(n_strata, n_groups).sum(axis=1) > 1):
-        raise InvalidInputError(
-            "No part of the data holds two groups, so there is nothing to be fair "
-            "between. Check sensitive_features, or set fairness_weight=0."
-        )
     return Cells(kept, cell, rows.weight[kept] / total, n_strata, n_groups)

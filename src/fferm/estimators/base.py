@@ -2,8 +2,9 @@
 
 import warnings
 from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,10 +15,12 @@ from sklearn.utils.validation import check_is_fitted
 from fferm._types import FloatArray, IntArray, Table
 from fferm.data import (
     FairRows,
+    GroupMode,
     control_labels,
     encode_labels,
     encode_rows,
 )
+from fferm.divergences import Divergence
 from fferm.errors import (
     CollapseWarning,
     ConvergenceWarning,
@@ -31,9 +34,10 @@ from fferm.estimators.validation import (
     validate_features,
     validate_training,
 )
-from fferm.notions import Labels
+from fferm.notions import Labels, Notion
 from fferm.objective import Objective, Penalty, Problem, make_objective
 from fferm.solvers import Result
+from fferm.uncertainty import Uncertainty
 
 
 @dataclass(frozen=True)
@@ -56,6 +60,22 @@ class FairClassifier(ClassifierMixin, BaseEstimator, ABC):
     of the dual), ``dual_``, ``history_``, ``n_iter_``, ``result_``, ``n_features_in_``
     and, for data frames, ``feature_names_in_``.
     """
+
+    divergence: str | Divergence
+    notion: str | Notion
+    uncertainty: Uncertainty | None
+    fairness_weight: float
+    sharpness: float
+    groups: GroupMode
+    l2: float
+    classes_: NDArray[Any]
+    result_: Result
+
+    @abstractmethod
+    def fit_path(
+        self, given: FitInput, fairness_weights: Sequence[float]
+    ) -> Iterator[Self]:
+        """Yield one fitted model per weight, each begun where the last one ended."""
 
     @abstractmethod
     def decision_function(self, X: Table) -> FloatArray:
@@ -130,6 +150,7 @@ class FairClassifier(ClassifierMixin, BaseEstimator, ABC):
         else:
             shifted, rows = self._other_rows(given.penalty_data, objective, classes)
         penalty = Penalty(objective, rows, objective.notion.kept_class(classes))
+        penalty.check_comparable()
         problem = Problem(
             objective, data.X, data.y, share, data.classes.size, penalty, shifted
         )

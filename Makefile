@@ -1,0 +1,43 @@
+# Everything starts from a fresh clone: each target makes what it needs.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+# Tests and benchmarks run in several processes; threads of BLAS would only fight them.
+ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
+
+.PHONY: demo test slow check bench docs clean
+
+demo: $(VENV)/demo
+	$(BIN)/python examples/demo.py
+
+test: $(VENV)/dev
+	$(ONE_THREAD) $(BIN)/python -m pytest -n auto
+
+slow: $(VENV)/dev
+	$(ONE_THREAD) $(BIN)/python -m pytest -n auto -m slow
+
+check: $(VENV)/dev
+	$(BIN)/python -m ruff format --check .
+	$(BIN)/python -m ruff check .
+	$(BIN)/python -m mypy
+
+bench: $(VENV)/dev
+	$(ONE_THREAD) $(BIN)/python -m benchmarks
+
+docs: $(VENV)/dev
+	$(BIN)/python -m mkdocs build --strict
+
+clean:
+	rm -rf $(VENV) site report.html
+
+$(VENV)/demo: pyproject.toml constraints.txt | $(BIN)/python
+	$(INSTALL) -e '.[report]'
+	touch $@
+
+$(VENV)/dev: pyproject.toml constraints.txt | $(BIN)/python
+	$(INSTALL) -e '.[all,dev]'
+	touch $@ $(VENV)/demo
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)

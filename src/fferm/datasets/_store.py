@@ -1,0 +1,141 @@
+"""Where the files come from: the package, the data folder or their publisher.
+
+Nothing is parsed before its sha256 has been checked. The data folder is the
+environment variable ``FFERM_DATA_HOME``, else ``fferm`` in the user's cache folder.
+"""
+
+import gzip
+import hashlib
+import http.client
+import importlib.resources
+import importlib.util
+import io
+import os
+import shutil
+import tempfile
+import urllib.error
+import urllib.request
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+
+from fferm.errors import DataUnavailableError, MissingDependencyError
+
+TIMEOUT_SECONDS = 60.0
+
+
+@dataclass(frozen=True)
+class DataFile:
+    """A file that does not ship with the package.
+
+    Attributes
+    ----------
+    name : str
+        Its name in the data folder.
+    sha256 : tuple of str
+        Checksums of the accepted forms of it.
+    source : str
+        Where it is published, for messages.
+    url : str or None
+        Where exactly these bytes can be downloaded, if anywhere.
+    """
+
+    name: str
+    sha256: tuple[str, ...]
+    source: str
+    url: str | None = None
+
+
+def data_home() -> Path:
+    """Return the folder that external data files lie in."""
+    if given := os.environ.get("FFERM_DATA_HOME"):
+        return Path(given).expanduser()
+    cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return Path(cache).expanduser() / "fferm"
+
+
+def read_shipped(name: str, sha256: str) -> pd.DataFrame:
+    """Return the table of a gzipped CSV in the package's ``files`` folder."""
+    packed = importlib.resources.files("fferm.datasets") / "files" / name
+    content = packed.read_bytes()
+    if _digest(content) != sha256:
+        raise DataUnavailableError(
+            f"The file {name} inside the fferm package has sha256 {_digest(content)}; "
+            f"expected {sha256}. Reinstall fferm."
+        )
+    return pd.read_csv(io.BytesIO(gzip.decompress(content)), keep_default_na=False)
+
+
+def read_parquet(file: DataFile, columns: Sequence[str]) -> pd.DataFrame:
+    """Return columns of a Parquet file of the data folder."""
+    if importlib.util.find_spec("pyarrow") is None:
+        raise MissingDependencyError(
+            f"Reading {file.name} needs pyarrow, which is not installed. Install it: "
+            "pip install pyarrow"
+        )
+    content = io.BytesIO(read_external(file))
+    return pd.read_parquet(content, engine="pyarrow", columns=list(columns))
+
+
+def read_external(file: DataFile) -> bytes:
+    """Return the checked content of a file of the data folder.
+
+    Where the folder lacks it, it is downloaded there if its publisher has it.
+    """
+    path = data_home() / file.name
+    if not path.exists():
+        _download(file, path)
+    content = path.read_bytes()
+    if _digest(content) not in file.sha256:
+        raise DataUnavailableError(
+            f"{path} has sha256 {_digest(content)}; expected "
+            f"{' or '.join(file.sha256)}. Replace it with the file from {file.source}."
+        )
+    return content
+
+
+def _download(file: DataFile, path: Path) -> None:
+    if file.url is None:
+        raise DataUnavailableError(
+            f"{file.name} is not in the data folder and cannot be downloaded. "
+            + _advice(file, path)
+        )
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{file.name}.")
+        os.close(descriptor)
+        try:
+            _fetch_into(Path(name), file.url, file.sha256)
+            os.replace(name, path)
+        finally:
+            Path(name).unlink(missing_ok=True)
+    except (OSError, http.client.HTTPException) as error:
+        raise DataUnavailableError(
+            f"{file.name} is not in the data folder and could not be downloaded from "
+            f"{file.url}: {error}. " + _advice(file, path)
+        ) from error
+
+
+def _fetch_into(part: Path, url: str, expected: tuple[str, ...]) -> None:
+    try:
+        answer = urllib.request.urlopen(url, timeout=TIMEOUT_SECONDS)
+    except urllib.error.HTTPError as error:
+        error.close()  # the error is the answer, with its connection open
+        raise
+    with answer, part.open("wb") as target:
+        shutil.copyfileobj(answer, target)
+    if (found := _digest(part.read_bytes())) not in expected:
+        raise OSError(f"it has sha256 {found}, expected {' or '.join(expected)}")
+
+
+def _advice(file: DataFile, path: Path) -> str:
+    return (
+        f"Put it there as {path}, or set FFERM_DATA_HOME to the folder that holds it. "
+        f"Source: {file.source}. Accepted sha256: {' or '.join(file.sha256)}."
+    )
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()

@@ -1,0 +1,161 @@
+"""Synthetic data whose dependence between group and label is known exactly."""
+
+from collections.abc import Sequence
+from numbers import Integral
+
+import numpy as np
+import pandas as pd
+from scipy.special import softmax
+
+from fferm._types import FloatArray, IntArray
+from fferm.datasets._dataset import FairDataset, Table, random_generator, split
+from fferm.errors import InvalidParameterError
+
+DESCRIPTION = """\
+Synthetic, drawn by fferm.datasets.make_biased. Nobody's data, under fferm's licence.
+Harm: none by the data; a method that is fair here has been shown to be fair nowhere
+else.
+"""
+
+
+def make_biased(  # noqa: PLR0913 (a generator lists its parameters)
+    n_samples: int = 1000,
+    *,
+    n_features: int = 5,
+    n_groups: int = 2,
+    n_classes: int = 2,
+    bias: float = 1.0,
+    group_weights: Sequence[float] | None = None,
+    noise: float = 1.0,
+    test_size: float = 0.3,
+    random_state: int | np.random.Generator | None = 0,
+) -> FairDataset:
+    r"""Return synthetic data in which the label depends on the group as told.
+
+    With ``m`` classes, ``K`` groups and ``d`` features, each row is drawn by
+
+    .. math::
+
+        s &\sim \text{group\_weights}, \qquad c_s = 2 s / (K - 1) - 1 \in [-1, 1] \\
+        P(y = j \mid s) &\propto \exp(\text{bias} \cdot c_s \cdot j / (m - 1)) \\
+        x &= \bigl(2 y / (m - 1) - 1 + \text{bias} \cdot c_s / 2\bigr)\, u
+             + \text{noise} \cdot \varepsilon, \qquad
+             u = (1, \dots, 1) / \sqrt d,\ \varepsilon \sim N(0, I_d)
+
+    so `bias` is the log-odds of the last class against the first in the last group,
+    and half of it shifts the features along the direction that tells the label. With
+    ``bias=0`` neither label nor features depend on the group. :func:`biased_rates`
+    gives P(y | s) itself.
+
+    Parameters
+    ----------
+    n_samples : int
+        Rows in both parts together.
+    n_features, n_groups, n_classes : int
+        Sizes d, K (at least 2) and m (at least 2).
+    bias : float
+        Strength of the dependence; a negative one turns it round.
+    group_weights : sequence of float, optional
+        Probabilities of the groups up to a factor; equal if not given.
+    noise : float
+        Standard deviation of the features around their mean, above 0.
+    test_size : float
+        Share of test rows; the split is stratified by label and group.
+    random_state : int, Generator or None
+        Seed of the draw and of the split.
+
+    Returns
+    -------
+    FairDataset
+        `y` holds 0 to ``n_classes - 1``. The only sensitive column is ``group``, with
+        the strings ``"0"`` to ``str(n_groups - 1)``; it is not among the features.
+
+    Examples
+    --------
+    >>> from fferm.datasets import biased_rates, make_biased
+    >>> make_biased(100, bias=2.0)
+    FairDataset('biased': 70 train + 30 test rows, 5 features, sensitive: group)
+    >>> biased_rates(bias=2.0).round(3)
+    array([[0.881, 0.119],
+           [0.119, 0.881]])
+    """
+    _check_counts(n_samples=(n_samples, 2), n_features=(n_features, 1))
+    rates = biased_rates(n_groups=n_groups, n_classes=n_classes, bias=bias)
+    weights = _normalise(group_weights, n_groups)
+    if not (np.isfinite(noise) and noise > 0):
+        raise InvalidParameterError(f"noise={noise!r}; expected a number above 0.")
+    rng = random_generator(random_state)
+    group = rng.choice(n_groups, size=n_samples, p=weights)
+    y = _draw_labels(rates[group], rng)
+    centre = 2 * y / (n_classes - 1) - 1 + bias * _spread(n_groups)[group] / 2
+    X = centre[:, None] / np.sqrt(n_features) + noise * rng.standard_normal(
+        (n_samples, n_features)
+    )
+    frame = pd.DataFrame(X, columns=[f"x{i}" for i in range(n_features)])
+    # Groups are names, not numbers: as strings they stratify the split.
+    sensitive = pd.DataFrame({"group": group.astype(str)})
+    return split(
+        Table("biased", DESCRIPTION, frame, frame, y, sensitive), test_size, rng
+    )
+
+
+def biased_rates(
+    *, n_groups: int = 2, n_classes: int = 2, bias: float = 1.0
+) -> FloatArray:
+    """Return P(y | group) of :func:`make_biased`, shape (n_groups, n_classes).
+
+    The other parameters of :func:`make_biased` do not enter.
+
+    Parameters
+    ----------
+    n_groups, n_classes, bias
+        As in :func:`make_biased`.
+
+    Examples
+    --------
+    >>> from fferm.datasets import biased_rates
+    >>> biased_rates(n_groups=3, bias=0.0)
+    array([[0.5, 0.5],
+           [0.5, 0.5],
+           [0.5, 0.5]])
+    """
+    _check_counts(n_groups=(n_groups, 2), n_classes=(n_classes, 2))
+    if not np.isfinite(bias):
+        raise InvalidParameterError(f"bias={bias!r}; expected a finite number.")
+    level = np.arange(n_classes) / (n_classes - 1)
+    rates: FloatArray = softmax(bias * _spread(n_groups)[:, None] * level, axis=1)
+    return rates  # (K, m)
+
+
+def _spread(n_groups: int) -> FloatArray:
+    return np.linspace(-1.0, 1.0, n_groups)
+
+
+def _draw_labels(prob: FloatArray, rng: np.random.Generator) -> IntArray:
+    # Inverse transform: the label is the number of cumulative sums below u. The last
+    # sum is 1 up to rounding and is left out, so no label can exceed m - 1.
+    below = np.cumsum(prob, axis=1)[:, :-1] <= rng.random(len(prob))[:, None]
+    labels: IntArray = below.sum(axis=1, dtype=np.int64)
+    return labels
+
+
+def _check_counts(**counts: tuple[int, int]) -> None:
+    for name, (count, least) in counts.items():
+        is_count = isinstance(count, Integral) and not isinstance(count, bool)
+        if not is_count or count < least:
+            raise InvalidParameterError(
+                f"{name}={count!r}; expected an integer of at least {least}."
+            )
+
+
+def _normalise(group_weights: Sequence[float] | None, n_groups: int) -> FloatArray:
+    if group_weights is None:
+        return np.full(n_groups, 1.0 / n_groups)
+    weights = np.asarray(group_weights, dtype=np.float64)
+    if weights.shape != (n_groups,) or not np.all(np.isfinite(weights) & (weights > 0)):
+        raise InvalidParameterError(
+            f"group_weights={group_weights!r}; expected {n_groups} positive numbers, "
+            "one per group."
+        )
+    total: FloatArray = weights / weights.sum()
+    return total

@@ -1,0 +1,144 @@
+"""The shape of the package: imports go one way, heavy imports stay where they belong."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import fferm
+
+PACKAGE = Path(fferm.__file__).parent
+
+# From the ground up; a module may import what stands before it, or its own package.
+ORDER = [
+    "errors",
+    "_types",
+    "components",
+    "divergences",
+    "notions",
+    "uncertainty",
+    "tables",
+    "data",
+    "objective",
+    "certificates",
+    "intervals",
+    "metrics",
+    "auditing",
+    "solvers",
+    "estimators",
+    "tradeoff",
+    "persistence",
+    "datasets",
+    "testing",
+    "report",
+]
+
+# Results know how to draw themselves; report is imported when they are asked to.
+LAZY = {("auditing", "report"), ("tradeoff", "report")}
+
+# Optional or slow packages, and the only places that may import them.
+HEAVY = {
+    "numba": ["solvers/_kernels.py", "solvers/_pointers.py", "solvers/_scalar.py"],
+    "torch": ["torch/", "estimators/net.py"],
+    "lightgbm": ["estimators/boosting.py"],
+    "matplotlib": ["report/"],
+    "plotly": ["report/"],
+    "jinja2": ["report/"],
+}
+
+FILES = sorted(PACKAGE.rglob("*.py"))
+
+
+def parts(path):
+    return path.relative_to(PACKAGE).as_posix()
+
+
+def home(path):
+    """Return the top-level module that a file belongs to."""
+    return parts(path).split("/")[0].removesuffix(".py")
+
+
+def imports(tree):
+    """Yield (module name, whether it is imported when the file is)."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
+            for inner in ast.walk(node):
+                inner.only_types = True
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            for inner in ast.walk(node):
+                inner.is_lazy = True
+    for node in ast.walk(tree):
+        if getattr(node, "only_types", False):
+            continue
+        is_lazy = getattr(node, "is_lazy", False)
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, is_lazy) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            if node.module == "fferm":
+                yield from ((f"fferm.{alias.name}", is_lazy) for alias in node.names)
+            else:
+                yield node.module, is_lazy
+
+
+def imported_homes(path):
+    for name, is_lazy in imports(ast.parse(path.read_text(encoding="utf-8"))):
+        if name.startswith("fferm."):
+            yield name.split(".")[1], is_lazy
+
+
+@pytest.mark.parametrize("path", FILES, ids=parts)
+def test_imports_go_one_way(path):
+    if parts(path) == "__init__.py":
+        assert not list(imported_homes(path)), "the top level must import nothing"
+        return
+    here = home(path)
+    assert here in ORDER, f"{here} has no place in the order yet"
+    for there, is_lazy in imported_homes(path):
+        if is_lazy and (here, there) in LAZY:
+            continue
+        assert there == here or ORDER.index(there) < ORDER.index(here), (
+            f"{parts(path)} imports fferm.{there}, which stands above it"
+        )
+
+
+@pytest.mark.parametrize("path", FILES, ids=parts)
+def test_heavy_packages_are_imported_only_where_they_belong(path):
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    for name, _ in imports(tree):
+        allowed = HEAVY.get(name.split(".")[0])
+        assert allowed is None or any(map(parts(path).startswith, allowed)), (
+            f"{parts(path)} imports {name}"
+        )
+
+
+def test_importing_fferm_and_training_loads_nothing_heavy():
+    code = (
+        "import sys, fferm; fferm.FairLogisticRegression; fferm.tradeoff_curve;"
+        "fferm.audit; fferm.load;"
+        f"print([name for name in {sorted(HEAVY)!r} if name in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "[]"
+
+
+def test_public_names_are_sorted_and_importable():
+    assert fferm.__all__ == sorted(fferm.__all__)
+    assert set(fferm.__all__) == set(fferm._HOMES)
+    for name in fferm.__all__:
+        assert getattr(fferm, name) is not None
+
+
+def test_an_unknown_public_name_raises():
+    with pytest.raises(AttributeError, match="no attribute 'FairForest'"):
+        _ = fferm.FairForest
+
+
+def test_the_version_is_the_newest_of_the_changelog():
+    changelog = Path(__file__).parents[1] / "CHANGELOG.md"
+    if not changelog.exists():
+        pytest.skip("CHANGELOG.md is not beside the tests")
+    assert f"## {fferm.__version__}" in changelog.read_text(encoding="utf-8")
