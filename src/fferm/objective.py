@@ -19,7 +19,7 @@ from fferm._types import FloatArray, IntArray, Table
 from fferm.data import FairRows
 from fferm.divergences import Divergence, trainable
 from fferm.divergences import get as get_divergence
-from fferm.errors import InvalidInputError, InvalidParameterError
+from fferm.errors import InvalidInputError, InvalidParameterError, NonFiniteError
 from fferm.notions import Notion
 from fferm.notions import get as get_notion
 from fferm.uncertainty import SmallShift, Uncertainty
@@ -218,9 +218,15 @@ class Problem:
         o = self.objective
         prob = self.penalized_prob(logits)
         value, by_prob = self.penalty.value_and_gradient(prob)
-        by_logits = prob * (by_prob - np.sum(prob * by_prob, axis=1, keepdims=True))
-        factor = o.fairness_weight
-        return factor * value, factor * o.sharpness * by_logits
+        if not (np.isfinite(value) and np.all(np.isfinite(by_prob))):
+            raise NonFiniteError(
+                "The penalty is infinite here: the worst case gives some cell no "
+                "probability. Give LargeShift a floor, or choose a divergence that stays "
+                "finite (jensen_shannon, squared_hellinger, total_variation)."
+            )
+        centre = np.sum(prob * by_prob, axis=1, keepdims=True)
+        by_logits = o.sharpness * prob * (by_prob - centre)
+        return o.fairness_weight * value, o.fairness_weight * by_logits
 
     def penalized_prob(self, logits: FloatArray) -> FloatArray:
         """Return the probabilities that the penalty sees."""

@@ -14,6 +14,7 @@ from fferm.divergences import get as get_divergence
 from fferm.errors import InvalidInputError, InvalidParameterError
 from fferm.notions import Weighting
 from fferm.uncertainty import Uncertainty
+from fferm.uncertainty.base import settled, times
 
 
 def joint(
@@ -56,13 +57,9 @@ def joint(
     """
     prob, group, weight = _checked_rows(prob, group, n_groups, sample_weight)
     code = np.zeros_like(group) if stratum is None else np.asarray(stratum)
-    if code.shape != group.shape:
-        raise InvalidInputError(
-            f"stratum has shape {code.shape}, group has {group.shape}. Expected one "
-            "stratum per row."
-        )
-    if n_strata is None:
+    if n_strata is None or stratum is None:
         n_strata = 1 if stratum is None else int(code.max(initial=0)) + 1
+    _check_strata(code, group, n_strata)
     known = group >= 0
     total = float(weight[known].sum())
     if total <= 0:
@@ -147,7 +144,7 @@ def independence(
     q = p.sum(axis=1, keepdims=True) * prior  # (m, K)
     value, by_p, by_q = _shifted(p, q, divergence, uncertainty)
     with np.errstate(invalid="ignore"):
-        return value, by_p + (by_q @ prior)[:, None]
+        return value, settled(by_p + times(by_q, prior).sum(axis=1)[:, None], by_p)
 
 
 def sufficiency(
@@ -209,9 +206,11 @@ def _given_prediction(
         p, np.outer(by_label, by_group), divergence, uncertainty
     )
     with np.errstate(invalid="ignore"):
-        slope = by_p + (by_q @ by_group)[:, None] + by_label @ by_q
+        slope = by_p + times(by_q, by_group).sum(axis=1)[:, None]
+        slope = settled(slope + times(by_label[:, None], by_q).sum(axis=0), by_p)
         # R = mass V(t / mass): the product rule adds V and takes out the radial part.
-        return mass * value, value + slope - np.sum(slope * p)
+        radial = np.sum(times(slope, p))
+        return mass * value, settled(value + slope - radial, by_p)
 
 
 def _shifted(
@@ -260,6 +259,19 @@ def _checked_rows(
             f"per row, shape {group.shape}."
         )
     return prob, group, weight
+
+
+def _check_strata(code: IntArray, group: IntArray, n_strata: int) -> None:
+    if code.shape != group.shape or code.dtype.kind not in "iu":
+        raise InvalidInputError(
+            f"stratum has shape {code.shape} and dtype {code.dtype}, group has shape "
+            f"{group.shape}. Expected one integer stratum per row."
+        )
+    if code.size and (code.max() >= n_strata or code.min() < -1):
+        raise InvalidInputError(
+            f"stratum holds codes {code.min()}..{code.max()}, n_strata={n_strata}. "
+            "Expected codes from -1 (left out) to n_strata - 1."
+        )
 
 
 def _checked_table(joint: FloatArray) -> FloatArray:

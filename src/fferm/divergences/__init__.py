@@ -97,9 +97,7 @@ def get(
             f"normalisation={normalisation!r}, scale={scale!r} came. Expected "
             "normalisation 'canonical' or 'paper' and scale 'none' or 'curvature'."
         )
-    if scale == "curvature":
-        divergence = curvature_scaled(divergence)
     slope = PAPER_SLOPES.get(divergence.name, 0.0)
     if normalisation == "paper" and slope:
         divergence = Affine(divergence, slope=slope)
-    return divergence
+    return curvature_scaled(divergence) if scale == "curvature" else divergence

@@ -68,4 +68,4 @@ def box_cox(y: Operand, b: float, xp: Namespace) -> Operand:
 
 def softplus(z: Operand, xp: Namespace) -> Operand:
     """Return ``ln(1 + e^z)`` without overflow."""
-    return xp.where(z > 0, z, 0 * z) + log1p(xp.exp(-xp.abs(z)), xp)
+    return xp.where(z > 0, z, 0.0) + log1p(xp.exp(-xp.abs(z)), xp)

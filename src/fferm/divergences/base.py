@@ -17,6 +17,9 @@ from fferm.errors import InvalidInputError
 # vanishes exactly at independence.
 RATIO_FLOOR = 1e-3
 
+# Below this ratio, differences of a bounded f' are nothing but rounding.
+LEAST_DIFFERENCED = 1e-8
+
 
 @dataclass(frozen=True)
 class Divergence(Component, abstract=True):
@@ -50,9 +53,11 @@ class Divergence(Component, abstract=True):
         """Return the curvature of the generator.
 
         The default takes fourth-order differences of ``f_prime`` in ``log t`` and is
-        right to about ten digits; robust penalties use it.
+        right to about ten digits at ratios near 1, to five at 1e-8, and constant
+        below; robust penalties use it.
         """
         h = 2e-3
+        t = xp.where(t > LEAST_DIFFERENCED, t, LEAST_DIFFERENCED)
         near = self.f_prime(t * math.exp(h), xp) - self.f_prime(t * math.exp(-h), xp)
         far = self.f_prime(t * math.exp(2 * h), xp) - self.f_prime(
             t * math.exp(-2 * h), xp
@@ -94,7 +99,11 @@ class Divergence(Component, abstract=True):
 
     @property
     def log_ratio_is_concave(self) -> bool:
-        """Whether the dual objective of a cell is concave in the log-ratio."""
+        """Whether the dual objective of a cell is concave in the log-ratio.
+
+        Meant for log-ratios whose dual lies inside `dual_domain`; where a linear tail
+        holds the dual, the objective is flat.
+        """
         return False
 
     def dual_box(
@@ -122,11 +131,14 @@ class Divergence(Component, abstract=True):
 
         They are ``A = f'(t)`` and ``-f*(A)`` at ``t = p / q``; 0 where both are 0.
         """
-        t = np.where(q > 0, p, 1.0) / np.where(q > 0, q, 1.0)
-        t = np.where((q <= 0) & (p > 0), np.inf, t)
         with np.errstate(over="ignore", invalid="ignore"):
+            t = np.where(q > 0, p, 1.0) / np.where(q > 0, q, 1.0)
+            t = np.where((q <= 0) & (p > 0), np.inf, t)
             dual = np.asarray(self.f_prime(t, np), dtype=np.float64)
-            charge = np.asarray(self.conjugate(dual, np), dtype=np.float64)
+            # By the log-ratio: at large t the dual rounds to the end of its domain,
+            # where the conjugate is infinite although f*(f'(t)) is not.
+            z = np.where(t > 0, np.log(np.where(t > 0, t, 1.0)), -np.inf)
+            charge = np.asarray(self.conjugate_at(z, np), dtype=np.float64)
         is_empty = (p <= 0) & (q <= 0)
         return np.where(is_empty, 0.0, dual), np.where(is_empty, 0.0, -charge)
 

@@ -7,6 +7,7 @@ from typing import ClassVar
 from fferm._types import Namespace, Operand
 from fferm.divergences._series import expm1, log1p, log1p_minus, softplus
 from fferm.divergences.base import Divergence
+from fferm.errors import InvalidParameterError
 
 # Width of the quadratic that replaces the kink of total variation in training.
 KINK_WIDTH = 1e-3
@@ -154,6 +155,13 @@ class TotalVariation(Divergence):
 
     smoothing: float = 0.0
 
+    def __post_init__(self) -> None:
+        if not 0 <= self.smoothing <= 2:
+            raise InvalidParameterError(
+                f"TotalVariation got smoothing={self.smoothing!r}. Expected a width "
+                "from 0 to 2; beyond, the rounding would reach ratios below 0."
+            )
+
     def f(self, t: Operand, xp: Namespace) -> Operand:
         """Return ``|t - 1| / 2``, rounded within ``smoothing / 2`` of 1."""
         distance = xp.abs(t - 1)
@@ -230,8 +238,11 @@ class JensenShannon(Divergence):
         """Return ``ln(2 t / (1 + t))``."""
         ratio = xp.where(t > 0, t, 1.0)
         large = math.log(2) - log1p(1 / ratio, xp)
-        small = log1p((t - 1) / (t + 1), xp)
-        return xp.where(t > 0, xp.where(t > 2, large, small), -math.inf)
+        near = log1p((t - 1) / (t + 1), xp)
+        # Below 1/2 the argument of log1p nears -1 and would lose the ratio.
+        small = xp.log(2 * ratio / (1 + ratio))
+        slope = xp.where(t > 2, large, xp.where(t < 0.5, small, near))
+        return xp.where(t > 0, slope, -math.inf)
 
     def f_second(self, t: Operand, xp: Namespace) -> Operand:
         """Return ``1 / (t (1 + t))``."""
@@ -285,7 +296,7 @@ class SquaredHellinger(Divergence):
     def f_second(self, t: Operand, xp: Namespace) -> Operand:
         """Return ``t^(-3/2) / 2``."""
         ratio = xp.where(t > 0, t, 1.0)
-        return xp.where(t > 0, 0.5 / (ratio * xp.sqrt(ratio)), math.inf)
+        return xp.where(t > 0, 0.5 / ratio / xp.sqrt(ratio), math.inf)
 
     def conjugate(self, a: Operand, xp: Namespace) -> Operand:
         """Return ``a / (1 - a)`` for ``a < 1``."""

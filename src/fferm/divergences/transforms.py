@@ -1,5 +1,6 @@
 """Divergences made from a divergence: tilted, scaled, continued linearly."""
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -31,6 +32,13 @@ class Affine(Divergence):
     base: Divergence
     scale: float = 1.0
     slope: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not (0 < self.scale < math.inf and math.isfinite(self.slope)):
+            raise InvalidParameterError(
+                f"Affine got scale={self.scale!r}, slope={self.slope!r}. Expected a "
+                "positive scale, which keeps f convex, and a finite slope."
+            )
 
     def f(self, t: Operand, xp: Namespace) -> Operand:
         """Return ``scale f(t) + slope (t - 1)``."""
@@ -118,6 +126,13 @@ class LinearTail(Divergence):
     base: Divergence
     floor: float = RATIO_FLOOR
 
+    def __post_init__(self) -> None:
+        if not 0 < self.floor < 1:
+            raise InvalidParameterError(
+                f"LinearTail got floor={self.floor!r}. Expected a ratio between 0 and "
+                "1; a floor above 1 would not vanish at independence only."
+            )
+
     def f(self, t: Operand, xp: Namespace) -> Operand:
         """Return ``f`` above the floor and its tangent at the floor below it."""
         low = 0 * t + self.floor
@@ -142,6 +157,16 @@ class LinearTail(Divergence):
         """Return ``f*'``; 0 below ``f'(floor)``."""
         inside = self.base.conjugate_prime(self._clipped(a, xp), xp)
         return xp.where(a >= self.slope_at_zero, inside, 0.0)
+
+    def dual_at(self, z: Operand, xp: Namespace) -> Operand:
+        """Return the base's dual, constant below the floor."""
+        low = math.log(self.floor)
+        return self.base.dual_at(xp.where(z > low, z, low), xp)
+
+    def conjugate_at(self, z: Operand, xp: Namespace) -> Operand:
+        """Return the base's conjugate, constant below the floor."""
+        low = math.log(self.floor)
+        return self.base.conjugate_at(xp.where(z > low, z, low), xp)
 
     def _clipped(self, a: Operand, xp: Namespace) -> Operand:
         low = self.slope_at_zero
@@ -171,6 +196,10 @@ class LinearTail(Divergence):
     def log_ratio_is_concave(self) -> bool:
         """As the base."""
         return self.base.log_ratio_is_concave
+
+    def smoothed(self) -> Divergence:
+        """Return the smoothed base, continued from the same ratio."""
+        return LinearTail(self.base.smoothed(), self.floor)
 
 
 def trainable(divergence: Divergence) -> Divergence:

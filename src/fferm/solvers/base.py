@@ -46,7 +46,7 @@ class Result(enum.Enum):
     stopped_by_callback = "A callback asked to stop."
     nonfinite = (
         "The objective is not a finite number. Scale the features, raise l2, or lower "
-        "fairness_weight."
+        "fairness_weight or sharpness."
     )
 
     @property

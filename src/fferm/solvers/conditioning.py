@@ -18,6 +18,8 @@ WIDEST_GRAM = 1024
 ROWS_PER_BLOCK = 8192
 # Directions without data get this share of the mean curvature, so M stays finite.
 RIDGE = 1e-8
+# A column below this says nothing that a double can tell from 0.
+SMALLEST_SIZE = 1e-150
 
 
 @dataclass(frozen=True)
@@ -68,8 +70,9 @@ def round_coordinates(X: Table, share: FloatArray, l2: float) -> Coordinates:
     l2
         Strength of the ridge on the features.
     """
-    size = np.append(_column_size(X), 1.0)
-    scale = np.where(size > 0, 1 / np.where(size > 0, size, 1.0), 1.0)
+    # Each column's own curvature, as a root: squares of tiny features underflow.
+    size = np.append(np.hypot(_column_size(X) / 2, np.sqrt(l2)), 0.5)
+    scale = 1 / np.where(size > SMALLEST_SIZE, size, 1.0)
     n_columns = scale.size
     ridge = np.append(np.full(n_columns - 1, l2), 0.0) * scale**2
     if n_columns > WIDEST_GRAM:

@@ -7,6 +7,7 @@ import numpy as np
 import scipy.optimize
 
 from fferm._types import FloatArray, Table
+from fferm.errors import NonFiniteError
 from fferm.objective import Problem
 from fferm.solvers.base import Monitor, Result, Solver
 from fferm.solvers.conditioning import Coordinates, round_coordinates
@@ -81,6 +82,8 @@ class LBFGS(Solver[LbfgsState]):
         def evaluate(phi: FloatArray) -> tuple[float, FloatArray]:
             theta = state.coordinates.to_theta(phi.reshape(shape))
             value, by_theta = value_and_gradient(problem, theta)
+            if not (np.isfinite(value) and np.all(np.isfinite(by_theta))):
+                raise NonFiniteError(Result.nonfinite.value)
             if not self.fit_intercept:
                 by_theta[:, -1] = 0
             return value, state.coordinates.gradient(by_theta).reshape(-1)

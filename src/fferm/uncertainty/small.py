@@ -113,8 +113,8 @@ class SmallShift(Uncertainty):
         value = float(divergence.perspective(p, q).sum()) + by_dual + by_conjugate
         t, curvature = _curvature(p, q, divergence)
         push = spread(s_dual, live) + times(t, spread(s_conjugate, live))
-        W = times(curvature, push) / _safe(q)
-        with np.errstate(invalid="ignore"):
+        with np.errstate(invalid="ignore", over="ignore"):
+            W = times(curvature, push) / _safe(q)
             by_p, by_q = dual + W, -conjugate - times(W, t)
         return value, settled(by_p, dual), settled(by_q, -conjugate)
 
@@ -141,7 +141,7 @@ class SmallShift(Uncertainty):
         s = spread(slope, live)
         by_column = s.sum(axis=0)
         t, curvature = _curvature(p, q, divergence)
-        with np.errstate(invalid="ignore"):
+        with np.errstate(invalid="ignore", over="ignore"):
             pull = prior * s.sum(axis=1, keepdims=True) + rows * by_column
             W = times(curvature, s - times(t, pull))
             along_rows = times(W, t).sum(axis=1, keepdims=True) / _safe(rows)

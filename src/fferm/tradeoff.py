@@ -1,0 +1,409 @@
+"""Trade-off curves: what each amount of fairness costs in accuracy.
+
+A curve trains one model per fairness weight, each begun where the last one ended, and
+keeps the models with their records, so that a point can be looked at and then used.
+"""
+
+import os
+import time
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+from joblib import Parallel, delayed
+from sklearn.base import clone
+from sklearn.metrics import accuracy_score, log_loss
+from sklearn.model_selection import train_test_split
+from sklearn.utils import _safe_indexing
+
+from fferm._types import FloatArray, IntArray, Table
+from fferm.data import bind_control, control_labels, encode_labels, encode_rows
+from fferm.divergences import Divergence
+from fferm.errors import (
+    CollapseWarning,
+    DataFairnessWarning,
+    InvalidInputError,
+    InvalidParameterError,
+)
+from fferm.estimators.base import FairClassifier, FitInput
+from fferm.estimators.validation import check_number
+from fferm.metrics import soft_violation, violation
+from fferm.notions import Labels
+from fferm.objective import Penalty
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+# Default weights, in units of the curvature at independence, in which divergences
+# compare: below the first the penalty is hardly felt, above the last little is left.
+SMOOTH_WEIGHTS = (0.05, 50.0)
+# Total variation has no curvature; a finite weight already makes a table independent.
+KINKED_WEIGHTS = (0.005, 5.0)
+HELD_OUT_SHARE = 0.25
+
+
+@dataclass(frozen=True)
+class Split:
+    """Rows to measure on."""
+
+    X: Table
+    y: Table
+    sensitive_features: Table
+
+
+@dataclass(frozen=True)
+class TradeoffCurve:
+    """A sweep over fairness weights: records, and the model behind each.
+
+    Attributes
+    ----------
+    records
+        One row per model and split: ``fairness_weight``, ``seed``, ``split``
+        (``"train"`` or ``"test"``), ``accuracy``, ``violation`` (of decisions),
+        ``soft_violation`` (of probabilities), ``loss`` (cross-entropy),
+        ``divergence`` (of probabilities, as trained), ``collapsed`` (one class for
+        everyone), ``result`` and ``seconds``.
+    models
+        The fitted estimator of each ``(fairness_weight, seed)``.
+    description
+        What was compared: divergence, notion, groups.
+    """
+
+    records: pd.DataFrame
+    models: Mapping[tuple[float, int], FairClassifier]
+    description: Mapping[str, str]
+
+    def pareto(self, split: str = "test") -> pd.DataFrame:
+        """Return the records that no other beats in accuracy and violation both.
+
+        Parameters
+        ----------
+        split
+            ``"train"`` or ``"test"``.
+        """
+        rows = self._usable(split).sort_values(
+            ["violation", "accuracy"], ascending=[True, False]
+        )
+        best_before = rows["accuracy"].cummax().shift(fill_value=-np.inf)
+        return rows[rows["accuracy"] > best_before].reset_index(drop=True)
+
+    def select(
+        self,
+        *,
+        max_violation: float | None = None,
+        min_accuracy: float | None = None,
+        split: str = "test",
+    ) -> FairClassifier:
+        """Return the best fitted model within a bound.
+
+        Measure on rows of their own for an unbiased figure: a model that was chosen
+        on a split looks better there than it is.
+
+        Parameters
+        ----------
+        max_violation
+            Return the most accurate model with at most this violation.
+        min_accuracy
+            Return the fairest model with at least this accuracy.
+        split
+            ``"train"`` or ``"test"``.
+        """
+        if (max_violation is None) == (min_accuracy is None):
+            raise InvalidParameterError(
+                "select needs one of max_violation and min_accuracy, not both or none."
+            )
+        rows = self._usable(split)
+        if max_violation is not None:
+            bound = check_number("max_violation", max_violation)
+            within = rows[rows["violation"] <= bound]
+            order, is_ascending = ["accuracy", "violation"], [False, True]
+        else:
+            bound = check_number("min_accuracy", min_accuracy)
+            within = rows[rows["accuracy"] >= bound]
+            order, is_ascending = ["violation", "accuracy"], [True, False]
+        if within.empty:
+            raise InvalidInputError(_nothing_within(rows, max_violation, min_accuracy))
+        best = within.sort_values(order, ascending=is_ascending).iloc[0]
+        return self.models[float(best["fairness_weight"]), int(best["seed"])]
+
+    def hypervolume(
+        self, split: str = "test", reference: tuple[float, float] = (0.0, 1.0)
+    ) -> float:
+        """Return the area that the curve dominates in accuracy x (1 - violation).
+
+        Parameters
+        ----------
+        split
+            ``"train"`` or ``"test"``.
+        reference
+            The worst accuracy and the worst violation that count.
+        """
+        worst_accuracy, worst_violation = reference
+        front = self.pareto(split)
+        front = front[
+            (front["accuracy"] > worst_accuracy)
+            & (front["violation"] < worst_violation)
+        ]
+        edges = np.append(front["violation"].to_numpy(), worst_violation)
+        heights = front["accuracy"].to_numpy() - worst_accuracy
+        return float(np.sum(heights * np.diff(edges)))
+
+    def plot(self, ax: "Axes | None" = None, *, split: str = "test") -> "Axes":
+        """Draw accuracy against violation and return the axes (needs matplotlib).
+
+        Parameters
+        ----------
+        ax
+            Where to draw; a new figure by default.
+        split
+            ``"train"`` or ``"test"``.
+        """
+        from fferm.report import plot_curve
+
+        return plot_curve(self, ax, split=split)
+
+    def to_html(self, path: str | os.PathLike[str]) -> None:
+        """Write the curve as one self-contained page.
+
+        Parameters
+        ----------
+        path
+            Where to write; an existing file is replaced.
+        """
+        from fferm.report import write_curve
+
+        write_curve(self, path)
+
+    def _usable(self, split: str) -> pd.DataFrame:
+        if split not in ("train", "test"):
+            raise InvalidParameterError(
+                f"split={split!r} came. Expected 'train' or 'test'."
+            )
+        # One class for everyone is fair and useless: never a choice in silence.
+        is_split = self.records["split"] == split
+        is_usable = ~self.records["collapsed"] & self.records["violation"].notna()
+        return self.records[is_split & is_usable]
+
+
+def tradeoff_curve(
+    estimator: FairClassifier,
+    X: Table,
+    y: Table,
+    *,
+    sensitive_features: Table,
+    test: tuple[Table, Table, Table] | None = None,
+    fairness_weights: int | Sequence[float] = 20,
+    seeds: int | Sequence[int] = 1,
+    n_jobs: int | None = None,
+) -> TradeoffCurve:
+    """Train a model per fairness weight and measure what each costs.
+
+    Parameters
+    ----------
+    estimator
+        An unfitted fair classifier; its own ``fairness_weight`` is not used.
+    X, y, sensitive_features
+        Training data.
+    test
+        ``(X, y, sensitive_features)`` to measure on; by default a quarter of the
+        training data, drawn anew for each seed, is held out.
+    fairness_weights
+        The weights, or how many: 0 and the rest spread evenly in logarithm over the
+        range in which this divergence acts.
+    seeds
+        The seeds, or how many. A seed sets ``random_state`` and the held-out part.
+    n_jobs
+        Parallel processes over seeds, through joblib.
+
+    Returns
+    -------
+    TradeoffCurve
+
+    Examples
+    --------
+    >>> from fferm import FairLogisticRegression, tradeoff_curve
+    >>> from fferm.datasets import make_biased
+    >>> data = make_biased(random_state=0)
+    >>> curve = tradeoff_curve(
+    ...     FairLogisticRegression(), data.X, data.y,
+    ...     sensitive_features=data.sensitive_features, fairness_weights=[0, 1, 10],
+    ... )
+    >>> sorted(curve.records["split"].unique())
+    ['test', 'train']
+    """
+    if not isinstance(estimator, FairClassifier):
+        raise InvalidParameterError(
+            f"A {type(estimator).__name__} came. Expected a fair classifier such as "
+            "FairLogisticRegression()."
+        )
+    objective = estimator._objective()
+    weights = _weights(fairness_weights, objective.divergence)
+    numbers = range(seeds) if isinstance(seeds, int | np.integer) else seeds
+    whole = Split(X, y, sensitive_features)
+    sweeps = Parallel(n_jobs=n_jobs)(
+        delayed(_sweep)(estimator, whole, test, weights, int(seed)) for seed in numbers
+    )
+    if not sweeps:
+        raise InvalidParameterError(f"seeds={seeds!r} came. Expected at least one.")
+    return TradeoffCurve(
+        pd.DataFrame([row for rows, _ in sweeps for row in rows]),
+        {key: model for _, models in sweeps for key, model in models.items()},
+        {
+            "estimator": type(estimator).__name__,
+            "divergence": repr(objective.divergence),
+            "notion": repr(objective.notion),
+            "uncertainty": repr(objective.uncertainty),
+            "groups": str(estimator.groups),
+        },
+    )
+
+
+def default_weights(divergence: Divergence, count: int) -> FloatArray:
+    """Return 0 and ``count - 1`` weights over the range in which a divergence acts."""
+    if divergence.is_smooth:
+        curvature = float(divergence.f_second(np.float64(1), np)) / 2
+        low, high = np.array(SMOOTH_WEIGHTS) / curvature
+    else:
+        low, high = KINKED_WEIGHTS
+    return np.concatenate([[0.0], np.geomspace(low, high, count - 1)])
+
+
+def _weights(given: int | Sequence[float], divergence: Divergence) -> list[float]:
+    if isinstance(given, int | np.integer):
+        if given < 2:
+            raise InvalidParameterError(
+                f"fairness_weights={given} came. Expected at least 2 points, or the "
+                "weights themselves."
+            )
+        return [float(weight) for weight in default_weights(divergence, int(given))]
+    weights = sorted({check_number("fairness_weights", w) for w in given})
+    if not weights:
+        raise InvalidParameterError("fairness_weights is empty. Expected numbers.")
+    return weights
+
+
+def _sweep(
+    estimator: FairClassifier,
+    whole: Split,
+    test: tuple[Table, Table, Table] | None,
+    weights: list[float],
+    seed: int,
+) -> tuple[list[dict[str, Any]], dict[tuple[float, int], FairClassifier]]:
+    if test is None:
+        train, held_out = _hold_out(whole, seed)
+    else:
+        train, held_out = whole, Split(*test)
+    model = clone(estimator).set_params(random_state=seed)
+    measures = {
+        "train": _Measure(model, train),
+        "test": _Measure(model, held_out),
+    }
+    rows, models = [], {}
+    given = FitInput(train.X, train.y, train.sensitive_features)
+    began = time.perf_counter()
+    with warnings.catch_warnings():
+        # A collapsed point is in the records; one warning a point would drown them.
+        warnings.simplefilter("ignore", CollapseWarning)
+        for fitted in model.fit_path(given, weights):
+            seconds = time.perf_counter() - began
+            key = {"fairness_weight": fitted.fairness_weight, "seed": seed}
+            for split, measure in measures.items():
+                rows.append(
+                    {**key, "split": split, **measure(fitted), "seconds": seconds}
+                )
+            models[fitted.fairness_weight, seed] = fitted
+            began = time.perf_counter()
+    return rows, models
+
+
+class _Measure:
+    """Measures models on one split, whose groups are encoded once."""
+
+    def __init__(self, estimator: FairClassifier, split: Split) -> None:
+        self.split = split
+        objective = estimator._objective()
+        notion = bind_control(objective.notion, split.X)
+        self.objective = replace(objective, notion=notion, uncertainty=None)
+        self.groups = estimator.groups
+
+    def __call__(self, model: FairClassifier) -> dict[str, Any]:
+        """Return the measures of one model."""
+        prob = model.predict_proba(self.split.X)
+        codes = prob.argmax(axis=1)
+        decisions = model.classes_[codes]
+        about = {
+            "sensitive_features": self.split.sensitive_features,
+            "notion": self.objective.notion,
+            "groups": self.groups,
+        }
+        y = np.asarray(self.split.y)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DataFairnessWarning)
+            hard = violation(y, decisions, **about)
+            soft = soft_violation(y, prob, classes=model.classes_.tolist(), **about)
+            distance = np.nan if np.isnan(hard) else self._divergence(model, prob, y)
+        return {
+            "accuracy": float(accuracy_score(y, decisions)),
+            "violation": hard,
+            "soft_violation": soft,
+            "loss": float(log_loss(y, prob, labels=model.classes_)),
+            "divergence": distance,
+            "collapsed": np.unique(codes).size == 1,
+            "result": model.result_.name,
+        }
+
+    def _divergence(self, model: FairClassifier, prob: FloatArray, y: Table) -> float:
+        classes = tuple(model.classes_.tolist())
+        notion = self.objective.notion
+        control, names = control_labels(notion, self.split.X, len(prob))
+        labels = Labels(len(prob), encode_labels(y, classes), classes, control, names)
+        rows = encode_rows(
+            self.split.sensitive_features, notion, labels, how=self.groups
+        )
+        penalty = Penalty(self.objective, rows, notion.kept_class(classes))
+        return penalty.value_and_gradient(prob)[0]
+
+
+def _hold_out(whole: Split, seed: int) -> tuple[Split, Split]:
+    y = np.asarray(whole.y)
+    counts = np.unique(y, return_counts=True)[1]
+    train, test = train_test_split(
+        np.arange(len(y)),
+        test_size=HELD_OUT_SHARE,
+        random_state=seed,
+        stratify=y if counts.min() > 1 else None,
+    )
+    return _take(whole, train), _take(whole, test)
+
+
+def _take(whole: Split, rows: IntArray) -> Split:
+    sensitive = whole.sensitive_features
+    if isinstance(sensitive, Mapping):
+        taken: Table = {k: _safe_indexing(v, rows) for k, v in sensitive.items()}
+    else:
+        taken = _safe_indexing(sensitive, rows)
+    return Split(_safe_indexing(whole.X, rows), _safe_indexing(whole.y, rows), taken)
+
+
+def _nothing_within(
+    rows: pd.DataFrame, max_violation: float | None, min_accuracy: float | None
+) -> str:
+    if rows.empty:
+        return (
+            "Every model of the curve predicts one class for everyone or cannot be "
+            "judged. Lower the fairness weights, or check the groups."
+        )
+    if max_violation is not None:
+        closest = rows.iloc[int(rows["violation"].argmin())]
+        asked, found = f"violation {max_violation:g}", closest["violation"]
+    else:
+        closest = rows.iloc[int(rows["accuracy"].argmax())]
+        asked, found = f"accuracy {min_accuracy:g}", closest["accuracy"]
+    return (
+        f"No model of the curve reaches {asked}; the closest has {found:.4f} at "
+        f"fairness_weight={closest['fairness_weight']:g}. Add weights, or loosen the "
+        "bound."
+    )

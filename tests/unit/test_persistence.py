@@ -1,0 +1,348 @@
+"""Saved models come back the same, and files that are none are refused."""
+
+import hashlib
+import json
+import pickle
+import subprocess
+import sys
+import zipfile
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import fferm
+from fferm import FairLogisticRegression, LargeShift, SmallShift
+from fferm.datasets import make_biased
+from fferm.divergences import KL, Alpha, Divergence, get
+from fferm.errors import PersistenceError, UnsafeFileError
+from fferm.notions import ConditionalParity, EqualOpportunity
+
+pytestmark = pytest.mark.filterwarnings("ignore::fferm.errors.FfermWarning")
+
+MODELS = {
+    "plain": {},
+    "alpha": {"divergence": Alpha(power=1.5)},
+    "paper": {"divergence": get("kl", normalisation="paper")},
+    "shift": {"uncertainty": SmallShift(0.01, p=float("inf"))},
+    "large shift": {"uncertainty": LargeShift(0.02), "divergence": "jensen_shannon"},
+    "notion": {"notion": EqualOpportunity(positive=1)},
+    "control": {"notion": ConditionalParity(0)},
+    "without fairness": {"fairness_weight": 0},
+}
+
+
+@pytest.fixture(scope="module")
+def data():
+    return make_biased(200, n_classes=3, random_state=0)
+
+
+@pytest.fixture(scope="module")
+def binary():
+    data = make_biased(200, random_state=0)
+    X = data.X.copy()
+    X[:, 0] = np.round(X[:, 0])
+    return X, data.y, data.sensitive_features
+
+
+@pytest.fixture
+def saved(binary, tmp_path):
+    X, y, s = binary
+    path = tmp_path / "model.fferm"
+    fferm.save(FairLogisticRegression().fit(X, y, sensitive_features=s), path)
+    return path
+
+
+def rewrite(path, change):
+    """Apply a change to the files of an archive, as somebody who tampers would."""
+    with zipfile.ZipFile(path) as archive:
+        files = {name: archive.read(name) for name in archive.namelist()}
+    change(files)
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, content in files.items():
+            archive.writestr(name, content)
+
+
+def reseal(files, manifest):
+    """Replace the manifest and make its checksum right again."""
+    text = json.dumps(manifest).encode()
+    files["manifest.json"] = text
+    files["manifest.json.sha256"] = hashlib.sha256(text).hexdigest().encode()
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_model_comes_back_with_its_parameters_and_what_it_learned(
+    name, binary, tmp_path
+):
+    X, y, s = binary
+    model = FairLogisticRegression(**MODELS[name]).fit(X, y, sensitive_features=s)
+    fferm.save(model, tmp_path / "m")
+    back = fferm.load(tmp_path / "m")
+    assert type(back) is FairLogisticRegression
+    assert repr(back) == repr(model)
+    assert back.history_ == model.history_
+    assert back.result_ is model.result_
+    for learned in ("coef_", "intercept_", "dual_", "classes_", "groups_"):
+        np.testing.assert_array_equal(getattr(back, learned), getattr(model, learned))
+    np.testing.assert_array_equal(back.predict_proba(X), model.predict_proba(X))
+
+
+def test_numbers_of_numpy_come_back_as_plain_numbers(binary, tmp_path):
+    X, y, s = binary
+    model = FairLogisticRegression(fairness_weight=np.float64(2), max_iter=np.int64(50))
+    fferm.save(model.fit(X, y, sensitive_features=s), tmp_path / "m")
+    back = fferm.load(tmp_path / "m")
+    assert (back.fairness_weight, back.max_iter) == (2.0, 50)
+    assert type(back.max_iter) is int
+
+
+@pytest.mark.parametrize(
+    "labels", [["a", "b", "ü"], [10, 20, 30], [1.5, 2.5, 3.5]], ids=str
+)
+def test_labels_of_any_kind_come_back(labels, data, tmp_path):
+    y = np.array(labels, dtype=object if isinstance(labels[0], str) else None)[data.y]
+    if isinstance(labels[0], float):
+        y = y.astype(str)
+    model = FairLogisticRegression().fit(
+        data.X, y, sensitive_features=data.sensitive_features
+    )
+    fferm.save(model, tmp_path / "m")
+    back = fferm.load(tmp_path / "m")
+    assert back.classes_.dtype == model.classes_.dtype
+    assert back.predict(data.X).tolist() == model.predict(data.X).tolist()
+
+
+def test_column_names_come_back(binary, tmp_path):
+    X, y, s = binary
+    frame = pd.DataFrame(X, columns=[f"x{j}" for j in range(X.shape[1])])
+    model = FairLogisticRegression().fit(frame, y, sensitive_features=s)
+    fferm.save(model, tmp_path / "m")
+    back = fferm.load(tmp_path / "m")
+    assert list(back.feature_names_in_) == list(frame.columns)
+    np.testing.assert_array_equal(back.predict(frame), model.predict(frame))
+
+
+def test_predictions_are_bit_equal_in_a_fresh_process(saved, binary, tmp_path):
+    np.save(tmp_path / "X.npy", binary[0])
+    code = (
+        "import sys, numpy as np, fferm\n"
+        "model = fferm.load(sys.argv[1])\n"
+        "np.save(sys.argv[3], model.predict_proba(np.load(sys.argv[2])))\n"
+    )
+    out = tmp_path / "out.npy"
+    subprocess.run(
+        [sys.executable, "-c", code, saved, tmp_path / "X.npy", out], check=True
+    )
+    expected = fferm.load(saved).predict_proba(binary[0])
+    assert np.load(out).tobytes() == expected.tobytes()
+
+
+def test_saving_the_same_model_twice_gives_the_same_content(binary, tmp_path):
+    X, y, s = binary
+    model = FairLogisticRegression().fit(X, y, sensitive_features=s)
+    model.history_ = ()  # holds seconds
+    contents = []
+    for name in ("a", "b"):
+        fferm.save(model, tmp_path / name)
+        with zipfile.ZipFile(tmp_path / name) as archive:
+            contents.append({n: archive.read(n) for n in archive.namelist()})
+    assert contents[0] == contents[1]
+
+
+def test_a_users_own_divergence_comes_back_where_it_is_registered(binary, tmp_path):
+    @dataclass(frozen=True)
+    class Doubled(Divergence):
+        name: ClassVar[str] = "doubled_kl_of_the_persistence_test"
+
+        def f(self, t, xp):
+            return 2 * KL().f(t, xp)
+
+        def f_prime(self, t, xp):
+            return 2 * KL().f_prime(t, xp)
+
+        def conjugate(self, a, xp):
+            return 2 * KL().conjugate(a / 2, xp)
+
+        def conjugate_prime(self, a, xp):
+            return KL().conjugate_prime(a / 2, xp)
+
+    X, y, s = binary
+    model = FairLogisticRegression(divergence=Doubled())
+    fferm.save(model.fit(X, y, sensitive_features=s), tmp_path / "m")
+    assert fferm.load(tmp_path / "m").divergence == Doubled()
+
+    def forget(files):
+        text = files["manifest.json"].replace(Doubled.name.encode(), b"unheard_of")
+        reseal(files, json.loads(text))
+
+    rewrite(tmp_path / "m", forget)
+    with pytest.raises(PersistenceError, match="'unheard_of', which is not registered"):
+        fferm.load(tmp_path / "m")
+
+
+def test_changed_numbers_are_noticed(saved):
+    def change(files):
+        files["coef_.npy"] = files["coef_.npy"][:-1] + b"\x00"
+
+    rewrite(saved, change)
+    with pytest.raises(UnsafeFileError, match=r"coef_\.npy is missing or does not"):
+        fferm.load(saved)
+
+
+def test_a_changed_manifest_is_noticed(saved):
+    def change(files):
+        text = files["manifest.json"]
+        files["manifest.json"] = text.replace(b'"fairness_weight": 1.0', b'"l2": 9')
+
+    rewrite(saved, change)
+    with pytest.raises(UnsafeFileError, match=r"manifest\.json does not match"):
+        fferm.load(saved)
+
+
+def test_an_extra_file_is_noticed(saved):
+    rewrite(saved, lambda files: files.update({"more.npy": b"x"}))
+    with pytest.raises(UnsafeFileError, match=r"more\.npy"):
+        fferm.load(saved)
+
+
+def resealed(path, **changes):
+    def change(files):
+        reseal(files, {**json.loads(files["manifest.json"]), **changes})
+
+    rewrite(path, change)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"class": "os.system"}, "cannot load"),
+        ({"class": ["FairLogisticRegression"]}, "content makes none"),
+        ({"format": "another"}, "cannot load"),
+        ({"format_version": 99}, "format version 99"),
+        ({"parameters": {"unknown": 1}}, "content makes none"),
+        ({"parameters": {"l2": {"@code": "1+1"}}}, "content makes none"),
+        ({"parameters": None}, "content makes none"),
+        ({"learned": {"__class__": 1}}, "no learned attribute"),
+        ({"learned": {"fit": 1}}, "no learned attribute"),
+        ({"learned": {"coef_": {"@array": "absent.npy"}}}, "content makes none"),
+        ({"learned": {"result_": {"@result": "mro"}}}, "content makes none"),
+        ({"sha256": 3}, "content makes none"),
+    ],
+    ids=str,
+)
+def test_a_forged_manifest_is_refused_by_name(changes, words, saved):
+    resealed(saved, **changes)
+    with pytest.raises(PersistenceError, match=words):
+        fferm.load(saved)
+
+
+def test_an_array_that_announces_more_than_it_holds_is_refused(saved):
+    def change(files):
+        huge = files["coef_.npy"].replace(b"(1, 5)", b"(9, 9)")
+        assert huge != files["coef_.npy"]
+        manifest = json.loads(files["manifest.json"])
+        manifest["sha256"]["coef_.npy"] = hashlib.sha256(huge).hexdigest()
+        files["coef_.npy"] = huge
+        reseal(files, manifest)
+
+    rewrite(saved, change)
+    with pytest.raises(PersistenceError, match="does not hold the numbers"):
+        fferm.load(saved)
+
+
+class Bomb:
+    def __reduce__(self):
+        return exec, ("raise SystemExit('code from a file was run')",)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"hello", pickle.dumps(Bomb()), b"PK\x03\x04", b"\x93NUMPY\x01\x00"],
+    ids=["empty", "text", "pickle", "cut zip", "npy"],
+)
+def test_a_foreign_file_is_refused_and_runs_nothing(content, tmp_path):
+    (tmp_path / "m").write_bytes(content)
+    with pytest.raises(PersistenceError, match="is no saved model"):
+        fferm.load(tmp_path / "m")
+
+
+def test_a_pickle_inside_the_archive_is_refused_and_runs_nothing(saved):
+    def change(files):
+        bomb = pickle.dumps(np.array([Bomb()], dtype=object))
+        manifest = json.loads(files["manifest.json"])
+        manifest["sha256"]["coef_.npy"] = hashlib.sha256(bomb).hexdigest()
+        files["coef_.npy"] = bomb
+        reseal(files, manifest)
+
+    rewrite(saved, change)
+    with pytest.raises(PersistenceError, match="content makes none"):
+        fferm.load(saved)
+
+
+def test_a_cut_off_file_is_refused(saved):
+    content = saved.read_bytes()
+    for length in range(0, len(content), 97):
+        saved.write_bytes(content[:length])
+        with pytest.raises(PersistenceError, match="model"):
+            fferm.load(saved)
+
+
+def test_a_compressed_archive_is_refused(tmp_path):
+    with zipfile.ZipFile(tmp_path / "m", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("manifest.json", "{}" * 100)
+    with pytest.raises(PersistenceError, match="zip archive but no saved model"):
+        fferm.load(tmp_path / "m")
+
+
+def test_an_archive_without_a_manifest_is_refused(tmp_path):
+    np.savez(tmp_path / "m.npz", a=np.arange(3))
+    with pytest.raises(PersistenceError, match=r"has no manifest\.json"):
+        fferm.load(tmp_path / "m.npz")
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path):
+    with pytest.raises(PersistenceError, match="Cannot read .*absent"):
+        fferm.load(tmp_path / "absent")
+
+
+def test_an_unfitted_model_is_not_saved(tmp_path):
+    with pytest.raises(PersistenceError, match="not fitted"):
+        fferm.save(FairLogisticRegression(), tmp_path / "m")
+    assert not list(tmp_path.iterdir())
+
+
+def test_another_librarys_model_is_not_saved(tmp_path):
+    from sklearn.linear_model import LogisticRegression
+
+    with pytest.raises(PersistenceError, match="A LogisticRegression came"):
+        fferm.save(LogisticRegression(), tmp_path / "m")
+
+
+def test_a_folder_that_is_not_there_leaves_nothing_behind(saved, tmp_path):
+    with pytest.raises(PersistenceError, match="Choose a folder that exists"):
+        fferm.save(fferm.load(saved), tmp_path / "absent" / "m")
+    assert [p.name for p in tmp_path.iterdir()] == [saved.name]
+
+
+def test_a_failed_save_keeps_the_old_file(saved, monkeypatch):
+    model, before = fferm.load(saved), saved.read_bytes()
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.replace", full)
+    with pytest.raises(PersistenceError, match="No space left"):
+        fferm.save(model, saved)
+    assert saved.read_bytes() == before
+    assert [p.name for p in saved.parent.iterdir()] == [saved.name]
+
+
+def test_a_parameter_that_cannot_be_saved_is_named(binary, tmp_path):
+    X, y, s = binary
+    model = FairLogisticRegression(random_state=np.random.RandomState(0))
+    model.fit(X, y, sensitive_features=s)
+    with pytest.raises(PersistenceError, match="random_state is a RandomState"):
+        fferm.save(model, tmp_path / "m")
+    assert not list(tmp_path.iterdir())
