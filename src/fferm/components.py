@@ -38,7 +38,8 @@ class Component:
                 f'{cls.__name__} has no name. Add `name: ClassVar[str] = "..."`, by '
                 "which estimators find it."
             )
-        for name in (cls.name, *cls.aliases):
+        # Inherited aliases still belong to the parent.
+        for name in (cls.name, *cls.__dict__.get("aliases", ())):
             _register(cls, name)
 
     @classmethod

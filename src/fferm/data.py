@@ -127,7 +127,7 @@ def encode_sensitive(
 
 def encode_column(values: Table, name: str, n_samples: int) -> Attribute:
     """Return the groups that the values of one column make."""
-    series = _series(values)
+    series = _series(values, name)
     if len(series) != n_samples:
         raise InvalidInputError(
             f"{name} has {len(series)} values and there are {n_samples} rows. Expected "
@@ -214,22 +214,14 @@ def _columns(sensitive_features: Table) -> list[tuple[str, Table]]:
     if isinstance(native, nw.LazyFrame):
         native = native.collect()
     if isinstance(native, nw.DataFrame):
-        return [(str(name), native[name]) for name in native.columns]
+        return [(str(column.name), column) for column in native.iter_columns()]
     if isinstance(native, nw.Series):
         return [(str(native.name or "group"), native)]
     return _array_columns(data)
 
 
 def _array_columns(data: Table) -> list[tuple[str, Table]]:
-    try:
-        array = np.asarray(data)
-        if array.dtype.kind in "US":  # a list with None in it must keep its None
-            array = np.asarray(data, dtype=object)
-    except ValueError as error:
-        raise InvalidInputError(
-            f"sensitive_features is ragged ({error}). Expected one value per row, or "
-            "the same number of values in each row."
-        ) from error
+    array = _as_array(data, "sensitive_features")
     if array.ndim == 1:
         return [("group", array)]
     if array.ndim == 2:
@@ -240,24 +232,36 @@ def _array_columns(data: Table) -> list[tuple[str, Table]]:
     )
 
 
-def _series(values: Table) -> "pd.Series[Any]":
+def _as_array(values: Table, name: str) -> NDArray[Any]:
+    try:
+        array = np.asarray(values)
+        if array.dtype.kind in "US":  # a list with None in it must keep its None
+            array = np.asarray(values, dtype=object)
+    except ValueError as error:
+        raise InvalidInputError(
+            f"{name} is ragged ({error}). Expected one value per row, or the same "
+            "number of values in each row."
+        ) from error
+    return array
+
+
+def _series(values: Table, name: str) -> "pd.Series[Any]":
     native = nw.from_native(values, series_only=True, pass_through=True)
     if isinstance(native, nw.Series):
         return native.to_pandas()
-    array = np.asarray(values)
-    if array.dtype.kind in "US":
-        array = np.asarray(values, dtype=object)
+    array = _as_array(values, name)
     if array.ndim != 1:
         raise InvalidInputError(
-            f"A sensitive column has shape {array.shape}. Expected one value per row."
+            f"{name} has shape {array.shape}. Expected one value per row."
         )
     return pd.Series(array)
 
 
 def _refuse_continuous(series: "pd.Series[Any]", name: str) -> None:
-    if not pd.api.types.is_float_dtype(series.dtype):
+    known = series.dropna().infer_objects()  # a gap makes a column of objects
+    if not pd.api.types.is_float_dtype(known.dtype):
         return
-    values = series.dropna().to_numpy(dtype=np.float64)
+    values = known.to_numpy(dtype=np.float64)
     if np.isinf(values).any():
         raise InvalidInputError(
             f"{name} holds infinity. Expected groups: strings, whole numbers, booleans."
@@ -300,9 +304,9 @@ def _column_of(X: Table, control: str | int | np.integer) -> Table:
     frame = nw.from_native(X, eager_only=True, pass_through=True)
     if isinstance(frame, nw.DataFrame):
         names = frame.columns
-        name = control if isinstance(control, str) else _at(names, int(control))
-        if name in names:
-            return frame[name]
+        position = _position(names, control)
+        if position is not None:
+            return frame[:, position]
         raise InvalidParameterError(
             f"The control feature {control!r} is no column of X. Columns: "
             f"{', '.join(map(str, names))}."
@@ -326,8 +330,10 @@ def _array_column(X: Table, position: int) -> NDArray[np.float64]:
     return np.asarray(dense).reshape(-1)
 
 
-def _at(names: list[str], position: int) -> str:
-    return names[position] if -len(names) <= position < len(names) else ""
+def _position(names: list[str], control: str | int | np.integer) -> int | None:
+    if isinstance(control, str):
+        return names.index(control) if control in names else None
+    return int(control) if -len(names) <= control < len(names) else None
 
 
 def _warn_of_gaps(attribute: Attribute, rows: FairRows) -> None:

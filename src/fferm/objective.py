@@ -83,7 +83,7 @@ def make_objective(
 class Cells:
     """Where each row of one attribute stands in its table."""
 
-    rows: IntArray  # (n_kept,) positions of the rows that count
+    rows: IntArray | slice  # (n_kept,) positions of the rows that count, or all
     cell: IntArray  # (n_kept,) stratum * n_groups + group
     share: FloatArray  # (n_kept,) weight over the total weight of known rows
     n_strata: int
@@ -166,9 +166,9 @@ class Penalty:
         value, gradient = 0.0, np.zeros_like(prob)
         for c, table in zip(self.cells, self.tables(prob), strict=True):
             part, payoff = self.on_table(table)
-            by_cell = payoff.transpose(0, 2, 1).reshape(-1, prob.shape[1])
             value += part
-            gradient[c.rows] += c.share[:, None] * by_cell[c.cell]
+            for j in range(prob.shape[1]):
+                gradient[c.rows, j] += c.share * payoff[:, j].reshape(-1)[c.cell]
         return value, gradient
 
 
@@ -260,4 +260,6 @@ def _place(code: IntArray, n_groups: int, rows: FairRows) -> Cells:
     kept = np.flatnonzero(known & (rows.strata.code >= 0) & (rows.weight > 0))
     n_strata = len(rows.strata.names)
     cell = rows.strata.code[kept] * n_groups + code[kept]
-    return Cells(kept, cell, rows.weight[kept] / total, n_strata, n_groups)
+    share = rows.weight[kept] / total
+    where = slice(None) if kept.size == code.size else kept
+    return Cells(where, cell, share, n_strata, n_groups)

@@ -158,10 +158,11 @@ class Divergence(Component, abstract=True):
         """Return the largest ``D_f`` that group weights allow (prediction = group)."""
         prior = np.asarray(prior, dtype=np.float64)
         prior = prior[prior > 0]
-        off_diagonal = 1 - np.sum(prior**2)
-        worst = np.sum(prior**2 * self.f(1 / prior, np))
+        # Not 1 - sum of squares: that rounds to 0 beside one overwhelming group.
+        off_diagonal = np.sum(prior * (prior.sum() - prior))
+        worst = np.sum(self.perspective(prior, prior**2))
         return float(
-            worst + (off_diagonal * self.value_at_zero if prior.size > 1 else 0.0)
+            worst + (off_diagonal * self.value_at_zero if off_diagonal > 0 else 0.0)
         )
 
     def smoothed(self) -> "Divergence":

@@ -70,7 +70,9 @@ class LBFGS(Solver[LbfgsState]):
         coordinates = self.coordinates or round_coordinates(
             problem.X, problem.share, problem.objective.l2
         )
-        theta = np.zeros(parameter_shape(problem)) if start is None else start
+        theta = np.zeros(parameter_shape(problem)) if start is None else start.copy()
+        if not self.fit_intercept:
+            theta[:, -1] = 0
         return LbfgsState(coordinates.to_phi(theta).reshape(-1), coordinates)
 
     def advance(
@@ -84,9 +86,11 @@ class LBFGS(Solver[LbfgsState]):
             value, by_theta = value_and_gradient(problem, theta)
             if not (np.isfinite(value) and np.all(np.isfinite(by_theta))):
                 raise NonFiniteError(Result.nonfinite.value)
+            by_phi = state.coordinates.gradient(by_theta)
             if not self.fit_intercept:
-                by_theta[:, -1] = 0
-            return value, state.coordinates.gradient(by_theta).reshape(-1)
+                # theta = M phi with M upper triangular: this one moves the intercept.
+                by_phi[:, -1] = 0
+            return value, by_phi.reshape(-1)
 
         def watch(intermediate_result: scipy.optimize.OptimizeResult) -> None:
             if monitor.record(objective=float(intermediate_result.fun)):
@@ -157,9 +161,13 @@ def parameter_shape(problem: Problem) -> tuple[int, int]:
 def linear_logits(X: Table, theta: FloatArray) -> FloatArray:
     """Return (n_samples, n_classes) logits; with one output the first class has 0."""
     logits = np.asarray(X @ theta[:, :-1].T) + theta[:, -1]
-    if theta.shape[0] > 1:
-        return logits
-    return np.column_stack([np.zeros(len(logits)), logits])
+    n_samples, n_outputs = logits.shape
+    if n_outputs > 1:
+        return np.asfortranarray(logits)
+    # Column by column in memory: sums over few classes then run along many rows.
+    both = np.zeros((n_samples, 2), order="F")
+    both[:, 1] = logits[:, 0]
+    return both
 
 
 def value_and_gradient(problem: Problem, theta: FloatArray) -> tuple[float, FloatArray]:

@@ -164,8 +164,8 @@ def _curvature(
     p: FloatArray, q: FloatArray, divergence: Divergence
 ) -> tuple[FloatArray, FloatArray]:
     # t and f''(t); t = 1 stands in at cells without a product.
-    t = np.where(q > 0, p, 1.0) / _safe(q)
     with np.errstate(all="ignore"):
+        t = np.where(q > 0, p, 1.0) / _safe(q)
         return t, np.asarray(divergence.f_second(t, np), dtype=np.float64)
 
 

@@ -1,0 +1,367 @@
+r"""Certificates: what a divergence promises about the violation, and the reverse.
+
+Let ``c`` be the overall rate of a class and ``r_k`` its rate in group ``k``. Merging
+all other classes never raises a divergence, so
+
+.. math:: D_f \ge \sum_k \pi_k \, d_f(r_k \| c), \qquad
+          d_f(r \| c) \ge \kappa \, (r - c)^2,
+
+and the gap between two groups is at most ``sqrt(D I / kappa)``, where ``I`` adds the
+inverses of the two smallest group weights. Total variation is linear instead: the gap
+is at most ``D I / 2``. Both hold for any table of two variables: for soft predictions
+if D is soft, for decisions if D is that of the decisions, and per stratum.
+
+This file knows divergences and nothing else of the library.
+"""
+
+import math
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from fferm._types import FloatArray
+from fferm.divergences import (
+    KL,
+    Affine,
+    Alpha,
+    Chi2,
+    Divergence,
+    JensenShannon,
+    ReverseKL,
+    SquaredHellinger,
+    TotalVariation,
+)
+from fferm.divergences import get as get_divergence
+from fferm.errors import InvalidInputError, InvalidParameterError
+
+# Closer than this, relative to the rate, d_f / (r - c)^2 is integrated from f'':
+# the quotient itself loses eps / distance^2 where f is not written stably.
+NEAR = 1e-2
+# A search shrinks its window tenfold a round: 1e-9 in place, far less in value.
+SHRINKING_ROUNDS = 9
+# Rounds of the search for the best split of D; secants bound what it leaves out.
+SPLIT_ROUNDS = 3
+# Halvings of [0, 1]: an inverse is found to 1e-12 and rounded outwards.
+HALVINGS = 40
+
+
+def violation_bound(
+    value: float,
+    prior: ArrayLike,
+    divergence: str | Divergence,
+    class_rate: float | None = None,
+    *,
+    capped: bool = True,
+) -> float:
+    """Return the largest violation that a divergence and group weights allow.
+
+    Parameters
+    ----------
+    value
+        The divergence D of a (classes x groups) table, as it comes from
+        ``Divergence.between``.
+    prior
+        (n_groups,) group weights of the table; weights 0 are left out.
+    divergence
+        Name or instance.
+    class_rate
+        The overall rate of the class in question, where it is known: the bound is
+        then the tighter one for this class. None holds for all classes.
+    capped
+        Whether to say 1 where the formula exceeds it.
+
+    Returns
+    -------
+    float
+        ``sqrt(D I / kappa)``, for total variation ``D I / 2``.
+
+    Examples
+    --------
+    >>> round(violation_bound(0.02, [0.6, 0.4], "kl"), 4)
+    0.2041
+    """
+    base, scale = _untransformed(divergence)
+    spread = _inverse_weights(prior)
+    budget = _checked_value(value) / scale
+    if _is_certain(class_rate) or budget == 0:
+        return 0.0
+    if _is_linear(base):
+        bound = budget * spread / 2
+    else:
+        kappa = curvature_constant(base, class_rate)
+        # A generator that is flat at 1 has kappa 0 and bounds nothing.
+        bound = math.sqrt(budget * spread / kappa) if kappa > 0 else math.inf
+    return min(bound, 1.0) if capped else bound
+
+
+def divergence_for(
+    violation: float,
+    prior: ArrayLike,
+    divergence: str | Divergence,
+    class_rate: float | None = None,
+) -> float:
+    """Return the largest divergence that guarantees a violation.
+
+    It is the inverse of `violation_bound`: ``kappa v^2 / I``, for total variation
+    ``2 v / I``. Training to this divergence or less on a table certifies that table.
+
+    Parameters
+    ----------
+    violation
+        The violation ``v`` that must not be exceeded, between 0 and 1.
+    prior, divergence, class_rate
+        As in `violation_bound`.
+
+    Examples
+    --------
+    >>> round(divergence_for(0.05, [0.6, 0.4], "kl"), 6)
+    0.0012
+    """
+    if not 0 <= violation <= 1:
+        raise InvalidParameterError(
+            f"violation={violation!r} came. Expected a difference of rates, between 0 "
+            "and 1; 0.05 is five percentage points."
+        )
+    base, scale = _untransformed(divergence)
+    spread = _inverse_weights(prior)
+    if _is_certain(class_rate):
+        return math.inf
+    if _is_linear(base):
+        return scale * 2 * violation / spread
+    return scale * curvature_constant(base, class_rate) * violation**2 / spread
+
+
+def curvature_constant(
+    divergence: str | Divergence, class_rate: float | None = None
+) -> float:
+    """Return kappa, the largest number with ``d_f(r || c) >= kappa (r - c)^2``.
+
+    Closed forms where they are known, else the smallest quotient over ``r`` (and over
+    ``c``, where no class rate is given), found on grids that shrink about it.
+
+    Parameters
+    ----------
+    divergence
+        Name or instance, a user's own included.
+    class_rate
+        The rate ``c`` of the class; None takes the worst.
+
+    Examples
+    --------
+    >>> curvature_constant("chi2"), curvature_constant("kl", class_rate=0.5)
+    (4.0, 2.0)
+    """
+    base, scale = _untransformed(divergence)
+    if _is_certain(class_rate):
+        return math.inf
+    closed = _closed_constant(base, class_rate)
+    if closed is None:
+        closed = _smallest_quotient(base, class_rate)
+    return scale * closed
+
+
+def tight_violation_bound(
+    value: float,
+    prior: ArrayLike,
+    divergence: str | Divergence,
+    class_rate: float,
+) -> float:
+    r"""Return a tighter bound for a class of known rate, found numerically.
+
+    .. math:: \max_x \; R_+(x D / \pi_a) - R_-((1 - x) D / \pi_b)
+
+    over both orders of the two smallest weights, where ``R`` inverts ``d_f(. || c)``
+    upwards and downwards. The objective is concave in ``x``, so the secants of a grid
+    bound what lies between its points: the result is never below the maximum. It is
+    never above `violation_bound` either.
+
+    Parameters
+    ----------
+    value, prior, divergence
+        As in `violation_bound`.
+    class_rate
+        The overall rate ``c`` of the class.
+
+    Examples
+    --------
+    >>> round(violation_bound(0.2, [0.7, 0.3], "kl", class_rate=0.1), 4)
+    0.5889
+    >>> round(tight_violation_bound(0.2, [0.7, 0.3], "kl", class_rate=0.1), 4)
+    0.5024
+    """
+    closed = violation_bound(value, prior, divergence, class_rate)
+    base, scale = _untransformed(divergence)
+    if closed == 0 or not math.isfinite(value):
+        return closed
+    smallest = np.sort(_weights(prior))[:2]
+    window = np.linspace(0, 1, 33)
+    for _ in range(SPLIT_ROUNDS):
+        gap = _split_gap(base, class_rate, value / scale, smallest, window)
+        best = int(np.argmax(gap))
+        window = _neighbourhood(window, best)
+    first = min(max(best - 1, 0), gap.size - 3)
+    return min(closed, float(gap[best] + np.ptp(gap[first : first + 3])))
+
+
+def _split_gap(
+    divergence: Divergence,
+    c: float,
+    value: float,
+    weights: FloatArray,
+    share: FloatArray,
+) -> FloatArray:
+    # The larger gap of both orders, where the upper group spends a share of D.
+    up = value * share / weights[:, None]  # (2, n)
+    down = value * (1 - share) / weights[::-1, None]
+    reach = _reach(divergence, c, np.stack([up, down]))
+    return np.asarray(reach.sum(axis=0).max(axis=0))
+
+
+def _reach(divergence: Divergence, c: float, budget: FloatArray) -> FloatArray:
+    # How far above c (first) and below it (second) a rate can be while d_f stays
+    # within its budget; rounded outwards.
+    side = np.array([1.0, -1.0])[:, None, None]
+    limit = np.broadcast_to(np.where(side > 0, 1 - c, c), budget.shape)
+    is_free = _binary(divergence, c + side * limit, c) <= budget
+    near, far = np.zeros_like(budget), limit
+    for _ in range(HALVINGS):
+        middle = (near + far) / 2
+        is_within = _binary(divergence, c + side * middle, c) <= budget
+        near, far = np.where(is_within, middle, near), np.where(is_within, far, middle)
+    return np.where(is_free, limit, far)
+
+
+def _binary(divergence: Divergence, r: FloatArray, c: FloatArray | float) -> FloatArray:
+    # d_f(r || c) of two classes; rounding may carry r a hair outside of [0, 1].
+    r, c = np.broadcast_arrays(np.clip(r, 0, 1), np.asarray(c, dtype=np.float64))
+    cells = divergence.perspective(np.stack([r, 1 - r]), np.stack([c, 1 - c]))
+    return np.asarray(cells.sum(axis=0))
+
+
+def _closed_constant(divergence: Divergence, c: float | None) -> float | None:
+    if c is not None:
+        return _closed_constant_at(divergence, c)
+    match divergence:
+        case Chi2():
+            return 4.0
+        case KL() | ReverseKL():
+            return 2.0
+        case JensenShannon() | SquaredHellinger():
+            return 1.0
+        case Alpha(power=power) if -1 <= power <= 2:
+            return 2.0
+    return None
+
+
+def _closed_constant_at(divergence: Divergence, c: float) -> float | None:
+    match divergence:
+        case Chi2():
+            return 1 / (c * (1 - c))
+        case KL():
+            x = 1 - 2 * c  # ln((1 - c) / c) is 2 artanh(x), exact near c = 1/2
+            return 2 * math.atanh(x) / x if x else 2.0
+    return None
+
+
+@lru_cache(maxsize=256)
+def _smallest_quotient(divergence: Divergence, c: float | None) -> float:
+    tail = np.geomspace(1e-6, 4e-3, 16)
+    grid = np.concatenate([[0.0], tail, np.linspace(5e-3, 1 - 5e-3, 199)])
+    rates = np.concatenate([grid, 1 - tail[::-1], [1.0]])
+    classes = rates if c is None else np.array([c])
+    for _ in range(SHRINKING_ROUNDS):
+        quotient = _quotient(divergence, rates[:, None], classes)
+        row, column = np.unravel_index(np.argmin(quotient), quotient.shape)
+        smallest = float(quotient[row, column])
+        rates = _neighbourhood(rates, int(row))
+        if c is None:
+            classes = _neighbourhood(classes, int(column))
+    return smallest
+
+
+def _quotient(divergence: Divergence, r: FloatArray, c: FloatArray) -> FloatArray:
+    # d_f(r || c) / (r - c)^2, at every pair of (n, 1) and (m,).
+    distance = r - c
+    is_near = np.abs(distance) < NEAR * np.minimum(c, 1 - c)
+    square = np.where(is_near, 1.0, distance**2)
+    with np.errstate(all="ignore"):
+        far = _binary(divergence, r, c) / square
+        near = _mean_curvature(divergence, distance, c)
+    quotient = np.where(is_near, near, far)
+    return np.where(np.isnan(quotient), np.inf, quotient)
+
+
+def _mean_curvature(
+    divergence: Divergence, distance: FloatArray, c: FloatArray
+) -> FloatArray:
+    # Taylor's remainder: the integral of (1 - s) times the curvature of d_f at s of
+    # the way from c to r. A kink at r = c makes the quotient infinite there.
+    if not divergence.is_smooth:
+        return np.full(distance.shape, np.inf)
+    nodes, weights = np.polynomial.legendre.leggauss(5)
+    total = np.zeros(distance.shape)
+    for s, weight in zip((1 + nodes) / 2, weights / 2, strict=True):
+        x = s * distance
+        curvature = divergence.f_second(1 + x / c, np) / c
+        curvature = curvature + divergence.f_second(1 - x / (1 - c), np) / (1 - c)
+        total += weight * (1 - s) * curvature
+    return total
+
+
+def _neighbourhood(grid: FloatArray, best: int) -> FloatArray:
+    low, high = grid[max(best - 2, 0)], grid[min(best + 2, grid.size - 1)]
+    return np.linspace(low, high, 41)
+
+
+def _untransformed(divergence: str | Divergence) -> tuple[Divergence, float]:
+    # A tilt leaves D as it is and a scale multiplies it.
+    base, scale = get_divergence(divergence), 1.0
+    while isinstance(base, Affine):
+        scale *= base.scale
+        base = base.base
+    return base, scale
+
+
+def _is_linear(divergence: Divergence) -> bool:
+    return isinstance(divergence, TotalVariation) and divergence.smoothing == 0
+
+
+def _is_certain(class_rate: float | None) -> bool:
+    # A class that nobody or everybody gets has no gap at all.
+    if class_rate is not None and not 0 <= class_rate <= 1:
+        raise InvalidParameterError(
+            f"class_rate={class_rate!r} came. Expected the overall rate of one class, "
+            "between 0 and 1, or None for the worst."
+        )
+    return class_rate is not None and class_rate in (0, 1)
+
+
+def _checked_value(value: float) -> float:
+    if not value >= 0:
+        raise InvalidInputError(
+            f"A divergence of {value!r} came. Expected a non-negative number, as "
+            "fferm.divergences.get(name).between(table) gives."
+        )
+    return float(value)
+
+
+def _weights(prior: ArrayLike) -> FloatArray:
+    weights = np.asarray(prior, dtype=np.float64)
+    if weights.ndim != 1 or not np.all(np.isfinite(weights) & (weights >= 0)):
+        raise InvalidInputError(
+            f"Group weights of shape {weights.shape} came, or some are negative or not "
+            "finite. Expected one non-negative weight per group."
+        )
+    weights = np.asarray(weights[weights > 0])
+    if weights.size < 2:
+        raise InvalidInputError(
+            f"{weights.size} groups have a positive weight. Expected at least two: a "
+            "violation compares groups. Leave this stratum out."
+        )
+    return np.asarray(weights / weights.sum())
+
+
+def _inverse_weights(prior: ArrayLike) -> float:
+    first, second = np.sort(_weights(prior))[:2]
+    return float(1 / first + 1 / second)

@@ -1,0 +1,577 @@
+"""Violations of a notion of fairness, measured on predictions.
+
+Predictions, labels and groups make one table of weights per sensitive attribute.
+Most notions compare the rates of predictions given a stratum of the label;
+sufficiency reads the table the other way and compares the rates of labels given a
+prediction. The violation is the largest gap between two groups, over all strata and
+outcomes.
+
+Undefined is never fair: a group without rows in a stratum is left out by name, and
+where fewer than two remain everywhere the violation is NaN.
+"""
+
+import math
+import warnings
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+import narwhals as nw
+import numpy as np
+import pandas as pd
+
+from fferm._types import FloatArray, IntArray, Table
+from fferm.data import (
+    Attribute,
+    FairRows,
+    GroupMode,
+    control_labels,
+    encode_sensitive,
+)
+from fferm.errors import EmptyStratumWarning, InvalidInputError, MissingGroupWarning
+from fferm.intervals import RateTable
+from fferm.notions import Labels, Notion
+from fferm.notions import get as get_notion
+from fferm.tables import joint_from_cells
+
+# Rows of probabilities sum to 1 up to this: single precision, and many classes.
+SUM_TOLERANCE = 1e-3
+
+
+@dataclass(frozen=True)
+class Gap:
+    """The largest difference of one outcome's rates between two groups."""
+
+    attribute: str
+    stratum: str
+    outcome: str
+    gap: float
+    lowest_group: str
+    highest_group: str
+
+
+@dataclass(frozen=True)
+class Absence:
+    """Groups that could not be judged in a stratum, and why."""
+
+    attribute: str
+    stratum: str
+    groups: tuple[str, ...]
+    reason: str
+
+    def __str__(self) -> str:
+        names = ", ".join(self.groups) or "there is no other group"
+        return f"{self.attribute}, {self.stratum}: {names} ({self.reason})"
+
+
+@dataclass(frozen=True)
+class Violations:
+    """All gaps that a notion speaks of.
+
+    Attributes
+    ----------
+    gaps
+        One per attribute, stratum and outcome that could be judged.
+    absent
+        What could not be judged.
+    """
+
+    gaps: tuple[Gap, ...]
+    absent: tuple[Absence, ...]
+
+    @property
+    def worst(self) -> float:
+        """The largest gap: the violation. NaN where nothing could be judged."""
+        return max((gap.gap for gap in self.gaps), default=math.nan)
+
+    @property
+    def by_stratum(self) -> dict[tuple[str, str], float]:
+        """The largest gap of each attribute and stratum."""
+        largest: dict[tuple[str, str], float] = {}
+        for gap in self.gaps:
+            key = gap.attribute, gap.stratum
+            largest[key] = max(gap.gap, largest.get(key, 0.0))
+        return largest
+
+    @property
+    def mean(self) -> float:
+        """The mean over attributes and strata of their largest gaps."""
+        largest = list(self.by_stratum.values())
+        return float(np.mean(largest)) if largest else math.nan
+
+
+def violation(
+    y_true: Table,
+    y_pred: Table,
+    *,
+    sensitive_features: Table,
+    notion: str | Notion = "demographic_parity",
+    groups: GroupMode = "intersection",
+    sample_weight: Table = None,
+) -> float:
+    """Return the largest gap between groups in the rates of decisions.
+
+    For demographic parity ``max_j (max_k P(j | k) - min_k P(j | k))``; for equalized
+    odds and its kin the same within each label, the largest counting; for sufficiency
+    the gap of ``P(y | decision, group)``.
+
+    Parameters
+    ----------
+    y_true
+        (n_samples,) labels; None is enough for demographic parity.
+    y_pred
+        (n_samples,) predicted labels.
+    sensitive_features
+        List, array, Series, DataFrame or dict of columns; several columns are taken
+        jointly.
+    notion
+        Name or instance.
+    groups
+        ``"intersection"``, or ``"marginal"``: the worst of the columns one by one.
+    sample_weight
+        (n_samples,) non-negative weights.
+
+    Returns
+    -------
+    float
+        Between 0 and 1; NaN where no two groups can be compared.
+
+    Examples
+    --------
+    >>> violation([1, 1, 0, 0], [1, 0, 1, 1], sensitive_features=["a", "a", "b", "b"])
+    0.5
+    """
+    labels, decision = encode_decisions(y_true, y_pred)
+    rows = sensitive_features, groups, sample_weight
+    setting = make_setting(labels, get_notion(notion), *rows)
+    return judge(setting, one_hot(decision, len(labels.classes))).worst
+
+
+def soft_violation(
+    y_true: Table,
+    prob: Table,
+    *,
+    classes: Sequence[object],
+    sensitive_features: Table,
+    notion: str | Notion = "demographic_parity",
+    groups: GroupMode = "intersection",
+    sample_weight: Table = None,
+) -> float:
+    """Return the largest gap between groups in the mean predicted probabilities.
+
+    This is the violation of the classifier that draws its decision from ``prob``. It
+    says nothing of decisions by the largest probability; for those see `violation`.
+
+    Parameters
+    ----------
+    y_true
+        (n_samples,) labels; None is enough for demographic parity.
+    prob
+        (n_samples, n_classes) probabilities, as ``predict_proba`` gives them.
+    classes
+        The label of each column, as ``classes_`` gives them.
+    sensitive_features, notion, groups, sample_weight
+        As in `violation`.
+
+    Examples
+    --------
+    >>> prob = [[0.2, 0.8], [0.6, 0.4], [0.5, 0.5], [0.7, 0.3]]
+    >>> s = ["a", "a", "b", "b"]
+    >>> round(soft_violation(None, prob, classes=[0, 1], sensitive_features=s), 12)
+    0.2
+    """
+    array = encode_prob(prob, len(classes))
+    labels = encode_labels(y_true, len(array), classes)
+    rows = sensitive_features, groups, sample_weight
+    return judge(make_setting(labels, get_notion(notion), *rows), array).worst
+
+
+def violations(
+    y_true: Table,
+    y_pred: Table,
+    *,
+    sensitive_features: Table,
+    notion: str | Notion = "demographic_parity",
+    groups: GroupMode = "intersection",
+    sample_weight: Table = None,
+) -> Violations:
+    """Return the gap of every stratum and class, and what could not be judged.
+
+    The parameters are those of `violation`.
+
+    Examples
+    --------
+    >>> found = violations([1, 1, 0, 0] * 2, [1, 0, 0, 1, 1, 1, 0, 0],
+    ...                    sensitive_features=["a"] * 4 + ["b"] * 4,
+    ...                    notion="equalized_odds")
+    >>> found.by_stratum
+    {('group', 'y=0'): 0.5, ('group', 'y=1'): 0.5}
+    >>> found.mean
+    0.5
+    """
+    labels, decision = encode_decisions(y_true, y_pred)
+    rows = sensitive_features, groups, sample_weight
+    setting = make_setting(labels, get_notion(notion), *rows)
+    return judge(setting, one_hot(decision, len(labels.classes)))
+
+
+def group_table(
+    y_true: Table,
+    y_pred: Table,
+    *,
+    sensitive_features: Table,
+    groups: GroupMode = "intersection",
+    sample_weight: Table = None,
+) -> pd.DataFrame:
+    """Return counts and rates of each group, one row per group.
+
+    The columns are ``count`` (rows), ``share`` (of the weight of all rows with a
+    group), ``size`` (the effective number of rows under weights), for each class
+    ``base_rate_*`` (of labels) and ``selection_rate_*`` (of decisions), ``accuracy``,
+    and for two classes, of which the larger is positive, ``true_positive_rate``,
+    ``false_positive_rate`` and ``precision``. An undefined rate is NaN, never 0. The
+    parameters are those of `violation`.
+
+    Examples
+    --------
+    >>> table = group_table([1, 1, 0, 0], [1, 0, 1, 1],
+    ...                     sensitive_features=["a", "a", "b", "b"])
+    >>> table["selection_rate_1"].to_dict()
+    {'a': 0.5, 'b': 1.0}
+    """
+    labels, decision = encode_decisions(y_true, y_pred)
+    rows = sensitive_features, groups, sample_weight
+    notion = get_notion("demographic_parity")
+    return tabulate_groups(make_setting(labels, notion, *rows), decision)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Who is compared with whom, and given what: all but the predictions."""
+
+    rows: FairRows
+    notion: Notion
+    labels: Labels
+
+    def tables(self, prob: FloatArray) -> tuple[RateTable, ...]:
+        """Return the table of each attribute for (n_samples, n_classes) ``prob``."""
+        return tuple(self._table(attribute, prob) for attribute in self.rows.attributes)
+
+    def cells(self, attribute: Attribute) -> IntArray:
+        """Return ``stratum * n_groups + group`` of each row, -1 if it is left out."""
+        stratum = self.rows.strata.code
+        cell = stratum * len(attribute.groups) + attribute.code
+        return np.where((attribute.code >= 0) & (stratum >= 0), cell, -1)
+
+    def orient(self, table: FloatArray) -> FloatArray:
+        """Return (..., strata, classes, groups) as (..., given, outcome, group)."""
+        if not self.notion.is_sufficiency:
+            return table
+        given = np.swapaxes(table, -3, -2)
+        kept = self.notion.kept_class(self.labels.classes)
+        return given if kept is None else given[..., kept : kept + 1, :, :]
+
+    def _table(self, attribute: Attribute, prob: FloatArray) -> RateTable:
+        cell = self.cells(attribute)
+        kept = cell >= 0
+        prob, weight = prob[kept], self.rows.weight[kept]
+        shape = len(self.rows.strata.names), len(attribute.groups)
+        mass = joint_from_cells(prob, cell[kept], weight, *shape)
+        square = joint_from_cells(prob**2, cell[kept], weight**2, *shape)
+        return RateTable(
+            attribute.name,
+            attribute.groups,
+            *self._names(),
+            self.orient(mass),
+            self.orient(square),
+            float(self.rows.weight[attribute.code >= 0].sum()),
+        )
+
+    def _names(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        classes = self.labels.classes
+        predictions = tuple(f"prediction={label}" for label in classes)
+        if not self.notion.is_sufficiency:
+            return self.rows.strata.names, predictions
+        kept = self.notion.kept_class(classes)
+        given = predictions if kept is None else predictions[kept : kept + 1]
+        return given, self.rows.strata.names
+
+
+def make_setting(
+    labels: Labels,
+    notion: Notion,
+    sensitive_features: Table,
+    groups: GroupMode,
+    sample_weight: Table,
+    X: Table = None,
+) -> Setting:
+    """Return labels, groups and weights encoded for a notion."""
+    _check_labels(labels, notion)
+    n = labels.n_samples
+    control, names = control_labels(notion, X, n)
+    attributes = encode_sensitive(sensitive_features, n, groups)
+    for attribute in attributes:
+        n_missing = int(np.sum(attribute.code < 0))
+        if n_missing:
+            warnings.warn(
+                f"{n_missing} of {n} rows have no value of {attribute.name}. They "
+                "belong to no group and are not judged.",
+                MissingGroupWarning,
+                stacklevel=3,
+            )
+    strata = notion.strata(replace(labels, control=control, control_names=names))
+    rows = FairRows(attributes, strata, _encode_weight(sample_weight, n))
+    return Setting(rows, notion, labels)
+
+
+def _check_labels(labels: Labels, notion: Notion) -> None:
+    if labels.y is None and notion.needs_labels:
+        raise InvalidInputError(
+            f"{notion.name} conditions on the label and there is none. Give y_true, or "
+            "use demographic_parity."
+        )
+    parameters = notion.parameters()
+    is_open = any(parameters.get(name, 0) is None for name in ("positive", "negative"))
+    if is_open and len(labels.classes) == 1:
+        raise InvalidInputError(
+            f"Every label and prediction is {labels.classes[0]!r}, so it is unknown "
+            f"which class is positive. Expected two classes; give {notion.name} rows "
+            "of both."
+        )
+
+
+def judge(setting: Setting, prob: FloatArray) -> Violations:
+    """Return the gaps of (n_samples, n_classes) predictions; warn of what is absent."""
+    found = measure(setting, prob)
+    if found.absent:
+        warnings.warn(
+            f"Not judged under {setting.notion.name}: "
+            f"{'; '.join(map(str, found.absent))}. The violation is that of the rest.",
+            EmptyStratumWarning,
+            stacklevel=3,
+        )
+    return found
+
+
+def measure(setting: Setting, prob: FloatArray) -> Violations:
+    """Return the gaps of (n_samples, n_classes) predictions."""
+    tables = setting.tables(prob)
+    gaps = (
+        _gap(table, r, j)
+        for table in tables
+        for r in map(int, np.flatnonzero(table.is_judged))
+        for j in range(len(table.outcomes))
+    )
+    absent = (absence for table in tables for absence in _absences(table))
+    return Violations(tuple(gaps), tuple(absent))
+
+
+def _gap(table: RateTable, r: int, j: int) -> Gap:
+    rate = table.rate[r, j]
+    low, high = int(np.nanargmin(rate)), int(np.nanargmax(rate))
+    return Gap(
+        table.attribute,
+        table.strata[r],
+        table.outcomes[j],
+        float(rate[high] - rate[low]),
+        table.groups[low],
+        table.groups[high],
+    )
+
+
+def _absences(table: RateTable) -> list[Absence]:
+    found = []
+    for stratum, weights in zip(table.strata, table.mass.sum(axis=1), strict=True):
+        absent = tuple(table.groups[k] for k in np.flatnonzero(weights <= 0))
+        if len(table.groups) - len(absent) < 2:
+            reason = "fewer than two groups have rows; the stratum is left out"
+            found.append(Absence(table.attribute, stratum, absent, reason))
+        elif absent:
+            reason = "no rows with a positive weight"
+            found.append(Absence(table.attribute, stratum, absent, reason))
+    return found
+
+
+def tabulate_groups(
+    setting: Setting, decision: IntArray, prob: FloatArray | None = None
+) -> pd.DataFrame:
+    """Return the table of `group_table`, with ``soft_rate_*`` of probabilities."""
+    rates = _group_rates(setting.labels, decision, prob)
+    frames = [
+        _tabulate(attribute, setting.rows.weight, rates)
+        for attribute in setting.rows.attributes
+    ]
+    table = pd.concat(frames)
+    table.index = pd.Index(setting.rows.group_names, name="group")
+    return table
+
+
+def _tabulate(
+    attribute: Attribute,
+    weight: FloatArray,
+    rates: dict[str, tuple[FloatArray, FloatArray]],
+) -> pd.DataFrame:
+    known = attribute.code >= 0
+    code, weight = attribute.code[known], weight[known]
+
+    def add(values: FloatArray) -> FloatArray:
+        sums = np.bincount(code, weights=values, minlength=len(attribute.groups))
+        return sums.astype(np.float64)
+
+    total, square = add(weight), add(weight**2)
+    columns = {
+        "count": np.bincount(code, minlength=len(attribute.groups)),
+        "share": total / total.sum(),
+        "size": total**2 / np.where(square > 0, square, 1.0),
+    }
+    with np.errstate(invalid="ignore"):  # 0 / 0 is a rate that is not defined
+        for name, (values, given) in rates.items():
+            part = weight * given[known]
+            columns[name] = add(part * values[known]) / add(part)
+    return pd.DataFrame(columns)
+
+
+def _group_rates(
+    labels: Labels, decision: IntArray, prob: FloatArray | None
+) -> dict[str, tuple[FloatArray, FloatArray]]:
+    # Of each rate, what is averaged and over which rows (1) or not (0).
+    everyone = np.ones(decision.size)
+    chosen = one_hot(decision, len(labels.classes))
+    y = np.full_like(chosen, np.nan)
+    if labels.y is not None:
+        y = one_hot(labels.y, len(labels.classes))
+    parts = {"base_rate": y, "selection_rate": chosen, "soft_rate": prob}
+    rates = {
+        f"{name}_{label}": (values[:, j], everyone)
+        for name, values in parts.items()
+        if values is not None
+        for j, label in enumerate(labels.classes)
+    }
+    rates["accuracy"] = np.sum(y * chosen, axis=1), everyone
+    if len(labels.classes) == 2 and labels.y is not None:
+        rates["true_positive_rate"] = chosen[:, 1], y[:, 1]
+        rates["false_positive_rate"] = chosen[:, 1], y[:, 0]
+        rates["precision"] = y[:, 1], chosen[:, 1]
+    return rates
+
+
+def encode_decisions(
+    y_true: Table, y_pred: Table, known: Sequence[object] = ()
+) -> tuple[Labels, IntArray]:
+    """Return labels, and decisions as codes among the labels of both.
+
+    ``known`` are classes that exist whether or not a row has them.
+    """
+    code, seen = _factorize(y_pred, "y_pred")
+    labels_true = [] if y_true is None else _factorize(y_true, "y_true")[1]
+    together = {*seen, *labels_true, *_plain(known)}
+    # One label says nothing of the other; of 0 and 1 everyone knows it.
+    classes = _sorted({0, 1} if together in ({0}, {1}) else together)
+    labels = encode_labels(y_true, code.size, classes)
+    return labels, np.array([classes.index(label) for label in seen])[code]
+
+
+def encode_labels(y: Table, n_samples: int, classes: Sequence[object]) -> Labels:
+    """Return labels as codes among known classes; None stays None."""
+    classes = tuple(_plain(classes))
+    if y is None:
+        return Labels(n_samples, None, classes)
+    code, seen = _factorize(y, "y_true")
+    if code.size != n_samples:
+        raise InvalidInputError(
+            f"y_true has {code.size} rows and there are {n_samples} predictions. "
+            "Expected one label and one prediction per row."
+        )
+    unknown = [label for label in seen if label not in classes]
+    if unknown:
+        raise InvalidInputError(
+            f"y_true holds the label {unknown[0]!r}. Expected one of the classes "
+            f"{', '.join(map(repr, classes))}."
+        )
+    return Labels(
+        n_samples, np.array([classes.index(label) for label in seen])[code], classes
+    )
+
+
+def _factorize(values: Table, name: str) -> tuple[IntArray, list[object]]:
+    native = nw.from_native(values, series_only=True, pass_through=True)
+    array = native.to_numpy() if isinstance(native, nw.Series) else np.asarray(values)
+    if array.dtype.kind in "US":  # a list with None in it must keep its None
+        array = np.asarray(values, dtype=object)
+    if array.ndim != 1 or array.size == 0:
+        raise InvalidInputError(
+            f"{name} has shape {array.shape}. Expected one label per row, in one "
+            "dimension, and at least one row."
+        )
+    code, labels = pd.factorize(array, use_na_sentinel=True)
+    if np.any(code < 0):
+        raise InvalidInputError(
+            f"{name} has {int(np.sum(code < 0))} missing labels. Expected a label in "
+            "every row; drop those rows first."
+        )
+    seen = _plain(labels)
+    fractions = [label for label in seen if isinstance(label, float) and label % 1]
+    if fractions:
+        raise InvalidInputError(
+            f"{name} holds fractional numbers such as {fractions[0]}. Expected labels; "
+            "probabilities go to soft_violation."
+        )
+    return code.astype(np.int64), seen
+
+
+def _plain(labels: Iterable[object]) -> list[object]:
+    # NumPy's scalars print as np.str_('a'); Python's own compare and hash alike.
+    return [
+        label.item() if isinstance(label, np.generic) else label for label in labels
+    ]
+
+
+def _sorted(labels: set[object]) -> list[object]:
+    try:
+        return sorted(labels)  # type: ignore[type-var]
+    except TypeError as error:
+        raise InvalidInputError(
+            f"Labels of different kinds came ({error}): "
+            f"{', '.join(sorted(map(repr, labels)))}. Expected all numbers or all "
+            "strings, in y_true and y_pred alike."
+        ) from error
+
+
+def encode_prob(prob: Table, n_classes: int) -> FloatArray:
+    """Return probabilities as an array, after checking that they are some."""
+    array = np.asarray(prob, dtype=np.float64)
+    if array.ndim != 2 or array.shape[1] != n_classes or len(array) == 0:
+        raise InvalidInputError(
+            f"prob has shape {array.shape} and there are {n_classes} classes. Expected "
+            "(n_samples, n_classes), as predict_proba gives."
+        )
+    is_sound = np.all(array >= 0) and np.allclose(
+        array.sum(axis=1), 1, rtol=0, atol=SUM_TOLERANCE
+    )
+    if not is_sound:
+        raise InvalidInputError(
+            "prob holds rows that are negative, missing or do not sum to 1. Expected "
+            "probabilities; pass scores through a softmax first."
+        )
+    return array
+
+
+def _encode_weight(sample_weight: Table, n_samples: int) -> FloatArray:
+    if sample_weight is None:
+        return np.ones(n_samples)
+    weight = np.asarray(sample_weight, dtype=np.float64)
+    if weight.shape != (n_samples,) or not np.all(np.isfinite(weight) & (weight >= 0)):
+        raise InvalidInputError(
+            f"sample_weight has shape {weight.shape}, or holds negative or missing "
+            f"numbers. Expected one non-negative weight per row, ({n_samples},)."
+        )
+    if not weight.sum() > 0:
+        raise InvalidInputError(
+            "sample_weight is 0 in every row. Expected some positive weight; leave it "
+            "out to weigh rows alike."
+        )
+    return weight
+
+
+def one_hot(code: IntArray, n_classes: int) -> FloatArray:
+    """Return decisions as probabilities of 0 and 1."""
+    return np.eye(n_classes)[code]

@@ -1,0 +1,13 @@
+"""From records to figures and pages. Reports never train and never load data.
+
+`extra` says what to install, `points` turns a curve into the rows of a table,
+`figures` draws, `recipes` says how to repeat a result, `pages` fills a template and
+writes it. On these stand the two reports, `curves` and `audits`. matplotlib and jinja2
+are imported when they are first used, so this package can be imported without them.
+"""
+
+from fferm.report.audits import write_audit
+from fferm.report.curves import write_curve
+from fferm.report.figures import plot_curve
+
+__all__ = ["plot_curve", "write_audit", "write_curve"]

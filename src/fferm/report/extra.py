@@ -1,0 +1,18 @@
+"""The optional packages that reports need, and what to do where they are missing."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from fferm.errors import MissingDependencyError
+
+
+@contextmanager
+def report_extra() -> Iterator[None]:
+    """Turn a failed import within the block into advice on what to install."""
+    try:
+        yield
+    except ImportError as error:
+        raise MissingDependencyError(
+            f"Reports need the package {error.name}, which is not installed. Run: "
+            'pip install "fferm[report]"'
+        ) from error

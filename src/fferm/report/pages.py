@@ -1,0 +1,104 @@
+"""Pages: HTML in one file that loads nothing, written whole or not at all."""
+
+import math
+import os
+import platform
+import uuid
+from collections.abc import Mapping
+from importlib.metadata import version
+from pathlib import Path
+
+from fferm.errors import PersistenceError
+from fferm.report.extra import report_extra
+
+PACKAGES = ("fferm", "numpy", "scipy", "scikit-learn")
+
+
+def render(template: str, values: Mapping[str, object]) -> str:
+    """Return a filled template; every value is escaped.
+
+    Parameters
+    ----------
+    template
+        The name of a file in ``templates``.
+    values
+        What the template speaks of; a name that is missing is an error.
+    """
+    with report_extra():
+        from jinja2 import Environment, PackageLoader, StrictUndefined
+    environment = Environment(
+        loader=PackageLoader("fferm.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    for show in (number, percent, points, brief):
+        environment.filters[show.__name__] = show
+    return environment.get_template(template).render(versions=_versions(), **values)
+
+
+def write_page(text: str, path: str | os.PathLike[str]) -> None:
+    """Write a page to a file, whole or not at all.
+
+    Parameters
+    ----------
+    text
+        The page.
+    path
+        Where to write; an existing file is replaced.
+    """
+    target = Path(path)
+    # Not tempfile: its files are the owner's alone, and a report is there to be read.
+    temporary = target.with_name(f".{target.name}.{uuid.uuid4().hex}")
+    try:
+        # Half of a surrogate pair, in a group's name say, has no bytes in UTF-8.
+        temporary.write_bytes(text.encode("utf-8", "xmlcharrefreplace"))
+        os.replace(temporary, target)
+    except OSError as error:
+        raise PersistenceError(
+            f"Cannot write {target} ({error.strerror}). Choose a file name in a folder "
+            "that exists and may be written."
+        ) from error
+    finally:
+        _remove(temporary)
+
+
+def number(value: float | None, digits: int = 4) -> str:
+    """Return a number with fixed digits; undefined and infinite in words."""
+    if value is None:
+        return "not given"
+    if math.isnan(value):
+        return "undefined"
+    return f"{value:.{digits}f}" if math.isfinite(value) else "unbounded"
+
+
+def percent(value: float | None, digits: int = 1) -> str:
+    """Return a share in percent."""
+    if value is None or not math.isfinite(value):
+        return number(value)
+    return f"{100 * value:.{digits}f}\N{NO-BREAK SPACE}%"
+
+
+def points(value: float) -> str:
+    """Return a difference of two shares in percentage points."""
+    return f"{number(100 * value, 1)}\N{NO-BREAK SPACE}percentage points"
+
+
+def brief(value: float | None) -> str:
+    """Return a number with three significant digits."""
+    if value is None or not math.isfinite(value):
+        return number(value)
+    return f"{value:.3g}"
+
+
+def _versions() -> dict[str, str]:
+    found = {name: version(name) for name in PACKAGES}
+    return {**found, "Python": platform.python_version()}
+
+
+def _remove(temporary: Path) -> None:
+    try:
+        temporary.unlink(missing_ok=True)
+    except OSError:  # its folder is no folder, so there is nothing to remove
+        return
