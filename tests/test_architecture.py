@@ -18,6 +18,7 @@ ORDER = [
     "components",
     "divergences",
     "notions",
+    "labels",
     "uncertainty",
     "tables",
     "data",

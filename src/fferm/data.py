@@ -5,7 +5,7 @@ integer per row goes on. Missing sensitive values become -1 and are counted alou
 """
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fferm._types import FloatArray, IntArray, Table
+from fferm._types import FloatArray, IntArray, Table, is_sparse
 from fferm.errors import (
     EmptyStratumWarning,
     InvalidInputError,
@@ -30,6 +30,8 @@ GroupMode = Literal["intersection", "marginal"]
 SMALL_GROUP = 10
 # A column of fractional numbers with more values than this is no set of groups.
 MOST_FRACTIONAL_VALUES = 20
+# Frames from a warning of `_warn_of_gaps` up to the line that called `fit`.
+FIT_DEPTH = 6
 
 
 @dataclass(frozen=True)
@@ -149,18 +151,6 @@ def encode_column(values: Table, name: str, n_samples: int) -> Attribute:
     return Attribute(name, tuple(groups), renumber[np.asarray(code)])
 
 
-def encode_labels(y: Table, classes: Sequence[object]) -> IntArray:
-    """Return the code of each label among known classes."""
-    position = {label: code for code, label in enumerate(classes)}
-    try:
-        return np.array([position[label] for label in np.asarray(y)], dtype=np.int64)
-    except KeyError as error:
-        raise InvalidInputError(
-            f"The label {error.args[0]!r} is not among the classes "
-            f"{', '.join(map(repr, classes))}."
-        ) from error
-
-
 def encode_rows(
     sensitive_features: Table,
     notion: Notion,
@@ -193,14 +183,6 @@ def control_labels(
     return attribute.code, attribute.groups
 
 
-def bind_control(notion: Notion, X: Table) -> Notion:
-    """Return a notion whose control feature, if a column of X, is its values here."""
-    control = notion.control_feature()
-    if not isinstance(control, str | int | np.integer):
-        return notion
-    return replace(notion, control=_column_of(X, control))  # type: ignore[call-arg]
-
-
 def _columns(sensitive_features: Table) -> list[tuple[str, Table]]:
     data = sensitive_features
     if isinstance(data, str | bytes) or np.isscalar(data):
@@ -210,7 +192,12 @@ def _columns(sensitive_features: Table) -> list[tuple[str, Table]]:
         )
     if isinstance(data, Mapping):
         return [(str(name), values) for name, values in data.items()]
-    native = nw.from_native(data, allow_series=True, pass_through=True)
+    try:
+        native = nw.from_native(data, allow_series=True, pass_through=True)
+    except nw.exceptions.DuplicateError as error:
+        raise InvalidInputError(
+            f"Two columns of sensitive_features share a name ({error}). Rename one."
+        ) from error
     if isinstance(native, nw.LazyFrame):
         native = native.collect()
     if isinstance(native, nw.DataFrame):
@@ -290,10 +277,12 @@ def _natural(label: str) -> tuple[int, float, str]:
 def _intersection(columns: list[Attribute]) -> Attribute:
     codes = np.stack([column.code for column in columns])  # (a, n)
     is_known = (codes >= 0).all(axis=0)
-    present, inverse = np.unique(codes[:, is_known], axis=1, return_inverse=True)
+    shape = tuple(len(column.groups) for column in columns)
+    flat = np.ravel_multi_index(tuple(codes[:, is_known]), shape)
+    present, inverse = np.unique(flat, return_inverse=True)
     groups = tuple(
         " × ".join(column.groups[k] for column, k in zip(columns, cell, strict=True))
-        for cell in present.T
+        for cell in zip(*np.unravel_index(present, shape), strict=True)
     )
     code = np.full(codes.shape[1], -1, dtype=np.int64)
     code[is_known] = inverse.reshape(-1)
@@ -319,14 +308,15 @@ def _column_of(X: Table, control: str | int | np.integer) -> Table:
     return _array_column(X, int(control))
 
 
-def _array_column(X: Table, position: int) -> NDArray[np.float64]:
+def _array_column(X: Table, position: int) -> NDArray[Any]:
+    table = X.tocsr() if is_sparse(X) else np.asarray(X)
     try:
-        column = X[:, position]
-    except (IndexError, TypeError) as error:
+        column = table[:, position]
+    except IndexError as error:
         raise InvalidParameterError(
             f"The control feature is column {position}, which X lacks ({error})."
         ) from error
-    dense = column.toarray() if hasattr(column, "toarray") else column
+    dense = column.toarray() if is_sparse(column) else column
     return np.asarray(dense).reshape(-1)
 
 
@@ -343,7 +333,7 @@ def _warn_of_gaps(attribute: Attribute, rows: FairRows) -> None:
             f"{n_missing} of {attribute.code.size} rows have no value of "
             f"{attribute.name}. They count for the loss and not for the penalty.",
             MissingGroupWarning,
-            stacklevel=4,
+            stacklevel=FIT_DEPTH,
         )
     count = count_cells(attribute, rows.strata)
     _warn_of_small(attribute, rows.strata, count)
@@ -357,7 +347,7 @@ def _warn_of_gaps(attribute: Attribute, rows: FairRows) -> None:
             f"Only one group of {attribute.name} is present where "
             f"{', '.join(lonely)}; fairness cannot be asked for there.",
             EmptyStratumWarning,
-            stacklevel=4,
+            stacklevel=FIT_DEPTH,
         )
 
 
@@ -373,7 +363,7 @@ def _warn_of_small(attribute: Attribute, strata: Strata, count: IntArray) -> Non
             f"Groups of {attribute.name} with fewer than {SMALL_GROUP} rows: {shown}. "
             "Their rates are guesses; merge groups or gather more rows.",
             SmallGroupWarning,
-            stacklevel=4,
+            stacklevel=FIT_DEPTH + 1,
         )
 
 

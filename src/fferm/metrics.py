@@ -12,10 +12,9 @@ where fewer than two remain everywhere the violation is NaN.
 
 import math
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-import narwhals as nw
 import numpy as np
 import pandas as pd
 
@@ -29,12 +28,16 @@ from fferm.data import (
 )
 from fferm.errors import EmptyStratumWarning, InvalidInputError, MissingGroupWarning
 from fferm.intervals import RateTable
+from fferm.labels import (
+    encode_decisions,
+    encode_labels,
+    encode_prob,
+    encode_weight,
+    one_hot,
+)
 from fferm.notions import Labels, Notion
 from fferm.notions import get as get_notion
 from fferm.tables import joint_from_cells
-
-# Rows of probabilities sum to 1 up to this: single precision, and many classes.
-SUM_TOLERANCE = 1e-3
 
 
 @dataclass(frozen=True)
@@ -319,7 +322,7 @@ def make_setting(
                 stacklevel=3,
             )
     strata = notion.strata(replace(labels, control=control, control_names=names))
-    rows = FairRows(attributes, strata, _encode_weight(sample_weight, n))
+    rows = FairRows(attributes, strata, encode_weight(sample_weight, n))
     return Setting(rows, notion, labels)
 
 
@@ -452,126 +455,3 @@ def _group_rates(
         rates["false_positive_rate"] = chosen[:, 1], y[:, 0]
         rates["precision"] = y[:, 1], chosen[:, 1]
     return rates
-
-
-def encode_decisions(
-    y_true: Table, y_pred: Table, known: Sequence[object] = ()
-) -> tuple[Labels, IntArray]:
-    """Return labels, and decisions as codes among the labels of both.
-
-    ``known`` are classes that exist whether or not a row has them.
-    """
-    code, seen = _factorize(y_pred, "y_pred")
-    labels_true = [] if y_true is None else _factorize(y_true, "y_true")[1]
-    together = {*seen, *labels_true, *_plain(known)}
-    # One label says nothing of the other; of 0 and 1 everyone knows it.
-    classes = _sorted({0, 1} if together in ({0}, {1}) else together)
-    labels = encode_labels(y_true, code.size, classes)
-    return labels, np.array([classes.index(label) for label in seen])[code]
-
-
-def encode_labels(y: Table, n_samples: int, classes: Sequence[object]) -> Labels:
-    """Return labels as codes among known classes; None stays None."""
-    classes = tuple(_plain(classes))
-    if y is None:
-        return Labels(n_samples, None, classes)
-    code, seen = _factorize(y, "y_true")
-    if code.size != n_samples:
-        raise InvalidInputError(
-            f"y_true has {code.size} rows and there are {n_samples} predictions. "
-            "Expected one label and one prediction per row."
-        )
-    unknown = [label for label in seen if label not in classes]
-    if unknown:
-        raise InvalidInputError(
-            f"y_true holds the label {unknown[0]!r}. Expected one of the classes "
-            f"{', '.join(map(repr, classes))}."
-        )
-    return Labels(
-        n_samples, np.array([classes.index(label) for label in seen])[code], classes
-    )
-
-
-def _factorize(values: Table, name: str) -> tuple[IntArray, list[object]]:
-    native = nw.from_native(values, series_only=True, pass_through=True)
-    array = native.to_numpy() if isinstance(native, nw.Series) else np.asarray(values)
-    if array.dtype.kind in "US":  # a list with None in it must keep its None
-        array = np.asarray(values, dtype=object)
-    if array.ndim != 1 or array.size == 0:
-        raise InvalidInputError(
-            f"{name} has shape {array.shape}. Expected one label per row, in one "
-            "dimension, and at least one row."
-        )
-    code, labels = pd.factorize(array, use_na_sentinel=True)
-    if np.any(code < 0):
-        raise InvalidInputError(
-            f"{name} has {int(np.sum(code < 0))} missing labels. Expected a label in "
-            "every row; drop those rows first."
-        )
-    seen = _plain(labels)
-    fractions = [label for label in seen if isinstance(label, float) and label % 1]
-    if fractions:
-        raise InvalidInputError(
-            f"{name} holds fractional numbers such as {fractions[0]}. Expected labels; "
-            "probabilities go to soft_violation."
-        )
-    return code.astype(np.int64), seen
-
-
-def _plain(labels: Iterable[object]) -> list[object]:
-    # NumPy's scalars print as np.str_('a'); Python's own compare and hash alike.
-    return [
-        label.item() if isinstance(label, np.generic) else label for label in labels
-    ]
-
-
-def _sorted(labels: set[object]) -> list[object]:
-    try:
-        return sorted(labels)  # type: ignore[type-var]
-    except TypeError as error:
-        raise InvalidInputError(
-            f"Labels of different kinds came ({error}): "
-            f"{', '.join(sorted(map(repr, labels)))}. Expected all numbers or all "
-            "strings, in y_true and y_pred alike."
-        ) from error
-
-
-def encode_prob(prob: Table, n_classes: int) -> FloatArray:
-    """Return probabilities as an array, after checking that they are some."""
-    array = np.asarray(prob, dtype=np.float64)
-    if array.ndim != 2 or array.shape[1] != n_classes or len(array) == 0:
-        raise InvalidInputError(
-            f"prob has shape {array.shape} and there are {n_classes} classes. Expected "
-            "(n_samples, n_classes), as predict_proba gives."
-        )
-    is_sound = np.all(array >= 0) and np.allclose(
-        array.sum(axis=1), 1, rtol=0, atol=SUM_TOLERANCE
-    )
-    if not is_sound:
-        raise InvalidInputError(
-            "prob holds rows that are negative, missing or do not sum to 1. Expected "
-            "probabilities; pass scores through a softmax first."
-        )
-    return array
-
-
-def _encode_weight(sample_weight: Table, n_samples: int) -> FloatArray:
-    if sample_weight is None:
-        return np.ones(n_samples)
-    weight = np.asarray(sample_weight, dtype=np.float64)
-    if weight.shape != (n_samples,) or not np.all(np.isfinite(weight) & (weight >= 0)):
-        raise InvalidInputError(
-            f"sample_weight has shape {weight.shape}, or holds negative or missing "
-            f"numbers. Expected one non-negative weight per row, ({n_samples},)."
-        )
-    if not weight.sum() > 0:
-        raise InvalidInputError(
-            "sample_weight is 0 in every row. Expected some positive weight; leave it "
-            "out to weigh rows alike."
-        )
-    return weight
-
-
-def one_hot(code: IntArray, n_classes: int) -> FloatArray:
-    """Return decisions as probabilities of 0 and 1."""
-    return np.eye(n_classes)[code]

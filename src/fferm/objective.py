@@ -213,16 +213,16 @@ class Problem:
 
     def fairness(self, logits: FloatArray) -> tuple[float, FloatArray]:
         """Return the weighted penalty and its gradient by the logits."""
-        if self.penalty is None:
-            return 0.0, np.zeros_like(logits)
         o = self.objective
+        if self.penalty is None or o.fairness_weight == 0:
+            return 0.0, np.zeros_like(logits)
         prob = self.penalized_prob(logits)
         value, by_prob = self.penalty.value_and_gradient(prob)
         if not (np.isfinite(value) and np.all(np.isfinite(by_prob))):
             raise NonFiniteError(
                 "The penalty is infinite here: the worst case gives some cell no "
-                "probability. Give LargeShift a floor, or choose a divergence that stays "
-                "finite (jensen_shannon, squared_hellinger, total_variation)."
+                "probability. Give LargeShift a floor, or choose a divergence that "
+                "stays finite (jensen_shannon, squared_hellinger, total_variation)."
             )
         centre = np.sum(prob * by_prob, axis=1, keepdims=True)
         by_logits = o.sharpness * prob * (by_prob - centre)
@@ -235,10 +235,10 @@ class Problem:
     @property
     def is_smooth(self) -> bool:
         """Whether the objective has a gradient everywhere."""
-        if self.penalty is None:
+        o = self.objective
+        if self.penalty is None or o.fairness_weight == 0:
             return True
-        divergence = self.objective.divergence
-        return self.objective.uncertainty is None and divergence.is_smooth
+        return o.uncertainty is None and o.divergence.is_smooth
 
     def value_and_gradient(self, logits: FloatArray) -> tuple[float, FloatArray]:
         """Return loss plus penalty on the rows of X, and the gradient by the logits."""

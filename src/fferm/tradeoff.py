@@ -15,12 +15,10 @@ import numpy as np
 import pandas as pd
 from joblib import Parallel, delayed
 from sklearn.base import clone
-from sklearn.metrics import accuracy_score, log_loss
 from sklearn.model_selection import train_test_split
 from sklearn.utils import _safe_indexing
 
 from fferm._types import FloatArray, IntArray, Table
-from fferm.data import bind_control, control_labels, encode_labels, encode_rows
 from fferm.divergences import Divergence
 from fferm.errors import (
     CollapseWarning,
@@ -30,8 +28,8 @@ from fferm.errors import (
 )
 from fferm.estimators.base import FairClassifier, FitInput
 from fferm.estimators.validation import check_number
-from fferm.metrics import soft_violation, violation
-from fferm.notions import Labels
+from fferm.labels import encode_labels, one_hot
+from fferm.metrics import make_setting, measure
 from fferm.objective import Penalty
 
 if TYPE_CHECKING:
@@ -43,6 +41,8 @@ SMOOTH_WEIGHTS = (0.05, 50.0)
 # Total variation has no curvature; a finite weight already makes a table independent.
 KINKED_WEIGHTS = (0.005, 5.0)
 HELD_OUT_SHARE = 0.25
+# A certain mistake costs the logarithm of this, not infinity.
+SMALLEST_CHANCE = 1e-300
 
 
 @dataclass(frozen=True)
@@ -297,10 +297,8 @@ def _sweep(
     else:
         train, held_out = whole, Split(*test)
     model = clone(estimator).set_params(random_state=seed)
-    measures = {
-        "train": _Measure(model, train),
-        "test": _Measure(model, held_out),
-    }
+    splits = {"train": train, "test": held_out}
+    measures: dict[str, _Measure] = {}
     rows, models = [], {}
     given = FitInput(train.X, train.y, train.sensitive_features)
     began = time.perf_counter()
@@ -309,62 +307,55 @@ def _sweep(
         warnings.simplefilter("ignore", CollapseWarning)
         for fitted in model.fit_path(given, weights):
             seconds = time.perf_counter() - began
+            measures = measures or {
+                name: _Measure(fitted, split) for name, split in splits.items()
+            }
             key = {"fairness_weight": fitted.fairness_weight, "seed": seed}
-            for split, measure in measures.items():
-                rows.append(
-                    {**key, "split": split, **measure(fitted), "seconds": seconds}
-                )
+            for name, found in measures.items():
+                rows.append({**key, "split": name, **found(fitted), "seconds": seconds})
             models[fitted.fairness_weight, seed] = fitted
             began = time.perf_counter()
     return rows, models
 
 
 class _Measure:
-    """Measures models on one split, whose groups are encoded once."""
+    """Measures models on one split, whose labels and groups are encoded once."""
 
-    def __init__(self, estimator: FairClassifier, split: Split) -> None:
-        self.split = split
-        objective = estimator._objective()
-        notion = bind_control(objective.notion, split.X)
-        self.objective = replace(objective, notion=notion, uncertainty=None)
-        self.groups = estimator.groups
+    def __init__(self, model: FairClassifier, split: Split) -> None:
+        objective = replace(model._objective(), uncertainty=None)
+        classes = model.classes_.tolist()
+        labels = encode_labels(split.y, len(split.y), classes, "y")
+        self.X = split.X
+        with warnings.catch_warnings():
+            # Training has warned of the same groups already.
+            warnings.simplefilter("ignore", DataFairnessWarning)
+            self.setting = make_setting(
+                labels,
+                objective.notion,
+                split.sensitive_features,
+                model.groups,
+                None,
+                split.X,
+            )
+        kept_class = objective.notion.kept_class(labels.classes)
+        self.penalty = Penalty(objective, self.setting.rows, kept_class)
 
     def __call__(self, model: FairClassifier) -> dict[str, Any]:
         """Return the measures of one model."""
-        prob = model.predict_proba(self.split.X)
-        codes = prob.argmax(axis=1)
-        decisions = model.classes_[codes]
-        about = {
-            "sensitive_features": self.split.sensitive_features,
-            "notion": self.objective.notion,
-            "groups": self.groups,
-        }
-        y = np.asarray(self.split.y)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DataFairnessWarning)
-            hard = violation(y, decisions, **about)
-            soft = soft_violation(y, prob, classes=model.classes_.tolist(), **about)
-            distance = np.nan if np.isnan(hard) else self._divergence(model, prob, y)
+        prob = model.predict_proba(self.X)
+        codes, y = prob.argmax(axis=1), self.setting.labels.y
+        chance = prob[np.arange(len(prob)), y]  # of the true label
+        hard = measure(self.setting, one_hot(codes, prob.shape[1])).worst
+        distance = self.penalty.value_and_gradient(prob)[0]
         return {
-            "accuracy": float(accuracy_score(y, decisions)),
+            "accuracy": float(np.mean(codes == y)),
             "violation": hard,
-            "soft_violation": soft,
-            "loss": float(log_loss(y, prob, labels=model.classes_)),
-            "divergence": distance,
-            "collapsed": np.unique(codes).size == 1,
+            "soft_violation": measure(self.setting, prob).worst,
+            "loss": -float(np.mean(np.log(np.maximum(chance, SMALLEST_CHANCE)))),
+            "divergence": np.nan if np.isnan(hard) else distance,
+            "collapsed": bool(np.all(codes == codes[0])),
             "result": model.result_.name,
         }
-
-    def _divergence(self, model: FairClassifier, prob: FloatArray, y: Table) -> float:
-        classes = tuple(model.classes_.tolist())
-        notion = self.objective.notion
-        control, names = control_labels(notion, self.split.X, len(prob))
-        labels = Labels(len(prob), encode_labels(y, classes), classes, control, names)
-        rows = encode_rows(
-            self.split.sensitive_features, notion, labels, how=self.groups
-        )
-        penalty = Penalty(self.objective, rows, notion.kept_class(classes))
-        return penalty.value_and_gradient(prob)[0]
 
 
 def _hold_out(whole: Split, seed: int) -> tuple[Split, Split]:

@@ -22,7 +22,7 @@ def choose(rng, *options):
 
 def often(rng, usual, strange):
     """Return one of the usual options, now and then one of the strange ones."""
-    return choose(rng, *(usual if rng.random() < 0.93 else strange))
+    return choose(rng, *(usual if rng.random() < 0.97 else strange))
 
 
 def make_features(rng, n, d):

@@ -14,7 +14,9 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import LinearSVC
 
 from fferm import tables
-from fferm.auditing import PLAIN_DIVERGENCES, audit, bootstrap_sample
+from fferm.auditing import audit
+from fferm.auditing.judgement import PLAIN_DIVERGENCES
+from fferm.auditing.resampling import bootstrap_sample
 from fferm.divergences import Alpha
 from fferm.errors import (
     EmptyStratumWarning,

@@ -262,11 +262,14 @@ class JensenShannon(Divergence):
 
     def dual_at(self, z: Operand, xp: Namespace) -> Operand:
         """Return ``ln 2 - softplus(-z)``."""
-        return math.log(2) - softplus(-z, xp)
+        return -self.conjugate_at(-z, xp)
 
     def conjugate_at(self, z: Operand, xp: Namespace) -> Operand:
         """Return ``softplus(z) - ln 2``."""
-        return softplus(z, xp) - math.log(2)
+        is_near = xp.abs(z) < 1
+        # The two would cancel near 0, where this is ln(1 + (e^z - 1) / 2).
+        near = log1p(expm1(xp.where(is_near, z, 0.0), xp) / 2, xp)
+        return xp.where(is_near, near, softplus(z, xp) - math.log(2))
 
     value_at_zero = math.log(2)
     slope_at_zero = -math.inf

@@ -3,7 +3,7 @@
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
@@ -17,14 +17,12 @@ from fferm.data import (
     FairRows,
     GroupMode,
     control_labels,
-    encode_labels,
     encode_rows,
 )
 from fferm.divergences import Divergence
 from fferm.errors import (
     CollapseWarning,
     ConvergenceWarning,
-    InvalidInputError,
     InvalidParameterError,
     MissingSensitiveError,
 )
@@ -34,6 +32,7 @@ from fferm.estimators.validation import (
     validate_features,
     validate_training,
 )
+from fferm.labels import encode_labels
 from fferm.notions import Labels, Notion
 from fferm.objective import Objective, Penalty, Problem, make_objective
 from fferm.solvers import Result
@@ -201,23 +200,13 @@ class FairClassifier(ClassifierMixin, BaseEstimator, ABC):
         X, sensitive, *rest = penalty_data
         shifted = validate_features(self, X)
         n_samples = shifted.shape[0]
-        y = self._other_labels(rest[0], classes, n_samples) if rest else None
+        y = rest[0] if rest else None
+        labels = encode_labels(y, n_samples, classes, "penalty_data's y")
         control, names = control_labels(objective.notion, X, n_samples)
-        labels = Labels(n_samples, y, classes, control, names)
+        labels = replace(labels, control=control, control_names=names)
         return shifted, encode_rows(
             sensitive, objective.notion, labels, how=self.groups
         )
-
-    def _other_labels(
-        self, y: Table, classes: tuple[object, ...], n_samples: int
-    ) -> IntArray:
-        codes = encode_labels(y, classes)
-        if codes.size != n_samples:
-            raise InvalidInputError(
-                f"penalty_data has {n_samples} rows and {codes.size} labels. Expected "
-                "one label per row."
-            )
-        return codes
 
     def _warn_of_outcome(
         self, result: Result, codes: IntArray, truth: IntArray
@@ -226,7 +215,7 @@ class FairClassifier(ClassifierMixin, BaseEstimator, ABC):
             warnings.warn(
                 f"{type(self).__name__}: {result.value}",
                 ConvergenceWarning,
-                stacklevel=3,
+                stacklevel=4,
             )
         if np.unique(codes).size == 1 and np.unique(truth).size > 1:
             only = self.classes_[codes[0]]
@@ -234,5 +223,5 @@ class FairClassifier(ClassifierMixin, BaseEstimator, ABC):
                 f"The model predicts {only!r} for every training row, which is fair "
                 "and useless. Lower fairness_weight.",
                 CollapseWarning,
-                stacklevel=3,
+                stacklevel=4,
             )

@@ -50,7 +50,7 @@ class TrainingData:
     classes
         The label of each code.
     weight
-        (n_samples,) positive weights, the largest 1.
+        (n_samples,) positive weights, the largest between 1/2 and 1.
     kept
         (n_rows_given,) which rows are left.
     """
@@ -88,7 +88,8 @@ def validate_training(
         )
     if not kept.all():
         X, y, weight = X[kept], y[kept], weight[kept]
-    weight = weight / weight.max()  # only ratios matter, and sums may not overflow
+    # Only ratios matter, and sums may not overflow; a power of two rounds nothing.
+    weight = np.ldexp(weight, -np.frexp(weight.max())[1])
     classes, codes = _encode_classes(y)
     return TrainingData(X, codes, classes, weight, kept)
 

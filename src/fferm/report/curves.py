@@ -4,7 +4,6 @@ import os
 
 from fferm.auditing import Audit
 from fferm.report.audits import describe_audit
-from fferm.report.extra import report_extra
 from fferm.report.figures import draw_svg
 from fferm.report.pages import render, write_page
 from fferm.report.points import choose, points
@@ -43,8 +42,6 @@ def write_curve(
     --------
     >>> write_curve(curve, "report.html")  # doctest: +SKIP
     """
-    with report_extra():
-        from markupsafe import Markup
     models = points(curve)
     values = {
         "title": title,
@@ -55,7 +52,7 @@ def write_curve(
         "n_seeds": curve.records["seed"].nunique(),
         "description": curve.description,
         "notion": explain(curve.description["notion"]),
-        "picture": Markup(draw_svg(curve)),  # numbers, and words of our own
+        "picture": draw_svg(curve),
         "recipe": curve_recipe(curve),
         "audited": None if audit is None else describe_audit(audit, max_violation),
     }

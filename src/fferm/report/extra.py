@@ -12,7 +12,8 @@ def report_extra() -> Iterator[None]:
     try:
         yield
     except ImportError as error:
+        package = str(error.name).partition(".")[0]
         raise MissingDependencyError(
-            f"Reports need the package {error.name}, which is not installed. Run: "
+            f"Reports need the package {package}, which is not installed. Run: "
             'pip install "fferm[report]"'
         ) from error

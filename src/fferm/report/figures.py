@@ -124,7 +124,10 @@ def _draw_points(
 def _draw_spread(ax: "Axes", records: pd.DataFrame, split: str) -> None:
     if records["seed"].nunique() < 2:
         return
-    rows = records[(records["split"] == split) & ~records["collapsed"]]
+    rows = records[records["split"] == split]
+    # A point that one seed spoils is not drawn, so neither are its bars.
+    is_usable = ~rows["collapsed"] & rows["violation"].notna()
+    rows = rows[is_usable.groupby(rows["fairness_weight"]).transform("all")]
     by_weight = rows.groupby("fairness_weight")[["violation", "accuracy"]]
     low, mean, high = by_weight.min(), by_weight.mean(), by_weight.max()
     below, above = mean - low, high - mean

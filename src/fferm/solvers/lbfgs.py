@@ -1,10 +1,12 @@
 """Full-batch L-BFGS on any penalty, with the analytic gradient of its payoff."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import scipy.optimize
+from scipy.sparse.linalg import LinearOperator, minres
 
 from fferm._types import FloatArray, Table
 from fferm.errors import NonFiniteError
@@ -16,6 +18,11 @@ from fferm.solvers.conditioning import Coordinates, round_coordinates
 MEMORY = 20
 # A restart that lowers the objective by less than this share has found nothing.
 LEAST_GAIN = 1e-9
+# Up to this many numbers in X times classes, the last digits cost next to nothing, and
+# a model then depends neither on the order of rows nor on how weights are written.
+SMALL_PROBLEM = 100_000
+POLISHED = 1e-13
+POLISHING_STEPS = 5
 
 
 @dataclass(frozen=True)
@@ -79,18 +86,7 @@ class LBFGS(Solver[LbfgsState]):
         self, problem: Problem, state: LbfgsState, monitor: Monitor
     ) -> LbfgsState:
         """Run L-BFGS until it stops; a stall is tried again with a fresh memory."""
-        shape = parameter_shape(problem)
-
-        def evaluate(phi: FloatArray) -> tuple[float, FloatArray]:
-            theta = state.coordinates.to_theta(phi.reshape(shape))
-            value, by_theta = value_and_gradient(problem, theta)
-            if not (np.isfinite(value) and np.all(np.isfinite(by_theta))):
-                raise NonFiniteError(Result.nonfinite.value)
-            by_phi = state.coordinates.gradient(by_theta)
-            if not self.fit_intercept:
-                # theta = M phi with M upper triangular: this one moves the intercept.
-                by_phi[:, -1] = 0
-            return value, by_phi.reshape(-1)
+        evaluate = self._evaluator(problem, state.coordinates)
 
         def watch(intermediate_result: scipy.optimize.OptimizeResult) -> None:
             if monitor.record(objective=float(intermediate_result.fun)):
@@ -117,7 +113,10 @@ class LBFGS(Solver[LbfgsState]):
             n_iter=state.n_iter + found.nit,
             n_evaluations=state.n_evaluations + found.nfev,
         )
-        return replace(after, result=self._judge(problem, found, state, after))
+        result = self._judge(problem, found, state, after)
+        if result is Result.converged and _is_small(problem):
+            after = replace(after, phi=_polish(lambda phi: evaluate(phi)[1], after.phi))
+        return replace(after, result=result)
 
     def is_done(self, state: LbfgsState) -> Result | None:
         """Return the verdict of the last chunk."""
@@ -126,6 +125,9 @@ class LBFGS(Solver[LbfgsState]):
     def finish(self, problem: Problem, state: LbfgsState) -> dict[str, Any]:
         """Return the parameters and the dual that is optimal for them."""
         theta = state.coordinates.to_theta(state.phi.reshape(parameter_shape(problem)))
+        if len(theta) > 1:
+            # Softmax does not see what all classes share; of equal models, the centred.
+            theta = theta - theta.mean(axis=0)
         return {
             "value": theta,
             "dual": _optimal_dual(problem, theta),
@@ -135,6 +137,23 @@ class LBFGS(Solver[LbfgsState]):
                 "n_evaluations": state.n_evaluations,
             },
         }
+
+    def _evaluator(
+        self, problem: Problem, coordinates: Coordinates
+    ) -> Callable[[FloatArray], tuple[float, FloatArray]]:
+        shape = parameter_shape(problem)
+
+        def evaluate(phi: FloatArray) -> tuple[float, FloatArray]:
+            theta = coordinates.to_theta(phi.reshape(shape))
+            value, by_theta = value_and_gradient(problem, theta)
+            if not (np.isfinite(value) and np.all(np.isfinite(by_theta))):
+                raise NonFiniteError(Result.nonfinite.value)
+            by_phi = coordinates.gradient(by_theta)
+            if not self.fit_intercept:
+                by_phi[:, -1] = 0  # the intercept is a multiple of this alone
+            return value, by_phi.reshape(-1)
+
+        return evaluate
 
     def _judge(
         self,
@@ -150,6 +169,40 @@ class LBFGS(Solver[LbfgsState]):
         if after.objective < before.objective - LEAST_GAIN * abs(after.objective):
             return None
         return Result.stalled if problem.is_smooth else Result.kink_reached
+
+
+def _is_small(problem: Problem) -> bool:
+    return problem.is_smooth and problem.n_classes * problem.X.size <= SMALL_PROBLEM
+
+
+def _polish(
+    gradient: Callable[[FloatArray], FloatArray], phi: FloatArray
+) -> FloatArray:
+    # Values of the objective cannot tell points apart that lie within the root of the
+    # rounding error; gradients can. Newton's method on them settles the last digits.
+    slope = gradient(phi)
+    for _ in range(POLISHING_STEPS):
+        if np.max(np.abs(slope)) <= POLISHED:
+            break
+        trial = phi + _newton_step(gradient, phi, slope)
+        after = gradient(trial)
+        if not np.max(np.abs(after)) < np.max(np.abs(slope)):
+            break
+        phi, slope = trial, after
+    return phi
+
+
+def _newton_step(
+    gradient: Callable[[FloatArray], FloatArray], phi: FloatArray, slope: FloatArray
+) -> FloatArray:
+    def times_hessian(v: FloatArray) -> FloatArray:
+        h = 1e-5 / max(float(np.linalg.norm(v)), 1e-300)
+        return (gradient(phi + h * v) - gradient(phi - h * v)) / (2 * h)
+
+    hessian = LinearOperator((phi.size, phi.size), matvec=times_hessian)
+    # MINRES: symmetric, and singular where softmax does not mind a constant.
+    step: FloatArray = minres(hessian, -slope, rtol=1e-8, maxiter=2 * phi.size)[0]
+    return step
 
 
 def parameter_shape(problem: Problem) -> tuple[int, int]:

@@ -1,24 +1,17 @@
-"""Audits: what a fitted classifier does to each group, and how sure one can be.
-
-An audit puts decisions and probabilities side by side, for fairness of one is not
-fairness of the other. It gives the violation with two intervals, the divergences of
-the same tables and the bounds these imply, and names every group that it could not
-judge.
-"""
+"""The audit itself: from a fitted classifier and data to an `Audit`."""
 
 import math
-import os
 import warnings
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
-from typing import Any, NamedTuple, TypeVar, cast
+from dataclasses import dataclass
+from typing import Any, TypeVar, cast
 
 import numpy as np
-import pandas as pd
-from scipy.sparse import csr_array, hstack
 
 from fferm._types import FloatArray, IntArray, Table
+from fferm.auditing.resampling import bootstrap_sample
+from fferm.auditing.result import Audit, DivergenceValue
 from fferm.certificates import violation_bound
 from fferm.components import Component
 from fferm.data import SMALL_GROUP, GroupMode
@@ -33,25 +26,13 @@ from fferm.errors import (
 from fferm.intervals import (
     Interval,
     RateTable,
-    Sample,
     bootstrap_interval,
     compared,
-    rates_of,
     violation_interval,
     wilson_interval,
 )
-from fferm.metrics import (
-    Absence,
-    Gap,
-    Setting,
-    encode_decisions,
-    encode_prob,
-    judge,
-    make_setting,
-    measure,
-    one_hot,
-    tabulate_groups,
-)
+from fferm.labels import encode_decisions, encode_prob, one_hot
+from fferm.metrics import Setting, judge, make_setting, measure, tabulate_groups
 from fferm.notions import Notion
 from fferm.notions import get as get_notion
 
@@ -65,144 +46,6 @@ PLAIN_DIVERGENCES = (
     "jensen_shannon",
     "squared_hellinger",
 )
-
-
-class DivergenceValue(NamedTuple):
-    """A divergence of decisions, of probabilities, and of the largest there can be."""
-
-    hard: float
-    soft: float | None
-    share_of_largest: float
-
-
-@dataclass(frozen=True)
-class Audit:
-    """What a classifier does to each group.
-
-    Attributes
-    ----------
-    n_rows, accuracy
-        Rows, and the (weighted) share of right decisions; NaN without labels.
-    classes
-        The labels; of two the second is the positive one.
-    notion, divergence
-        The names of the notion and of the divergence in question.
-    confidence
-        The level of all intervals.
-    violation, interval, bootstrap_interval
-        The largest gap between groups in decisions; its closed-form interval and its
-        bootstrap interval (None where none was asked for).
-    soft_violation, soft_interval
-        The same for probabilities, by bootstrap; None without probabilities.
-    gaps
-        The gap of each stratum and class, of decisions.
-    groups
-        By group: count, share, effective size, rates of labels, decisions and
-        probabilities, Wilson intervals of the decision rates, accuracy and, for two
-        classes, error rates. NaN is undefined.
-    absent
-        Groups and strata that could not be judged, and why.
-    divergences
-        By name: of decisions, of probabilities, and the former as a share of the
-        largest that the group weights allow (NaN where that is infinite).
-    certificates, soft_certificates
-        By divergence: the violation that its value implies at most, whatever the
-        table, for decisions and for probabilities.
-    """
-
-    n_rows: int
-    accuracy: float
-    classes: tuple[str, ...]
-    notion: str
-    divergence: str
-    confidence: float
-    violation: float
-    interval: Interval
-    bootstrap_interval: Interval | None
-    soft_violation: float | None
-    soft_interval: Interval | None
-    gaps: tuple[Gap, ...]
-    groups: dict[str, dict[str, float]]
-    absent: tuple[Absence, ...]
-    divergences: dict[str, DivergenceValue]
-    certificates: dict[str, float]
-    soft_certificates: dict[str, float]
-
-    @property
-    def frame(self) -> pd.DataFrame:
-        """The groups as a data frame, one row each."""
-        table = pd.DataFrame.from_dict(self.groups, orient="index")
-        table.index.name = "group"
-        return table.astype({"count": np.int64})
-
-    def passes(self, max_violation: float, *, confident: bool = False) -> bool:
-        """Return whether decisions keep a bound.
-
-        Parameters
-        ----------
-        max_violation
-            The bound, between 0 and 1.
-        confident
-            Whether the upper end of the interval has to keep it too: only then are
-            few rows no excuse.
-
-        Returns
-        -------
-        bool
-            False where the violation is undefined.
-        """
-        if not 0 <= max_violation <= 1:
-            raise InvalidParameterError(
-                f"max_violation={max_violation!r} came. Expected a difference of "
-                "rates, between 0 and 1."
-            )
-        measured = self.interval[1] if confident else self.violation
-        return bool(measured <= max_violation)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return all of it for JSON: undefined is None, infinite is ``"inf"``."""
-        plain = asdict(self)
-        plain["divergences"] = {
-            name: value._asdict() for name, value in self.divergences.items()
-        }
-        return {name: _json_ready(value) for name, value in plain.items()}
-
-    def to_html(self, path: str | os.PathLike[str]) -> None:
-        """Write a report that needs nothing but a browser."""
-        # Late, for the report stands above audits and needs an extra.
-        from fferm.report import write_audit  # type: ignore[attr-defined,unused-ignore]
-
-        write_audit(self, path)
-
-    def _short_frame(self) -> pd.DataFrame:
-        # Of two classes the rates of one say all.
-        table = self.frame.drop(columns=["size", "precision"], errors="ignore")
-        if len(self.classes) != 2:
-            return table
-        redundant = [
-            name for name in table.columns if name.endswith(f"_{self.classes[0]}")
-        ]
-        return table.drop(columns=redundant)
-
-    def __str__(self) -> str:
-        level = f"{100 * self.confidence:g} %"
-        lines = [
-            f"Audit of {self.n_rows} rows, {self.notion}",
-            f"  accuracy        {_number(self.accuracy)}",
-            f"  violation       {_number(self.violation)}"
-            f"   {level} interval {_interval(self.interval)}, "
-            f"bootstrap {_interval(self.bootstrap_interval)}",
-            f"  in probability  {_number(self.soft_violation)}"
-            f"   {level} bootstrap interval {_interval(self.soft_interval)}",
-            f"  {self.divergence:<15} {_number(self.divergences[self.divergence].hard)}"
-            f"   implies a violation of at most "
-            f"{_number(self.certificates.get(self.divergence))}",
-            "",
-            self._short_frame().to_string(float_format=_number, na_rep="undefined"),
-        ]
-        if self.absent:
-            lines += ["", "Not judged:", *(f"  {absence}" for absence in self.absent)]
-        return "\n".join(lines)
 
 
 def audit(  # noqa: PLR0913 - one call states all that an audit depends on
@@ -397,57 +240,6 @@ def _closed_interval(tables: tuple[RateTable, ...], confidence: float) -> Interv
     )
 
 
-def bootstrap_sample(
-    setting: Setting, prob: FloatArray, decision: IntArray | None = None
-) -> Sample:
-    """Return what to draw from; kinds of rows where decisions are given, else rows."""
-    weight, attributes = setting.rows.weight, setting.rows.attributes
-    cells = [setting.cells(attribute) for attribute in attributes]
-    first, count = np.arange(len(prob)), np.ones(len(prob), dtype=np.int64)
-    if decision is not None:
-        code = np.unique(weight, return_inverse=True)[1]
-        for column in (decision, *cells):
-            code = code * (column.max() + 2) + column + 1
-        _, first, count = np.unique(code, return_index=True, return_counts=True)
-    n_strata, n_classes = len(setting.rows.strata.names), prob.shape[1]
-    shapes = [(n_strata, n_classes, len(a.groups)) for a in attributes]
-    part = weight[first, None] * prob[first]
-    totals = csr_array(
-        hstack(
-            [
-                _cell_totals(part, cell[first], shape)
-                for cell, shape in zip(cells, shapes, strict=True)
-            ]
-        )
-    )
-    ends = np.cumsum([math.prod(shape) for shape in shapes])[:-1]
-
-    def split(table: FloatArray) -> list[FloatArray]:
-        return [
-            block.reshape(-1, *shape)
-            for block, shape in zip(np.split(table, ends, axis=1), shapes, strict=True)
-        ]
-
-    def rates(table: FloatArray) -> list[FloatArray]:
-        return [compared(rates_of(setting.orient(block))) for block in split(table)]
-
-    outcome = -3 if setting.notion.is_sufficiency else -2
-    is_present = [
-        np.broadcast_to(block.sum(axis=outcome, keepdims=True) > 0, block.shape).ravel()
-        for block in split((count @ totals)[None])
-    ]
-    return Sample(count, totals, np.concatenate(is_present), rates, weight.mean())
-
-
-def _cell_totals(
-    part: FloatArray, cell: IntArray, shape: tuple[int, int, int]
-) -> csr_array:
-    n_classes, n_groups = shape[1:]
-    row, j = np.nonzero((part > 0) & (cell >= 0)[:, None])
-    column = (cell[row] // n_groups * n_classes + j) * n_groups + cell[row] % n_groups
-    return csr_array((part[row, j], (row, column)), shape=(len(part), math.prod(shape)))
-
-
 def _groups(
     setting: Setting, decision: IntArray, prob: FloatArray | None, confidence: float
 ) -> dict[str, dict[str, float]]:
@@ -521,27 +313,3 @@ def _certificates(
         for name, divergence in divergences.items()
         if masses
     }
-
-
-def _json_ready(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {str(key): _json_ready(part) for key, part in value.items()}
-    if isinstance(value, tuple | list):
-        return [_json_ready(part) for part in value]
-    if isinstance(value, np.generic):
-        value = value.item()
-    if isinstance(value, float) and not math.isfinite(value):
-        return None if math.isnan(value) else str(value)
-    return value
-
-
-def _number(value: float | None) -> str:
-    if value is None:
-        return "-"
-    return "undefined" if math.isnan(value) else f"{value:.4f}"
-
-
-def _interval(interval: Interval | None) -> str:
-    if interval is None:
-        return "-"
-    return f"[{_number(interval[0])}, {_number(interval[1])}]"

@@ -1,0 +1,593 @@
+"""Reports: what they say is what the records say, and nothing from data is markup."""
+
+import math
+import os
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+from importlib.resources import files
+from itertools import pairwise
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.linear_model import LogisticRegression
+
+from fferm import FairLogisticRegression, TradeoffCurve, audit, tradeoff_curve
+from fferm.datasets import make_biased
+from fferm.errors import (
+    EmptyStratumWarning,
+    InvalidParameterError,
+    MissingDependencyError,
+    PersistenceError,
+)
+from fferm.report import plot_curve, write_audit, write_curve
+from fferm.report.audits import judge_audit
+from fferm.report.points import average, points
+from fferm.report.wording import NOTIONS, UNKNOWN, explain
+
+HOSTILE = "<img src=x onerror=alert(1)>"
+QUOTED = "\"sex\" & 'race' $x_1$"
+VOID = {"meta", "br", "img", "link", "input", "hr"}
+
+
+class Page(HTMLParser):
+    """A page as its tags and its text; an unbalanced tag is an error."""
+
+    def __init__(self, path):
+        super().__init__()
+        self.source = path.read_text(encoding="utf-8")
+        self.open, self.tags, self.texts = [], [], []
+        self.feed(self.source)
+        assert self.open == []
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if "style" not in self.open:
+            self.texts.append(data)
+
+    @property
+    def text(self):
+        return " ".join(" ".join(self.texts).split())
+
+    def named(self, tag):
+        return [attributes for name, attributes in self.tags if name == tag]
+
+    def rows(self):
+        """Return the cells of each row of the first table's body."""
+        body = self.source.partition("<tbody>")[2].partition("</tbody>")[0]
+        return [
+            [
+                re.sub("<[^>]*>", " ", cell).strip()
+                for cell in re.findall(r"<t[dh][^>]*>(.*?)</t[dh]>", row, re.DOTALL)
+            ]
+            for row in body.split("</tr>")[:-1]
+        ]
+
+
+def record(weight, split, accuracy, violation, **others):
+    usual = {
+        "fairness_weight": weight,
+        "seed": 0,
+        "split": split,
+        "accuracy": accuracy,
+        "violation": violation,
+        "soft_violation": violation + 0.01,
+        "loss": 0.4,
+        "divergence": violation / 10,
+        "collapsed": False,
+        "result": "converged",
+        "seconds": 0.5,
+    }
+    return usual | others
+
+
+def make_curve(*records, **description):
+    about = {"estimator": "FairLogisticRegression", "notion": "DemographicParity()"}
+    return TradeoffCurve(pd.DataFrame(records), {}, about | description)
+
+
+@pytest.fixture
+def curve():
+    return make_curve(
+        *(
+            record(weight, split, accuracy - (split == "test") / 100, violation)
+            for weight, accuracy, violation in [
+                (0.0, 0.90, 0.30),
+                (1.0, 0.88, 0.12),
+                (5.0, 0.80, 0.20),  # beaten by the one before
+                (20.0, 0.75, 0.02),
+            ]
+            for split in ("train", "test")
+        )
+    )
+
+
+@pytest.fixture
+def seeded():
+    """Two seeds, 0.02 apart in accuracy and violation."""
+    return make_curve(
+        *(
+            record(weight, split, 0.8 + shift, violation + shift, seed=seed)
+            for weight, violation in [(0.0, 0.3), (1.0, 0.1)]
+            for split in ("train", "test")
+            for seed, shift in [(0, 0.0), (1, 0.02)]
+        )
+    )
+
+
+def make_audit(names=("a", "b"), column="sex", notion="demographic_parity", **options):
+    rng = np.random.default_rng(0)
+    group = rng.integers(0, len(names), 400)
+    X = rng.normal(size=(400, 2)) + group[:, None]
+    y = (X[:, 0] + rng.normal(size=400) > 1).astype(int)
+    model = LogisticRegression().fit(X, y)
+    about = {column: np.array(names)[group]}
+    return audit(
+        model, X, y, sensitive_features=about, notion=notion, n_bootstrap=20, **options
+    )
+
+
+@pytest.fixture(scope="module")
+def found():
+    return make_audit()
+
+
+def report(write, *given, folder, **options):
+    path = folder / "report.html"
+    write(*given, path, **options)
+    return Page(path)
+
+
+# The picture
+
+
+def test_the_front_of_the_picture_is_the_pareto_front(curve):
+    (line,) = plot_curve(curve).get_lines()
+    front = curve.pareto()
+    np.testing.assert_allclose(line.get_xdata(), front["violation"])
+    np.testing.assert_allclose(line.get_ydata(), front["accuracy"])
+
+
+def test_the_picture_marks_the_plain_model_and_shows_both_splits(curve):
+    ax = plot_curve(curve)
+    drawn = {mark.get_label(): mark.get_offsets() for mark in ax.collections}
+    np.testing.assert_allclose(drawn["plain model (weight 0)"], [[0.30, 0.89]])
+    assert len(drawn["models, test rows"]) == len(drawn["models, train rows"]) == 4
+    assert set(drawn) <= {text.get_text() for text in ax.get_legend().get_texts()}
+
+
+def test_the_picture_of_the_training_split_has_its_plain_model(curve):
+    drawn = {m.get_label(): m for m in plot_curve(curve, split="train").collections}
+    plain = drawn["plain model (weight 0)"].get_offsets()
+    np.testing.assert_allclose(plain, [[0.30, 0.90]])
+
+
+def test_several_seeds_are_drawn_as_their_mean_and_range(seeded):
+    ax = plot_curve(seeded)
+    (bars,) = ax.containers
+    assert bars.get_label() == "range over seeds"
+    across, _ = bars.lines[2]
+    np.testing.assert_allclose(across.get_segments()[0][:, 0], [0.30, 0.32])
+    drawn = {mark.get_label(): mark.get_offsets() for mark in ax.collections}
+    np.testing.assert_allclose(drawn["plain model (weight 0)"], [[0.31, 0.81]])
+
+
+def test_a_point_that_one_seed_spoils_has_no_bars(seeded):
+    is_spoilt = (seeded.records["seed"] == 1) & (seeded.records["fairness_weight"] == 1)
+    seeded.records.loc[is_spoilt, "collapsed"] = True
+    across, _ = plot_curve(seeded).containers[0].lines[2]
+    assert len(across.get_segments()) == 1
+
+
+def test_one_seed_has_no_bars(curve):
+    assert plot_curve(curve).containers == []
+
+
+def test_a_collapsed_model_is_crossed_out_and_not_on_the_front():
+    ax = plot_curve(
+        make_curve(
+            *(record(0.0, split, 0.9, 0.3) for split in ("train", "test")),
+            *(
+                record(9.0, split, 0.5, 0.0, collapsed=True)
+                for split in ("train", "test")
+            ),
+        )
+    )
+    drawn = {mark.get_label(): mark.get_offsets() for mark in ax.collections}
+    np.testing.assert_allclose(drawn["one decision for everyone"], [[0.0, 0.5]])
+    np.testing.assert_allclose(ax.get_lines()[0].get_xdata(), [0.3])
+
+
+def test_the_picture_goes_where_it_is_asked_to(curve):
+    from matplotlib.figure import Figure
+
+    ax = Figure().subplots()
+    assert plot_curve(curve, ax) is ax
+
+
+def test_drawing_leaves_nothing_behind_in_matplotlib(curve, tmp_path):
+    import matplotlib as mpl
+    from matplotlib import pyplot
+
+    before = dict(mpl.rcParams)
+    plot_curve(curve)
+    write_curve(curve, tmp_path / "report.html")
+    assert pyplot.get_fignums() == []
+    assert dict(mpl.rcParams) == before
+
+
+def test_an_unknown_split_is_named(curve):
+    with pytest.raises(InvalidParameterError, match="split='validation' came"):
+        plot_curve(curve, split="validation")
+
+
+def test_a_curve_draws_and_writes_itself(curve, tmp_path):
+    assert curve.plot().get_ylabel() == "Accuracy (up is better)"
+    curve.to_html(tmp_path / "curve.html")
+    assert "<svg" in Page(tmp_path / "curve.html").source
+
+
+# The points
+
+
+def test_a_measure_that_one_seed_lacks_stays_undefined(seeded):
+    seeded.records.loc[seeded.records.index[0], "violation"] = math.nan
+    means = average(seeded).records.set_index(["fairness_weight", "split"])
+    assert math.isnan(means.loc[(0.0, "train"), "violation"])
+    assert means.loc[(0.0, "test"), "violation"] == pytest.approx(0.31)
+
+
+def test_trouble_of_one_seed_is_trouble_of_the_point(seeded):
+    seeded.records.loc[seeded.records["seed"] == 1, "result"] = "max_epochs_reached"
+    assert not any(point.is_converged for point in points(seeded))
+
+
+# The page of a curve
+
+
+def test_the_table_of_a_curve_has_the_numbers_of_its_records(curve, tmp_path):
+    page = report(write_curve, curve, folder=tmp_path)
+    rows = page.rows()
+    assert [row[0] for row in rows] == ["0", "1", "5", "20"]
+    assert rows[1] == [
+        *("1", "0.8700", "0.1200", "0.1300", "0.01200"),
+        *("0.8800", "0.1200", "0.1300", "0.01200", "0.50", "best"),
+    ]
+    assert rows[0][-1] == "plain, best"
+    assert rows[2][-1] == ""
+
+
+def test_the_table_of_several_seeds_has_means_and_ranges(seeded, tmp_path):
+    first = report(write_curve, seeded, folder=tmp_path).rows()[0]
+    assert re.split(r"\s{2,}|(?<=\d) (?=\d)", first[1], maxsplit=1) == [
+        "0.8100",
+        "0.8000 to 0.8200",
+    ]
+
+
+def test_the_page_says_what_was_compared_and_what_it_cost(curve, tmp_path):
+    page = report(write_curve, curve, folder=tmp_path, title="Toy data")
+    assert page.source.count("Toy data") == 2
+    assert "DemographicParity()" in page.text
+    assert "15.0 points of accuracy" in page.text
+
+
+def test_the_page_names_the_most_accurate_model_within_a_bound(curve, tmp_path):
+    page = report(write_curve, curve, folder=tmp_path, max_violation=0.15)
+    assert "Most accurate within violation 0.15 87.0" in page.text
+
+
+def test_the_page_says_if_no_model_keeps_the_bound(curve, tmp_path):
+    page = report(write_curve, curve, folder=tmp_path, max_violation=0.001)
+    assert "No model of this curve keeps the violation within 0.001" in page.text
+
+
+def test_the_page_remarks_on_models_in_trouble(curve, tmp_path):
+    curve.records["result"] = "max_epochs_reached"
+    curve.records.loc[curve.records["fairness_weight"] == 20, "collapsed"] = True
+    rows = report(write_curve, curve, folder=tmp_path).rows()
+    assert rows[3][-1] == "one decision for everyone, not converged"
+
+
+def test_a_curve_that_cannot_be_judged_still_makes_a_page(tmp_path):
+    curve = make_curve(
+        *(record(0.0, split, 0.9, math.nan) for split in ("train", "test"))
+    )
+    page = report(write_curve, curve, folder=tmp_path)
+    assert page.rows()[0][2] == "undefined"
+
+
+def test_the_recipe_on_the_page_gives_the_same_records(tmp_path, monkeypatch):
+    data = make_biased(random_state=0)
+    names = {
+        "X": data.X[:300],
+        "y": data.y[:300],
+        "sensitive_features": data.sensitive_features[:300],
+        "test": None,
+    }
+    curve = tradeoff_curve(
+        FairLogisticRegression(divergence="chi2", fairness_weight=7.0),
+        names["X"],
+        names["y"],
+        sensitive_features=names["sensitive_features"],
+        fairness_weights=3,
+    )
+    page = report(write_curve, curve, folder=tmp_path)
+    recipe = "".join(page.texts).partition("from fferm import")[2]
+    recipe = recipe.partition("Written with")[0].replace("report.html", "again.html")
+    monkeypatch.chdir(tmp_path)
+    exec("from fferm import" + recipe, names)
+    pd.testing.assert_frame_equal(
+        names["curve"].records.drop(columns="seconds"),
+        curve.records.drop(columns="seconds"),
+    )
+    assert (tmp_path / "again.html").exists()
+
+
+# The page of an audit
+
+
+def test_the_page_of_an_audit_has_its_groups_with_counts_and_intervals(found, tmp_path):
+    rows = report(write_audit, found, folder=tmp_path).rows()
+    for name, cells in zip(found.groups, rows, strict=True):
+        group = found.groups[name]
+        assert cells[:2] == [name, str(int(group["count"]))]
+        assert cells[4] == f"{100 * group['selection_rate_1']:.1f}\N{NO-BREAK SPACE}%"
+        assert cells[5].startswith(f"{100 * group['selection_low_1']:.1f}")
+
+
+def test_the_page_of_an_audit_has_divergences_and_certificates(found, tmp_path):
+    text = report(write_audit, found, folder=tmp_path).text
+    for name, bound in found.certificates.items():
+        value = found.divergences[name].hard
+        assert f"{name.replace('_', ' ')} {value:.3g}" in text
+        assert f"{bound:.4f}" in text
+
+
+def test_more_than_two_classes_have_a_table_each(tmp_path):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(300, 2))
+    y = np.array(["low", "mid", "high"])[rng.integers(0, 3, 300)]
+    s = rng.choice(["a", "b"], 300)
+    model = LogisticRegression().fit(X, y)
+    found = audit(model, X, y, sensitive_features=s, n_bootstrap=0)
+    text = report(write_audit, found, folder=tmp_path).text
+    for label in ("low", "mid", "high"):
+        assert f"gets the decision {label} ." in text
+    assert "bootstrap not computed" in text
+
+
+def test_groups_that_could_not_be_judged_are_named(tmp_path):
+    X, s = np.zeros((80, 1)), ["a"] * 30 + ["b"] * 30 + ["lonely"] * 20
+    y = [0, 1] * 30 + [0] * 20
+    model = LogisticRegression().fit(X, y)
+    with pytest.warns(EmptyStratumWarning, match="lonely"):
+        found = audit(model, X, y, sensitive_features=s, notion="equalized_odds")
+    text = report(write_audit, found, folder=tmp_path).text
+    assert "y=1 : lonely (no rows with a positive weight)" in text
+
+
+def test_an_audit_without_a_bound_judges_nothing(found):
+    verdict = judge_audit(found, None)
+    assert verdict.words.startswith("Largest gap")
+    assert verdict.is_good is None
+
+
+@pytest.mark.parametrize(
+    ("bound", "words", "is_good"),
+    [
+        (0.0, "Does not keep the bound", False),
+        (1.0, "Keeps the bound", True),
+        (None, "Keeps the bound on these rows", None),
+    ],
+)
+def test_the_verdict_heeds_the_interval(found, bound, words, is_good):
+    between = (found.violation + found.interval[1]) / 2
+    verdict = judge_audit(found, between if bound is None else bound)
+    assert (verdict.words, verdict.is_good) == (words, is_good)
+
+
+def test_an_undefined_violation_is_no_pass(tmp_path):
+    X, y = np.zeros((40, 1)), [0, 1] * 20
+    model = LogisticRegression().fit(X, y)
+    with pytest.warns(EmptyStratumWarning, match="no other group"):
+        found = audit(model, X, y, sensitive_features=["only"] * 40)
+    text = report(write_audit, found, folder=tmp_path, max_violation=0.5).text
+    assert "Cannot be judged" in text
+    assert "Keeps the bound" not in text
+
+
+def test_an_audit_writes_itself(found, tmp_path):
+    found.to_html(tmp_path / "audit.html")
+    assert "Fairness audit" in Page(tmp_path / "audit.html").text
+
+
+def test_the_audit_of_the_chosen_model_stands_beside_its_curve(curve, found, tmp_path):
+    text = report(write_curve, curve, folder=tmp_path, audit=found).text
+    assert "Audit of the chosen model" in text
+    assert "Every group had rows to be judged by." in text
+
+
+@pytest.mark.parametrize("name", ["EqualizedOdds()", "equalized_odds"])
+def test_a_notion_is_explained_by_name_and_by_repr(name):
+    assert explain(name) == NOTIONS["equalizedodds"]
+
+
+def test_a_notion_of_the_users_own_is_not_explained_wrongly():
+    assert explain("MyNotion(level=2)") == UNKNOWN
+
+
+# Every page
+
+
+@pytest.fixture(params=["curve", "audit", "both"])
+def page(request, curve, found, tmp_path):
+    if request.param == "audit":
+        return report(write_audit, found, folder=tmp_path, max_violation=0.05)
+    beside = found if request.param == "both" else None
+    return report(write_curve, curve, folder=tmp_path, audit=beside)
+
+
+def test_a_page_loads_and_runs_nothing(page):
+    assert not {"script", "link", "iframe", "img", "object"} & {t for t, _ in page.tags}
+    for _, attributes in page.tags:
+        assert not any(name.startswith("on") for name in attributes)
+        for name in ("src", "href", "xlink:href"):
+            assert attributes.get(name, "#").startswith("#")
+    assert "url(http" not in page.source
+    assert "@import" not in page.source
+
+
+def test_a_page_is_readable_without_sight(page):
+    assert page.named("html") == [{"lang": "en"}]
+    levels = [int(tag[1]) for tag, _ in page.tags if re.fullmatch("h[1-6]", tag)]
+    assert levels[0] == 1
+    assert levels.count(1) == 1
+    assert all(b - a <= 1 for a, b in pairwise(levels))
+    assert len(page.named("caption")) == len(page.named("table")) > 0
+    assert all("scope" in cell for cell in page.named("th"))
+    ids = [attributes["id"] for _, attributes in page.tags if "id" in attributes]
+    assert len(ids) == len(set(ids))
+    for _, attributes in page.tags:
+        assert attributes.get("aria-labelledby", ids[0]) in ids
+
+
+def test_a_page_says_what_its_numbers_do_not(page):
+    assert "A small violation is not fairness." in page.text
+    assert "Rates of small groups are uncertain" in page.text
+    assert "All of it was measured on these rows." in page.text
+
+
+def test_a_page_is_the_same_whenever_it_is_written(curve, found, tmp_path):
+    for name in ("one.html", "two.html"):
+        write_curve(curve, tmp_path / name, audit=found)
+    one, two = ((tmp_path / name).read_bytes() for name in ("one.html", "two.html"))
+    assert one == two
+
+
+def test_names_from_data_stay_text(curve, tmp_path):
+    hostile = make_audit(names=(HOSTILE, "</style></title><script>1</script>"))
+    description = {"notion": "DemographicParity()", "estimator": HOSTILE, QUOTED: "x"}
+    risky = TradeoffCurve(curve.records, {}, description)
+    page = report(write_curve, risky, folder=tmp_path, audit=hostile, title=HOSTILE)
+    assert {"img", "script"}.isdisjoint(tag for tag, _ in page.tags)
+    assert page.text.count(HOSTILE) >= 5
+    assert "<img" not in page.source
+
+
+def test_names_with_quotes_and_half_characters_stay_text(tmp_path):
+    odd = make_audit(names=("a", "日本 \u202e"), column=QUOTED)
+    page = report(write_audit, odd, folder=tmp_path, title="half \ud800")
+    assert QUOTED in page.text
+    assert "日本" in page.text
+
+
+def luminance(color):
+    parts = [int(color[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    linear = [
+        c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts
+    ]
+    return np.dot([0.2126, 0.7152, 0.0722], linear)
+
+
+def contrast(first, second):
+    low, high = sorted([luminance(first), luminance(second)])
+    return (high + 0.05) / (low + 0.05)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_colours_contrast_enough_in_light_and_dark(scheme):
+    style = files("fferm.report").joinpath("templates/style.css").read_text("utf-8")
+    light, dark = (
+        dict(re.findall(r"--(\w+): (#\w{6})", block))
+        for block in style.partition("* {")[0].split("@media", maxsplit=1)
+    )
+    colors = {"light": light, "dark": dark}[scheme]
+    assert set(light) == set(dark)
+    # The Web Content Accessibility Guidelines ask for 4.5 in text, 3 in graphics.
+    for name in ("ink", "muted", "good", "bad"):
+        assert contrast(colors[name], colors["paper"]) >= 4.5
+        assert contrast(colors[name], colors["panel"]) >= 4.5
+    for name in ("front", "plain", "faint"):
+        assert contrast(colors[name], colors["paper"]) >= 3
+
+
+# Writing
+
+
+@pytest.mark.parametrize("place", ["missing/report.html", "file/report.html", "folder"])
+def test_a_path_that_cannot_be_written_is_named_and_left_alone(found, tmp_path, place):
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file").write_text("mine")
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(PersistenceError, match=r"Cannot write .* folder that\s+exists"):
+        write_audit(found, tmp_path / place)
+    assert sorted(tmp_path.rglob("*")) == before
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+def test_a_report_that_fails_half_way_leaves_the_old_one(found, tmp_path, monkeypatch):
+    path = tmp_path / "report.html"
+    path.write_text("old")
+
+    def fail(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "replace", fail)
+    with pytest.raises(PersistenceError, match="No space left on device"):
+        write_audit(found, path)
+    assert [p.name for p in tmp_path.iterdir()] == ["report.html"]
+    assert path.read_text() == "old"
+
+
+def test_an_existing_report_is_replaced(found, tmp_path):
+    path = tmp_path / "report.html"
+    path.write_text("old")
+    write_audit(found, str(path))
+    assert path.read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
+    assert [p.name for p in tmp_path.iterdir()] == ["report.html"]
+
+
+@pytest.mark.parametrize(
+    ("blocked", "package"),
+    [("jinja2", "jinja2"), ("matplotlib", "matplotlib")],
+)
+def test_a_missing_package_says_what_to_install(
+    curve, tmp_path, monkeypatch, blocked, package
+):
+    for name in [name for name in sys.modules if name.partition(".")[0] == blocked]:
+        monkeypatch.setitem(sys.modules, name, None)
+    monkeypatch.setitem(sys.modules, blocked, None)
+    advice = rf'package {package}, .* pip install "fferm\[report\]"'
+    with pytest.raises(MissingDependencyError, match=advice):
+        write_curve(curve, tmp_path / "report.html")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_plotting_without_matplotlib_says_what_to_install(curve, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    with pytest.raises(MissingDependencyError, match="package matplotlib, "):
+        plot_curve(curve)
+
+
+def test_the_report_package_can_be_imported_without_its_extra():
+    code = (
+        "import sys; sys.modules.update(matplotlib=None, jinja2=None, plotly=None);"
+        "import fferm.report; print(fferm.report.__all__)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "['plot_curve', 'write_audit', 'write_curve']"
