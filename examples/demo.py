@@ -3,7 +3,8 @@
 Run it with ``make demo``, or ``python examples/demo.py`` where ``fferm[report]`` is
 installed. It trains twenty models that predict who earned more than 50,000 dollars,
 from one that ignores fairness to one that hardly cares for anything else, prints what
-each of them costs, and writes ``report.html`` to the current folder.
+each of them costs, and writes ``report.html`` and the picture in it, ``report.png``,
+to the current folder.
 """
 
 import time
@@ -42,7 +43,9 @@ def main() -> None:
     path = Path("report.html").resolve()
     title = "Adult census income by sex and race"
     write_curve(curve, path, title=title, audit=found, max_violation=MAX_VIOLATION)
-    print(f"\nThe picture and an audit of that model by group are in {path}")
+    curve.plot().figure.savefig(path.with_suffix(".png"), dpi=150)
+    print(f"\nThe curve and an audit of that model by group are in {path},")
+    print(f"the picture alone is in {path.with_suffix('.png')}")
 
 
 def print_table(curve: TradeoffCurve) -> None:

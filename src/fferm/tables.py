@@ -222,7 +222,7 @@ def _shifted(
     if uncertainty is not None:
         return uncertainty.penalty(p, q, divergence)
     by_p, by_q = divergence.slopes(p, q)
-    return float(divergence.perspective(p, q).sum()), by_p, by_q
+    return divergence.total(p, q), by_p, by_q
 
 
 def _checked_rows(

@@ -126,6 +126,10 @@ class Divergence(Component, abstract=True):
             edge = np.where(p > 0, p, 1.0) * self.slope_at_infinity
         return np.where(q > 0, inside, np.where(p > 0, edge, 0.0))
 
+    def total(self, p: FloatArray, q: FloatArray) -> float:
+        """Return ``sum q f(p / q)`` over all cells of two tables."""
+        return float(self.perspective(p, q).sum())
+
     def slopes(self, p: FloatArray, q: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return the derivatives of the perspective by ``p`` and by ``q``.
 
@@ -152,7 +156,7 @@ class Divergence(Component, abstract=True):
             )
         table = table / table.sum()
         product = table.sum(axis=1, keepdims=True) * table.sum(axis=0)
-        return float(self.perspective(table, product).sum())
+        return self.total(table, product)
 
     def largest(self, prior: FloatArray) -> float:
         """Return the largest ``D_f`` that group weights allow (prediction = group)."""

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from fferm._types import Namespace, Operand
+from fferm._types import FloatArray, Namespace, Operand
 from fferm.divergences.base import RATIO_FLOOR, Divergence
 from fferm.errors import InvalidParameterError
 
@@ -68,6 +68,13 @@ class Affine(Divergence):
     def conjugate_at(self, z: Operand, xp: Namespace) -> Operand:
         """Return the base's conjugate, scaled and shifted."""
         return self.scale * self.base.conjugate_at(z, xp) + self.slope
+
+    def total(self, p: FloatArray, q: FloatArray) -> float:
+        """Return the base's total, scaled, plus the tilt times the excess of ``p``.
+
+        Cell by cell the tilt would swamp a small ``f`` and then cancel.
+        """
+        return self.scale * self.base.total(p, q) + self.slope * float(np.sum(p - q))
 
     @property
     def value_at_zero(self) -> float:

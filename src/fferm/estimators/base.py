@@ -218,7 +218,7 @@ class FairClassifier(ClassifierMixin, BaseEstimator, ABC):
                 stacklevel=4,
             )
         if np.unique(codes).size == 1 and np.unique(truth).size > 1:
-            only = self.classes_[codes[0]]
+            only = self.classes_.tolist()[codes[0]]
             warnings.warn(
                 f"The model predicts {only!r} for every training row, which is fair "
                 "and useless. Lower fairness_weight.",

@@ -184,7 +184,8 @@ class FairLogisticRegression(FairClassifier):
     ) -> Iterator[Self]:
         """Yield one fitted model per weight, each begun where the last one ended.
 
-        Data are encoded and round coordinates computed once for the whole path.
+        Data are encoded and round coordinates computed once for the whole path. Under
+        an uncertainty set each begins afresh.
         """
         weights = [check_number("fairness_weights", w) for w in fairness_weights]
         widest = clone(self).set_params(fairness_weight=max(weights, default=0.0))
@@ -199,7 +200,8 @@ class FairLogisticRegression(FairClassifier):
                 start=theta,
                 callbacks=progress_callbacks(self.verbose, self.max_iter),
             )
-            theta = solution.value
+            # A robust penalty has kinks, and none but a fresh start leaves one.
+            theta = solution.value if objective.uncertainty is None else None
             model = clone(self).set_params(fairness_weight=weight)
             model.n_features_in_ = widest.n_features_in_
             if hasattr(widest, "feature_names_in_"):

@@ -128,8 +128,8 @@ def _encode_classes(y: NDArray[Any]) -> tuple[NDArray[Any], IntArray]:
         classes, codes = np.unique(y, return_inverse=True)
     if classes.size < 2:
         raise InvalidInputError(
-            f"y has only one class, {classes[0]!r} (1 class). A classifier needs at "
-            "least two; check the labels and the weights."
+            f"y has only one class, {classes.tolist()[0]!r} (1 class). A classifier "
+            "needs at least two; check the labels and the weights."
         )
     return classes, codes.astype(np.int64).reshape(-1)
 

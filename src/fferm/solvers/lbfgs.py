@@ -73,11 +73,18 @@ class LBFGS(Solver[LbfgsState]):
     coordinates: Coordinates | None = None
 
     def init(self, problem: Problem, start: FloatArray | None) -> LbfgsState:
-        """Begin at given parameters or at 0, where every table is independent."""
+        """Begin at given parameters, else at 0, or at the optimum of the loss."""
         coordinates = self.coordinates or round_coordinates(
             problem.X, problem.share, problem.objective.l2
         )
-        theta = np.zeros(parameter_shape(problem)) if start is None else start.copy()
+        if start is not None:
+            theta = start.copy()
+        elif problem.is_smooth or problem.objective.uncertainty is None:
+            theta = np.zeros(parameter_shape(problem))
+        else:
+            # At 0 every table is independent, which is a kink of a robust penalty: a
+            # large weight would hold the model there from the first step.
+            theta = self.solve(replace(problem, penalty=None)).value
         if not self.fit_intercept:
             theta[:, -1] = 0
         return LbfgsState(coordinates.to_phi(theta).reshape(-1), coordinates)

@@ -110,7 +110,7 @@ class SmallShift(Uncertainty):
         dual, conjugate = dual_and_conjugate(p, q, divergence)
         by_dual, s_dual = self._excess(dual[live])
         by_conjugate, s_conjugate = self._excess(conjugate[live])
-        value = float(divergence.perspective(p, q).sum()) + by_dual + by_conjugate
+        value = divergence.total(p, q) + by_dual + by_conjugate
         t, curvature = _curvature(p, q, divergence)
         push = spread(s_dual, live) + times(t, spread(s_conjugate, live))
         with np.errstate(invalid="ignore", over="ignore"):
@@ -137,7 +137,7 @@ class SmallShift(Uncertainty):
             G = payoff - times(rows, conjugate).sum(axis=0)
         payoff, G = settled(payoff, dual), settled(G, dual)
         excess, slope = self._excess(G[live])
-        value = float(divergence.perspective(p, q).sum()) + excess
+        value = divergence.total(p, q) + excess
         s = spread(slope, live)
         by_column = s.sum(axis=0)
         t, curvature = _curvature(p, q, divergence)
