@@ -154,7 +154,7 @@ def test_a_feature_that_is_always_zero_has_finite_coordinates():
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])
-@pytest.mark.parametrize("divergence", ["kl", "chi2", "total_variation"])
+@pytest.mark.parametrize("divergence", ["kl", "chi2", "jensen_shannon"])
 def test_the_gradient_vanishes_at_the_optimum_in_plain_coordinates_too(
     divergence, n_classes
 ):
@@ -354,10 +354,10 @@ def test_an_infinite_penalty_ends_in_a_named_error():
 
 
 def test_features_that_are_not_numbers_end_in_a_named_error():
-    problem = make_problem()
+    problem = replace(make_problem(), penalty=None)
     problem.X[3, 1] = np.nan
 
-    with pytest.raises(NonFiniteError, match="not a finite number. Scale the features"):
+    with pytest.raises(NonFiniteError, match="not a finite number"):
         LBFGS(coordinates=Coordinates(np.ones(6))).solve(problem)
 
 
@@ -377,7 +377,7 @@ def test_a_solver_is_chosen_by_name(name):
 
 
 def test_an_unknown_solver_is_refused_with_a_suggestion():
-    with pytest.raises(UnknownNameError, match="Unknown solver 'lbgfs'.*'lbfgs'"):
+    with pytest.raises(UnknownNameError, match=r"Unknown solver 'lbgfs'.*'lbfgs'"):
         choose("lbgfs")
 
 

@@ -1,25 +1,15 @@
-"""The laws that a divergence and a notion must obey, for ours and for yours.
-
-`check_divergence` and `check_notion` hold one instance to a table of laws and raise
-`ComponentError` naming the first that is broken, the point and the two numbers. Our
-own tests call them for every registered component, so a class that passes runs
-wherever ours do.
-"""
+"""The laws of f-divergences."""
 
 import importlib
 import importlib.util
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable
 from types import ModuleType
-from typing import Any, TypeVar
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
 
-from fferm._types import FloatArray, IntArray
+from fferm._types import FloatArray
 from fferm.divergences import Divergence
-from fferm.errors import ComponentError, FfermError
-from fferm.notions import Labels, Notion
+from fferm.testing.claims import at_most, claim, equal, hold, is_a_number
 
 # A grid in log t that holds t = 1 and no other round number, where kinks live.
 LOG_RATIOS = np.linspace(-7.0, 7.0, 57)
@@ -35,12 +25,6 @@ GAP_STEP = 1e-3
 
 FORMULAS = ("f", "f_prime", "f_second", "conjugate", "conjugate_prime")
 LOG_FORMULAS = ("dual_at", "conjugate_at")
-
-C = TypeVar("C", Divergence, Notion)
-
-
-class _BrokenLawError(Exception):
-    """A law does not hold; the driver adds its name."""
 
 
 def check_divergence(divergence: Divergence, *, canonical: bool = True) -> None:
@@ -72,103 +56,7 @@ def check_divergence(divergence: Divergence, *, canonical: bool = True) -> None:
     >>> from fferm.divergences import Alpha
     >>> check_divergence(Alpha(power=1.5))
     """
-    _hold(divergence, {**CANONICAL_LAWS, **LAWS} if canonical else LAWS)
-
-
-def check_notion(notion: Notion, *, classes: tuple[object, ...] = (0, 1)) -> None:
-    """Hold a notion of fairness to its contract.
-
-    Parameters
-    ----------
-    notion
-        An instance.
-    classes
-        The labels to try it on, for notions that name one of them.
-
-    Raises
-    ------
-    ComponentError
-        If a law is broken. The message names the law and what came.
-
-    Examples
-    --------
-    >>> from fferm.notions import EqualOpportunity
-    >>> check_notion(EqualOpportunity(positive="yes"), classes=("no", "yes"))
-    """
-
-    def on_labels(law: Callable[[Notion, Labels], None]) -> Callable[[Notion], None]:
-        return lambda notion: law(notion, _made_up_labels(classes))
-
-    _hold(notion, {name: on_labels(law) for name, law in NOTION_LAWS.items()})
-
-
-def _hold(component: C, laws: Mapping[str, Callable[[C], None]]) -> None:
-    for name, law in laws.items():
-        try:
-            with np.errstate(over="ignore", divide="raise", invalid="raise"):
-                law(component)
-        except _BrokenLawError as broken:
-            raise ComponentError(
-                f"{component!r} breaks the law {name!r}: {broken}. Correct the "
-                f"{component.kind}; fferm.testing states the laws."
-            ) from None
-        except Exception as error:  # a user's method may fail in any way
-            raise ComponentError(
-                f"{component!r} fails under the law {name!r}: "
-                f"{type(error).__name__}: {error}. Correct the {component.kind}; "
-                "fferm.testing states the laws."
-            ) from error
-
-
-# What a law may claim.
-
-
-def _at_most(
-    low: ArrayLike, high: ArrayLike, slack: ArrayLike, at: ArrayLike, of: str = "t"
-) -> None:
-    """Claim ``low <= high + slack`` at each point."""
-    low, high, slack, at = np.broadcast_arrays(low, high, slack, at)
-    with np.errstate(invalid="ignore"):
-        broken = ~((low == high) | (low <= high + slack))  # NaN breaks any law
-    _report(broken, low, "is above", high, at, of)
-
-
-def _equal(
-    left: ArrayLike, right: ArrayLike, slack: ArrayLike, at: ArrayLike, of: str = "t"
-) -> None:
-    """Claim ``left = right`` up to the slack at each point."""
-    left, right, slack, at = np.broadcast_arrays(left, right, slack, at)
-    with np.errstate(invalid="ignore"):
-        broken = ~((left == right) | (np.abs(left - right) <= slack))
-    _report(broken, left, "is not", right, at, of)
-
-
-def _report(
-    broken: NDArray[np.bool_],
-    left: NDArray[Any],
-    relation: str,
-    right: NDArray[Any],
-    at: NDArray[Any],
-    of: str,
-) -> None:
-    if broken.any():
-        i = int(np.argmax(broken))
-        raise _BrokenLawError(
-            f"at {of}={at.flat[i]:.6g}, {left.flat[i]:.12g} {relation} "
-            f"{right.flat[i]:.12g}"
-        )
-
-
-def _is_a_number(value: ArrayLike, at: FloatArray, formula: str) -> None:
-    """Claim that a formula made no NaN."""
-    broken = np.broadcast_to(np.isnan(value), at.shape)
-    _claim(not broken.any(), f"{formula} is NaN at t={at[np.argmax(broken)]:.6g}")
-
-
-def _claim(holds: bool, complaint: str) -> None:
-    """Claim a plain fact."""
-    if not holds:
-        raise _BrokenLawError(complaint)
+    hold(divergence, {**CANONICAL_LAWS, **LAWS} if canonical else LAWS)
 
 
 # The points that laws are tried at.
@@ -202,15 +90,15 @@ def _tables() -> list[FloatArray]:
 
 
 def _vanishes_at_one(d: Divergence) -> None:
-    _equal(d.f(np.float64(1.0), np), 0.0, 1e-14, 1.0)
+    equal(d.f(np.float64(1.0), np), 0.0, 1e-14, 1.0)
 
 
 def _is_flat_at_one(d: Divergence) -> None:
-    _equal(d.f_prime(np.float64(1.0), np), 0.0, 1e-14, 1.0)
+    equal(d.f_prime(np.float64(1.0), np), 0.0, 1e-14, 1.0)
 
 
 def _is_not_negative(d: Divergence) -> None:
-    _at_most(0.0, d.f(RATIOS, np), LOOSE * (1 + RATIOS), RATIOS)
+    at_most(0.0, d.f(RATIOS, np), LOOSE * (1 + RATIOS), RATIOS)
 
 
 def _is_convex(d: Divergence) -> None:
@@ -218,9 +106,9 @@ def _is_convex(d: Divergence) -> None:
     for stride in (1, 7, 23):
         s, u = t[:-stride], t[stride:]
         chord = (d.f(s, np) + d.f(u, np)) / 2
-        _at_most(d.f((s + u) / 2, np), chord, LOOSE * (1 + u + np.abs(chord)), s)
+        at_most(d.f((s + u) / 2, np), chord, LOOSE * (1 + u + np.abs(chord)), s)
     slope = d.f_prime(t, np)
-    _at_most(slope[:-1], slope[1:], LOOSE * (1 + np.abs(slope[1:])), t[:-1])
+    at_most(slope[:-1], slope[1:], LOOSE * (1 + np.abs(slope[1:])), t[:-1])
 
 
 def _slope_lies_between_secants(d: Divergence) -> None:
@@ -228,8 +116,8 @@ def _slope_lies_between_secants(d: Divergence) -> None:
     t = _ratios(d)
     value, slope, h = d.f(t, np), d.f_prime(t, np), STEP * t
     slack = 32 * EPS * (1 + t + np.abs(value) + np.abs(t * slope)) / h
-    _at_most((value - d.f(t - h, np)) / h, slope, slack, t)
-    _at_most(slope, (d.f(t + h, np) - value) / h, slack, t)
+    at_most((value - d.f(t - h, np)) / h, slope, slack, t)
+    at_most(slope, (d.f(t + h, np) - value) / h, slack, t)
 
 
 def _curvature_is_the_slope_of_the_slope(d: Divergence) -> None:
@@ -239,7 +127,7 @@ def _curvature_is_the_slope_of_the_slope(d: Divergence) -> None:
     slope, curvature = d.f_prime(t, np), d.f_second(t, np)
     difference = (d.f_prime(t + h, np) - d.f_prime(t - h, np)) / (2 * h)
     rounding = 32 * EPS * (1 + np.abs(slope)) / h
-    _equal(curvature, difference, 1e-5 * np.abs(curvature) + rounding, t)
+    equal(curvature, difference, 1e-5 * np.abs(curvature) + rounding, t)
 
 
 def _fenchel_young_is_an_equality(d: Divergence) -> None:
@@ -247,7 +135,7 @@ def _fenchel_young_is_an_equality(d: Divergence) -> None:
     value, slope = d.f(t, np), d.f_prime(t, np)
     charge = d.conjugate(slope, np)
     slack = LOOSE * (1 + t + np.abs(value) + np.abs(t * slope))
-    _equal(value + charge, t * slope, slack, t)
+    equal(value + charge, t * slope, slack, t)
 
 
 def _fenchel_young_is_an_inequality(d: Divergence) -> None:
@@ -255,15 +143,15 @@ def _fenchel_young_is_an_inequality(d: Divergence) -> None:
     a = np.concatenate([_duals(d)[0], np.asarray(d.f_prime(_ratios(d), np))])
     value, charge = d.f(t, np), d.conjugate(a, np)
     slack = LOOSE * (1 + t + np.abs(value) + np.abs(charge) + np.abs(t * a))
-    _at_most(t * a, value + charge, slack, t)
+    at_most(t * a, value + charge, slack, t)
 
 
 def _conjugate_slope_lies_between_secants(d: Divergence) -> None:
     a, gap = _duals(d)
     value, ratio, h = d.conjugate(a, np), d.conjugate_prime(a, np), GAP_STEP * gap
     slack = 32 * EPS * (1 + np.abs(value) + (1 + np.abs(a)) * np.abs(ratio)) / h
-    _at_most((value - d.conjugate(a - h, np)) / h, ratio, slack, a, "a")
-    _at_most(ratio, (d.conjugate(a + h, np) - value) / h, slack, a, "a")
+    at_most((value - d.conjugate(a - h, np)) / h, ratio, slack, a, "a")
+    at_most(ratio, (d.conjugate(a + h, np) - value) / h, slack, a, "a")
 
 
 def _conjugate_slope_inverts_the_slope(d: Divergence) -> None:
@@ -274,30 +162,30 @@ def _conjugate_slope_inverts_the_slope(d: Divergence) -> None:
     a = d.f_prime(t, np)
     # The dual is known to eps only, and f*'' = 1 / f'' magnifies that.
     conditioning = 1e3 * EPS * (1 + np.abs(a)) / curvature
-    _equal(d.conjugate_prime(a, np), t, 1e-9 * t + conditioning, t)
+    equal(d.conjugate_prime(a, np), t, 1e-9 * t + conditioning, t)
 
 
 def _limits_are_those_of_the_formulas(d: Divergence) -> None:
     t, zero = _ratios(d), np.float64(0.0)
     slope = d.f_prime(t, np)
-    _equal(d.f(zero, np), d.value_at_zero, 1e-9, 0.0)
-    _equal(d.f_prime(zero, np), d.slope_at_zero, 1e-9, 0.0)
-    _at_most(d.slope_at_zero, slope, LOOSE * (1 + np.abs(slope)), t)
-    _at_most(slope, d.slope_at_infinity, LOOSE * (1 + np.abs(slope)), t)
+    equal(d.f(zero, np), d.value_at_zero, 1e-9, 0.0)
+    equal(d.f_prime(zero, np), d.slope_at_zero, 1e-9, 0.0)
+    at_most(d.slope_at_zero, slope, LOOSE * (1 + np.abs(slope)), t)
+    at_most(slope, d.slope_at_infinity, LOOSE * (1 + np.abs(slope)), t)
     with np.errstate(all="ignore"):
         far = d.f_prime(np.float64(np.inf), np)
     slack = 1e-9 * (1 + abs(far)) if np.isfinite(far) else 0.0
-    _equal(far, d.slope_at_infinity, slack, np.inf)
+    equal(far, d.slope_at_infinity, slack, np.inf)
 
 
 def _is_quiet_at_the_edges(d: Divergence) -> None:
     for name in ("f", "f_prime", "f_second"):
         formula = getattr(d, name)
-        _is_a_number(formula(EDGES, np), EDGES, name)
-        _is_a_number(formula(0.0, np), np.zeros(1), name)
+        is_a_number(formula(EDGES, np), EDGES, name)
+        is_a_number(formula(0.0, np), np.zeros(1), name)
     with np.errstate(all="ignore"):
         charge = d.conjugate(d.f_prime(EDGES, np), np)
-    _is_a_number(charge, EDGES, "conjugate of f_prime")
+    is_a_number(charge, EDGES, "conjugate of f_prime")
 
 
 # Laws of the log-ratio form.
@@ -307,9 +195,9 @@ def _log_forms_agree_with_the_formulas(d: Divergence) -> None:
     z = np.log(_ratios(d))
     t = np.exp(z)
     a, charge = d.f_prime(t, np), d.conjugate(d.f_prime(t, np), np)
-    _equal(d.dual_at(z, np), a, 1e-9 * (1 + np.abs(a)), z, "z")
+    equal(d.dual_at(z, np), a, 1e-9 * (1 + np.abs(a)), z, "z")
     slack = 1e-9 * (1 + np.abs(charge) + t * np.abs(a))
-    _equal(d.conjugate_at(z, np), charge, slack, z, "z")
+    equal(d.conjugate_at(z, np), charge, slack, z, "z")
 
 
 def _dual_value(
@@ -324,9 +212,9 @@ def _dual_value_is_a_lower_bound(d: Divergence) -> None:
     t, q = _ratios(d), 0.3
     z, best = np.log(t), q * d.f(t, np)
     value, size = _dual_value(d, q * t, q, z)
-    _at_most(value, best[:, None], LOOSE * (1 + t[:, None] + size), t[:, None], "p/q")
+    at_most(value, best[:, None], LOOSE * (1 + t[:, None] + size), t[:, None], "p/q")
     slack = LOOSE * (1 + t + np.diag(size) + np.abs(best))
-    _equal(np.diag(value), best, slack, t, "p/q")
+    equal(np.diag(value), best, slack, t, "p/q")
 
 
 def _log_ratio_is_concave_as_declared(d: Divergence) -> None:
@@ -339,7 +227,7 @@ def _log_ratio_is_concave_as_declared(d: Divergence) -> None:
     p = np.array([0.01, 0.2, 1.0, 3.0, 50.0])
     value, size = _dual_value(d, p, 1.0, z)
     bend = value[:, 2:] - 2 * value[:, 1:-1] + value[:, :-2]
-    _at_most(bend, 0.0, LOOSE * (1 + size[:, 2:] + size[:, :-2]), z[1:-1], "z")
+    at_most(bend, 0.0, LOOSE * (1 + size[:, 2:] + size[:, :-2]), z[1:-1], "z")
 
 
 # Laws of tables.
@@ -348,10 +236,10 @@ def _log_ratio_is_concave_as_declared(d: Divergence) -> None:
 def _vanishes_at_independence_only(d: Divergence) -> None:
     for table in _tables():
         product = np.outer(table.sum(axis=1), table.sum(axis=0))
-        _equal(d.between(product), 0.0, 1e-12, 0.0, "an independent table, D - 0")
+        equal(d.between(product), 0.0, 1e-12, 0.0, "an independent table, D - 0")
         # Near independence too: a generator that is flat around 1 sees nothing there.
         mild = 0.9 * product + 0.1 * table
-        _at_most(1e-9, d.between(mild), 0.0, mild[0, 0], "a dependent table, P[0, 0]")
+        at_most(1e-9, d.between(mild), 0.0, mild[0, 0], "a dependent table, P[0, 0]")
 
 
 def _merging_never_increases_it(d: Divergence) -> None:
@@ -360,14 +248,14 @@ def _merging_never_increases_it(d: Divergence) -> None:
         for merged in (table, table.T):
             merged = np.vstack([merged[:1] + merged[1:2], merged[2:]])
             slack = LOOSE * (1 + whole) if np.isfinite(whole) else 0.0
-            _at_most(d.between(merged), whole, slack, table[0, 0], "P[0, 0]")
+            at_most(d.between(merged), whole, slack, table[0, 0], "P[0, 0]")
 
 
 def _names_do_not_matter(d: Divergence) -> None:
     for table in _tables():
         whole = d.between(table)
         renamed = d.between(np.roll(table[::-1], 1, axis=1))
-        _equal(renamed, whole, LOOSE * (1 + abs(whole)), table[0, 0], "P[0, 0]")
+        equal(renamed, whole, LOOSE * (1 + abs(whole)), table[0, 0], "P[0, 0]")
 
 
 # Laws of the ways to run a formula.
@@ -384,7 +272,7 @@ def _scalars_agree_with_arrays(d: Divergence) -> None:
     for name in (*FORMULAS, *LOG_FORMULAS):
         formula, points = getattr(d, name), _points_of(d, name, _ratios(d))
         expected = np.asarray(formula(points, np))
-        _claim(
+        claim(
             expected.shape == points.shape and expected.dtype == np.float64,
             f"{name} made {expected.dtype} of shape {expected.shape} from float64 of "
             f"shape {points.shape}",
@@ -392,11 +280,11 @@ def _scalars_agree_with_arrays(d: Divergence) -> None:
         slack = LOOSE * (1 + np.abs(expected))
         for kind in (float, np.float64, np.array):
             one_by_one = [formula(kind(point), np) for point in points]
-            _claim(
+            claim(
                 all(np.shape(value) == () for value in one_by_one),
                 f"{name} made an array with axes from one number",
             )
-            _equal(np.asarray(one_by_one, float), expected, slack, points, name)
+            equal(np.asarray(one_by_one, float), expected, slack, points, name)
 
 
 def _float32_works(d: Divergence) -> None:
@@ -406,7 +294,7 @@ def _float32_works(d: Divergence) -> None:
         points = _points_of(d, name, np.array([0.5, 0.9, 1.0, 1.1, 2.0]))
         with np.errstate(divide="ignore", invalid="ignore"):
             value = formula(points.astype(np.float32), np)
-        _is_a_number(value, points, f"{name} in float32")
+        is_a_number(value, points, f"{name} in float32")
 
 
 def _torch_agrees(d: Divergence) -> None:
@@ -418,13 +306,13 @@ def _torch_agrees(d: Divergence) -> None:
         for chosen in (points, points[3]):
             expected = np.asarray(formula(chosen, np))
             value = formula(torch.tensor(chosen, dtype=torch.float64), torch)
-            _claim(
+            claim(
                 getattr(value, "dtype", None) == torch.float64,
                 f"{name} of a float64 tensor is {getattr(value, 'dtype', type(value))};"
                 " torch.where between two plain numbers forgets the precision",
             )
             slack = LOOSE * (1 + np.abs(expected))
-            _equal(value.numpy(), expected, slack, chosen, name)
+            equal(value.numpy(), expected, slack, chosen, name)
 
 
 def _installed(package: str) -> ModuleType | None:
@@ -457,98 +345,4 @@ LAWS: dict[str, Callable[[Divergence], None]] = {
     "names of classes and groups do not matter": _names_do_not_matter,
     "float32 works": _float32_works,
     "torch float64 agrees and stays float64": _torch_agrees,
-}
-
-
-# Laws of notions.
-
-
-def _made_up_labels(classes: tuple[object, ...]) -> Labels:
-    rng = np.random.default_rng(0)
-    return Labels(
-        n_samples=24,
-        y=rng.permutation(np.arange(24) % len(classes)),
-        classes=classes,
-        control=rng.integers(-1, 3, 24),
-        control_names=("low", "middle", "high"),
-    )
-
-
-def _reordered(labels: Labels, order: IntArray) -> Labels:
-    return replace(
-        labels,
-        y=None if labels.y is None else labels.y[order],
-        control=None if labels.control is None else labels.control[order],
-    )
-
-
-def _is_one_code_per_row(notion: Notion, labels: Labels) -> None:
-    strata = notion.strata(labels)
-    code, n_strata = np.asarray(strata.code), len(strata.names)
-    _claim(
-        code.shape == (labels.n_samples,),
-        f"codes have shape {code.shape} for {labels.n_samples} rows",
-    )
-    _claim(code.dtype == np.int64, f"codes have dtype {code.dtype}, int64 is expected")
-    _claim(
-        bool(code.min() >= -1 and code.max() < n_strata),
-        f"codes run from {code.min()} to {code.max()} for {n_strata} names of strata",
-    )
-    _claim(bool(np.any(code >= 0)), "every row is left out")
-
-
-def _names_tell_strata_apart(notion: Notion, labels: Labels) -> None:
-    names = notion.strata(labels).names
-    _claim(
-        all(isinstance(name, str) for name in names) and len(set(names)) == len(names),
-        f"names {names!r} are not distinct strings",
-    )
-
-
-def _order_of_rows_does_not_matter(notion: Notion, labels: Labels) -> None:
-    order = np.random.default_rng(1).permutation(labels.n_samples)
-    expected = np.asarray(notion.strata(labels).code)[order]
-    came = np.asarray(notion.strata(_reordered(labels, order)).code)
-    _equal(came, expected, 0, order, "row")
-
-
-def _data_are_left_alone(notion: Notion, labels: Labels) -> None:
-    notion.strata(labels)
-    untouched = _made_up_labels(labels.classes)
-    for name in ("y", "control"):
-        is_same = np.array_equal(getattr(labels, name), getattr(untouched, name))
-        _claim(is_same, f"strata() wrote into labels.{name}")
-
-
-def _missing_labels_are_refused(notion: Notion, labels: Labels) -> None:
-    unlabelled = replace(labels, y=None)
-    if not notion.needs_labels:
-        came = np.asarray(notion.strata(unlabelled).code)
-        _equal(came, notion.strata(labels).code, 0, np.arange(came.size), "row")
-        return
-    try:
-        notion.strata(unlabelled)
-    except FfermError:
-        return
-    _claim(False, "it needs labels, got none and raised nothing of fferm.errors")
-
-
-def _weights_and_kept_class_are_known(notion: Notion, labels: Labels) -> None:
-    _claim(
-        notion.weighting in ("unit", "frequency"), f"weighting is {notion.weighting!r}"
-    )
-    kept = notion.kept_class(labels.classes)
-    _claim(
-        kept is None or 0 <= kept < len(labels.classes),
-        f"kept_class is {kept!r} of {len(labels.classes)} classes",
-    )
-
-
-NOTION_LAWS: dict[str, Callable[[Notion, Labels], None]] = {
-    "one stratum per row": _is_one_code_per_row,
-    "names tell strata apart": _names_tell_strata_apart,
-    "labels are left alone": _data_are_left_alone,
-    "the order of rows does not matter": _order_of_rows_does_not_matter,
-    "missing labels are refused": _missing_labels_are_refused,
-    "weighting and kept class are known": _weights_and_kept_class_are_known,
 }

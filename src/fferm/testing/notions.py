@@ -1,0 +1,129 @@
+"""The laws of notions of fairness."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+
+from fferm._types import IntArray
+from fferm.errors import FfermError
+from fferm.notions import Labels, Notion
+from fferm.testing.claims import claim, equal, hold
+
+
+def check_notion(notion: Notion, *, classes: tuple[object, ...] = (0, 1)) -> None:
+    """Hold a notion of fairness to its contract.
+
+    Parameters
+    ----------
+    notion
+        An instance.
+    classes
+        The labels to try it on, for notions that name one of them.
+
+    Raises
+    ------
+    ComponentError
+        If a law is broken. The message names the law and what came.
+
+    Examples
+    --------
+    >>> from fferm.notions import EqualOpportunity
+    >>> check_notion(EqualOpportunity(positive="yes"), classes=("no", "yes"))
+    """
+
+    def on_labels(law: Callable[[Notion, Labels], None]) -> Callable[[Notion], None]:
+        return lambda notion: law(notion, _made_up_labels(classes))
+
+    hold(notion, {name: on_labels(law) for name, law in NOTION_LAWS.items()})
+
+
+def _made_up_labels(classes: tuple[object, ...]) -> Labels:
+    rng = np.random.default_rng(0)
+    return Labels(
+        n_samples=24,
+        y=rng.permutation(np.arange(24) % len(classes)),
+        classes=classes,
+        control=rng.integers(-1, 3, 24),
+        control_names=("low", "middle", "high"),
+    )
+
+
+def _reordered(labels: Labels, order: IntArray) -> Labels:
+    return replace(
+        labels,
+        y=None if labels.y is None else labels.y[order],
+        control=None if labels.control is None else labels.control[order],
+    )
+
+
+def _is_one_code_per_row(notion: Notion, labels: Labels) -> None:
+    strata = notion.strata(labels)
+    code, n_strata = np.asarray(strata.code), len(strata.names)
+    claim(
+        code.shape == (labels.n_samples,),
+        f"codes have shape {code.shape} for {labels.n_samples} rows",
+    )
+    claim(code.dtype == np.int64, f"codes have dtype {code.dtype}, int64 is expected")
+    claim(
+        bool(code.min() >= -1 and code.max() < n_strata),
+        f"codes run from {code.min()} to {code.max()} for {n_strata} names of strata",
+    )
+    claim(bool(np.any(code >= 0)), "every row is left out")
+
+
+def _names_tell_strata_apart(notion: Notion, labels: Labels) -> None:
+    names = notion.strata(labels).names
+    claim(
+        all(isinstance(name, str) for name in names) and len(set(names)) == len(names),
+        f"names {names!r} are not distinct strings",
+    )
+
+
+def _order_of_rows_does_not_matter(notion: Notion, labels: Labels) -> None:
+    order = np.random.default_rng(1).permutation(labels.n_samples)
+    expected = np.asarray(notion.strata(labels).code)[order]
+    came = np.asarray(notion.strata(_reordered(labels, order)).code)
+    equal(came, expected, 0, order, "row")
+
+
+def _data_are_left_alone(notion: Notion, labels: Labels) -> None:
+    notion.strata(labels)
+    untouched = _made_up_labels(labels.classes)
+    for name in ("y", "control"):
+        is_same = np.array_equal(getattr(labels, name), getattr(untouched, name))
+        claim(is_same, f"strata() wrote into labels.{name}")
+
+
+def _missing_labels_are_refused(notion: Notion, labels: Labels) -> None:
+    unlabelled = replace(labels, y=None)
+    if not notion.needs_labels:
+        came = np.asarray(notion.strata(unlabelled).code)
+        equal(came, notion.strata(labels).code, 0, np.arange(came.size), "row")
+        return
+    try:
+        notion.strata(unlabelled)
+    except FfermError:
+        return
+    claim(False, "it needs labels, got none and raised nothing of fferm.errors")
+
+
+def _weights_and_kept_class_are_known(notion: Notion, labels: Labels) -> None:
+    claim(
+        notion.weighting in ("unit", "frequency"), f"weighting is {notion.weighting!r}"
+    )
+    kept = notion.kept_class(labels.classes)
+    claim(
+        kept is None or 0 <= kept < len(labels.classes),
+        f"kept_class is {kept!r} of {len(labels.classes)} classes",
+    )
+
+
+NOTION_LAWS: dict[str, Callable[[Notion, Labels], None]] = {
+    "one stratum per row": _is_one_code_per_row,
+    "names tell strata apart": _names_tell_strata_apart,
+    "labels are left alone": _data_are_left_alone,
+    "the order of rows does not matter": _order_of_rows_does_not_matter,
+    "missing labels are refused": _missing_labels_are_refused,
+    "weighting and kept class are known": _weights_and_kept_class_are_known,
+}
