@@ -1,4 +1,4 @@
-"""The shape of the package: imports go one way, heavy imports stay where they belong."""
+"""The shape of the package: imports go one way, heavy ones stay where they belong."""
 
 import ast
 import subprocess
@@ -61,26 +61,28 @@ def home(path):
     return parts(path).split("/")[0].removesuffix(".py")
 
 
-def imports(tree):
-    """Yield (module name, whether it is imported when the file is)."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
-            for inner in ast.walk(node):
-                inner.only_types = True
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            for inner in ast.walk(node):
-                inner.is_lazy = True
-    for node in ast.walk(tree):
-        if getattr(node, "only_types", False):
+def is_for_types(node):
+    return isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)
+
+
+def imports(node, is_lazy=False):
+    """Yield (module name, whether it is imported only when a function runs)."""
+    for child in ast.iter_child_nodes(node):
+        if is_for_types(child):
             continue
-        is_lazy = getattr(node, "is_lazy", False)
-        if isinstance(node, ast.Import):
-            yield from ((alias.name, is_lazy) for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            if node.module == "fferm":
-                yield from ((f"fferm.{alias.name}", is_lazy) for alias in node.names)
-            else:
-                yield node.module, is_lazy
+        yield from ((name, is_lazy) for name in imported_names(child))
+        is_function = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef)
+        yield from imports(child, is_lazy or is_function)
+
+
+def imported_names(node):
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names]
+    if not isinstance(node, ast.ImportFrom):
+        return []
+    if node.module == "fferm":
+        return [f"fferm.{alias.name}" for alias in node.names]
+    return [node.module]
 
 
 def imported_homes(path):

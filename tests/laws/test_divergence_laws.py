@@ -10,15 +10,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from instances import REGISTERED
 
 from fferm.divergences import (
-    KL,
-    Affine,
     Alpha,
-    Divergence,
     LinearTail,
     TotalVariation,
-    get,
 )
 
 EPS = np.finfo(np.float64).eps
@@ -27,12 +24,6 @@ ROUNDING = 100 * EPS
 
 LAW = settings(max_examples=30, deadline=None, derandomize=True, database=None)
 
-MADE_OF_ANOTHER = {"affine": Affine(KL(), scale=2.0), "linear_tail": LinearTail(KL())}
-REGISTERED = {
-    name: MADE_OF_ANOTHER.get(name) or get(name)
-    for name in Divergence.known()
-    if Divergence.registered(name).__module__.startswith("fferm.")
-}
 FAMILY = {
     **REGISTERED,
     "rounded_total_variation": TotalVariation(smoothing=0.01),

@@ -5,9 +5,10 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+from instances import REGISTERED
 
 from fferm import tables
-from fferm.divergences import KL, Affine, Divergence, LinearTail, TotalVariation, get
+from fferm.divergences import KL, Affine, LinearTail, TotalVariation
 
 EPS = np.finfo(np.float64).eps
 # Sums of at most 48 cells, each right to a few units in the last place.
@@ -16,15 +17,7 @@ STEP = 1e-6
 
 LAW = settings(max_examples=20, deadline=None, derandomize=True, database=None)
 
-MADE_OF_ANOTHER = {
-    "affine": Affine(KL(), scale=2.0),
-    "linear_tail": LinearTail(KL(), floor=0.5),
-}
-FAMILY = {
-    name: MADE_OF_ANOTHER.get(name) or get(name)
-    for name in Divergence.known()
-    if Divergence.registered(name).__module__.startswith("fferm.")
-}
+FAMILY = {**REGISTERED, "high_tail": LinearTail(KL(), floor=0.5)}
 SMOOTH = {
     **{name: d for name, d in FAMILY.items() if d.is_smooth},
     "rounded_total_variation": TotalVariation(smoothing=0.5),

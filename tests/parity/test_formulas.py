@@ -4,15 +4,11 @@ import math
 
 import numpy as np
 import pytest
+from instances import REGISTERED
 
 from fferm.divergences import (
-    KL,
-    Affine,
     Alpha,
-    Divergence,
-    LinearTail,
     TotalVariation,
-    get,
     trainable,
 )
 
@@ -20,17 +16,9 @@ torch = pytest.importorskip("torch")
 
 EPS = np.finfo(np.float64).eps
 
-MADE_OF_ANOTHER = {
-    "affine": Affine(KL(), scale=2.0, slope=0.5),
-    "linear_tail": LinearTail(KL()),
-}
-REGISTERED = {
-    name: MADE_OF_ANOTHER.get(name) or get(name)
-    for name in Divergence.known()
-    if Divergence.registered(name).__module__.startswith("fferm.")
-}
 FAMILY = {
     **REGISTERED,
+    "tilted": Affine(KL(), scale=2.0, slope=0.5),
     "rounded_total_variation": TotalVariation(smoothing=0.01),
     **{f"trainable_{name}": trainable(d) for name, d in REGISTERED.items()},
     **{

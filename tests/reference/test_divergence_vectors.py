@@ -2,21 +2,11 @@
 
 import numpy as np
 import pytest
-
-from fferm.divergences import Alpha, get
+from instances import REFERENCE as DIVERGENCES
 
 EPS = np.finfo(np.float64).eps
 RTOL = 1e-12
 
-DIVERGENCES = {
-    **{name: get(name) for name in ("chi2", "kl", "reverse_kl", "tv", "js")},
-    "hellinger": get("hellinger"),
-    **{
-        f"{name}_paper": get(name, normalisation="paper")
-        for name in ("kl", "reverse_kl", "hellinger")
-    },
-    **{f"alpha={a}": Alpha(power=float(a)) for a in ("-1", "0.5", "2", "3")},
-}
 every = pytest.mark.parametrize("name", DIVERGENCES)
 
 

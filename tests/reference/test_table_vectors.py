@@ -2,10 +2,11 @@
 
 import numpy as np
 import pytest
+from instances import REFERENCE as DIVERGENCES
+from instances import TABLES
 
 from fferm import tables
 from fferm.data import Attribute, FairRows
-from fferm.divergences import Alpha, get
 from fferm.notions import EqualizedOdds, Labels
 from fferm.notions import get as get_notion
 from fferm.objective import Penalty, make_objective
@@ -16,26 +17,6 @@ RTOL = 1e-12
 # slope that should vanish remains. Dyadic tables are exact and get no allowance.
 DECIMAL = 16 * EPS
 
-DIVERGENCES = {
-    **{name: get(name) for name in ("chi2", "kl", "reverse_kl", "tv", "js")},
-    "hellinger": get("hellinger"),
-    **{
-        f"{name}_paper": get(name, normalisation="paper")
-        for name in ("kl", "reverse_kl", "hellinger")
-    },
-    **{f"alpha={a}": Alpha(power=float(a)) for a in ("-1", "0.5", "2", "3")},
-}
-TABLES = (
-    "t22_a",
-    "t22_b",
-    "t22_independent",
-    "t22_near_dyadic",
-    "t22_zero",
-    "t22_perfect",
-    "t24_a",
-    "t34_a",
-    "t34_zero",
-)
 NOTIONS = {
     "demographic_parity": get_notion("demographic_parity"),
     "equal_opportunity_y1": get_notion("equal_opportunity"),

@@ -1,36 +1,12 @@
 """Every robust value of vectors.json, which was computed with 50 digits."""
 
-import json
-from pathlib import Path
-
 import numpy as np
 import pytest
+from instances import REFERENCE as DIVERGENCES
+from instances import TABLES
 
-from fferm.divergences import Alpha, get
 from fferm.uncertainty import LargeShift, SmallShift
 
-VECTORS = Path(__file__).resolve().parents[2].parent / "shared" / "vectors.json"
-
-DIVERGENCES = {
-    **{name: get(name) for name in ("chi2", "kl", "reverse_kl", "tv", "js")},
-    "hellinger": get("hellinger"),
-    **{
-        f"{name}_paper": get(name, normalisation="paper")
-        for name in ("kl", "reverse_kl", "hellinger")
-    },
-    **{f"alpha={a}": Alpha(power=float(a)) for a in ("-1", "0.5", "2", "3")},
-}
-TABLES = (
-    "t22_a",
-    "t22_b",
-    "t22_independent",
-    "t22_near_dyadic",
-    "t22_zero",
-    "t22_perfect",
-    "t24_a",
-    "t34_a",
-    "t34_zero",
-)
 LARGE = {
     "linf_corner": {"mode": "corners", "floor": 0.0},
     "linf_corner_floor0.1": {"mode": "corners"},
@@ -43,13 +19,6 @@ SMALL = {
     "first_order_simplex": {"norm": "quotient"},
     "first_order_coupled": {"norm": "quotient", "coupled": True},
 }
-
-
-@pytest.fixture(scope="module")
-def vectors():
-    if not VECTORS.exists():
-        pytest.skip("vectors.json, the reference values, is not beside this checkout")
-    return json.loads(VECTORS.read_text())
 
 
 def penalty(shift, table, divergence):
@@ -72,13 +41,13 @@ def slack(name, label):
     return 1e-16 if is_tilted else 0.0
 
 
-def assert_values(vectors, name, kind, of_reference):
+def assert_values(reference, name, kind, of_reference):
     """Compare one kind of value on one table, at every divergence that has it."""
-    table = vectors["tables"][name]
+    table = reference["tables"][name]
     n_compared = 0
     for label, divergence in DIVERGENCES.items():
-        reference = vectors["results"][name][label].get(kind) or {}
-        for shift, expected in of_reference(reference):
+        values = reference["results"][name][label].get(kind) or {}
+        for shift, expected in of_reference(values):
             value = penalty(shift, table, divergence)
             np.testing.assert_allclose(
                 value,
@@ -91,22 +60,22 @@ def assert_values(vectors, name, kind, of_reference):
     return n_compared
 
 
-def test_vectors_name_the_tables_and_divergences_compared_here(vectors):
-    assert set(vectors["tables"]) == set(TABLES)
-    assert set(vectors["divergences"]) == set(DIVERGENCES)
+def test_vectors_name_the_tables_and_divergences_compared_here(reference):
+    assert set(reference["tables"]) == set(TABLES)
+    assert set(reference["divergences"]) == set(DIVERGENCES)
 
 
 @pytest.mark.parametrize("name", TABLES)
 @pytest.mark.parametrize("kind", SMALL)
-def test_small_shift_equals_its_reference_value(vectors, name, kind):
-    def of_reference(reference):
-        for order, by_radius in reference.items():
+def test_small_shift_equals_its_reference_value(reference, name, kind):
+    def of_reference(values):
+        for order, by_radius in values.items():
             for radius, expected in by_radius.items():
                 p = order.removeprefix("p=")
                 p = p if p == "inf" else int(p)
                 yield SmallShift(float(radius), p=p, **SMALL[kind]), expected
 
-    n_compared = assert_values(vectors, name, kind, of_reference)
+    n_compared = assert_values(reference, name, kind, of_reference)
     # On tables with zeros the coupled slope is defined for some divergences only.
     has_zero = name in ("t22_zero", "t22_perfect", "t34_zero")
     assert n_compared == 13 * 6 or (kind == "first_order_coupled" and has_zero)
@@ -114,12 +83,12 @@ def test_small_shift_equals_its_reference_value(vectors, name, kind):
 
 @pytest.mark.parametrize("name", TABLES)
 @pytest.mark.parametrize("kind", LARGE)
-def test_large_shift_equals_its_reference_value(vectors, name, kind):
-    def of_reference(reference):
-        for radius, expected in reference.items():
+def test_large_shift_equals_its_reference_value(reference, name, kind):
+    def of_reference(values):
+        for radius, expected in values.items():
             yield LargeShift(float(radius), **LARGE[kind]), expected
 
-    n_compared = assert_values(vectors, name, kind, of_reference)
+    n_compared = assert_values(reference, name, kind, of_reference)
     is_small_enough = {
         "linf_simplex_exact_floor0.1": name.startswith("t22"),
         "linf_coupled_fixed_pi_exact": name.startswith("t2"),

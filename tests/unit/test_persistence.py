@@ -303,7 +303,7 @@ def test_an_archive_without_a_manifest_is_refused(tmp_path):
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path):
-    with pytest.raises(PersistenceError, match="Cannot read .*absent"):
+    with pytest.raises(PersistenceError, match=r"Cannot read .*absent"):
         fferm.load(tmp_path / "absent")
 
 
