@@ -6,11 +6,7 @@ import numpy as np
 import pytest
 from instances import REGISTERED
 
-from fferm.divergences import (
-    Alpha,
-    TotalVariation,
-    trainable,
-)
+from fferm.divergences import KL, Affine, Alpha, TotalVariation, trainable
 
 torch = pytest.importorskip("torch")
 
