@@ -311,7 +311,7 @@ def _column_of(X: Table, control: str | int | np.integer) -> Table:
 def _array_column(X: Table, position: int) -> NDArray[Any]:
     table = X.tocsr() if is_sparse(X) else np.asarray(X)
     try:
-        column = table[:, position]
+        column: Table = table[:, position]
     except IndexError as error:
         raise InvalidParameterError(
             f"The control feature is column {position}, which X lacks ({error})."

@@ -216,6 +216,8 @@ class Problem:
         o = self.objective
         if self.penalty is None or o.fairness_weight == 0:
             return 0.0, np.zeros_like(logits)
+        if not np.all(np.isfinite(logits)):
+            raise NonFiniteError("Some logits are not finite numbers.")
         prob = self.penalized_prob(logits)
         value, by_prob = self.penalty.value_and_gradient(prob)
         if not (np.isfinite(value) and np.all(np.isfinite(by_prob))):

@@ -81,7 +81,7 @@ def joint_from_cells(
     sums = np.empty((prob.shape[1], size))
     for j, column in enumerate(prob.T):
         sums[j] = np.bincount(cell, weights=share * column, minlength=size)
-    return sums.reshape(-1, n_strata, n_groups).transpose(1, 0, 2)
+    return sums.reshape(prob.shape[1], n_strata, n_groups).transpose(1, 0, 2)
 
 
 def penalty(

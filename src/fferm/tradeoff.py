@@ -18,13 +18,14 @@ from sklearn.base import clone
 from sklearn.model_selection import train_test_split
 from sklearn.utils import _safe_indexing
 
-from fferm._types import FloatArray, IntArray, Table
+from fferm._types import FloatArray, IntArray, Table, is_sparse
 from fferm.divergences import Divergence
 from fferm.errors import (
     CollapseWarning,
     DataFairnessWarning,
     InvalidInputError,
     InvalidParameterError,
+    MissingSensitiveError,
 )
 from fferm.estimators.base import FairClassifier, FitInput
 from fferm.estimators.validation import check_number
@@ -239,15 +240,14 @@ def tradeoff_curve(
             f"A {type(estimator).__name__} came. Expected a fair classifier such as "
             "FairLogisticRegression()."
         )
+    _check_rows(sensitive_features, test)
     objective = estimator._objective()
     weights = _weights(fairness_weights, objective.divergence)
-    numbers = range(seeds) if isinstance(seeds, int | np.integer) else seeds
+    numbers = _seeds(seeds)
     whole = Split(X, y, sensitive_features)
     sweeps = Parallel(n_jobs=n_jobs)(
-        delayed(_sweep)(estimator, whole, test, weights, int(seed)) for seed in numbers
+        delayed(_sweep)(estimator, whole, test, weights, seed) for seed in numbers
     )
-    if not sweeps:
-        raise InvalidParameterError(f"seeds={seeds!r} came. Expected at least one.")
     return TradeoffCurve(
         pd.DataFrame([row for rows, _ in sweeps for row in rows]),
         {key: model for _, models in sweeps for key, model in models.items()},
@@ -268,7 +268,9 @@ def default_weights(divergence: Divergence, count: int) -> FloatArray:
         low, high = np.array(SMOOTH_WEIGHTS) / curvature
     else:
         low, high = KINKED_WEIGHTS
-    return np.concatenate([[0.0], np.geomspace(low, high, count - 1)])
+    # A lone weight stands in the middle of the range.
+    ends = (low, high) if count > 2 else (np.sqrt(low * high),) * 2
+    return np.concatenate([[0.0], np.geomspace(*ends, count - 1)])
 
 
 def _weights(given: int | Sequence[float], divergence: Divergence) -> list[float]:
@@ -279,10 +281,36 @@ def _weights(given: int | Sequence[float], divergence: Divergence) -> list[float
                 "weights themselves."
             )
         return [float(weight) for weight in default_weights(divergence, int(given))]
-    weights = sorted({check_number("fairness_weights", w) for w in given})
-    if not weights:
-        raise InvalidParameterError("fairness_weights is empty. Expected numbers.")
-    return weights
+    if np.ndim(given) != 1 or len(given) == 0:
+        raise InvalidParameterError(
+            f"fairness_weights={given!r} came. Expected a list of numbers, or how many."
+        )
+    return sorted({check_number("fairness_weights", w) for w in given})
+
+
+def _seeds(given: int | Sequence[int]) -> list[int]:
+    numbers = list(range(given)) if isinstance(given, int | np.integer) else given
+    if np.ndim(numbers) != 1 or len(numbers) == 0:
+        raise InvalidParameterError(
+            f"seeds={given!r} came. Expected a list of whole numbers, or how many: at "
+            "least one."
+        )
+    return [int(seed) for seed in dict.fromkeys(numbers)]
+
+
+def _check_rows(
+    sensitive_features: Table, test: tuple[Table, Table, Table] | None
+) -> None:
+    if sensitive_features is None:
+        raise MissingSensitiveError(
+            "A curve measures fairness and no sensitive_features came. Pass "
+            "tradeoff_curve(estimator, X, y, sensitive_features=...)."
+        )
+    if test is not None and (not isinstance(test, tuple | list) or len(test) != 3):
+        raise InvalidParameterError(
+            f"test is a {type(test).__name__}. Expected (X, y, sensitive_features), or "
+            "None to hold out a quarter of the rows."
+        )
 
 
 def _sweep(
@@ -346,13 +374,15 @@ class _Measure:
         codes, y = prob.argmax(axis=1), self.setting.labels.y
         chance = prob[np.arange(len(prob)), y]  # of the true label
         hard = measure(self.setting, one_hot(codes, prob.shape[1])).worst
-        distance = self.penalty.value_and_gradient(prob)[0]
+        # Where nobody can be compared there is no table either.
+        is_judged = not np.isnan(hard)
+        distance = self.penalty.value_and_gradient(prob)[0] if is_judged else np.nan
         return {
             "accuracy": float(np.mean(codes == y)),
             "violation": hard,
             "soft_violation": measure(self.setting, prob).worst,
             "loss": -float(np.mean(np.log(np.maximum(chance, SMALLEST_CHANCE)))),
-            "divergence": np.nan if np.isnan(hard) else distance,
+            "divergence": distance,
             "collapsed": bool(np.all(codes == codes[0])),
             "result": model.result_.name,
         }
@@ -376,7 +406,8 @@ def _take(whole: Split, rows: IntArray) -> Split:
         taken: Table = {k: _safe_indexing(v, rows) for k, v in sensitive.items()}
     else:
         taken = _safe_indexing(sensitive, rows)
-    return Split(_safe_indexing(whole.X, rows), _safe_indexing(whole.y, rows), taken)
+    X = whole.X.tocsr() if is_sparse(whole.X) else whole.X
+    return Split(_safe_indexing(X, rows), _safe_indexing(whole.y, rows), taken)
 
 
 def _nothing_within(

@@ -28,6 +28,7 @@ def demo(tmp_path_factory):
         check=False,
     )
     assert done.returncode == 0, done.stderr
+    assert (folder / "report.png").stat().st_size > 10_000
     return done.stdout, (folder / "report.html").read_text(encoding="utf-8")
 
 
@@ -58,7 +59,8 @@ def test_the_demo_says_what_fairness_costs_and_where_the_report_is(demo, table):
     assert re.search(r"plain model is right for 8\d\.\d% of people", text)
     chosen = max((row for row in table if row[2] <= 0.05), key=lambda row: row[1])
     assert f"With fairness_weight={chosen[0]:.4g}" in text
-    assert re.search(r"are in \S.*report\.html$", text.strip())
+    assert re.search(r"are in \S.*report\.html,$", text, re.MULTILINE)
+    assert re.search(r"picture alone is in \S.*report\.png$", text.strip())
     assert re.search(r"took \d+ s", text)
 
 

@@ -415,7 +415,7 @@ def test_it_scores_a_search_with_groups_routed_by_scikit_learn():
 @pytest.mark.parametrize(
     ("y", "decision", "message"),
     [
-        ([0, 1, 0], [0, 1], "y_true has 3 rows and there are 2 predictions"),
+        ([0, 1, 0], [0, 1], "y_true has 3 labels and there are 2 rows"),
         ([], [], "at least one row"),
         ([0, None], [0, 1], "y_true has 1 missing labels"),
         ([0, 1], [0, math.nan], "y_pred has 1 missing labels"),

@@ -14,7 +14,7 @@ from fferm.datasets import make_biased
 from fferm.errors import NonFiniteError, UnknownNameError
 from fferm.notions import Labels
 from fferm.objective import Penalty, Problem, make_objective
-from fferm.solvers import LBFGS, Monitor, Result, Solver, choose, conditioning
+from fferm.solvers import LBFGS, Monitor, Result, Solver, choose, conditioning, lbfgs
 from fferm.solvers.conditioning import Coordinates, round_coordinates
 from fferm.solvers.lbfgs import linear_logits, parameter_shape, value_and_gradient
 
@@ -331,11 +331,22 @@ def test_only_true_stops_a_run():
     assert solution.result is Result.converged
 
 
-def test_a_stall_of_a_smooth_problem_is_named():
-    # No double is this close to its optimum.
-    solution = LBFGS(tol=1e-300).solve(make_problem())
+@pytest.mark.parametrize("n_classes", [2, 3])
+@pytest.mark.parametrize("tol", [1e-9, 1e-300])
+def test_no_tolerance_asks_for_more_than_rounding_gives(n_classes, tol):
+    solution = LBFGS(tol=tol).solve(make_problem(n_classes=n_classes))
 
-    assert solution.result is Result.stalled
+    assert solution.result is Result.converged
+
+
+def test_a_stall_of_a_smooth_problem_is_named(monkeypatch):
+    def climb(problem, theta):
+        value, gradient = value_and_gradient(problem, theta)
+        return value, -gradient
+
+    monkeypatch.setattr(lbfgs, "value_and_gradient", climb)
+
+    assert LBFGS().solve(make_problem()).result is Result.stalled
 
 
 def test_a_kink_is_named():

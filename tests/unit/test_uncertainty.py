@@ -75,9 +75,6 @@ def assert_slopes_follow_differences(shift, p, divergence):
     np.testing.assert_allclose(by_q, expected, **tolerance)
 
 
-# ---------------------------------------------------------------- slopes
-
-
 @pytest.mark.parametrize("label", DIVERGENCES)
 @pytest.mark.parametrize("is_coupled", [False, True])
 @pytest.mark.parametrize("norm", ["quotient", "dual"])
@@ -191,9 +188,6 @@ def test_an_empty_group_changes_nothing_in_a_coupled_set(shift):
     )
 
 
-# ---------------------------------------------------------------- infinities
-
-
 @pytest.mark.parametrize("label", ["kl", "js", "reverse_kl", "alpha=-1", "kl_paper"])
 @pytest.mark.parametrize("table", [[[0.4, 0.0], [0.25, 0.35]], [[0.6, 0], [0, 0.4]]])
 def test_infinite_penalties_come_without_warning_or_nan(label, table):
@@ -222,9 +216,6 @@ def test_many_cells_with_an_infinite_corner_give_an_infinite_bound():
     assert value == math.inf
     assert not np.isnan(by_p).any()
     assert not np.isnan(by_q).any()
-
-
-# ---------------------------------------------------------------- bounds
 
 
 @pytest.mark.parametrize("label", ["chi2", "kl", "js", "hellinger"])
@@ -370,9 +361,6 @@ def test_small_shift_is_a_lower_bound_of_the_exact_worst_case():
         assert first_order < exact
 
 
-# ---------------------------------------------------------------- normalisation
-
-
 @pytest.mark.parametrize("name", ["kl", "reverse_kl", "hellinger"])
 @pytest.mark.parametrize("p", [1, 2, "inf"])
 @pytest.mark.parametrize("is_coupled", [False, True])
@@ -448,9 +436,6 @@ def test_a_fair_model_minimises_the_quotient_penalty_in_any_normalisation(name):
 def test_symmetric_divergences_keep_the_fair_model_in_a_large_shift(name, gap):
     found = gap_of_least_penalty(LargeShift(0.02), get(name))
     assert found == pytest.approx(gap, abs=2e-3)
-
-
-# ---------------------------------------------------------------- parameters
 
 
 @pytest.mark.parametrize("radius", [-0.1, math.nan, math.inf, "0.1", None])

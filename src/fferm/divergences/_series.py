@@ -4,6 +4,8 @@ The formulas of the divergences may use ``exp, log, sqrt, abs, where`` only, bec
 these are spelled alike in numpy and torch. What they need beyond is built here.
 """
 
+import math
+
 from fferm._types import Namespace, Operand
 
 # Enough terms for full double precision on |u| < 0.1.
@@ -66,6 +68,9 @@ def box_cox(y: Operand, b: float, xp: Namespace) -> Operand:
     return log1p(b * y, xp) / b
 
 
-def softplus(z: Operand, xp: Namespace) -> Operand:
-    """Return ``ln(1 + e^z)`` without overflow."""
-    return xp.where(z > 0, z, 0.0) + log1p(xp.exp(-xp.abs(z)), xp)
+def log_mean_exp(z: Operand, xp: Namespace) -> Operand:
+    """Return ``ln((1 + e^z) / 2)`` without overflow, and without cancellation at 0."""
+    is_near = xp.abs(z) < 1
+    near = log1p(expm1(xp.where(is_near, z, 0.0), xp) / 2, xp)
+    far = xp.where(z > 0, z, 0.0) + log1p(xp.exp(-xp.abs(z)), xp) - math.log(2)
+    return xp.where(is_near, near, far)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from fferm._types import Namespace, Operand
-from fferm.divergences._series import expm1, log1p, log1p_minus, softplus
+from fferm.divergences._series import expm1, log1p, log1p_minus, log_mean_exp
 from fferm.divergences.base import Divergence
 from fferm.errors import InvalidParameterError
 
@@ -262,14 +262,11 @@ class JensenShannon(Divergence):
 
     def dual_at(self, z: Operand, xp: Namespace) -> Operand:
         """Return ``ln 2 - softplus(-z)``."""
-        return -self.conjugate_at(-z, xp)
+        return -log_mean_exp(-z, xp)
 
     def conjugate_at(self, z: Operand, xp: Namespace) -> Operand:
         """Return ``softplus(z) - ln 2``."""
-        is_near = xp.abs(z) < 1
-        # The two would cancel near 0, where this is ln(1 + (e^z - 1) / 2).
-        near = log1p(expm1(xp.where(is_near, z, 0.0), xp) / 2, xp)
-        return xp.where(is_near, near, softplus(z, xp) - math.log(2))
+        return log_mean_exp(z, xp)
 
     value_at_zero = math.log(2)
     slope_at_zero = -math.inf

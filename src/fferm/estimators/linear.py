@@ -13,7 +13,7 @@ from fferm.data import FairRows, GroupMode
 from fferm.divergences import Divergence
 from fferm.errors import InvalidInputError, InvalidParameterError
 from fferm.estimators.base import FairClassifier, FitInput
-from fferm.estimators.progress import progress_callbacks
+from fferm.estimators.progress import progress
 from fferm.estimators.validation import TrainingData, check_number
 from fferm.notions import Notion
 from fferm.objective import Problem
@@ -160,11 +160,8 @@ class FairLogisticRegression(FairClassifier):
         data, problem, rows = self._encode(given)
         start = self._warm_parameters(problem, data) if self.warm_start else None
         solver = self._solver()
-        solution = solver.solve(
-            problem,
-            start=start,
-            callbacks=progress_callbacks(self.verbose, self.max_iter),
-        )
+        with progress(self.verbose, self.max_iter) as callbacks:
+            solution = solver.solve(problem, start=start, callbacks=callbacks)
         return self._store(solution, data, rows)
 
     def decision_function(self, X: Table) -> FloatArray:
@@ -195,11 +192,9 @@ class FairLogisticRegression(FairClassifier):
         theta = None
         for weight in weights:
             objective = replace(problem.objective, fairness_weight=weight)
-            solution = solver.solve(
-                replace(problem, objective=objective),
-                start=theta,
-                callbacks=progress_callbacks(self.verbose, self.max_iter),
-            )
+            weighted = replace(problem, objective=objective)
+            with progress(self.verbose, self.max_iter) as callbacks:
+                solution = solver.solve(weighted, start=theta, callbacks=callbacks)
             # A robust penalty has kinks, and none but a fresh start leaves one.
             theta = solution.value if objective.uncertainty is None else None
             model = clone(self).set_params(fairness_weight=weight)

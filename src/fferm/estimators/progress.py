@@ -1,28 +1,39 @@
 """Progress of a fit, shown where the user asked for it."""
 
+import contextlib
 import importlib
-import logging
+import sys
+from collections.abc import Iterator
 
 from fferm.solvers.base import Callback, Record
 
-logger = logging.getLogger("fferm")
 
+@contextlib.contextmanager
+def progress(verbose: int, total: int) -> Iterator[tuple[Callback, ...]]:
+    """Give the callbacks that show a fit's progress: none unless asked for.
 
-def progress_callbacks(verbose: int, total: int) -> tuple[Callback, ...]:
-    """Return the callbacks that show a fit's progress: none unless asked for."""
+    A bar of tqdm where it is installed, else one line that is written over.
+    """
     if not verbose:
-        return ()
+        yield ()
+        return
     try:
         bar = importlib.import_module("tqdm.auto").tqdm(total=total, unit="it")
     except ImportError:
-        return (_log,)
+        yield (_write_line,)
+        sys.stderr.write("\n")
+        return
 
     def advance(record: Record) -> None:
         bar.update()
         bar.set_postfix(objective=f"{record['objective']:.6g}")
 
-    return (advance,)
+    with bar:
+        yield (advance,)
+        bar.total = bar.n  # few fits need all of their iterations
 
 
-def _log(record: Record) -> None:
-    logger.info("iteration %d: %.6g", record["iteration"], record["objective"])
+def _write_line(record: Record) -> None:
+    sys.stderr.write(
+        f"\riteration {record['iteration']:.0f}: objective {record['objective']:.6g}"
+    )

@@ -74,7 +74,6 @@ def validate_training(
             accept_sparse="csr",
             dtype=np.float64,
             order="C",
-            accept_large_sparse=False,
         )
         check_classification_targets(y)
         weight = _check_sample_weight(
@@ -102,7 +101,6 @@ def validate_features(estimator: BaseEstimator, X: Table) -> Table:
             X,
             accept_sparse="csr",
             dtype=np.float64,
-            accept_large_sparse=False,
             reset=False,
         )
     _refuse_huge(X)

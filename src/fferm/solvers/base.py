@@ -26,7 +26,7 @@ Callback = Callable[[Record], object]
 class Result(enum.Enum):
     """How training ended; the value of a member is the advice to the user."""
 
-    converged = "The gradient is below the tolerance."
+    converged = "The gradient is below the tolerance, or below what rounding shows."
     kink_reached = (
         "The penalty has a kink here and no step descends from it, as happens at the "
         "optimum of a penalty that is not smooth."

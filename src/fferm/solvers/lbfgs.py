@@ -18,6 +18,9 @@ from fferm.solvers.conditioning import Coordinates, round_coordinates
 MEMORY = 20
 # A restart that lowers the objective by less than this share has found nothing.
 LEAST_GAIN = 1e-9
+# The objective is right to this share. A step gains about half the squared gradient in
+# round coordinates, so below it no value can show a descent.
+VALUE_ROUNDING = 1e-14
 # Up to this many numbers in X times classes, the last digits cost next to nothing, and
 # a model then depends neither on the order of rows nor on how weights are written.
 SMALL_PROBLEM = 100_000
@@ -175,7 +178,10 @@ class LBFGS(Solver[LbfgsState]):
             return Result.max_epochs_reached
         if after.objective < before.objective - LEAST_GAIN * abs(after.objective):
             return None
-        return Result.stalled if problem.is_smooth else Result.kink_reached
+        if not problem.is_smooth:
+            return Result.kink_reached
+        is_flat = np.sum(found.jac**2) <= VALUE_ROUNDING * abs(after.objective)
+        return Result.converged if is_flat else Result.stalled
 
 
 def _is_small(problem: Problem) -> bool:

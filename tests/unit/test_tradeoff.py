@@ -1,0 +1,554 @@
+"""Trade-off curves: the sweep, its records and what is chosen from them."""
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+import scipy.sparse
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import log_loss
+
+from fferm import FairLogisticRegression, SmallShift, TradeoffCurve, tradeoff_curve
+from fferm.datasets import make_biased
+from fferm.divergences import KL, Affine, Alpha, get
+from fferm.errors import (
+    ConvergenceWarning,
+    InvalidInputError,
+    InvalidParameterError,
+    MissingSensitiveError,
+)
+from fferm.metrics import soft_violation, violation
+from fferm.notions import ConditionalParity
+from fferm.tables import joint, penalty
+from fferm.tradeoff import default_weights
+
+COLUMNS = [
+    "fairness_weight",
+    "seed",
+    "split",
+    "accuracy",
+    "violation",
+    "soft_violation",
+    "loss",
+    "divergence",
+    "collapsed",
+    "result",
+    "seconds",
+]
+
+
+@pytest.fixture(scope="module")
+def data():
+    return make_biased(900, random_state=0)
+
+
+@pytest.fixture(scope="module")
+def curve(data):
+    return tradeoff_curve(
+        FairLogisticRegression(),
+        data.X,
+        data.y,
+        sensitive_features=data.sensitive_features,
+        test=(data.X_test, data.y_test, data.sensitive_features_test),
+        fairness_weights=[10, 0, 1, 1],
+    )
+
+
+def sweep(data, model=None, **options):
+    options = {"fairness_weights": [0, 3]} | options
+    return tradeoff_curve(
+        model or FairLogisticRegression(),
+        data.X,
+        data.y,
+        sensitive_features=data.sensitive_features,
+        **options,
+    )
+
+
+def without_time(curve):
+    return curve.records.drop(columns="seconds")
+
+
+def make_curve(points, is_collapsed=None, split="test"):
+    """Return a curve of (accuracy, violation) points whose models are their names."""
+    records = pd.DataFrame(
+        {
+            "fairness_weight": np.arange(float(len(points))),
+            "seed": 0,
+            "split": split,
+            "accuracy": [float(accuracy) for accuracy, _ in points],
+            "violation": [float(gap) for _, gap in points],
+            "collapsed": is_collapsed or [False] * len(points),
+        }
+    )
+    models = {(float(k), 0): f"model {k}" for k in range(len(points))}
+    return TradeoffCurve(records, models, {})
+
+
+def test_there_is_one_record_per_weight_and_split(curve):
+    records = curve.records
+
+    assert records.columns.tolist() == COLUMNS
+    assert records["split"].tolist() == ["train", "test"] * 3
+    # Sorted and without repeats, whatever order they came in.
+    assert records["fairness_weight"].tolist() == [0.0, 0.0, 1.0, 1.0, 10.0, 10.0]
+    assert set(records["seed"]) == {0}
+    assert set(records["result"]) == {"converged"}
+    assert not records["collapsed"].any()
+    assert (records["seconds"] > 0).all()
+    assert set(curve.models) == {(0.0, 0), (1.0, 0), (10.0, 0)}
+
+
+def test_a_description_says_what_was_compared(curve):
+    assert curve.description == {
+        "estimator": "FairLogisticRegression",
+        "divergence": "KL()",
+        "notion": "DemographicParity()",
+        "uncertainty": "None",
+        "groups": "intersection",
+    }
+
+
+def test_records_are_the_measures_of_their_models(curve, data):
+    for _, record in curve.records.iterrows():
+        model = curve.models[record["fairness_weight"], record["seed"]]
+        is_train = record["split"] == "train"
+        X, y, s = (
+            (data.X, data.y, data.sensitive_features)
+            if is_train
+            else (data.X_test, data.y_test, data.sensitive_features_test)
+        )
+        prob = model.predict_proba(X)
+        group = s["group"].astype(int).to_numpy()
+
+        assert record["accuracy"] == model.score(X, y)
+        assert record["violation"] == pytest.approx(
+            violation(y, model.predict(X), sensitive_features=s), abs=1e-12
+        )
+        assert record["soft_violation"] == pytest.approx(
+            soft_violation(y, prob, classes=[0, 1], sensitive_features=s), abs=1e-12
+        )
+        assert record["loss"] == pytest.approx(log_loss(y, prob), rel=1e-12)
+        expected = penalty(joint(prob, group, 2), "kl")[0]
+        assert record["divergence"] == pytest.approx(expected, rel=1e-9)
+
+
+def test_models_of_a_curve_are_those_of_single_fits(curve, data):
+    model = FairLogisticRegression(fairness_weight=10).fit(
+        data.X, data.y, sensitive_features=data.sensitive_features
+    )
+
+    found = curve.models[10.0, 0]
+
+    assert found.fairness_weight == 10.0
+    np.testing.assert_allclose(
+        found.predict_proba(data.X), model.predict_proba(data.X), atol=1e-4
+    )
+
+
+def test_divergence_falls_along_the_training_records(curve):
+    train = curve.records.query("split == 'train'")
+
+    assert train["divergence"].is_monotonic_decreasing
+    assert train["soft_violation"].is_monotonic_decreasing
+    assert train["loss"].is_monotonic_increasing
+
+
+def test_a_quarter_of_the_rows_is_held_out_where_no_test_came(data):
+    curve = sweep(data)
+    first, other = sweep(data, seeds=2), sweep(data, seeds=[1])
+
+    pd.testing.assert_frame_equal(
+        without_time(curve), without_time(first).query("seed == 0")
+    )
+    second = without_time(first).query("seed == 1").reset_index(drop=True)
+    pd.testing.assert_frame_equal(second, without_time(other))
+    test = curve.records.query("split == 'test'")
+    # A quarter of 630 rows is 158, so accuracies are multiples of 1 / 158.
+    right = test["accuracy"] * 158
+    np.testing.assert_allclose(right, right.round(), atol=1e-9)
+    assert not np.allclose(
+        test["accuracy"], other.records.query("split == 'test'")["accuracy"]
+    )
+
+
+def test_seeds_are_set_on_the_models(data):
+    curve = sweep(data, FairLogisticRegression(random_state=99), seeds=[3, 8, 3])
+
+    assert set(curve.models) == {(0.0, 3), (3.0, 3), (0.0, 8), (3.0, 8)}
+    assert curve.models[3.0, 8].random_state == 8
+    assert len(curve.records) == 8
+
+
+def test_two_processes_find_what_one_finds(data):
+    alone, together = sweep(data, seeds=2), sweep(data, seeds=2, n_jobs=2)
+
+    pd.testing.assert_frame_equal(without_time(alone), without_time(together))
+    assert set(alone.models) == set(together.models)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda X, y, s: (X.tolist(), y.tolist(), s["group"].tolist()),
+        lambda X, y, s: (pd.DataFrame(X), pd.Series(y), s),
+        lambda X, y, s: (pl.DataFrame(X), pl.Series(y), pl.from_pandas(s)),
+        lambda X, y, s: (scipy.sparse.csr_array(X), y, {"g": s["group"].tolist()}),
+        lambda X, y, s: (scipy.sparse.coo_matrix(X), y, s),
+    ],
+)
+def test_rows_are_held_out_of_every_form(data, change):
+    X, y, s = np.asarray(data.X), np.asarray(data.y), data.sensitive_features
+    plain = sweep(data)
+    X, y, s = change(X, y, s)
+
+    curve = tradeoff_curve(
+        FairLogisticRegression(), X, y, sensitive_features=s, fairness_weights=[0, 3]
+    )
+
+    pd.testing.assert_frame_equal(
+        without_time(curve), without_time(plain), check_exact=False, rtol=1e-6
+    )
+
+
+def test_a_control_column_is_looked_up_in_each_split(data):
+    frames = [
+        pd.DataFrame(X, columns=list("abcde")).assign(
+            where=lambda frame: (frame["a"] > 0).astype(int)
+        )
+        for X in (np.asarray(data.X), np.asarray(data.X_test))
+    ]
+    notion = ConditionalParity("where")
+
+    curve = tradeoff_curve(
+        FairLogisticRegression(notion=notion),
+        frames[0],
+        data.y,
+        sensitive_features=data.sensitive_features,
+        test=(frames[1], data.y_test, data.sensitive_features_test),
+        fairness_weights=[0, 30],
+    )
+
+    test = curve.records.query("split == 'test'")
+    for _, record in test.iterrows():
+        decisions = curve.models[record["fairness_weight"], 0].predict(frames[1])
+        worst = max(
+            violation(
+                None,
+                decisions[frames[1]["where"] == place],
+                sensitive_features=data.sensitive_features_test[
+                    (frames[1]["where"] == place).to_numpy()
+                ],
+            )
+            for place in (0, 1)
+        )
+        assert record["violation"] == pytest.approx(worst, abs=1e-12)
+    assert test["soft_violation"].iloc[1] < test["soft_violation"].iloc[0]
+
+
+def test_a_control_column_is_held_out_with_its_rows(data):
+    frame = pd.DataFrame(np.asarray(data.X), columns=list("abcde"))
+    frame["where"] = (frame["a"] > 0).astype(int)
+
+    curve = tradeoff_curve(
+        FairLogisticRegression(notion=ConditionalParity("where")),
+        frame,
+        data.y,
+        sensitive_features=data.sensitive_features,
+        fairness_weights=[0, 30],
+    )
+
+    assert curve.records["violation"].notna().all()
+
+
+def test_a_robust_curve_reports_the_plain_divergence(data):
+    curve = sweep(data, FairLogisticRegression(uncertainty=SmallShift(0.02)))
+
+    train = curve.records.query("split == 'train'")
+    assert train["divergence"].iloc[1] < train["divergence"].iloc[0] < 0.3
+    assert curve.description["uncertainty"].startswith("SmallShift(radius=0.02")
+
+
+def test_a_test_split_without_two_groups_has_no_violation(data):
+    curve = tradeoff_curve(
+        FairLogisticRegression(),
+        data.X,
+        data.y,
+        sensitive_features=data.sensitive_features,
+        test=(data.X_test, data.y_test, ["0"] * len(data.y_test)),
+        fairness_weights=[0, 1],
+    )
+
+    test = curve.records.query("split == 'test'")
+    assert test[["violation", "soft_violation", "divergence"]].isna().all(axis=None)
+    assert test["accuracy"].notna().all()
+    assert curve.pareto().empty
+    with pytest.raises(InvalidInputError, match="cannot be judged"):
+        curve.select(max_violation=0.5)
+
+
+def test_a_test_split_without_the_stratum_has_no_violation(data):
+    is_negative = np.asarray(data.y_test) == 0
+
+    curve = tradeoff_curve(
+        FairLogisticRegression(notion="equal_opportunity"),
+        data.X,
+        data.y,
+        sensitive_features=data.sensitive_features,
+        test=(
+            np.asarray(data.X_test)[is_negative],
+            np.asarray(data.y_test)[is_negative],
+            data.sensitive_features_test[is_negative],
+        ),
+        fairness_weights=[0, 1],
+    )
+
+    assert curve.records.query("split == 'test'")["violation"].isna().all()
+    assert curve.records.query("split == 'train'")["violation"].notna().all()
+
+
+def test_points_that_did_not_converge_warn_and_say_so(data):
+    with pytest.warns(ConvergenceWarning, match="ran out"):
+        curve = sweep(data, FairLogisticRegression(max_iter=1), fairness_weights=[3])
+
+    assert set(curve.records["result"]) == {"max_epochs_reached"}
+
+
+@pytest.mark.parametrize(
+    ("divergence", "low", "high"),
+    [
+        (get("chi2"), 0.05, 50),
+        (KL(), 0.1, 100),
+        (get("reverse_kl"), 0.1, 100),
+        (Alpha(3.0), 0.1, 100),
+        (get("jensen_shannon"), 0.2, 200),
+        (get("squared_hellinger"), 0.2, 200),
+        (Affine(KL(), scale=10.0, slope=3.0), 0.01, 10),
+        (get("total_variation"), 0.005, 5),
+    ],
+)
+def test_default_weights_follow_the_curvature(divergence, low, high):
+    weights = default_weights(divergence, 7)
+
+    assert weights.size == 7
+    assert weights[0] == 0
+    assert weights[1] == pytest.approx(low, rel=1e-9)
+    assert weights[-1] == pytest.approx(high, rel=1e-9)
+    ratios = weights[2:] / weights[1:-1]
+    np.testing.assert_allclose(ratios, ratios[0], rtol=1e-9)
+
+
+def test_a_number_of_weights_takes_the_default_ones(data):
+    curve = sweep(data, FairLogisticRegression(divergence="chi2"), fairness_weights=3)
+
+    weights = sorted({weight for weight, _ in curve.models})
+    np.testing.assert_allclose(weights, [0, 0.05, 50], rtol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (
+            {"fairness_weights": 1},
+            "fairness_weights=1 came. Expected at least 2 points",
+        ),
+        ({"fairness_weights": []}, "fairness_weights=[] came. Expected a list"),
+        ({"fairness_weights": 1.5}, "fairness_weights=1.5 came. Expected a list"),
+        ({"fairness_weights": [1, -1]}, "fairness_weights=-1 came"),
+        ({"fairness_weights": [np.nan]}, "fairness_weights=nan came"),
+        ({"seeds": 0}, "seeds=0 came"),
+        ({"seeds": []}, "seeds=[] came"),
+        ({"seeds": 1.5}, "seeds=1.5 came"),
+        ({"test": (1, 2)}, "test is a tuple. Expected (X, y, sensitive_features)"),
+        ({"model": LogisticRegression()}, "A LogisticRegression came"),
+        ({"model": FairLogisticRegression(l2=-1)}, "l2=-1 came"),
+    ],
+)
+def test_a_sweep_that_cannot_be_made_is_refused(data, options, words):
+    with pytest.raises(InvalidParameterError) as refusal:
+        sweep(data, **options)
+    assert words in str(refusal.value)
+
+
+def test_a_curve_needs_groups(data):
+    with pytest.raises(MissingSensitiveError, match="no sensitive_features came"):
+        tradeoff_curve(
+            FairLogisticRegression(), data.X, data.y, sensitive_features=None
+        )
+
+
+def test_a_label_that_training_never_saw_is_refused(data):
+    with pytest.raises(InvalidInputError, match="holds the label 7"):
+        sweep(
+            data,
+            test=(data.X_test, np.full(len(data.y_test), 7), ["a"] * len(data.y_test)),
+        )
+
+
+POINTS = [(0.9, 0.3), (0.85, 0.1), (0.84, 0.2), (0.8, 0.02), (0.85, 0.15)]
+
+
+def test_the_front_goes_from_the_fairest_to_the_most_accurate():
+    front = make_curve(POINTS).pareto()
+
+    assert front["fairness_weight"].tolist() == [3.0, 1.0, 0.0]
+    assert front.index.tolist() == [0, 1, 2]
+
+
+def test_splits_have_fronts_of_their_own(curve):
+    assert set(curve.pareto("train")["split"]) == {"train"}
+    assert set(curve.pareto()["split"]) == {"test"}
+    with pytest.raises(InvalidParameterError, match="split='valid' came"):
+        curve.pareto("valid")
+
+
+rates = st.integers(0, 20).map(lambda n: n / 20)
+point_lists = st.lists(st.tuples(rates, rates), min_size=1, max_size=12)
+
+
+def is_dominated(point, others):
+    accuracy, gap = point
+    return any(
+        (a >= accuracy and g <= gap) and (a > accuracy or g < gap) for a, g in others
+    )
+
+
+@settings(max_examples=60, deadline=None)
+@given(point_lists)
+def test_the_front_is_exactly_what_nothing_dominates(points):
+    front = make_curve(points).pareto()
+
+    found = list(zip(front["accuracy"], front["violation"], strict=True))
+    assert len(found) == len(set(found))
+    assert set(found) == {p for p in points if not is_dominated(p, points)}
+
+
+@settings(max_examples=60, deadline=None)
+@given(point_lists, st.tuples(rates, rates))
+def test_more_points_never_shrink_the_dominated_area(points, extra):
+    before = make_curve(points).hypervolume()
+    after = make_curve([*points, extra]).hypervolume()
+
+    assert 0 <= before <= after + 1e-12
+    assert after <= 1
+
+
+@settings(max_examples=60, deadline=None)
+@given(point_lists)
+def test_the_dominated_area_is_a_count_of_cells(points):
+    # Rates are multiples of 1/20, so the area is a count of squares of that side.
+    cells = sum(
+        any(a >= (i + 1) / 20 and g <= j / 20 for a, g in points)
+        for i in range(20)
+        for j in range(20)
+    )
+
+    assert make_curve(points).hypervolume() == pytest.approx(cells / 400, abs=1e-12)
+
+
+@settings(max_examples=60, deadline=None)
+@given(point_lists, rates)
+def test_a_choice_is_within_its_bound_and_best_there(points, bound):
+    curve = make_curve(points)
+    within = [p for p in points if p[1] <= bound]
+    if not within:
+        with pytest.raises(InvalidInputError, match="No model of the curve reaches"):
+            curve.select(max_violation=bound)
+        return
+
+    chosen = points[int(curve.select(max_violation=bound).split()[1])]
+
+    best = max(accuracy for accuracy, _ in within)
+    assert chosen == (best, min(gap for accuracy, gap in within if accuracy == best))
+
+
+def test_the_area_of_a_hand_computed_front():
+    curve = make_curve([(0.9, 0.3), (0.8, 0.1)])
+
+    # 0.8 x (0.3 - 0.1) + 0.9 x (1 - 0.3)
+    assert curve.hypervolume() == pytest.approx(0.79, rel=1e-12)
+    # Above accuracy 0.5 and below violation 0.4: 0.3 x 0.2 + 0.4 x 0.1
+    assert curve.hypervolume(reference=(0.5, 0.4)) == pytest.approx(0.10, rel=1e-12)
+    # The second point is too unfair to count.
+    assert curve.hypervolume(reference=(0.0, 0.2)) == pytest.approx(0.08, rel=1e-12)
+    assert curve.hypervolume(reference=(0.95, 1.0)) == 0.0
+
+
+def test_a_bound_on_the_violation_takes_the_most_accurate_within():
+    curve = make_curve(POINTS)
+
+    assert curve.select(max_violation=0.15) == "model 1"
+    assert curve.select(max_violation=0.02) == "model 3"
+    assert curve.select(max_violation=1.0) == "model 0"
+
+
+def test_a_bound_on_the_accuracy_takes_the_fairest_within():
+    curve = make_curve(POINTS)
+
+    assert curve.select(min_accuracy=0.85) == "model 1"
+    assert curve.select(min_accuracy=0.0) == "model 3"
+
+
+def test_a_choice_returns_a_model_that_predicts(curve, data):
+    model = curve.select(max_violation=1.0)
+
+    assert model.predict(data.X_test).shape == data.y_test.shape
+
+
+def test_bounds_out_of_reach_name_the_closest_point():
+    curve = make_curve(POINTS)
+
+    with pytest.raises(
+        InvalidInputError,
+        match=r"reaches violation 0\.01; the closest has 0\.0200 at fairness_weight=3",
+    ):
+        curve.select(max_violation=0.01)
+    with pytest.raises(
+        InvalidInputError,
+        match=r"reaches accuracy 0\.95; the closest has 0\.9000 at fairness_weight=0",
+    ):
+        curve.select(min_accuracy=0.95)
+
+
+@pytest.mark.parametrize("bounds", [{}, {"max_violation": 0.1, "min_accuracy": 0.5}])
+def test_a_choice_takes_one_bound(bounds):
+    with pytest.raises(InvalidParameterError, match="one of max_violation and min_acc"):
+        make_curve(POINTS).select(**bounds)
+
+
+@pytest.mark.parametrize("bound", [-0.1, np.nan, "low"])
+def test_a_bound_must_be_a_number(bound):
+    with pytest.raises(InvalidParameterError, match=r"max_violation=.* came"):
+        make_curve(POINTS).select(max_violation=bound)
+
+
+def test_collapsed_models_are_never_chosen():
+    curve = make_curve([(0.9, 0.3), (0.95, 0.0), (0.8, 0.2)], [False, True, False])
+
+    assert curve.select(max_violation=0.5) == "model 0"
+    assert curve.select(min_accuracy=0.1) == "model 2"
+    assert curve.pareto()["fairness_weight"].tolist() == [2.0, 0.0]
+    with pytest.raises(InvalidInputError, match=r"closest has 0\.2000"):
+        curve.select(max_violation=0.1)
+
+
+def test_a_curve_of_collapsed_models_has_nothing_to_choose():
+    curve = make_curve([(0.9, 0.0)], [True])
+
+    assert curve.hypervolume() == 0.0
+    with pytest.raises(InvalidInputError, match="predicts one class for everyone"):
+        curve.select(max_violation=0.5)
+
+
+def test_a_collapsed_point_is_marked_and_does_not_warn():
+    rng = np.random.default_rng(0)
+    X, s = rng.normal(size=(400, 2)), np.tile(["a", "b"], 200)
+    y = (np.arange(400) % 10 == 0).astype(int)
+
+    curve = tradeoff_curve(
+        FairLogisticRegression(), X, y, sensitive_features=s, fairness_weights=[0, 1]
+    )
+
+    assert curve.records["collapsed"].all()
