@@ -26,7 +26,7 @@ bench: $(VENV)/dev
 	$(ONE_THREAD) $(BIN)/python -m benchmarks
 
 docs: $(VENV)/dev
-	$(BIN)/python -m mkdocs build --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 clean:
 	rm -rf $(VENV) site report.html

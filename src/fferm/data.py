@@ -179,6 +179,12 @@ def control_labels(
         values = _column_of(X, control)
     else:
         values = control
+        if len(control) != n_samples:
+            raise InvalidInputError(
+                f"The control feature has {len(control)} values and there are "
+                f"{n_samples} rows. Name a column of X instead, which is found again "
+                "wherever the notion is used: ConditionalParity('department')."
+            )
     attribute = encode_column(values, "the control feature", n_samples)
     return attribute.code, attribute.groups
 

@@ -252,6 +252,8 @@ def _read_files(path: Path) -> dict[str, bytes]:
     except OSError as error:
         raise PersistenceError(f"Cannot read {path} ({error.strerror}).") from error
     except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError) as error:
+        if "CRC" in str(error):
+            raise UnsafeFileError(f"{path} was changed: {error}.") from error
         raise PersistenceError(
             f"{path} is no saved model ({error}). Expected a file of fferm.save."
         ) from error

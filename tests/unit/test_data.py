@@ -447,7 +447,7 @@ def test_a_notion_without_control_has_no_control_labels():
 
 def test_control_values_of_another_length_are_refused():
     with pytest.raises(
-        InvalidInputError, match="the control feature has 2 values and there are 3"
+        InvalidInputError, match="control feature has 2 values and there are 3 rows"
     ):
         control_labels(ConditionalParity(["u", "v"]), None, 3)
 

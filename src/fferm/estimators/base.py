@@ -23,6 +23,7 @@ from fferm.divergences import Divergence
 from fferm.errors import (
     CollapseWarning,
     ConvergenceWarning,
+    DataFairnessWarning,
     InvalidParameterError,
     MissingSensitiveError,
 )
@@ -147,6 +148,13 @@ class FairClassifier(ClassifierMixin, BaseEstimator, ABC):
         if given.penalty_data is None:
             shifted, rows = None, self._own_rows(given, data, objective, classes)
         else:
+            if given.sensitive_features is not None:
+                warnings.warn(
+                    "sensitive_features of the training rows are not used: the penalty "
+                    "is taken on penalty_data. Leave one of them out.",
+                    DataFairnessWarning,
+                    stacklevel=3,
+                )
             shifted, rows = self._other_rows(given.penalty_data, objective, classes)
         penalty = Penalty(objective, rows, objective.notion.kept_class(classes))
         penalty.check_comparable()

@@ -150,7 +150,8 @@ class FairLogisticRegression(FairClassifier):
             (n_samples,) weights of the rows in loss and penalty.
         penalty_data
             ``(X, sensitive_features)`` or ``(X, sensitive_features, y)``: take the
-            penalty on these rows instead, for example on a target domain.
+            penalty on these rows instead, for example on a target domain;
+            ``sensitive_features`` of the training rows are then not used.
 
         Returns
         -------

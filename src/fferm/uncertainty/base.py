@@ -29,7 +29,7 @@ class Uncertainty(Component, abstract=True):
     """A set of tables around the one at hand."""
 
     kind: ClassVar[str] = "uncertainty"
-    required: ClassVar[tuple[str, ...]] = ("penalty", "coupled_penalty")
+    required: ClassVar[tuple[str, ...]] = ("penalty",)
 
     @property
     def is_coupled(self) -> bool:
@@ -56,7 +56,6 @@ class Uncertainty(Component, abstract=True):
             Value, d value / dp, d value / dq. They may be infinite, never NaN.
         """
 
-    @abstractmethod
     def coupled_penalty(
         self, p: FloatArray, prior: FloatArray, divergence: Divergence
     ) -> tuple[float, FloatArray]:
@@ -75,7 +74,13 @@ class Uncertainty(Component, abstract=True):
         -------
         tuple of float and FloatArray
             Value and payoff. They may be infinite, never NaN.
+
+        Notes
+        -----
+        Sets that are never coupled need not define it.
         """
+        self._check_coupling(True)
+        raise NotImplementedError(f"{type(self).__name__} defines no coupled penalty.")
 
     def _check_coupling(self, is_coupled: bool) -> None:
         if self.is_coupled == is_coupled:

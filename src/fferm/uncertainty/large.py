@@ -33,8 +33,9 @@ class LargeShift(Uncertainty):
     .. math:: \max_{|P'-P| \le \delta, \, |Q'-Q| \le \delta} D_f(P' \| Q')
 
     **Choose** ``js``, ``hellinger`` **or** ``tv``. They are symmetric, ``f(t) = t
-    f(1/t)``, and keep the fair model as the minimiser of the worst case; ``kl`` and
-    ``chi2`` do not (at radius .02 their minimisers leave gaps of -.014 and -.044),
+    f(1/t)``, and under ``"corners"`` and ``"simplex"`` keep the fair model as the
+    minimiser of the worst case (``"coupled"`` moves it by .005 at radius .02); ``kl``
+    and ``chi2`` do not (at radius .02 their minimisers leave gaps of -.014 and -.044),
     and they are infinite where a product reaches 0. ``reverse_kl`` and powers up to 0
     are infinite where a joint reaches 0, that is at every cell within the radius of
     0; continue them linearly (`fferm.divergences.LinearTail`).

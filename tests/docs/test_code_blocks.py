@@ -1,0 +1,208 @@
+"""The documentation does what it says: its code runs, its output is real, it builds.
+
+The python blocks of a page share one namespace and run in order, in a folder of their
+own, with warnings as errors. Where a block is followed by one titled "Output", what it
+prints is compared with it. A block is left out only by a comment that says why::
+
+    <!-- no-run: needs fairlearn, which is not a dependency -->
+"""
+
+import math
+import os
+import re
+import subprocess
+import sys
+import types
+import warnings
+from dataclasses import dataclass
+from itertools import zip_longest
+from pathlib import Path
+
+import pytest
+import sklearn
+
+from fferm.components import Component
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+if not DOCS.is_dir():
+    pytest.skip("docs/ is not beside the tests", allow_module_level=True)
+
+PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
+
+FENCE = re.compile(
+    r"^(?P<fence>`{3,})(?P<info>[^\n`]*)\n(?P<body>.*?)^(?P=fence)$", re.S | re.M
+)
+NO_RUN = re.compile(r"<!-- no-run: (?P<reason>[^>]{10,}) -->\s*\Z")
+NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:e[-+]?\d+)?")
+# Printed digits may differ this much between machines, in units of the last one.
+LAST_DIGITS = 2
+
+
+@dataclass(frozen=True)
+class Block:
+    """A python block of a page, and what it has to print (None: anything)."""
+
+    code: str
+    line: int
+    reason_not_to_run: str | None = None
+    output: str | None = None
+
+
+def read_blocks(text):
+    found, blocks, end = list(FENCE.finditer(text)), [], 0
+    for fence, following in zip_longest(found, found[1:]):
+        before, end = text[end : fence.start()], fence.end()
+        if fence["info"].split()[:1] != ["python"]:
+            continue
+        marker = NO_RUN.search(before)
+        output = None
+        if following is not None and 'title="Output"' in following["info"]:
+            output = following["body"]
+        blocks.append(
+            Block(
+                fence["body"],
+                text[: fence.start("body")].count("\n"),
+                marker and marker["reason"],
+                output,
+            )
+        )
+    return blocks
+
+
+def name_of(page):
+    return page.relative_to(ROOT).as_posix()
+
+
+def agrees(printed, promised):
+    """Return whether two texts agree up to spaces and the last printed digits."""
+    words = [NUMBER.sub("#", text).split() for text in (printed, promised)]
+    if words[0] != words[1]:
+        return False
+    pairs = zip(NUMBER.findall(printed), NUMBER.findall(promised), strict=True)
+    return all(_close(one, other) for one, other in pairs)
+
+
+def _close(one, other):
+    digits = other.partition("e")[0].partition(".")[2]
+    exponent = int(other.partition("e")[2] or 0)
+    slack = LAST_DIGITS * 10.0 ** (exponent - len(digits)) if digits else 0
+    return math.isclose(float(one), float(other), rel_tol=0, abs_tol=slack * 1.001)
+
+
+@pytest.fixture
+def module(request, monkeypatch, tmp_path):
+    """A module for the blocks of one page; what they register goes with it."""
+    page = request.param
+    module = types.ModuleType("page_" + re.sub(r"\W", "_", name_of(page)))
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    monkeypatch.setenv("MPLBACKEND", "Agg")
+    # No page may depend on files of the reader, nor find any.
+    monkeypatch.setenv("FFERM_DATA_HOME", str(tmp_path / "data"))
+    monkeypatch.chdir(tmp_path)
+    config = sklearn.get_config()
+    yield module
+    sklearn.set_config(**config)
+    registry = Component._registry
+    for key in [k for k, c in registry.items() if c.__module__ == module.__name__]:
+        del registry[key]
+
+
+def runs(page):
+    return any(
+        not block.reason_not_to_run for block in read_blocks(page.read_text("utf-8"))
+    )
+
+
+@pytest.mark.parametrize(
+    "module", [page for page in PAGES if runs(page)], indirect=True, ids=name_of
+)
+def test_the_code_of_a_page_runs_and_prints_what_it_says(module, request, capsys):
+    page = request.node.callspec.params["module"]
+    for block in read_blocks(page.read_text(encoding="utf-8")):
+        if block.reason_not_to_run:
+            continue
+        # Empty lines above put the line of the page into a traceback.
+        code = compile("\n" * block.line + block.code, str(page), "exec")
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            exec(code, vars(module))
+        printed = capsys.readouterr().out
+        if block.output is not None:
+            assert agrees(printed, block.output), (
+                f"{name_of(page)}, line {block.line}: printed\n{printed}\n"
+                f"and promises\n{block.output}"
+            )
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_no_block_of_python_hides_from_the_tests(page):
+    text = page.read_text(encoding="utf-8")
+    fences = re.findall(r"^[ \t]*[`~]{3,}[ \t]*\{?\.?(?:python|py|pycon)\b", text, re.M)
+    assert len(fences) == len(read_blocks(text)), "indent no block; call it ```python"
+    assert text.count("<!-- no-run") == sum(
+        block.reason_not_to_run is not None for block in read_blocks(text)
+    ), "a no-run comment gives its reason and stands right above its block"
+
+
+def test_the_readme_has_code_that_runs():
+    assert runs(ROOT / "README.md")
+
+
+@pytest.mark.parametrize(
+    ("printed", "promised", "expected"),
+    [
+        ("gap 0.031", "gap 0.032", True),
+        ("gap 0.031", "gap 0.035", False),
+        ("a  1", "a 1", True),
+        ("a 1", "a 2", False),
+        ("a 1", "b 1", False),
+        ("1.2e-05", "1.3e-05", True),
+        ("1.2e-05", "1.2e-04", False),
+    ],
+)
+def test_outputs_are_compared_to_their_last_digits(printed, promised, expected):
+    assert agrees(printed, promised) is expected
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    pytest.importorskip("mkdocs")
+    pytest.importorskip("mkdocstrings")
+    target = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "-d", str(target)]
+    done = subprocess.run(
+        command,
+        cwd=ROOT,
+        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return target
+
+
+def test_the_site_builds_without_a_warning(site):
+    assert (site / "index.html").exists()
+
+
+def test_the_site_loads_nothing_from_outside(site):
+    loads = re.compile(r"<(?:script|img|iframe)\b[^>]*\bsrc=[\"']?(https?:)?//")
+    styles = re.compile(r"<link\b[^>]*\bhref=[\"']?(https?:)?//")
+    for page in site.rglob("*.html"):
+        text = page.read_text(encoding="utf-8")
+        assert not loads.search(text), page
+        assert not styles.search(text), page
+
+
+@pytest.mark.parametrize("page", ["add-divergence", "add-notion"])
+def test_the_pages_on_extending_show_a_class_of_ours(page, site):
+    text = (site / "how-to" / page / "index.html").read_text(encoding="utf-8")
+    assert "Source code in" in text
+
+
+def test_no_markup_of_docstrings_is_left_on_the_site(site):
+    leftover = re.compile(r"\.\. math|:(?:func|class|meth|math):|\\(?:frac|sum|text)\b")
+    for page in (site / "api").rglob("*.html"):
+        assert not leftover.search(page.read_text(encoding="utf-8")), page
