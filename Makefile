@@ -29,7 +29,7 @@ docs: $(VENV)/dev
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 clean:
-	rm -rf $(VENV) site report.html
+	rm -rf $(VENV) site report.html report.png
 
 $(VENV)/demo: pyproject.toml constraints.txt | $(BIN)/python
 	$(INSTALL) -e '.[report]'

@@ -6,10 +6,10 @@ import platform
 import subprocess
 from pathlib import Path
 
-from benchmarks import curve
+from benchmarks import batch_sizes, curve
 
 RESULTS = Path(__file__).parent / "results"
-BENCHMARKS = {"curve": curve.run}
+BENCHMARKS = {"batch_sizes": batch_sizes.run, "curve": curve.run}
 
 
 def commit() -> str:

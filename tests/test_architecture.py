@@ -41,7 +41,9 @@ LAZY = {("auditing", "report"), ("tradeoff", "report")}
 
 # Optional or slow packages, and the only places that may import them.
 HEAVY = {
-    "numba": ["solvers/_kernels.py", "solvers/_pointers.py", "solvers/_scalar.py"],
+    "numba": [
+        f"solvers/_{name}.py" for name in ("kernels", "pointers", "rows", "scalar")
+    ],
     "torch": ["torch/", "estimators/net.py"],
     "lightgbm": ["estimators/boosting.py"],
     "matplotlib": ["report/"],

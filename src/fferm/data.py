@@ -4,6 +4,7 @@ Frames of pandas, polars and pyarrow, lists, dictionaries and arrays come in; on
 integer per row goes on. Missing sensitive values become -1 and are counted aloud.
 """
 
+import itertools
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -28,7 +29,8 @@ GroupMode = Literal["intersection", "marginal"]
 
 # Fewer rows than this in a cell of stratum and group: its rate says next to nothing.
 SMALL_GROUP = 10
-# A column of fractional numbers with more values than this is no set of groups.
+# A column of fractional numbers with more values than this is no set of groups, nor is
+# one with more values than this that names every other row.
 MOST_FRACTIONAL_VALUES = 20
 # Frames from a warning of `_warn_of_gaps` up to the line that called `fit`.
 FIT_DEPTH = 6
@@ -127,13 +129,33 @@ def encode_sensitive(
     return (_intersection(columns),)
 
 
+def check_aligned(**tables: Table) -> None:
+    """Refuse pandas objects that hold the same rows in another order.
+
+    Rows are matched by position. Where indexes have the same labels in another order,
+    positions match people with the groups of others, and nothing else would show it.
+    """
+    indexed = {
+        name: table.index
+        for name, table in tables.items()
+        if isinstance(table, pd.DataFrame | pd.Series)
+    }
+    for (first, index), (name, other) in itertools.pairwise(indexed.items()):
+        is_same = len(index) == len(other) and not index.equals(other)
+        if is_same and index.is_unique and set(index) == set(other):
+            raise InvalidInputError(
+                f"{first} and {name} have the same index in another order, and rows "
+                f"are matched by position. Reorder one: {name}.loc[{first}.index]."
+            )
+
+
 def encode_column(values: Table, name: str, n_samples: int) -> Attribute:
     """Return the groups that the values of one column make."""
     series = _series(values, name)
     if len(series) != n_samples:
         raise InvalidInputError(
-            f"{name} has {len(series)} values and there are {n_samples} rows. Expected "
-            "one value per row."
+            f"sensitive_features: {name} has {len(series)} values and there are "
+            f"{n_samples} rows. Expected one value per row: values, not column names."
         )
     _refuse_continuous(series, name)
     try:
@@ -146,6 +168,7 @@ def encode_column(values: Table, name: str, n_samples: int) -> Attribute:
     labels = [_label(value) for value in values_seen]
     # 1 and "1" read alike in every table that a person sees, so they are one group.
     groups = sorted(set(labels), key=_natural)
+    _refuse_identifiers(name, len(groups), int(np.sum(code >= 0)))
     position = {group: k for k, group in enumerate(groups)}
     renumber = np.array([position[label] for label in labels] + [-1], dtype=np.int64)
     return Attribute(name, tuple(groups), renumber[np.asarray(code)])
@@ -267,6 +290,14 @@ def _refuse_continuous(series: "pd.Series[Any]", name: str) -> None:
         )
 
 
+def _refuse_identifiers(name: str, n_groups: int, n_rows: int) -> None:
+    if n_groups > max(MOST_FRACTIONAL_VALUES, n_rows / 2):
+        raise InvalidInputError(
+            f"{name} makes {n_groups} groups of {n_rows} rows, so it names rows, not "
+            "groups. Give a column whose values are shared by many rows."
+        )
+
+
 def _label(value: object) -> str:
     if isinstance(value, float) and value.is_integer():
         return str(int(value))  # a gap turns a column of integers into floats
@@ -286,13 +317,20 @@ def _intersection(columns: list[Attribute]) -> Attribute:
     shape = tuple(len(column.groups) for column in columns)
     flat = np.ravel_multi_index(tuple(codes[:, is_known]), shape)
     present, inverse = np.unique(flat, return_inverse=True)
-    groups = tuple(
-        " × ".join(column.groups[k] for column, k in zip(columns, cell, strict=True))
-        for cell in zip(*np.unravel_index(present, shape), strict=True)
-    )
+    cells = list(zip(*np.unravel_index(present, shape), strict=True))
+    groups = tuple(_join(columns, cell, " × ", "{1}") for cell in cells)
+    if len(set(groups)) < len(groups):  # some values hold the sign themselves
+        groups = tuple(_join(columns, cell, ", ", "{0}={1}") for cell in cells)
     code = np.full(codes.shape[1], -1, dtype=np.int64)
     code[is_known] = inverse.reshape(-1)
     return Attribute(" × ".join(column.name for column in columns), groups, code)
+
+
+def _join(columns: list[Attribute], cell: tuple[int, ...], sign: str, form: str) -> str:
+    return sign.join(
+        form.format(column.name, column.groups[k])
+        for column, k in zip(columns, cell, strict=True)
+    )
 
 
 def _column_of(X: Table, control: str | int | np.integer) -> Table:
@@ -337,7 +375,7 @@ def _warn_of_gaps(attribute: Attribute, rows: FairRows) -> None:
     if n_missing:
         warnings.warn(
             f"{n_missing} of {attribute.code.size} rows have no value of "
-            f"{attribute.name}. They count for the loss and not for the penalty.",
+            f"{attribute.name}. They are left out of the penalty.",
             MissingGroupWarning,
             stacklevel=FIT_DEPTH,
         )
@@ -364,7 +402,8 @@ def _warn_of_small(attribute: Attribute, strata: Strata, count: IntArray) -> Non
         for r, k in zip(*np.nonzero(count < SMALL_GROUP), strict=True)
     ]
     if small:
-        shown = ", ".join(small[:8]) + (", ..." if len(small) > 8 else "")
+        shown = ", ".join(small[:8])
+        shown += f" and {len(small) - 8} more" if len(small) > 8 else ""
         warnings.warn(
             f"Groups of {attribute.name} with fewer than {SMALL_GROUP} rows: {shown}. "
             "Their rates are guesses; merge groups or gather more rows.",

@@ -20,9 +20,11 @@ to do::
     FfermWarning                  (UserWarning)
     ├── ConvergenceWarning        (also scikit-learn's)  stopped before the optimum
     ├── CollapseWarning           one class is predicted for everyone
+    ├── InfeasibleWarning         no fairness weight keeps the bound
     └── DataFairnessWarning       the data limit what fairness can mean
         ├── MissingGroupWarning   rows without a group skip the penalty
         ├── SmallGroupWarning     groups too small to say anything about
+        ├── WideShiftWarning      a worst case that is as bad whatever the model does
         └── EmptyStratumWarning   parts of a notion with fewer than two groups
 """
 
@@ -89,6 +91,10 @@ class CollapseWarning(FfermWarning):
     """A fitted model predicts one class for every training row."""
 
 
+class InfeasibleWarning(FfermWarning):
+    """No fairness weight brings the held-out violation within ``max_violation``."""
+
+
 class DataFairnessWarning(FfermWarning):
     """The data limit what a fairness statement about them can mean."""
 
@@ -99,6 +105,10 @@ class MissingGroupWarning(DataFairnessWarning):
 
 class SmallGroupWarning(DataFairnessWarning):
     """Some groups have too few members for their rates to mean anything."""
+
+
+class WideShiftWarning(DataFairnessWarning):
+    """A shift reaches a whole cell of the table, so the worst case hardly moves."""
 
 
 class EmptyStratumWarning(DataFairnessWarning):

@@ -17,6 +17,7 @@ group is absent. This file knows nothing of notions, models or data frames.
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from numbers import Integral
 from typing import TypeAlias
 
 import numpy as np
@@ -282,11 +283,7 @@ def bootstrap_interval(
     True
     """
     _two_sided(confidence)
-    if n_bootstrap < 1:
-        raise InvalidParameterError(
-            f"n_bootstrap={n_bootstrap!r} came. Expected a positive number of draws, "
-            "some hundreds or more."
-        )
+    check_draws(n_bootstrap, fewest=1)
     observed = sample.rates((sample.count @ sample.totals)[None])
     if not any(_count_pairs(rate[0]) for rate in observed):
         return UNDEFINED
@@ -304,6 +301,18 @@ def bootstrap_interval(
     half = np.quantile(largest, confidence, method="higher") * np.concatenate(errors)
     gap = np.concatenate(gaps)
     return _folded(gap - half, gap + half)
+
+
+def check_draws(n_bootstrap: object, *, fewest: int) -> None:
+    """Refuse a number of draws that is none."""
+    is_whole = isinstance(n_bootstrap, Integral) and not isinstance(n_bootstrap, bool)
+    if is_whole and int(n_bootstrap) >= fewest:  # type: ignore[call-overload]
+        return
+    expected = "a positive whole number" if fewest else "0 or a positive whole number"
+    raise InvalidParameterError(
+        f"n_bootstrap={n_bootstrap!r} came. Expected {expected} of draws. Take some "
+        f"hundreds or more{'' if fewest else ', or 0 for no bootstrap'}."
+    )
 
 
 def _with_one_of_each(sample: Sample) -> Sample:

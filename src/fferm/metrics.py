@@ -12,6 +12,7 @@ where fewer than two remain everywhere the violation is NaN.
 
 import math
 import warnings
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -38,6 +39,9 @@ from fferm.labels import (
 from fferm.notions import Labels, Notion
 from fferm.notions import get as get_notion
 from fferm.tables import joint_from_cells
+
+# What messages call the feature that a notion conditions on.
+CONTROL = "the control feature"
 
 
 @dataclass(frozen=True)
@@ -255,6 +259,18 @@ class Setting:
     notion: Notion
     labels: Labels
 
+    @property
+    def unjudged(self) -> dict[str, int]:
+        """The number of rows without a value, by attribute, where there are any."""
+        codes = [attribute.code for attribute in self.rows.attributes]
+        names = [attribute.name for attribute in self.rows.attributes]
+        if self.labels.control is not None:
+            codes, names = [*codes, self.labels.control], [*names, CONTROL]
+        missing = [int(np.sum(code < 0)) for code in codes]
+        return {
+            name: n for name, n in zip(_distinct(names), missing, strict=True) if n > 0
+        }
+
     def tables(self, prob: FloatArray) -> tuple[RateTable, ...]:
         """Return the table of each attribute for (n_samples, n_classes) ``prob``."""
         return tuple(self._table(attribute, prob) for attribute in self.rows.attributes)
@@ -312,18 +328,24 @@ def make_setting(
     n = labels.n_samples
     control, names = control_labels(notion, X, n)
     attributes = encode_sensitive(sensitive_features, n, groups)
-    for attribute in attributes:
-        n_missing = int(np.sum(attribute.code < 0))
-        if n_missing:
-            warnings.warn(
-                f"{n_missing} of {n} rows have no value of {attribute.name}. They "
-                "belong to no group and are not judged.",
-                MissingGroupWarning,
-                stacklevel=3,
-            )
-    strata = notion.strata(replace(labels, control=control, control_names=names))
-    rows = FairRows(attributes, strata, encode_weight(sample_weight, n))
-    return Setting(rows, notion, labels)
+    labels = replace(labels, control=control, control_names=names)
+    rows = FairRows(attributes, notion.strata(labels), encode_weight(sample_weight, n))
+    setting = Setting(rows, notion, labels)
+    for name, n_missing in setting.unjudged.items():
+        warnings.warn(
+            f"{left_out(name, n_missing, n)}. They are not judged; fill in the values, "
+            "or say how many rows the result leaves out.",
+            MissingGroupWarning,
+            stacklevel=3,
+        )
+    return setting
+
+
+def left_out(name: str, n_missing: int, n_samples: int) -> str:
+    """Return how many rows have no value of an attribute, in words."""
+    # A row without a control value still counts in the table of its group.
+    what = "compared with none" if name == CONTROL else "in no group"
+    return f"{n_missing} of {n_samples} rows have no value of {name} and are {what}"
 
 
 def _check_labels(labels: Labels, notion: Notion) -> None:
@@ -404,8 +426,36 @@ def tabulate_groups(
         for attribute in setting.rows.attributes
     ]
     table = pd.concat(frames)
-    table.index = pd.Index(setting.rows.group_names, name="group")
+    table.index = pd.Index(_group_names(setting.rows), name="group")
     return table
+
+
+def _group_names(rows: FairRows) -> list[str]:
+    names = rows.group_names
+    repeats = Counter(names)
+    quoted = (
+        f"{attribute.name!r}={group!r}"
+        for attribute in rows.attributes
+        for group in attribute.groups
+    )
+    # "a=b=c" may be b=c of a, or c of a=b.
+    return _distinct(
+        [
+            clear if repeats[name] > 1 else name
+            for name, clear in zip(names, quoted, strict=True)
+        ]
+    )
+
+
+def _distinct(names: Sequence[str]) -> list[str]:
+    # Whatever the names, no two are the same: repeats are numbered.
+    seen: dict[str, None] = {}
+    for name in names:
+        n, free = 1, name
+        while free in seen:
+            n, free = n + 1, f"{name} ({n + 1})"
+        seen[free] = None
+    return list(seen)
 
 
 def _tabulate(

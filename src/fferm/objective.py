@@ -9,7 +9,7 @@ r"""The objective of fair empirical risk minimisation, in plain NumPy.
 path is held to. It speaks of logits, so linear models, networks and trees share it.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.special import log_softmax, softmax
@@ -107,6 +107,7 @@ class Penalty:
         self, objective: Objective, rows: FairRows, kept_class: int | None = None
     ) -> None:
         self.objective = objective
+        self.rows = rows
         self.kept_class = kept_class
         self.cells = tuple(
             _place(attribute.code, len(attribute.groups), rows)
@@ -157,6 +158,15 @@ class Penalty:
             for table in self.tables(prob)
         )
 
+    def smallest_cell(self, prob: FloatArray) -> float:
+        """Return the smallest probability of a class and a group in any stratum."""
+        smallest = np.inf
+        for table in self.tables(prob):
+            share = table.sum(axis=(1, 2), keepdims=True)
+            product = _product(table, 1) / np.where(share > 0, share, 1.0)
+            smallest = min(smallest, product[product > 0].min(initial=np.inf))
+        return float(smallest)
+
     def value_and_gradient(self, prob: FloatArray) -> tuple[float, FloatArray]:
         """Return the penalty and its (n_samples, n_classes) gradient by ``prob``.
 
@@ -201,6 +211,12 @@ class Problem:
     n_classes: int
     penalty: Penalty | None = None
     penalty_X: Table = None  # noqa: N815 - X is mathematics
+
+    def with_weight(self, fairness_weight: float) -> "Problem":
+        """Return the same problem under another fairness weight."""
+        return replace(
+            self, objective=replace(self.objective, fairness_weight=fairness_weight)
+        )
 
     def loss(self, logits: FloatArray) -> tuple[float, FloatArray]:
         """Return the weighted mean cross-entropy and its gradient by the logits."""

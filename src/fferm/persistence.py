@@ -11,7 +11,7 @@ import io
 import json
 import math
 import os
-import tempfile
+import secrets
 import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -222,22 +222,24 @@ def _digest(data: bytes) -> str:
 
 
 def _write_whole(path: Path, files: Mapping[str, bytes]) -> None:
+    # Opened by name, so that the file gets the permissions that any new file would.
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     try:
-        handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        stream = temporary.open("xb")
     except OSError as error:
         raise PersistenceError(
             f"Cannot write to {path.parent} ({error.strerror}). Choose a folder that "
             "exists and may be written."
         ) from error
     try:
-        with os.fdopen(handle, "wb") as stream, zipfile.ZipFile(stream, "w") as archive:
+        with stream, zipfile.ZipFile(stream, "w") as archive:
             for name, data in files.items():
                 archive.writestr(name, data)
         os.replace(temporary, path)
     except OSError as error:
         raise PersistenceError(f"Cannot write {path} ({error.strerror}).") from error
     finally:
-        Path(temporary).unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
 
 
 def _read_files(path: Path) -> dict[str, bytes]:

@@ -7,7 +7,7 @@ keeps the models with their records, so that a point can be looked at and then u
 import os
 import time
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Sized
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,8 @@ from sklearn.base import clone
 from sklearn.model_selection import train_test_split
 from sklearn.utils import _safe_indexing
 
-from fferm._types import FloatArray, IntArray, Table, is_sparse
+from fferm._types import IntArray, Table, is_sparse
+from fferm.data import check_aligned
 from fferm.divergences import Divergence
 from fferm.errors import (
     CollapseWarning,
@@ -29,6 +30,7 @@ from fferm.errors import (
 )
 from fferm.estimators.base import FairClassifier, FitInput
 from fferm.estimators.validation import check_number
+from fferm.estimators.weights import default_weights
 from fferm.labels import encode_labels, one_hot
 from fferm.metrics import make_setting, measure
 from fferm.objective import Penalty
@@ -36,11 +38,6 @@ from fferm.objective import Penalty
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# Default weights, in units of the curvature at independence, in which divergences
-# compare: below the first the penalty is hardly felt, above the last little is left.
-SMOOTH_WEIGHTS = (0.05, 50.0)
-# Total variation has no curvature; a finite weight already makes a table independent.
-KINKED_WEIGHTS = (0.005, 5.0)
 HELD_OUT_SHARE = 0.25
 # A certain mistake costs the logarithm of this, not infinity.
 SMALLEST_CHANCE = 1e-300
@@ -48,11 +45,12 @@ SMALLEST_CHANCE = 1e-300
 
 @dataclass(frozen=True)
 class Split:
-    """Rows to measure on."""
+    """Rows to train or to measure on."""
 
     X: Table
     y: Table
     sensitive_features: Table
+    sample_weight: Table = None
 
 
 @dataclass(frozen=True)
@@ -80,6 +78,8 @@ class TradeoffCurve:
     def pareto(self, split: str = "test") -> pd.DataFrame:
         """Return the records that no other beats in accuracy and violation both.
 
+        Several seeds of one weight count as one record, their mean.
+
         Parameters
         ----------
         split
@@ -101,7 +101,8 @@ class TradeoffCurve:
         """Return the best fitted model within a bound.
 
         Measure on rows of their own for an unbiased figure: a model that was chosen
-        on a split looks better there than it is.
+        on a split looks better there than it is. With several seeds the weight is
+        chosen by the means over them, and the model is that of the first seed.
 
         Parameters
         ----------
@@ -142,6 +143,11 @@ class TradeoffCurve:
         reference
             The worst accuracy and the worst violation that count.
         """
+        if np.shape(reference) != (2,):
+            raise InvalidParameterError(
+                f"reference={reference!r} came. Expected the worst accuracy and the "
+                "worst violation that count, such as (0.0, 1.0)."
+            )
         worst_accuracy, worst_violation = reference
         front = self.pareto(split)
         front = front[
@@ -183,10 +189,35 @@ class TradeoffCurve:
             raise InvalidParameterError(
                 f"split={split!r} came. Expected 'train' or 'test'."
             )
+        rows = self.records[self.records["split"] == split]
         # One class for everyone is fair and useless: never a choice in silence.
-        is_split = self.records["split"] == split
-        is_usable = ~self.records["collapsed"] & self.records["violation"].notna()
-        return self.records[is_split & is_usable]
+        is_usable = ~rows["collapsed"] & rows["violation"].notna()
+        by_weight = is_usable.groupby(rows["fairness_weight"]).transform("all")
+        numbers = rows.select_dtypes("number").columns.difference(
+            ["fairness_weight", "seed"]
+        )
+        how = {
+            name: "mean" if name in numbers else "first"
+            for name in rows.columns.drop("fairness_weight")
+        }
+        points = rows[by_weight].groupby("fairness_weight", as_index=False).agg(how)
+        return points[rows.columns]
+
+    def __repr__(self) -> str:
+        """Return one line: how many models of what, and the range they span."""
+        rows = self.records[self.records["split"] == "test"]
+        low, high = rows[["violation", "accuracy"]].agg(["min", "max"]).to_numpy()
+        return (
+            f"TradeoffCurve({len(self.models)} models of "
+            f"{self.description['estimator']}, test violation {low[0]:.4f} to "
+            f"{high[0]:.4f}, accuracy {low[1]:.4f} to {high[1]:.4f})"
+        )
+
+    def _repr_html_(self) -> str:
+        """Return the test records as a table, for notebooks."""
+        rows = self.records[self.records["split"] == "test"]
+        shown = ["fairness_weight", "seed", "accuracy", "violation", "soft_violation"]
+        return rows[shown].to_html(index=False, float_format=lambda x: f"{x:.4g}")
 
 
 def tradeoff_curve(
@@ -195,7 +226,8 @@ def tradeoff_curve(
     y: Table,
     *,
     sensitive_features: Table,
-    test: tuple[Table, Table, Table] | None = None,
+    sample_weight: Table = None,
+    test: tuple[Table, ...] | Mapping[str, Table] | None = None,
     fairness_weights: int | Sequence[float] = 20,
     seeds: int | Sequence[int] = 1,
     n_jobs: int | None = None,
@@ -206,11 +238,12 @@ def tradeoff_curve(
     ----------
     estimator
         An unfitted fair classifier; its own ``fairness_weight`` is not used.
-    X, y, sensitive_features
-        Training data.
+    X, y, sensitive_features, sample_weight
+        Training data, as in `fit`.
     test
-        ``(X, y, sensitive_features)`` to measure on; by default a quarter of the
-        training data, drawn anew for each seed, is held out.
+        Rows to measure on: a dict with keys ``X``, ``y``, ``sensitive_features`` and
+        perhaps ``sample_weight``, or a tuple of them in this order. By default a
+        quarter of the training data, drawn anew for each seed, is held out.
     fairness_weights
         The weights, or how many: 0 and the rest spread evenly in logarithm over the
         range in which this divergence acts.
@@ -238,15 +271,17 @@ def tradeoff_curve(
     if not isinstance(estimator, FairClassifier):
         raise InvalidParameterError(
             f"A {type(estimator).__name__} came. Expected a fair classifier such as "
-            "FairLogisticRegression()."
+            "FairLogisticRegression(). Transform the features before the curve; a "
+            "pipeline cannot be trained along a path."
         )
-    _check_rows(sensitive_features, test)
+    _check_sensitive(sensitive_features)
+    held_out = _test_split(test)
     objective = estimator._objective()
     weights = _weights(fairness_weights, objective.divergence)
     numbers = _seeds(seeds)
-    whole = Split(X, y, sensitive_features)
+    whole = Split(X, y, sensitive_features, sample_weight)
     sweeps = Parallel(n_jobs=n_jobs)(
-        delayed(_sweep)(estimator, whole, test, weights, seed) for seed in numbers
+        delayed(_sweep)(estimator, whole, held_out, weights, seed) for seed in numbers
     )
     return TradeoffCurve(
         pd.DataFrame([row for rows, _ in sweeps for row in rows]),
@@ -257,20 +292,10 @@ def tradeoff_curve(
             "notion": repr(objective.notion),
             "uncertainty": repr(objective.uncertainty),
             "groups": str(estimator.groups),
+            "test": "held out" if test is None else "given",
+            "sample_weight": "none" if sample_weight is None else "given",
         },
     )
-
-
-def default_weights(divergence: Divergence, count: int) -> FloatArray:
-    """Return 0 and ``count - 1`` weights over the range in which a divergence acts."""
-    if divergence.is_smooth:
-        curvature = float(divergence.f_second(np.float64(1), np)) / 2
-        low, high = np.array(SMOOTH_WEIGHTS) / curvature
-    else:
-        low, high = KINKED_WEIGHTS
-    # A lone weight stands in the middle of the range.
-    ends = (low, high) if count > 2 else (np.sqrt(low * high),) * 2
-    return np.concatenate([[0.0], np.geomspace(*ends, count - 1)])
 
 
 def _weights(given: int | Sequence[float], divergence: Divergence) -> list[float]:
@@ -295,40 +320,56 @@ def _seeds(given: int | Sequence[int]) -> list[int]:
             f"seeds={given!r} came. Expected a list of whole numbers, or how many: at "
             "least one."
         )
+    if not all(isinstance(n, int | np.integer) and n >= 0 for n in numbers):
+        raise InvalidParameterError(
+            f"seeds={given!r} came. Expected whole numbers of at least 0."
+        )
     return [int(seed) for seed in dict.fromkeys(numbers)]
 
 
-def _check_rows(
-    sensitive_features: Table, test: tuple[Table, Table, Table] | None
-) -> None:
+def _check_sensitive(sensitive_features: Table) -> None:
     if sensitive_features is None:
         raise MissingSensitiveError(
             "A curve measures fairness and no sensitive_features came. Pass "
             "tradeoff_curve(estimator, X, y, sensitive_features=...)."
         )
-    if test is not None and (not isinstance(test, tuple | list) or len(test) != 3):
-        raise InvalidParameterError(
-            f"test is a {type(test).__name__}. Expected (X, y, sensitive_features), or "
-            "None to hold out a quarter of the rows."
-        )
+
+
+def _test_split(test: tuple[Table, ...] | Mapping[str, Table] | None) -> Split | None:
+    if test is None:
+        return None
+    names = ("X", "y", "sensitive_features", "sample_weight")
+    if isinstance(test, Mapping):
+        if set(names[:3]) <= set(test) <= set(names):
+            return Split(**test)
+        came = f"keys {', '.join(map(str, test))}"
+    else:
+        if isinstance(test, tuple | list) and len(test) in (3, 4):
+            return Split(*test)
+        came = f"{len(test)} parts" if isinstance(test, Sized) else "no parts"
+    raise InvalidParameterError(
+        f"test is a {type(test).__name__} with {came}. Expected a dict with keys X, y, "
+        "sensitive_features and perhaps sample_weight, a tuple of them in this order, "
+        "or None to hold out a quarter of the rows."
+    )
 
 
 def _sweep(
     estimator: FairClassifier,
     whole: Split,
-    test: tuple[Table, Table, Table] | None,
+    test: Split | None,
     weights: list[float],
     seed: int,
 ) -> tuple[list[dict[str, Any]], dict[tuple[float, int], FairClassifier]]:
     if test is None:
         train, held_out = _hold_out(whole, seed)
     else:
-        train, held_out = whole, Split(*test)
+        train, held_out = whole, test
     model = clone(estimator).set_params(random_state=seed)
     splits = {"train": train, "test": held_out}
     measures: dict[str, _Measure] = {}
     rows, models = [], {}
-    given = FitInput(train.X, train.y, train.sensitive_features)
+    given = FitInput(train.X, train.y, train.sensitive_features, train.sample_weight)
     began = time.perf_counter()
     with warnings.catch_warnings():
         # A collapsed point is in the records; one warning a point would drown them.
@@ -350,6 +391,7 @@ class _Measure:
     """Measures models on one split, whose labels and groups are encoded once."""
 
     def __init__(self, model: FairClassifier, split: Split) -> None:
+        check_aligned(**vars(split))
         objective = replace(model._objective(), uncertainty=None)
         classes = model.classes_.tolist()
         labels = encode_labels(split.y, len(split.y), classes, "y")
@@ -362,9 +404,10 @@ class _Measure:
                 objective.notion,
                 split.sensitive_features,
                 model.groups,
-                None,
+                split.sample_weight,
                 split.X,
             )
+        self.weight = self.setting.rows.weight
         kept_class = objective.notion.kept_class(labels.classes)
         self.penalty = Penalty(objective, self.setting.rows, kept_class)
 
@@ -373,15 +416,16 @@ class _Measure:
         prob = model.predict_proba(self.X)
         codes, y = prob.argmax(axis=1), self.setting.labels.y
         chance = prob[np.arange(len(prob)), y]  # of the true label
+        surprise = -np.log(np.maximum(chance, SMALLEST_CHANCE))
         hard = measure(self.setting, one_hot(codes, prob.shape[1])).worst
         # Where nobody can be compared there is no table either.
         is_judged = not np.isnan(hard)
         distance = self.penalty.value_and_gradient(prob)[0] if is_judged else np.nan
         return {
-            "accuracy": float(np.mean(codes == y)),
+            "accuracy": float(np.average(codes == y, weights=self.weight)),
             "violation": hard,
             "soft_violation": measure(self.setting, prob).worst,
-            "loss": -float(np.mean(np.log(np.maximum(chance, SMALLEST_CHANCE)))),
+            "loss": float(np.average(surprise, weights=self.weight)),
             "divergence": distance,
             "collapsed": bool(np.all(codes == codes[0])),
             "result": model.result_.name,
@@ -407,7 +451,13 @@ def _take(whole: Split, rows: IntArray) -> Split:
     else:
         taken = _safe_indexing(sensitive, rows)
     X = whole.X.tocsr() if is_sparse(whole.X) else whole.X
-    return Split(_safe_indexing(X, rows), _safe_indexing(whole.y, rows), taken)
+    weight = whole.sample_weight
+    return Split(
+        _safe_indexing(X, rows),
+        _safe_indexing(whole.y, rows),
+        taken,
+        None if weight is None else _safe_indexing(weight, rows),
+    )
 
 
 def _nothing_within(

@@ -247,6 +247,11 @@ def test_strange_fits_end_in_a_finite_model_or_a_named_error(block):
     fit_many(range(begin, begin + FITS_PER_TEST))
 
 
+@pytest.mark.parametrize("seed", [1_001_176])
+def test_strange_fits_that_once_ended_badly_end_well(seed):
+    fit_many([seed])
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("block", range(20))

@@ -6,11 +6,12 @@ import types
 import numpy as np
 import pandas as pd
 import pytest
-from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.base import BaseEstimator, ClassifierMixin, TransformerMixin
+from sklearn.ensemble import BaggingClassifier
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
+from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from sklearn.svm import LinearSVC
 
 from fferm import tables
@@ -19,6 +20,7 @@ from fferm.auditing.judgement import PLAIN_DIVERGENCES
 from fferm.auditing.resampling import bootstrap_sample
 from fferm.divergences import Alpha
 from fferm.errors import (
+    DataFairnessWarning,
     EmptyStratumWarning,
     InvalidInputError,
     InvalidParameterError,
@@ -311,7 +313,8 @@ def test_a_label_that_training_did_not_have_is_a_class_of_probability_0(data, mo
     X, y, sensitive = data
     relabelled = np.where(np.arange(len(y)) % 50 == 0, "maybe", y)
 
-    found = quick(model, X, relabelled, sensitive_features=sensitive["sex"])
+    with pytest.warns(DataFairnessWarning, match="the model never knew"):
+        found = quick(model, X, relabelled, sensitive_features=sensitive["sex"])
 
     assert found.classes == ("maybe", "no", "yes")
     assert (found.frame["soft_rate_maybe"] == 0).all()
@@ -528,3 +531,294 @@ def test_an_undefined_level_is_refused(data, model):
 
     with pytest.raises(InvalidParameterError, match="confidence=95 came"):
         quick(model, X, y, sensitive_features=sensitive["sex"], confidence=95)
+
+
+# Rows that are left out
+
+
+@pytest.fixture
+def partial():
+    """Return the audit of 40 rows, 4 of them without a group."""
+    X = np.tile([[0.0], [1.0]], (20, 1))
+    rows = {"sex": [None] * 3 + ["f", "m"] * 18 + ["m"], "age": [None] + ["old"] * 39}
+    with pytest.warns(MissingGroupWarning, match="3 of 40 rows"):
+        return quick(Given(), X, X[:, 0], sensitive_features=rows)
+
+
+def test_rows_without_a_group_are_counted_in_every_output(partial):
+    sentence = "3 of 40 rows have no value of sex × age and are in no group"
+
+    assert partial.unjudged == {"sex × age": 3}
+    assert sentence in str(partial)
+    assert sentence in partial._repr_html_()
+    assert partial.to_dict()["unjudged"] == {"sex × age": 3}
+
+
+def test_rows_are_counted_by_attribute_where_columns_stand_alone():
+    X = np.tile([[0.0], [1.0]], (20, 1))
+    rows = {"sex": [None] * 3 + ["f", "m"] * 18 + ["m"], "age": ["old", "young"] * 20}
+
+    with pytest.warns(MissingGroupWarning, match="3 of 40 rows"):
+        found = quick(Given(), X, X[:, 0], sensitive_features=rows, groups="marginal")
+
+    assert found.unjudged == {"sex": 3}
+
+
+def test_an_audit_of_complete_rows_leaves_none_out(data, model):
+    X, y, sensitive = data
+
+    found = quick(model, X, y, sensitive_features=sensitive)
+
+    assert found.unjudged == {}
+    assert "Not judged" not in str(found)
+
+
+def test_rows_without_a_control_value_are_counted_too():
+    X = np.tile([[0.0], [1.0]], (40, 1))
+    notion = ConditionalParity([None] * 4 + ["p", "p", "q", "q"] * 19)
+
+    with pytest.warns(MissingGroupWarning, match="4 of 80 rows have no value of the c"):
+        found = quick(
+            Given(),
+            X,
+            X[:, 0],
+            sensitive_features=["a", "b", "b", "a"] * 20,
+            notion=notion,
+        )
+
+    assert found.unjudged == {"the control feature": 4}
+    assert "4 of 80 rows have no value of the control feature" in str(found)
+
+
+@pytest.mark.parametrize("groups", ["marginal", "intersection"])
+def test_an_audit_without_any_group_is_refused(groups):
+    X = np.tile([[0.0], [1.0]], (20, 1))
+    rows = {"sex": [None] * 40, "age": ["old", "young"] * 20}
+
+    with (
+        pytest.warns(MissingGroupWarning, match="40 of 40 rows"),
+        pytest.raises(InvalidInputError, match="No row has a value of sex"),
+    ):
+        quick(Given(), X, X[:, 0], sensitive_features=rows, groups=groups)
+
+
+# Control features behind a pipeline
+
+
+class Swap(TransformerMixin, BaseEstimator):
+    """Reverses the columns."""
+
+    def fit(self, X, y=None):
+        return self
+
+    def transform(self, X):
+        return np.asarray(X)[:, ::-1]
+
+    def get_feature_names_out(self, names=None):
+        return np.array(["region", "team", "decision"])
+
+
+@pytest.fixture
+def raw():
+    """Return X whose first column is another one behind the transformer."""
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame(
+        {
+            "decision": rng.integers(0, 2, 300),
+            "team": rng.integers(0, 2, 300),
+            "region": rng.integers(0, 3, 300),
+        }
+    )
+    return X, rng.integers(0, 2, 300), rng.choice(["a", "b"], 300)
+
+
+class Last(Given):
+    """A classifier whose decisions are the last column of X."""
+
+    def predict(self, X):
+        return np.asarray(X)[:, -1].astype(int)
+
+
+@pytest.mark.parametrize("is_searched", [False, True])
+def test_a_position_means_the_column_that_training_saw(raw, is_searched):
+    X, y, group = raw
+    pipeline = make_pipeline(Swap(), Last(notion=ConditionalParity(0)))
+    if is_searched:
+        pipeline = GridSearchCV(pipeline, {"last__groups": [None]}, cv=2)
+    pipeline.fit(X, y)
+
+    found = quick(pipeline, X, y, sensitive_features=group)
+
+    expected = quick(
+        pipeline,
+        X,
+        y,
+        sensitive_features=group,
+        notion=ConditionalParity(X["region"].to_list()),
+    )
+    assert found.gaps == expected.gaps
+    assert {gap.stratum for gap in found.gaps} == {"0", "1", "2"}
+
+
+def test_a_position_is_found_behind_nested_pipelines(raw):
+    X, y, group = raw
+    inner = make_pipeline(FunctionTransformer(), Last(notion=ConditionalParity(0)))
+    pipeline = make_pipeline(Swap(), inner).fit(X, y)
+
+    found = quick(pipeline, X, y, sensitive_features=group)
+
+    assert {gap.stratum for gap in found.gaps} == {"0", "1", "2"}
+
+
+def test_a_name_means_the_column_that_training_saw(raw):
+    X, y, group = raw
+    named = Swap().set_output(transform="pandas")
+    # The names stay where they were and the values move.
+    named.get_feature_names_out = lambda names=None: np.array(list(X.columns))
+    pipeline = make_pipeline(named, Last(notion=ConditionalParity("decision")))
+    pipeline.fit(X, y)
+
+    found = quick(pipeline, X, y, sensitive_features=group)
+
+    assert {gap.stratum for gap in found.gaps} == {"0", "1", "2"}
+
+
+def test_a_notion_of_the_caller_means_the_columns_of_the_caller(raw):
+    X, y, group = raw
+    pipeline = make_pipeline(Swap(), Last(notion=ConditionalParity(0))).fit(X, y)
+
+    found = quick(
+        pipeline, X, y, sensitive_features=group, notion=ConditionalParity("team")
+    )
+
+    assert {gap.stratum for gap in found.gaps} == {"0", "1"}
+
+
+@pytest.mark.parametrize("control", ["decision", 7])
+def test_a_column_that_the_transformers_lose_is_looked_for_aloud(raw, control):
+    X, y, group = raw
+    pipeline = make_pipeline(Swap(), Last(notion=ConditionalParity(control)))
+
+    with pytest.raises(
+        InvalidParameterError,
+        match=r"in X after the pipeline's transformers.*notion=ConditionalParity\(val",
+    ):
+        quick(pipeline.fit(X, y), X, y, sensitive_features=group)
+
+
+def test_a_control_feature_inside_of_another_wrapper_is_not_guessed(raw):
+    X, y, group = raw
+    inner = make_pipeline(Swap(), Last(notion=ConditionalParity(0)))
+    wrapped = BaggingClassifier(inner, n_estimators=2, random_state=0).fit(X, y)
+
+    with pytest.raises(
+        InvalidParameterError, match=r"BaggingClassifier.*ConditionalParity\(values"
+    ):
+        quick(wrapped, X, y, sensitive_features=group)
+
+
+# Names, weights, labels and parameters that need care
+
+
+def test_groups_whose_names_collide_are_told_apart():
+    X = np.tile([[0.0], [1.0]], (20, 1))
+    rows = {"a": ["b=c", "b=d"] * 20, "a=b": ["c", "d", "d", "c"] * 10}
+
+    found = quick(Given(), X, X[:, 0], sensitive_features=rows, groups="marginal")
+
+    assert list(found.groups) == ["'a'='b=c'", "'a'='b=d'", "'a=b'='c'", "'a=b'='d'"]
+    assert len(found.frame) == 4
+    assert str(found)
+
+
+@pytest.mark.parametrize("groups", ["marginal", "intersection"])
+def test_columns_that_share_a_name_and_values_do_not_crash(groups):
+    X = np.tile([[0.0], [1.0]], (40, 1))
+    rows = {1: ["p", "q"] * 40, "1": ["p", "q", "q", "p"] * 20}
+
+    found = quick(Given(), X, X[:, 0], sensitive_features=rows, groups=groups)
+
+    assert len(found.groups) == 4
+
+
+def test_intersections_whose_names_collide_do_not_crash():
+    X = np.tile([[0.0], [1.0]], (20, 1))
+    rows = {"a": ["p × q", "p"] * 20, "b": ["r", "q × r"] * 20}
+
+    found = quick(Given(), X, X[:, 0], sensitive_features=rows)
+
+    assert [row["count"] for row in found.groups.values()] == [20, 20]
+
+
+def test_rows_that_weights_make_few_are_not_called_few():
+    X = np.tile([[0.0], [1.0]], (15, 1))
+    group = ["a"] * 20 + ["b"] * 10
+    weight = [1.0] * 29 + [3.0]
+
+    with pytest.warns(
+        SmallGroupWarning,
+        match=r"worth fewer than 10.*b \(10 rows, as good as 8 without weights, every",
+    ) as caught:
+        quick(Given(), X, X[:, 0], sensitive_features=group, sample_weight=weight)
+
+    assert "with fewer than 10 rows" not in str(caught[0].message)
+
+
+def test_labels_that_the_model_never_knew_are_named(data, model):
+    X, y, sensitive = data
+    relabelled = np.where(np.arange(len(y)) % 50 == 0, "maybe", y)
+
+    with pytest.warns(DataFairnessWarning, match="'maybe'.*'no', 'yes'"):
+        quick(model, X, relabelled, sensitive_features=sensitive["sex"])
+
+
+def test_an_audit_is_one_line_in_a_notebook(data, model):
+    X, y, sensitive = data
+    found = quick(model, X, y, sensitive_features=sensitive["sex"])
+
+    low, high = found.interval
+    assert repr(found) == (
+        f"Audit(2000 rows, demographic_parity, violation {found.violation:.4f}, "
+        f"95 % interval [{low:.4f}, {high:.4f}])"
+    )
+
+
+def test_an_audit_is_a_compact_table_in_a_notebook():
+    X = np.tile([[0.0], [1.0]], (20, 1))
+    group = ["<b>bold</b>", "<b>bold</b>", "plain", "plain"] * 10
+
+    html = quick(Given(), X, X[:, 0], sensitive_features=group)._repr_html_()
+
+    assert html.count("<tr") == 3
+    assert "Audit of 40 rows" in html
+    assert "&lt;b&gt;bold" in html
+    assert "<b>bold" not in html
+
+
+def test_a_label_that_ends_like_another_does_not_hide_it():
+    X = np.tile([[0.0], [1.0]], (20, 1))
+    model = Given(classes=("no", "surely_no"))
+    model.predict = lambda X: np.where(np.asarray(X)[:, 0] > 0, "surely_no", "no")
+
+    text = str(quick(model, X, model.predict(X), sensitive_features=["a", "b"] * 20))
+
+    assert "selection_rate_surely_no" in text
+
+
+@pytest.mark.parametrize("bound", ["0.1", None, True, math.nan, -0.1])
+def test_a_bound_that_is_no_number_is_refused(data, model, bound):
+    X, y, sensitive = data
+    found = quick(model, X, y, sensitive_features=sensitive["sex"], n_bootstrap=0)
+
+    with pytest.raises(InvalidParameterError, match=r"max_violation=.* between 0 and"):
+        found.passes(bound)
+
+
+@pytest.mark.parametrize("n_bootstrap", [1.5, -1, True, "100", None])
+def test_a_number_of_draws_that_is_none_is_refused(data, model, n_bootstrap):
+    X, y, sensitive = data
+
+    with pytest.raises(
+        InvalidParameterError, match=r"n_bootstrap=.* 0 or a positive whole number"
+    ):
+        quick(model, X, y, sensitive_features=sensitive, n_bootstrap=n_bootstrap)

@@ -1,4 +1,5 @@
 import math
+import re
 
 import numpy as np
 import pytest
@@ -234,6 +235,8 @@ def test_the_bootstrap_leaves_an_absent_group_out():
     )
 
 
-def test_no_draws_are_refused():
-    with pytest.raises(InvalidParameterError, match="n_bootstrap=0 came"):
-        bootstrap_interval(sample_of([[5, 5], [5, 5]]), n_bootstrap=0)
+@pytest.mark.parametrize("n_bootstrap", [0, -1, 1.5, True, "9"])
+def test_a_number_of_draws_that_is_none_is_refused(n_bootstrap):
+    message = f"n_bootstrap={n_bootstrap!r} came. Expected a positive whole number"
+    with pytest.raises(InvalidParameterError, match=re.escape(message)):
+        bootstrap_interval(sample_of([[5, 5], [5, 5]]), n_bootstrap=n_bootstrap)

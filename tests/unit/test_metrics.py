@@ -469,3 +469,24 @@ def test_a_label_outside_of_the_classes_is_refused():
 def test_a_notion_that_conditions_on_labels_needs_them():
     with pytest.raises(InvalidInputError, match="equalized_odds conditions on"):
         violation(None, [0, 1], sensitive_features=["a", "b"], notion="equalized_odds")
+
+
+def test_groups_whose_names_collide_have_rows_of_their_own():
+    table = group_table(
+        [0, 1] * 4,
+        [0, 1] * 4,
+        sensitive_features={"a": ["b=c", "b=d"] * 4, "a=b": ["c", "c", "d", "d"] * 2},
+        groups="marginal",
+    )
+
+    assert list(table.index) == ["'a'='b=c'", "'a'='b=d'", "'a=b'='c'", "'a=b'='d'"]
+
+
+def test_columns_that_share_a_name_have_numbered_rows():
+    columns = {1: ["p", "q"] * 4, "1": ["p", "p", "q", "q"] * 2}
+    table = group_table(
+        [0, 1] * 4, [0, 1] * 4, sensitive_features=columns, groups="marginal"
+    )
+
+    assert table.index.is_unique
+    assert table.index[2] == "'1'='p' (2)"

@@ -1,5 +1,6 @@
 """Reports: what they say is what the records say, and nothing from data is markup."""
 
+import html
 import math
 import os
 import re
@@ -8,19 +9,39 @@ import sys
 from html.parser import HTMLParser
 from importlib.resources import files
 from itertools import pairwise
+from typing import ClassVar
 
 import numpy as np
 import pandas as pd
 import pytest
 from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer
 
-from fferm import FairLogisticRegression, TradeoffCurve, audit, tradeoff_curve
+from fferm import (
+    FairLogisticRegression,
+    SmallShift,
+    TradeoffCurve,
+    audit,
+    tradeoff_curve,
+)
+from fferm.components import Component
 from fferm.datasets import make_biased
+from fferm.divergences import Affine, Alpha, LinearTail
+from fferm.divergences import get as get_divergence
 from fferm.errors import (
     EmptyStratumWarning,
     InvalidParameterError,
     MissingDependencyError,
+    MissingGroupWarning,
     PersistenceError,
+)
+from fferm.notions import (
+    ConditionalParity,
+    EqualOpportunity,
+    Notion,
+    PredictiveParity,
+    Strata,
 )
 from fferm.report import plot_curve, write_audit, write_curve
 from fferm.report.audits import judge_audit
@@ -279,7 +300,7 @@ def test_the_table_of_several_seeds_has_means_and_ranges(seeded, tmp_path):
 
 def test_the_page_says_what_was_compared_and_what_it_cost(curve, tmp_path):
     page = report(write_curve, curve, folder=tmp_path, title="Toy data")
-    assert page.source.count("Toy data") == 2
+    assert page.source.count("Toy data") == 3  # title, heading, recipe
     assert "DemographicParity()" in page.text
     assert "15.0 points of accuracy" in page.text
 
@@ -309,34 +330,156 @@ def test_a_curve_that_cannot_be_judged_still_makes_a_page(tmp_path):
     assert page.rows()[0][2] == "undefined"
 
 
-def test_the_recipe_on_the_page_gives_the_same_records(tmp_path, monkeypatch):
+def follow(page, monkeypatch, folder, **names):
+    """Run the recipe of a page and return the names that it knows afterwards."""
+    recipe = html.unescape(page.source.partition("<code>")[2].partition("</code>")[0])
+    monkeypatch.chdir(folder)
+    exec(recipe, names)
+    return names
+
+
+@pytest.fixture(scope="module")
+def biased():
     data = make_biased(random_state=0)
-    names = {
+    return {
         "X": data.X[:300],
         "y": data.y[:300],
         "sensitive_features": data.sensitive_features[:300],
-        "test": None,
     }
+
+
+@pytest.mark.parametrize(
+    ("settings", "given"),
+    [
+        ({"divergence": "chi2", "fairness_weight": 7.0}, ()),
+        (
+            {
+                "divergence": Affine(Alpha(power=1.5), scale=2.0),
+                "notion": EqualOpportunity(positive=1),
+                "uncertainty": SmallShift(0.01, p="inf"),
+                "groups": "marginal",
+            },
+            ("test", "sample_weight"),
+        ),
+        ({"notion": ConditionalParity(np.arange(300) % 2)}, ("test",)),
+    ],
+)
+def test_the_recipe_on_the_page_gives_the_same_records(
+    biased, settings, given, tmp_path, monkeypatch
+):
+    extra = {
+        "test": tuple(biased.values()),
+        "sample_weight": np.linspace(1, 2, 300),
+    }
+    extra = {name: extra[name] for name in given}
     curve = tradeoff_curve(
-        FairLogisticRegression(divergence="chi2", fairness_weight=7.0),
-        names["X"],
-        names["y"],
-        sensitive_features=names["sensitive_features"],
-        fairness_weights=3,
+        FairLogisticRegression(**settings), **biased, **extra, fairness_weights=3
     )
-    page = report(write_curve, curve, folder=tmp_path)
-    recipe = "".join(page.texts).partition("from fferm import")[2]
-    recipe = recipe.partition("Written with")[0].replace("report.html", "again.html")
-    monkeypatch.chdir(tmp_path)
-    exec("from fferm import" + recipe, names)
+    page = report(
+        write_curve, curve, folder=tmp_path, title="Two 'moons'", max_violation=0.2
+    )
+    written = page.source
+
+    control = getattr(settings.get("notion"), "control", None)
+    names = follow(page, monkeypatch, tmp_path, control=control, **biased, **extra)
+
     pd.testing.assert_frame_equal(
         names["curve"].records.drop(columns="seconds"),
         curve.records.drop(columns="seconds"),
     )
-    assert (tmp_path / "again.html").exists()
+    again = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert again.partition("<code>")[2] == written.partition("<code>")[2]
 
 
 # The page of an audit
+
+
+class Mine(Notion):
+    """A notion of the user's own module."""
+
+    name: ClassVar[str] = "mine_of_test_report"
+
+    def strata(self, labels):
+        return Strata(labels.y, ("y=0", "y=1"))
+
+
+# Other tests list the notions by name; this one is found by import alone.
+del Component._registry["notion", Mine.name]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"notion": EqualOpportunity(positive=np.int64(0)), "groups": "marginal"},
+        {"notion": "equal_opportunity", "divergence": Alpha(power=3.0)},
+        {"notion": PredictiveParity(positive=1), "confidence": 0.123456789},
+        {"notion": Mine(), "n_bootstrap": 0},
+        {"sample_weight": np.linspace(1, 2, 300), "random_state": 5},
+        {"notion": ConditionalParity(np.arange(300) % 2, weights="unit")},
+        {"random_state": "generator"},
+        {"divergence": Affine(LinearTail(get_divergence("kl")), scale=2.0)},
+    ],
+    ids=lambda options: " ".join(options) or "usual",
+)
+def test_the_recipe_of_an_audit_gives_the_same_audit(
+    biased, options, tmp_path, monkeypatch
+):
+    model = LogisticRegression().fit(biased["X"], biased["y"])
+    names = {"model": model, **biased, "sample_weight": options.get("sample_weight")}
+    names["control"] = getattr(options.get("notion"), "control", None)
+    if "random_state" in options and options["random_state"] == "generator":
+        options = {"random_state": np.random.default_rng(3)}
+        names["random_state"] = np.random.default_rng(3)
+    found = audit(model, **biased, **{"n_bootstrap": 20} | options)
+
+    page = report(write_audit, found, folder=tmp_path, max_violation=0.1)
+    again = follow(page, monkeypatch, tmp_path, **names)["found"]
+
+    assert again.to_dict() == found.to_dict()
+    assert (tmp_path / "audit.html").read_text("utf-8") == page.source
+
+
+def test_the_recipe_of_an_audit_behind_a_pipeline_finds_the_same_control(
+    biased, tmp_path, monkeypatch
+):
+    turned = FunctionTransformer(lambda X: np.column_stack([np.arange(len(X)) % 2, X]))
+    fair = FairLogisticRegression(notion=ConditionalParity(0))
+    model = make_pipeline(turned, fair).fit(
+        biased["X"],
+        biased["y"],
+        fairlogisticregression__sensitive_features=biased["sensitive_features"],
+    )
+    found = audit(model, **biased, n_bootstrap=20)
+
+    page = report(write_audit, found, folder=tmp_path)
+    again = follow(page, monkeypatch, tmp_path, model=model, **biased)["found"]
+
+    assert again.to_dict() == found.to_dict()
+    assert {gap.stratum for gap in found.gaps} == {"0", "1"}
+    assert "notion=" not in page.source
+
+
+def test_a_class_that_cannot_be_imported_is_left_to_the_reader(tmp_path, monkeypatch):
+    monkeypatch.setattr(Component, "_registry", dict(Component._registry))
+
+    class Local(Mine):
+        name: ClassVar[str] = "local_of_test_report"
+
+    page = report(write_audit, make_audit(notion=Local()), folder=tmp_path)
+    assert "# Local: the class of your own script. found = audit(" in page.text
+
+
+def test_rows_without_a_group_are_counted_on_the_page(tmp_path):
+    X, y = np.zeros((80, 1)), [0, 1] * 40
+    model = LogisticRegression().fit(X, y)
+    with pytest.warns(MissingGroupWarning, match="4 of 80 rows"):
+        found = audit(
+            model, X, y, sensitive_features={"sex": [None] * 4 + ["a", "b"] * 38}
+        )
+    text = report(write_audit, found, folder=tmp_path).text
+    assert "4 of 80 rows have no value of sex and are in no group" in text
+    assert "Every group had rows to be judged by" not in text
 
 
 def test_the_page_of_an_audit_has_its_groups_with_counts_and_intervals(found, tmp_path):

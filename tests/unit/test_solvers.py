@@ -14,7 +14,7 @@ from fferm.datasets import make_biased
 from fferm.errors import NonFiniteError, UnknownNameError
 from fferm.notions import Labels
 from fferm.objective import Penalty, Problem, make_objective
-from fferm.solvers import LBFGS, Monitor, Result, Solver, choose, conditioning, lbfgs
+from fferm.solvers import LBFGS, Monitor, Result, Solver, conditioning, lbfgs, make
 from fferm.solvers.conditioning import Coordinates, round_coordinates
 from fferm.solvers.lbfgs import linear_logits, parameter_shape, value_and_gradient
 
@@ -376,20 +376,22 @@ def test_results_say_whether_to_warn_and_what_to_do():
     assert [result.name for result in Result if result.is_success] == [
         "converged",
         "kink_reached",
+        "schedule_completed",
     ]
     assert "max_iter" in Result.max_epochs_reached.value
-    assert "Scale the features" in Result.stalled.value
+    assert "scale the features" in Result.stalled.value
     assert len({result.value for result in Result}) == len(Result)
 
 
 @pytest.mark.parametrize("name", ["auto", "lbfgs"])
 def test_a_solver_is_chosen_by_name(name):
-    assert choose(name) is LBFGS
+    solver = make(name, {"tol": 1e-3, "batch_size": 8})
+    assert solver == LBFGS(tol=1e-3)
 
 
 def test_an_unknown_solver_is_refused_with_a_suggestion():
     with pytest.raises(UnknownNameError, match=r"Unknown solver 'lbgfs'.*'lbfgs'"):
-        choose("lbgfs")
+        make("lbgfs", {})
 
 
 @dataclass(frozen=True)

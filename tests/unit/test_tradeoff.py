@@ -108,6 +108,8 @@ def test_a_description_says_what_was_compared(curve):
         "notion": "DemographicParity()",
         "uncertainty": "None",
         "groups": "intersection",
+        "test": "given",
+        "sample_weight": "none",
     }
 
 
@@ -361,7 +363,7 @@ def test_a_number_of_weights_takes_the_default_ones(data):
         ({"seeds": 0}, "seeds=0 came"),
         ({"seeds": []}, "seeds=[] came"),
         ({"seeds": 1.5}, "seeds=1.5 came"),
-        ({"test": (1, 2)}, "test is a tuple. Expected (X, y, sensitive_features)"),
+        ({"test": (1, 2)}, "test is a tuple with 2 parts. Expected a dict"),
         ({"model": LogisticRegression()}, "A LogisticRegression came"),
         ({"model": FairLogisticRegression(l2=-1)}, "l2=-1 came"),
     ],
@@ -552,3 +554,116 @@ def test_a_collapsed_point_is_marked_and_does_not_warn():
     )
 
     assert curve.records["collapsed"].all()
+
+
+def test_weights_count_in_training_and_in_every_measure():
+    data = make_biased(400, random_state=1)
+    weight = np.random.default_rng(0).integers(0, 3, len(data.y)).astype(float)
+    weight_test = (
+        np.random.default_rng(1).integers(0, 3, len(data.y_test)).astype(float)
+    )
+    times, times_test = weight.astype(int), weight_test.astype(int)
+    weighted = tradeoff_curve(
+        FairLogisticRegression(),
+        data.X,
+        data.y,
+        sensitive_features=data.sensitive_features,
+        sample_weight=weight,
+        test={
+            "X": data.X_test,
+            "y": data.y_test,
+            "sensitive_features": data.sensitive_features_test,
+            "sample_weight": weight_test,
+        },
+        fairness_weights=[0, 5],
+    )
+    repeated = tradeoff_curve(
+        FairLogisticRegression(),
+        data.X.repeat(times, axis=0),
+        data.y.repeat(times),
+        sensitive_features=data.sensitive_features.to_numpy().repeat(times, axis=0),
+        test=(
+            data.X_test.repeat(times_test, axis=0),
+            data.y_test.repeat(times_test),
+            data.sensitive_features_test.to_numpy().repeat(times_test, axis=0),
+        ),
+        fairness_weights=[0, 5],
+    )
+    measures = ["accuracy", "violation", "soft_violation", "loss", "divergence"]
+    np.testing.assert_allclose(
+        weighted.records[measures], repeated.records[measures], rtol=1e-6
+    )
+
+
+def test_weights_are_held_out_with_their_rows():
+    data = make_biased(400, random_state=1)
+    curve = tradeoff_curve(
+        FairLogisticRegression(),
+        data.X,
+        data.y,
+        sensitive_features=data.sensitive_features,
+        sample_weight=np.ones(len(data.y)),
+        fairness_weights=[0, 5],
+    )
+    plain = tradeoff_curve(
+        FairLogisticRegression(),
+        data.X,
+        data.y,
+        sensitive_features=data.sensitive_features,
+        fairness_weights=[0, 5],
+    )
+    pd.testing.assert_frame_equal(
+        curve.records.drop(columns="seconds"), plain.records.drop(columns="seconds")
+    )
+    assert curve.description["sample_weight"] == "given"
+
+
+def test_several_seeds_of_a_weight_are_judged_by_their_mean():
+    rows = [
+        {"fairness_weight": weight, "seed": seed, "split": "test", "accuracy": accuracy}
+        | {"violation": violation, "collapsed": False, "result": "converged"}
+        for weight, seed, accuracy, violation in [
+            (1.0, 0, 0.9, 0.01),  # lucky
+            (1.0, 1, 0.7, 0.09),
+            (2.0, 0, 0.8, 0.02),
+            (2.0, 1, 0.8, 0.02),
+        ]
+    ]
+    models = {(row["fairness_weight"], row["seed"]): str(row) for row in rows}
+    curve = TradeoffCurve(pd.DataFrame(rows), models, {"estimator": "X"})
+    assert curve.select(max_violation=0.03) == models[2.0, 0]
+    assert curve.pareto()["fairness_weight"].tolist() == [2.0]
+
+
+def test_a_curve_prints_in_one_line_and_shows_a_table_in_a_notebook():
+    data = make_biased(200, random_state=0)
+    curve = tradeoff_curve(
+        FairLogisticRegression(),
+        data.X,
+        data.y,
+        sensitive_features=data.sensitive_features,
+        fairness_weights=[0, 5],
+    )
+    assert repr(curve).startswith("TradeoffCurve(2 models of FairLogisticRegression")
+    assert "\n" not in repr(curve)
+    assert "<table" in curve._repr_html_()
+
+
+@pytest.mark.parametrize(
+    ("test", "words"),
+    [
+        (([[1.0]], [0]), "tuple with 2 parts"),
+        ({"X": [[1.0]], "s": [0]}, "keys X, s"),
+        (3, "int with no parts"),
+    ],
+)
+def test_a_test_split_of_another_shape_says_what_came(test, words):
+    data = make_biased(200, random_state=0)
+    with pytest.raises(InvalidParameterError, match=words):
+        tradeoff_curve(
+            FairLogisticRegression(),
+            data.X,
+            data.y,
+            sensitive_features=data.sensitive_features,
+            test=test,
+        )

@@ -2,24 +2,23 @@
 
 import math
 import warnings
-from collections.abc import Callable, Mapping
-from contextlib import suppress
-from dataclasses import dataclass
-from typing import Any, TypeVar, cast
+from dataclasses import dataclass, replace
+from typing import Any, cast
 
 import numpy as np
 
 from fferm._types import FloatArray, IntArray, Table
+from fferm.auditing.question import TRANSFORMED, Question, make_question
 from fferm.auditing.resampling import bootstrap_sample
-from fferm.auditing.result import Audit, DivergenceValue
+from fferm.auditing.result import Asked, Audit, DivergenceValue
+from fferm.auditing.spelling import spell, unique
 from fferm.certificates import violation_bound
-from fferm.components import Component
-from fferm.data import SMALL_GROUP, GroupMode
+from fferm.data import SMALL_GROUP, GroupMode, check_aligned
 from fferm.divergences import Divergence
 from fferm.divergences import get as get_divergence
 from fferm.errors import (
+    DataFairnessWarning,
     InvalidInputError,
-    InvalidParameterError,
     InvalidTypeError,
     SmallGroupWarning,
 )
@@ -27,16 +26,14 @@ from fferm.intervals import (
     Interval,
     RateTable,
     bootstrap_interval,
+    check_draws,
     compared,
     violation_interval,
     wilson_interval,
 )
 from fferm.labels import encode_decisions, encode_prob, one_hot
 from fferm.metrics import Setting, judge, make_setting, measure, tabulate_groups
-from fferm.notions import Notion
-from fferm.notions import get as get_notion
-
-C = TypeVar("C", bound=Component)
+from fferm.notions import Labels, Notion
 
 PLAIN_DIVERGENCES = (
     "chi2",
@@ -77,7 +74,9 @@ def audit(  # noqa: PLR0913 - one call states all that an audit depends on
         As in `fferm.metrics.violation`.
     notion, groups, divergence
         By default what the estimator was trained with, else demographic parity,
-        intersections and ``kl``.
+        intersections and ``kl``. A control feature that is named here is a column of
+        ``X``; the estimator's own is a column of what reached the estimator, behind
+        the transformers of a pipeline.
     confidence
         The level of the intervals.
     n_bootstrap
@@ -96,24 +95,35 @@ def audit(  # noqa: PLR0913 - one call states all that an audit depends on
     True
     """
     _check_rows(estimator, X, y)
+    check_aligned(
+        X=X, y=y, sensitive_features=sensitive_features, sample_weight=sample_weight
+    )
+    check_draws(n_bootstrap, fewest=0)
     known = list(getattr(estimator, "classes_", ()))
     labels, decision = encode_decisions(y, estimator.predict(X), known)
-    kind = _resolved(estimator, "notion", notion, get_notion, "demographic_parity")
-    mode = _mode(estimator, groups)
-    setting = make_setting(labels, kind, sensitive_features, mode, sample_weight, X)
+    _warn_of_unknown(labels, known)
+    question = make_question(estimator, X, labels.n_samples, notion, groups, divergence)
+    setting = make_setting(
+        labels,
+        question.notion,
+        sensitive_features,
+        question.groups,
+        sample_weight,
+        question.table,
+    )
+    _check_groups(setting)
     hard = one_hot(decision, len(labels.classes))
     soft = _probabilities(estimator, X, known, labels.classes)
     found, tables = judge(setting, hard), setting.tables(hard)
     soft_tables = () if soft is None else setting.tables(soft)
-    _warn_of_small(tables)
+    _warn_of_small(setting, hard)
     draws = _Draws(n_bootstrap, np.random.default_rng(random_state), confidence)
-    chosen = _resolved(estimator, "divergence", divergence, get_divergence, "kl")
-    divergences = _named(chosen)
+    divergences = _named(question.divergence)
     return Audit(
         n_rows=labels.n_samples,
         accuracy=_accuracy(setting, decision),
         classes=tuple(map(str, labels.classes)),
-        notion=kind.name,
+        notion=question.notion.name,
         divergence=next(iter(divergences)),
         confidence=confidence,
         violation=found.worst,
@@ -124,9 +134,11 @@ def audit(  # noqa: PLR0913 - one call states all that an audit depends on
         gaps=found.gaps,
         groups=_groups(setting, decision, soft, confidence),
         absent=found.absent,
+        unjudged=setting.unjudged,
         divergences=_divergences(setting, tables, soft_tables, divergences),
         certificates=_certificates(tables, divergences),
         soft_certificates=_certificates(soft_tables, divergences),
+        asked=_asked(question, n_bootstrap, random_state, sample_weight is not None),
     )
 
 
@@ -165,6 +177,15 @@ def _check_rows(estimator: Any, X: Table, y: Table) -> None:
         )
 
 
+def _check_groups(setting: Setting) -> None:
+    empty = [a.name for a in setting.rows.attributes if not a.groups]
+    if empty:
+        raise InvalidInputError(
+            f"No row has a value of {', '.join(empty)}. Expected groups to compare; "
+            "check how sensitive_features was read, or leave that column out."
+        )
+
+
 def _probabilities(
     estimator: Any, X: Table, known: list[object], classes: tuple[object, ...]
 ) -> FloatArray | None:
@@ -177,33 +198,6 @@ def _probabilities(
     return wide
 
 
-def _resolved(
-    estimator: Any, name: str, given: object, get: Callable[[Any], C], default: str
-) -> C:
-    if given is not None:
-        return get(given)
-    with suppress(InvalidParameterError):  # another library's parameter of that name
-        return get(_own_parameter(estimator, name))
-    return get(default)
-
-
-def _mode(estimator: Any, groups: GroupMode | None) -> GroupMode:
-    mode = _own_parameter(estimator, "groups") if groups is None else groups
-    if groups is None and mode not in ("intersection", "marginal"):
-        return "intersection"
-    return cast(GroupMode, mode)
-
-
-def _own_parameter(estimator: Any, name: str) -> Any:
-    # A search holds its winner, a pipeline its steps; of several the outermost counts.
-    fitted = getattr(estimator, "best_estimator_", estimator)
-    parameters: Mapping[str, Any] = {}
-    with suppress(AttributeError, RuntimeError, TypeError):
-        parameters = fitted.get_params()
-    keys = [key for key in parameters if f"__{key}".endswith(f"__{name}")]
-    return parameters[min(keys, key=len)] if keys else None
-
-
 def _accuracy(setting: Setting, decision: IntArray) -> float:
     if setting.labels.y is None:
         return math.nan
@@ -211,20 +205,88 @@ def _accuracy(setting: Setting, decision: IntArray) -> float:
     return float(weight @ (setting.labels.y == decision) / weight.sum())
 
 
-def _warn_of_small(tables: tuple[RateTable, ...]) -> None:
+def _asked(
+    question: Question,
+    n_bootstrap: int,
+    random_state: int | np.random.Generator,
+    is_weighted: bool,
+) -> Asked:
+    notion = spell(question.notion, "notion")
+    divergence = spell(question.divergence, "divergence")
+    is_seed = isinstance(random_state, int | np.integer)
+    return Asked(
+        notion=notion.code,
+        is_behind_pipeline=question.looked_in == TRANSFORMED,
+        divergence=divergence.code,
+        groups=question.groups,
+        n_bootstrap=int(n_bootstrap),
+        random_state=int(cast(int, random_state)) if is_seed else None,
+        is_weighted=is_weighted,
+        imports=unique([*notion.imports, *divergence.imports]),
+        notes=unique([*notion.notes, *divergence.notes]),
+    )
+
+
+def _warn_of_unknown(labels: Labels, known: list[object]) -> None:
+    if labels.y is None or not known:
+        return
+    present = [labels.classes[j] for j in np.unique(labels.y)]
+    unknown = [label for label in present if label not in known]
+    if unknown:
+        expected = [label for label in labels.classes if label in known]
+        warnings.warn(
+            f"y holds {_listed(unknown)}, which the model never knew and cannot "
+            f"predict. Expected labels among {_listed(expected)}. Check the spelling, "
+            "or drop these rows: here every one of them is a wrong decision.",
+            DataFairnessWarning,
+            stacklevel=3,
+        )
+
+
+def _listed(labels: list[object]) -> str:
+    return ", ".join(map(repr, labels))
+
+
+def _warn_of_small(setting: Setting, hard: FloatArray) -> None:
+    # The same tables with weight 1 everywhere hold the numbers of rows.
+    is_counted = (setting.rows.weight > 0).astype(np.float64)
+    counting = replace(setting, rows=replace(setting.rows, weight=is_counted))
     small = [
-        f"{table.groups[k]} ({table.size[r, k]:.3g} rows, {table.strata[r]})"
-        for table in tables
+        _Small(table.groups[k], table.strata[r], counts.size[r, k], table.size[r, k])
+        for table, counts in zip(
+            setting.tables(hard), counting.tables(hard), strict=True
+        )
         for r, k in np.argwhere((table.size > 0) & (table.size < SMALL_GROUP))
     ]
     if small:
-        shown = ", ".join(small[:8]) + (", ..." if len(small) > 8 else "")
+        shown = ", ".join(map(str, small[:8]))
+        shown += f" and {len(small) - 8} more" if len(small) > 8 else ""
+        is_worth = any(group.is_weighted for group in small)
+        few = "whose rows are worth fewer than" if is_worth else "with fewer than"
         warnings.warn(
-            f"Groups with fewer than {SMALL_GROUP} rows: {shown}. Their rates are "
-            "guesses; read the intervals, merge groups or gather more rows.",
+            f"Groups {few} {SMALL_GROUP} rows: {shown}. Their rates are guesses; read "
+            "the intervals, merge groups or gather more rows.",
             SmallGroupWarning,
             stacklevel=3,
         )
+
+
+@dataclass(frozen=True)
+class _Small:
+    # A group of few rows, or of rows that weights make worth few.
+    group: str
+    stratum: str
+    count: float
+    size: float
+
+    @property
+    def is_weighted(self) -> bool:
+        return not math.isclose(self.count, self.size, rel_tol=1e-9)
+
+    def __str__(self) -> str:
+        worth = f", as good as {self.size:.3g} without weights"
+        rows = f"{self.count:.0f} rows{worth if self.is_weighted else ''}"
+        return f"{self.group} ({rows}, {self.stratum})"
 
 
 def _closed_interval(tables: tuple[RateTable, ...], confidence: float) -> Interval:

@@ -3,6 +3,8 @@
 import math
 import os
 from dataclasses import asdict, dataclass
+from html import escape
+from numbers import Real
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,7 +12,16 @@ import pandas as pd
 
 from fferm.errors import InvalidParameterError
 from fferm.intervals import Interval
-from fferm.metrics import Absence, Gap
+from fferm.metrics import Absence, Gap, left_out
+
+# What the table by group says of each class.
+CLASS_COLUMNS = (
+    "base_rate",
+    "selection_rate",
+    "soft_rate",
+    "selection_low",
+    "selection_high",
+)
 
 
 class DivergenceValue(NamedTuple):
@@ -22,6 +33,39 @@ class DivergenceValue(NamedTuple):
 
 
 @dataclass(frozen=True)
+class Asked:
+    """What an audit was asked, as code: enough to ask it again.
+
+    Attributes
+    ----------
+    notion, divergence
+        The instances that were used, as Python.
+    is_behind_pipeline
+        Whether the control feature is a column of what a pipeline's transformers
+        return; then only the model's own notion finds it.
+    groups, n_bootstrap
+        As given, or found in the estimator.
+    random_state
+        The seed; None where a generator was given.
+    is_weighted
+        Whether there were sample weights.
+    imports, notes
+        The lines that the code needs, and comments on the names in it that only the
+        caller can fill in.
+    """
+
+    notion: str
+    is_behind_pipeline: bool
+    divergence: str
+    groups: str
+    n_bootstrap: int
+    random_state: int | None
+    is_weighted: bool
+    imports: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, repr=False)
 class Audit:
     """What a classifier does to each group.
 
@@ -48,12 +92,17 @@ class Audit:
         classes, error rates. NaN is undefined.
     absent
         Groups and strata that could not be judged, and why.
+    unjudged
+        By attribute, the number of rows without a value; these are in no group. Empty
+        where every row has one.
     divergences
         By name: of decisions, of probabilities, and the former as a share of the
         largest that the group weights allow (NaN where that is infinite).
     certificates, soft_certificates
         By divergence: the violation that its value implies at most, whatever the
         table, for decisions and for probabilities.
+    asked
+        What the audit was asked, to repeat it.
     """
 
     n_rows: int
@@ -70,9 +119,11 @@ class Audit:
     gaps: tuple[Gap, ...]
     groups: dict[str, dict[str, float]]
     absent: tuple[Absence, ...]
+    unjudged: dict[str, int]
     divergences: dict[str, DivergenceValue]
     certificates: dict[str, float]
     soft_certificates: dict[str, float]
+    asked: Asked
 
     @property
     def frame(self) -> pd.DataFrame:
@@ -97,10 +148,15 @@ class Audit:
         bool
             False where the violation is undefined.
         """
-        if not 0 <= max_violation <= 1:
+        is_number = isinstance(max_violation, Real)
+        if (
+            not is_number
+            or isinstance(max_violation, bool | np.bool_)
+            or not (0 <= max_violation <= 1)
+        ):
             raise InvalidParameterError(
                 f"max_violation={max_violation!r} came. Expected a difference of "
-                "rates, between 0 and 1."
+                "rates, a number between 0 and 1. Give for example 0.05."
             )
         measured = self.interval[1] if confident else self.violation
         return bool(measured <= max_violation)
@@ -120,15 +176,40 @@ class Audit:
 
         write_audit(self, path)
 
+    @property
+    def left_out(self) -> tuple[str, ...]:
+        """Sentences on what the violation does not speak of; empty if on everyone."""
+        rows = (left_out(*item, self.n_rows) for item in self.unjudged.items())
+        return (*rows, *map(str, self.absent))
+
     def _short_frame(self) -> pd.DataFrame:
         # Of two classes the rates of one say all.
-        table = self.frame.drop(columns=["size", "precision"], errors="ignore")
-        if len(self.classes) != 2:
-            return table
-        redundant = [
-            name for name in table.columns if name.endswith(f"_{self.classes[0]}")
-        ]
-        return table.drop(columns=redundant)
+        hidden = ["size", "precision"]
+        if len(self.classes) == 2:
+            hidden += [f"{name}_{self.classes[0]}" for name in CLASS_COLUMNS]
+        return self.frame.drop(columns=hidden, errors="ignore")
+
+    def __repr__(self) -> str:
+        """Return one line."""
+        return (
+            f"Audit({self.n_rows} rows, {self.notion}, violation "
+            f"{_number(self.violation)}, {100 * self.confidence:g} % interval "
+            f"{_interval(self.interval)})"
+        )
+
+    def _repr_html_(self) -> str:
+        """Return a compact table, for notebooks."""
+        summary = (
+            f"Audit of {self.n_rows} rows, {self.notion}: violation "
+            f"{_number(self.violation)}, {100 * self.confidence:g} % interval "
+            f"{_interval(self.interval)}"
+        )
+        shown = self._short_frame().filter(regex="^(count|share|.*_rate_.*)$")
+        table = shown.rename_axis(None).to_html(
+            float_format=_number, na_rep="undefined", border=0
+        )
+        lines = [summary, *self.left_out]
+        return "".join(f"<p>{escape(line)}</p>" for line in lines) + table
 
     def __str__(self) -> str:
         level = f"{100 * self.confidence:g} %"
@@ -146,8 +227,8 @@ class Audit:
             "",
             self._short_frame().to_string(float_format=_number, na_rep="undefined"),
         ]
-        if self.absent:
-            lines += ["", "Not judged:", *(f"  {absence}" for absence in self.absent)]
+        if self.left_out:
+            lines += ["", "Not judged:", *(f"  {line}" for line in self.left_out)]
         return "\n".join(lines)
 
 

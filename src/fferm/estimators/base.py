@@ -16,6 +16,7 @@ from fferm._types import FloatArray, IntArray, Table
 from fferm.data import (
     FairRows,
     GroupMode,
+    check_aligned,
     control_labels,
     encode_rows,
 )
@@ -26,6 +27,7 @@ from fferm.errors import (
     DataFairnessWarning,
     InvalidParameterError,
     MissingSensitiveError,
+    WideShiftWarning,
 )
 from fferm.estimators.validation import (
     TrainingData,
@@ -51,13 +53,23 @@ class FitInput:
     penalty_data: tuple[Table, ...] | None = None
 
 
+@dataclass(frozen=True)
+class Choice:
+    """The fairness weight of a fit and, where a bound chose it, how it did."""
+
+    fairness_weight: float
+    violation: float | None = None
+    is_feasible: bool | None = None
+
+
 class FairClassifier(ClassifierMixin, BaseEstimator, ABC):
     """Base of the fair classifiers; a subclass trains and computes logits.
 
     Notes
     -----
     Learned attributes: ``classes_``, ``groups_`` (names, in the order of the last axis
-    of the dual), ``dual_``, ``history_``, ``n_iter_``, ``result_``, ``n_features_in_``
+    of the dual), ``dual_``, ``history_``, ``n_iter_``, ``result_``, ``n_features_in_``,
+    ``fairness_weight_``, under ``max_violation`` also ``violation_`` and ``feasible_``
     and, for data frames, ``feature_names_in_``.
     """
 
@@ -65,17 +77,30 @@ class FairClassifier(ClassifierMixin, BaseEstimator, ABC):
     notion: str | Notion
     uncertainty: Uncertainty | None
     fairness_weight: float
+    max_violation: float | None
+    validation_fraction: float
+    confident: bool
     sharpness: float
     groups: GroupMode
     l2: float
+    random_state: int | np.random.RandomState | None
     classes_: NDArray[Any]
+    fairness_weight_: float
+    violation_: float
+    feasible_: bool
     result_: Result
 
     @abstractmethod
     def fit_path(
-        self, given: FitInput, fairness_weights: Sequence[float]
+        self,
+        given: FitInput,
+        fairness_weights: Sequence[float],
+        start: Self | None = None,
     ) -> Iterator[Self]:
-        """Yield one fitted model per weight, each begun where the last one ended."""
+        """Yield one fitted model per weight, each begun where the last one ended.
+
+        The first begins at ``start``, a model fitted on the same data, if there is one.
+        """
 
     @abstractmethod
     def decision_function(self, X: Table) -> FloatArray:
@@ -131,13 +156,22 @@ class FairClassifier(ClassifierMixin, BaseEstimator, ABC):
             self.divergence,
             self.notion,
             self.uncertainty,
-            fairness_weight=check_number("fairness_weight", self.fairness_weight),
+            # Under a bound the search sets it; until then, some penalty there is.
+            fairness_weight=check_number("fairness_weight", self.fairness_weight)
+            if self.max_violation is None
+            else 1.0,
             sharpness=check_number("sharpness", self.sharpness, above=True),
             l2=check_number("l2", self.l2),
         )
 
     def _encode(self, given: FitInput) -> tuple[TrainingData, Problem, FairRows | None]:
         """Return validated data and the problem they pose."""
+        check_aligned(
+            X=given.X,
+            y=given.y,
+            sensitive_features=given.sensitive_features,
+            sample_weight=given.sample_weight,
+        )
         objective = self._objective()
         data = validate_training(self, given.X, given.y, given.sample_weight)
         share = data.weight / data.weight.sum()
@@ -171,10 +205,13 @@ class FairClassifier(ClassifierMixin, BaseEstimator, ABC):
         classes: tuple[object, ...],
     ) -> FairRows:
         if given.sensitive_features is None:
+            asked, without = f"fairness_weight={self.fairness_weight!r}", ""
+            if self.max_violation is not None:
+                asked, without = f"max_violation={self.max_violation!r}", " without it"
             raise MissingSensitiveError(
-                f"fairness_weight={self.fairness_weight!r} asks for fairness and no "
-                "sensitive_features came. Pass fit(X, y, sensitive_features=...), or "
-                "set fairness_weight=0 to train without fairness."
+                f"{asked} asks for fairness and no sensitive_features came. Pass "
+                "fit(X, y, sensitive_features=...), or set fairness_weight=0"
+                f"{without} to train without fairness."
             )
         n_given = data.kept.size
         control, names = control_labels(objective.notion, given.X, n_given)
@@ -216,6 +253,30 @@ class FairClassifier(ClassifierMixin, BaseEstimator, ABC):
             sensitive, objective.notion, labels, how=self.groups
         )
 
+    def _learn_weight(self, choice: Choice) -> None:
+        self.fairness_weight_ = choice.fairness_weight
+        learned = {"violation_": choice.violation, "feasible_": choice.is_feasible}
+        for name, value in learned.items():
+            if value is not None:
+                setattr(self, name, value)
+            elif hasattr(self, name):  # an earlier fit was under a bound
+                delattr(self, name)
+
+    def _warn_of_reach(self, problem: Problem, logits: FloatArray) -> None:
+        uncertainty = problem.objective.uncertainty
+        if problem.penalty is None or uncertainty is None or not uncertainty.reach:
+            return
+        smallest = problem.penalty.smallest_cell(problem.penalized_prob(logits))
+        if uncertainty.reach >= smallest:
+            warnings.warn(
+                f"The radius {uncertainty.reach:g} reaches the smallest cell of class "
+                f"and group, {smallest:.3g}: there the worst case is as bad whatever "
+                "the model does, and the model may stay unfair. Lower the radius, and "
+                "look at the violation.",
+                WideShiftWarning,
+                stacklevel=4,
+            )
+
     def _warn_of_outcome(
         self, result: Result, codes: IntArray, truth: IntArray
     ) -> None:
@@ -227,9 +288,17 @@ class FairClassifier(ClassifierMixin, BaseEstimator, ABC):
             )
         if np.unique(codes).size == 1 and np.unique(truth).size > 1:
             only = self.classes_.tolist()[codes[0]]
+            advice = (
+                "The features say too little of the rare classes; give those rows more "
+                "sample_weight."
+                if self.fairness_weight_ == 0
+                else "Lower fairness_weight."
+                if self.max_violation is None
+                else "Raise max_violation."
+            )
             warnings.warn(
                 f"The model predicts {only!r} for every training row, which is fair "
-                "and useless. Lower fairness_weight.",
+                f"and useless. {advice}",
                 CollapseWarning,
                 stacklevel=4,
             )

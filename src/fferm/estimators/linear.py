@@ -1,25 +1,25 @@
 """Fair logistic regression."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 from sklearn.base import clone
+from sklearn.utils import check_random_state
 
 from fferm import solvers
 from fferm._types import FloatArray, Table
 from fferm.data import FairRows, GroupMode
 from fferm.divergences import Divergence
-from fferm.errors import InvalidInputError, InvalidParameterError
-from fferm.estimators.base import FairClassifier, FitInput
+from fferm.errors import InvalidInputError
+from fferm.estimators.base import Choice, FairClassifier, FitInput
+from fferm.estimators.bounds import choose_weight, read_bound
 from fferm.estimators.progress import progress
-from fferm.estimators.validation import TrainingData, check_number
+from fferm.estimators.validation import TrainingData, check_number, check_whole
 from fferm.notions import Notion
 from fferm.objective import Problem
 from fferm.solvers.base import Solution
-from fferm.solvers.conditioning import round_coordinates
-from fferm.solvers.lbfgs import linear_logits, parameter_shape
+from fferm.solvers.lbfgs import linear_logits, parameter_shape, penalized_logits
 from fferm.uncertainty import Uncertainty
 
 
@@ -45,7 +45,24 @@ class FairLogisticRegression(FairClassifier):
         ``"sufficiency"``, ``"predictive_parity"`` or an instance such as
         ``ConditionalParity("department")``.
     fairness_weight
-        The weight :math:`\lambda`; 0 is plain training.
+        The weight :math:`\lambda`; 0 is plain training. Ignored under
+        ``max_violation``.
+    max_violation
+        None, or a number in [0, 1] that the violation of decisions has to keep: find
+        the smallest fairness weight that keeps it on held-out rows, then train on all
+        rows with that weight, begun at the model that was judged. The weight is
+        searched for along a warm-started path and then by bisection. On a sample the
+        violation does not fall everywhere, so "smallest" means that of the weights
+        tried. A model that predicts one class for every held-out row never counts.
+        Where no weight keeps the bound, the closest is taken, with an
+        `InfeasibleWarning`.
+    validation_fraction
+        The share of rows held out for ``max_violation``, drawn by ``random_state``
+        within each label and group; any two rows of one kind are parted. With
+        ``penalty_data``, a share of those rows instead.
+    confident
+        Whether the upper end of the 95 % interval of the held-out violation, and not
+        its value, has to keep ``max_violation``.
     sharpness
         The penalty sees ``softmax(sharpness * logits)``: larger is closer to
         decisions, 1 is the soft probability.
@@ -59,14 +76,21 @@ class FairLogisticRegression(FairClassifier):
     fit_intercept
         Whether to learn intercepts.
     solver
-        ``"auto"`` or ``"lbfgs"``: full batch.
+        ``"lbfgs"``: full batch, any penalty. ``"sgda"``: stochastic descent-ascent on
+        minibatches of any size, for notions that condition on labels or controls and
+        without an uncertainty set. ``"auto"`` is ``"lbfgs"``.
     tol, max_iter
-        Tolerance on the gradient, in coordinates in which the problem is round, and
-        most iterations.
+        Of ``"lbfgs"``: tolerance on the gradient, in coordinates in which the problem
+        is round, and most iterations.
+    batch_size, max_epochs
+        Of ``"sgda"``: rows a step, from 1 to all, and passes over the data.
+    learning_rate, dual_learning_rate
+        Of ``"sgda"``: Adagrad's step, and ``c`` of the dual step ``c / t``.
     warm_start
         Whether `fit` begins at the last solution.
     random_state
-        Kept for solvers that draw batches; full batch is deterministic.
+        Seed of the rows held out for ``max_violation`` and of the order of minibatches;
+        the full batch is deterministic.
     verbose
         1 shows progress.
 
@@ -77,6 +101,10 @@ class FairLogisticRegression(FairClassifier):
     classes_ : ndarray
     groups_ : ndarray of group names
     dual_ : ndarray of shape (n_strata, n_classes, n_groups), the optimal dual
+    fairness_weight_ : the weight that was used
+    violation_ : under ``max_violation``, the violation of decisions on the held-out
+        rows with that weight, before training on all rows
+    feasible_ : under ``max_violation``, whether it was kept on the held-out rows
     result_ : how training ended
     history_ : tuple of records, one an iteration
     n_iter_ : int
@@ -98,6 +126,9 @@ class FairLogisticRegression(FairClassifier):
         divergence: str | Divergence = "kl",
         notion: str | Notion = "demographic_parity",
         fairness_weight: float = 1.0,
+        max_violation: float | None = None,
+        validation_fraction: float = 0.2,
+        confident: bool = False,
         sharpness: float = 1.0,
         groups: GroupMode = "intersection",
         uncertainty: Uncertainty | None = None,
@@ -106,6 +137,10 @@ class FairLogisticRegression(FairClassifier):
         solver: str = "auto",
         tol: float = 1e-5,
         max_iter: int = 1000,
+        batch_size: int = 64,
+        max_epochs: int = 20,
+        learning_rate: float = 0.4,
+        dual_learning_rate: float = 4.0,
         warm_start: bool = False,
         random_state: int | np.random.RandomState | None = None,
         verbose: int = 0,
@@ -113,6 +148,9 @@ class FairLogisticRegression(FairClassifier):
         self.divergence = divergence
         self.notion = notion
         self.fairness_weight = fairness_weight
+        self.max_violation = max_violation
+        self.validation_fraction = validation_fraction
+        self.confident = confident
         self.sharpness = sharpness
         self.groups = groups
         self.uncertainty = uncertainty
@@ -121,6 +159,10 @@ class FairLogisticRegression(FairClassifier):
         self.solver = solver
         self.tol = tol
         self.max_iter = max_iter
+        self.batch_size = batch_size
+        self.max_epochs = max_epochs
+        self.learning_rate = learning_rate
+        self.dual_learning_rate = dual_learning_rate
         self.warm_start = warm_start
         self.random_state = random_state
         self.verbose = verbose
@@ -158,11 +200,20 @@ class FairLogisticRegression(FairClassifier):
         Self
         """
         given = FitInput(X, y, sensitive_features, sample_weight, penalty_data)
+        bound = read_bound(self)
         data, problem, rows = self._encode(given)
+        choice = Choice(problem.objective.fairness_weight)
         start = self._warm_parameters(problem, data) if self.warm_start else None
+        if bound is not None and rows is not None:
+            choice, judged = choose_weight(self, bound, given, data, rows)
+            problem = problem.with_weight(choice.fairness_weight)
+            # Of several optima, the one near which the bound was judged.
+            start = None if problem.objective.uncertainty else judged._parameters()
         solver = self._solver()
         with progress(self.verbose, self.max_iter) as callbacks:
             solution = solver.solve(problem, start=start, callbacks=callbacks)
+        self._learn_weight(choice)
+        self._warn_of_reach(problem, penalized_logits(problem, solution.value))
         return self._store(solution, data, rows)
 
     def decision_function(self, X: Table) -> FloatArray:
@@ -178,49 +229,53 @@ class FairLogisticRegression(FairClassifier):
         return scores[:, 0] if scores.shape[1] == 1 else scores
 
     def fit_path(
-        self, given: FitInput, fairness_weights: Sequence[float]
+        self,
+        given: FitInput,
+        fairness_weights: Sequence[float],
+        start: Self | None = None,
     ) -> Iterator[Self]:
-        """Yield one fitted model per weight, each begun where the last one ended.
+        """Yield one fitted model per weight; the data are encoded once for all.
 
-        Data are encoded and round coordinates computed once for the whole path. Under
-        an uncertainty set each begins afresh.
+        The full batch begins each model where the last one ended, the first at
+        ``start`` if there is one, fitted on the same data; minibatches train all as
+        lanes of one run. ``max_violation`` plays no part.
         """
         weights = [check_number("fairness_weights", w) for w in fairness_weights]
-        widest = clone(self).set_params(fairness_weight=max(weights, default=0.0))
+        widest = clone(self).set_params(
+            fairness_weight=max(weights, default=0.0), max_violation=None
+        )
         data, problem, rows = widest._encode(given)
-        coordinates = round_coordinates(problem.X, problem.share, problem.objective.l2)
-        solver = replace(self._solver(), coordinates=coordinates)
-        theta = None
-        for weight in weights:
-            objective = replace(problem.objective, fairness_weight=weight)
-            weighted = replace(problem, objective=objective)
-            with progress(self.verbose, self.max_iter) as callbacks:
-                solution = solver.solve(weighted, start=theta, callbacks=callbacks)
-            # A robust penalty has kinks, and none but a fresh start leaves one.
-            theta = solution.value if objective.uncertainty is None else None
-            model = clone(self).set_params(fairness_weight=weight)
+        theta = None if start is None else start._parameters()
+        path = self._solver().solve_path(problem, weights, start=theta)
+        for weight, solution in zip(weights, path, strict=True):
+            model = clone(widest).set_params(fairness_weight=weight)
             model.n_features_in_ = widest.n_features_in_
             if hasattr(widest, "feature_names_in_"):
                 model.feature_names_in_ = widest.feature_names_in_
+            model._learn_weight(Choice(weight))
             yield model._store(solution, data, rows)
 
-    def _solver(self) -> solvers.LBFGS:
-        if not isinstance(self.max_iter, int | np.integer) or self.max_iter < 1:
-            raise InvalidParameterError(
-                f"max_iter={self.max_iter!r} came. Expected a whole number above 0."
-            )
-        return solvers.choose(self.solver)(
-            tol=check_number("tol", self.tol, above=True),
-            max_iter=int(self.max_iter),
-            fit_intercept=bool(self.fit_intercept),
-        )
+    def _solver(self) -> solvers.Solver[Any]:
+        options = {
+            "tol": check_number("tol", self.tol, above=True),
+            "max_iter": check_whole("max_iter", self.max_iter),
+            "batch_size": check_whole("batch_size", self.batch_size),
+            "max_epochs": check_whole("max_epochs", self.max_epochs),
+            "lr": check_number("learning_rate", self.learning_rate, above=True),
+            "dual_lr": check_number("dual_learning_rate", self.dual_learning_rate),
+            "fit_intercept": bool(self.fit_intercept),
+        }
+        if self.solver == "sgda":
+            generator = check_random_state(self.random_state)
+            options["seed"] = int(generator.randint(2**31 - 1))
+        return solvers.make(self.solver, options)
 
     def _warm_parameters(
         self, problem: Problem, data: TrainingData
     ) -> FloatArray | None:
         if not hasattr(self, "coef_"):
             return None
-        theta = np.column_stack([self.coef_, self.intercept_])
+        theta = self._parameters()
         is_same = np.array_equal(self.classes_, data.classes)
         if not is_same or theta.shape != parameter_shape(problem):
             raise InvalidInputError(
@@ -229,6 +284,9 @@ class FairLogisticRegression(FairClassifier):
                 f"{data.classes.tolist()}. Fit with warm_start=False."
             )
         return theta
+
+    def _parameters(self) -> FloatArray:
+        return np.column_stack([self.coef_, self.intercept_])
 
     def _store(
         self, solution: Solution, data: TrainingData, rows: FairRows | None

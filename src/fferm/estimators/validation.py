@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from numbers import Real
 from typing import Any
 
+import narwhals as nw
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
@@ -20,6 +21,16 @@ from fferm.errors import (
     InvalidTypeError,
 )
 
+# What scikit-learn says too briefly: which argument it was, and what to do.
+CLEARER = {
+    "Input contains NaN": "y has missing labels. Expected a label in every row; drop "
+    "those rows first.",
+    "Unknown label type: unknown": "Unknown label type: y has missing labels, or "
+    "labels of different kinds. Expected all numbers or all strings, one in every row.",
+    "Negative values in data passed to `sample_weight`": "sample_weight holds negative "
+    "numbers. Expected weights of 0 and above.",
+    "sample_weight.shape ==": "{} Expected one weight per row.",
+}
 # Products of larger features overflow on their way through a Gram matrix.
 LARGEST_FEATURE = 1e100
 
@@ -66,6 +77,7 @@ def validate_training(
     estimator: BaseEstimator, X: Table, y: Table, sample_weight: Table
 ) -> TrainingData:
     """Return training data in the form that solvers take."""
+    _refuse_dates(X)
     with named_errors():
         X, y = validate_data(
             estimator,
@@ -121,6 +133,16 @@ def check_number(
     )
 
 
+def check_whole(name: str, value: object) -> int:
+    """Return a whole number above 0, else raise."""
+    is_whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
+    if is_whole and value > 0:  # type: ignore[operator]
+        return int(value)  # type: ignore[call-overload, no-any-return]
+    raise InvalidParameterError(
+        f"{name}={value!r} came. Expected a whole number above 0."
+    )
+
+
 def _encode_classes(y: NDArray[Any]) -> tuple[NDArray[Any], IntArray]:
     with named_errors():
         classes, codes = np.unique(y, return_inverse=True)
@@ -130,6 +152,21 @@ def _encode_classes(y: NDArray[Any]) -> tuple[NDArray[Any], IntArray]:
             "needs at least two; check the labels and the weights."
         )
     return classes, codes.astype(np.int64).reshape(-1)
+
+
+def _refuse_dates(X: Table) -> None:
+    # NumPy would take a date for its number of nanoseconds.
+    frame = nw.from_native(X, eager_only=True, pass_through=True)
+    if isinstance(frame, nw.DataFrame):
+        dates = [name for name, kind in frame.schema.items() if kind.is_temporal()]
+    else:
+        kind = getattr(getattr(X, "dtype", None), "kind", "")
+        dates = ["X"] if isinstance(kind, str) and kind in "mM" and kind else []
+    if dates:
+        raise InvalidTypeError(
+            f"{', '.join(map(str, dates))} holds dates. X must be numeric; turn dates "
+            "into numbers that mean something, such as an age in years."
+        )
 
 
 def _refuse_huge(X: Table) -> None:
@@ -142,6 +179,9 @@ def _refuse_huge(X: Table) -> None:
 
 
 def _with_hint(message: str) -> str:
+    for known, clearer in CLEARER.items():
+        if message.startswith(known):
+            return clearer.format(message)
     if "could not convert string to float" in message:
         return (
             f"{message}. X must be numeric; put a OneHotEncoder before this estimator "

@@ -5,7 +5,7 @@ import os
 from dataclasses import dataclass
 
 from fferm.auditing import Audit
-from fferm.metrics import Gap
+from fferm.metrics import Gap, left_out
 from fferm.report.pages import brief, number, points, render, write_page
 from fferm.report.recipes import audit_recipe
 from fferm.report.wording import explain
@@ -72,7 +72,11 @@ def write_audit(
     values = {
         "title": title,
         "notion": explain(audit.notion),
-        "recipe": audit_recipe(audit),
+        "recipe": audit_recipe(
+            audit,
+            title=None if title == TITLE else title,
+            max_violation=max_violation,
+        ),
         "audited": describe_audit(audit, max_violation),
     }
     write_page(render("audit.html", values), path)
@@ -88,6 +92,7 @@ def describe_audit(audit: Audit, max_violation: float | None) -> dict[str, objec
         "audit": audit,
         "verdict": judge_audit(audit, max_violation),
         "worst": _worst(audit),
+        "left_out": [left_out(*item, audit.n_rows) for item in audit.unjudged.items()],
         "classes": classes,
         "scale": _scale(highs),
         "errors": {

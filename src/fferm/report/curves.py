@@ -53,7 +53,11 @@ def write_curve(
         "description": curve.description,
         "notion": explain(curve.description["notion"]),
         "picture": draw_svg(curve),
-        "recipe": curve_recipe(curve),
+        "recipe": curve_recipe(
+            curve,
+            title=None if title == TITLE else title,
+            max_violation=max_violation,
+        ),
         "audited": None if audit is None else describe_audit(audit, max_violation),
     }
     write_page(render("curve.html", values), path)

@@ -2,58 +2,128 @@
 
 import textwrap
 
-from sklearn.base import clone
-
 from fferm.auditing import Audit
+from fferm.auditing.spelling import Spelling, spell, spell_call, unique
 from fferm.tradeoff import TradeoffCurve
 
 WIDTH = 76
+# A sweep sets these itself.
+SWEPT = ("fairness_weight", "random_state")
 
 
-def curve_recipe(curve: TradeoffCurve) -> str:
-    """Return the call that repeats a curve, given its rows."""
+def curve_recipe(curve: TradeoffCurve, **page: object) -> str:
+    """Return the lines that repeat a curve and its page, given the rows.
+
+    ``page`` holds what `write_curve` was told of the page, None where nothing.
+    """
     weights = sorted(curve.records["fairness_weight"].unique().tolist())
     seeds = sorted(curve.records["seed"].unique().tolist())
-    lines = [
-        f"from fferm import {curve.description['estimator']}, tradeoff_curve",
-        "",
-        "curve = tradeoff_curve(",
-        f"    {_estimator(curve)},",
-        "    X, y, sensitive_features=sensitive_features, test=test,",
+    estimator = _estimator(curve)
+    rows = ["X", "y", "sensitive_features=sensitive_features"]
+    if curve.description.get("sample_weight", "none") == "given":
+        rows.append("sample_weight=sample_weight")
+    if curve.description.get("test", "held out") == "given":
+        rows.append("test=test")
+    arguments = [
+        estimator.code,
+        ", ".join(rows),
         _listed("fairness_weights", weights),
         _listed("seeds", seeds),
-        ")",
-        'curve.to_html("report.html")',
     ]
-    return "\n".join(lines)
-
-
-def audit_recipe(audit: Audit) -> str:
-    """Return the call that repeats an audit, given its model and rows."""
-    return "\n".join(
-        [
-            "from fferm import audit",
-            "",
-            "found = audit(",
-            "    model, X, y, sensitive_features=sensitive_features,",
-            f"    notion={audit.notion!r}, divergence={audit.divergence!r},",
-            f"    confidence={audit.confidence:g},",
-            ")",
-            'found.to_html("audit.html")',
-        ]
+    write_import, write = _written("curve", "report.html", page)
+    return _joined(
+        ["from fferm import tradeoff_curve", *estimator.imports, *write_import],
+        estimator.notes,
+        [_call("curve = tradeoff_curve", arguments), write],
     )
 
 
-def _estimator(curve: TradeoffCurve) -> str:
+def audit_recipe(audit: Audit, **page: object) -> str:
+    """Return the lines that repeat an audit and its page, given model and rows.
+
+    ``page`` holds what `write_audit` was told of the page, None where nothing.
+    """
+    asked, notes = audit.asked, list(audit.asked.notes)
+    settings = {
+        "notion": asked.notion,
+        "divergence": asked.divergence,
+        "groups": repr(asked.groups),
+        "confidence": repr(audit.confidence),
+        "n_bootstrap": repr(asked.n_bootstrap),
+        "random_state": repr(asked.random_state),
+    }
+    imports = asked.imports
+    if asked.is_behind_pipeline:
+        notes.append(f"# The notion is the model's own, {asked.notion},")
+        notes.append("# a column of X after the pipeline's transformers.")
+        del settings["notion"]
+        imports = tuple(line for line in imports if "fferm.notions" not in line)
+    if asked.random_state is None:
+        notes.append("# random_state: the generator in the state that it was in.")
+        settings["random_state"] = "random_state"
+    if asked.is_weighted:
+        settings["sample_weight"] = "sample_weight"
+    arguments = [
+        "model, X, y, sensitive_features=sensitive_features",
+        *(f"{name}={code}" for name, code in settings.items()),
+    ]
+    write_import, write = _written("audit", "audit.html", page)
+    return _joined(
+        ["from fferm import audit", *imports, *write_import],
+        notes,
+        [_call("found = audit", arguments), write],
+    )
+
+
+def _estimator(curve: TradeoffCurve) -> Spelling:
+    name = curve.description["estimator"]
     if not curve.models:
-        return f"{curve.description['estimator']}(...)"
+        note = f"# estimator: what was given before, of type {name}."
+        return Spelling("estimator", notes=(note,))
     model = next(iter(curve.models.values()))
-    # A sweep sets these two itself.
-    usual = type(model)().get_params()
-    swept = {name: usual[name] for name in ("fairness_weight", "random_state")}
-    return repr(clone(model).set_params(**swept)).replace("\n", "\n    ")
+    usual = {name: spell(value, name) for name, value in _own(type(model)()).items()}
+    given = {name: spell(value, name) for name, value in _own(model).items()}
+    changed = {
+        name: value
+        for name, value in given.items()
+        if name not in SWEPT and value != usual[name]
+    }
+    return spell_call(type(model), changed)
+
+
+def _own(model: object) -> dict[str, object]:
+    parameters: dict[str, object] = model.get_params(deep=False)  # type: ignore[attr-defined]
+    return parameters
+
+
+def _written(
+    kind: str, path: str, page: dict[str, object]
+) -> tuple[tuple[str, ...], str]:
+    # What to import, and the line that writes the page as it was asked for.
+    result = "found" if kind == "audit" else "curve"
+    told = {name: value for name, value in page.items() if value is not None}
+    if not told:
+        return (), f'{result}.to_html("{path}")'
+    options = ", ".join(
+        f"{name}={spell(value, name).code}" for name, value in told.items()
+    )
+    return (
+        (f"from fferm.report import write_{kind}",),
+        f'write_{kind}({result}, "{path}", {options})',
+    )
+
+
+def _call(start: str, arguments: list[str]) -> str:
+    lines = [textwrap.indent(f"{argument},", " " * 4) for argument in arguments]
+    return "\n".join([f"{start}(", *lines, ")"])
+
+
+def _joined(
+    imports: list[str], notes: list[str] | tuple[str, ...], lines: list[str]
+) -> str:
+    return "\n".join([*unique(imports), "", *unique(notes), *lines])
 
 
 def _listed(name: str, values: list[float]) -> str:
-    text = f"{name}=[{', '.join(map(repr, values))}],"
-    return textwrap.fill(text, WIDTH, initial_indent=" " * 4, subsequent_indent=" " * 8)
+    text = f"{name}=[{', '.join(map(repr, values))}]"
+    return textwrap.fill(text, WIDTH, subsequent_indent=" " * 4)

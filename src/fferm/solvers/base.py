@@ -8,7 +8,7 @@ for finite numbers and the result code.
 import enum
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar, final
 
@@ -31,13 +31,14 @@ class Result(enum.Enum):
         "The penalty has a kink here and no step descends from it, as happens at the "
         "optimum of a penalty that is not smooth."
     )
+    schedule_completed = "The schedule ran to its end, as stochastic training does."
     max_epochs_reached = (
         "The iterations ran out before the tolerance was met. Raise max_iter, loosen "
         "tol, or scale the features."
     )
     stalled = (
         "No step decreased the objective although its gradient is above the tolerance."
-        " Scale the features, or raise l2."
+        " Lower fairness_weight, scale the features, or raise l2."
     )
     time_budget_spent = (
         "The time budget was spent before the tolerance was met. Raise it, or loosen "
@@ -52,7 +53,11 @@ class Result(enum.Enum):
     @property
     def is_success(self) -> bool:
         """Whether there is nothing to warn of."""
-        return self in (Result.converged, Result.kink_reached)
+        return self in (
+            Result.converged,
+            Result.kink_reached,
+            Result.schedule_completed,
+        )
 
 
 @dataclass(frozen=True)
@@ -123,6 +128,17 @@ class Solver(ABC, Generic[State]):
     @abstractmethod
     def finish(self, problem: Problem, state: State) -> dict[str, Any]:
         """Return value, dual and stats of the `Solution`."""
+
+    @abstractmethod
+    def solve_path(
+        self,
+        problem: Problem,
+        weights: Sequence[float],
+        *,
+        start: FloatArray | None = None,
+        callbacks: tuple[Callback, ...] = (),
+    ) -> Iterator[Solution]:
+        """Yield the solution of each fairness weight, in the order given."""
 
     @final
     def solve(

@@ -1,6 +1,6 @@
 """Full-batch L-BFGS on any penalty, with the analytic gradient of its payoff."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,7 +11,7 @@ from scipy.sparse.linalg import LinearOperator, minres
 from fferm._types import FloatArray, Table
 from fferm.errors import NonFiniteError
 from fferm.objective import Problem
-from fferm.solvers.base import Monitor, Result, Solver
+from fferm.solvers.base import Callback, Monitor, Result, Solution, Solver
 from fferm.solvers.conditioning import Coordinates, round_coordinates
 
 # Pairs of steps and gradients that the inverse Hessian is made of.
@@ -140,7 +140,7 @@ class LBFGS(Solver[LbfgsState]):
             theta = theta - theta.mean(axis=0)
         return {
             "value": theta,
-            "dual": _optimal_dual(problem, theta),
+            "dual": optimal_dual(problem, theta),
             "stats": {
                 "objective": state.objective,
                 "n_iter": state.n_iter,
@@ -148,12 +148,38 @@ class LBFGS(Solver[LbfgsState]):
             },
         }
 
+    def solve_path(
+        self,
+        problem: Problem,
+        weights: Sequence[float],
+        *,
+        start: FloatArray | None = None,
+        callbacks: tuple[Callback, ...] = (),
+    ) -> Iterator[Solution]:
+        """Yield one solution after another, each begun where the last one ended.
+
+        Round coordinates are computed once. A robust penalty has kinks, and none but a
+        fresh start leaves one, so there each begins afresh.
+        """
+        coordinates = round_coordinates(problem.X, problem.share, problem.objective.l2)
+        solver = replace(self, coordinates=coordinates)
+        is_robust = problem.objective.uncertainty is not None
+        theta = None if is_robust else start
+        for weight in weights:
+            solution = solver.solve(
+                problem.with_weight(weight), start=theta, callbacks=callbacks
+            )
+            theta = None if is_robust else solution.value
+            yield solution
+
     def _evaluator(
         self, problem: Problem, coordinates: Coordinates
     ) -> Callable[[FloatArray], tuple[float, FloatArray]]:
         shape = parameter_shape(problem)
 
         def evaluate(phi: FloatArray) -> tuple[float, FloatArray]:
+            if not np.all(np.isfinite(phi)):
+                raise NonFiniteError(Result.nonfinite.value)
             theta = coordinates.to_theta(phi.reshape(shape))
             value, by_theta = value_and_gradient(problem, theta)
             if not (np.isfinite(value) and np.all(np.isfinite(by_theta))):
@@ -236,6 +262,12 @@ def linear_logits(X: Table, theta: FloatArray) -> FloatArray:
     return both
 
 
+def penalized_logits(problem: Problem, theta: FloatArray) -> FloatArray:
+    """Return the logits of the rows that the penalty is taken on."""
+    X = problem.X if problem.penalty_X is None else problem.penalty_X
+    return linear_logits(X, theta)
+
+
 def value_and_gradient(problem: Problem, theta: FloatArray) -> tuple[float, FloatArray]:
     """Return the whole objective at linear parameters, and its gradient."""
     coef = theta[:, :-1]
@@ -263,8 +295,10 @@ def _pull_back(X: Table, by_logits: FloatArray, theta: FloatArray) -> FloatArray
     return gradient
 
 
-def _optimal_dual(problem: Problem, theta: FloatArray) -> tuple[FloatArray, ...]:
+def optimal_dual(problem: Problem, theta: FloatArray) -> tuple[FloatArray, ...]:
+    """Return the dual tables that are optimal for linear parameters."""
     if problem.penalty is None:
         return ()
-    X = problem.X if problem.penalty_X is None else problem.penalty_X
-    return problem.penalty.duals(problem.penalized_prob(linear_logits(X, theta)))
+    return problem.penalty.duals(
+        problem.penalized_prob(penalized_logits(problem, theta))
+    )

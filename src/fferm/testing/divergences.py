@@ -27,13 +27,14 @@ FORMULAS = ("f", "f_prime", "f_second", "conjugate", "conjugate_prime")
 LOG_FORMULAS = ("dual_at", "conjugate_at")
 
 
-def check_divergence(divergence: Divergence, *, canonical: bool = True) -> None:
+def check_divergence(divergence: str | Divergence, *, canonical: bool = True) -> None:
     """Hold a divergence to the laws of f-divergences.
 
     Parameters
     ----------
     divergence
-        An instance; nothing beyond the four formulas needs to be written.
+        An instance, or a registered name; nothing beyond the four formulas needs to be
+        written.
     canonical
         Whether ``f'(1) = 0`` and ``f >= 0`` are asked for too. Tilted forms such as
         the paper's ``t ln t`` are f-divergences without them.
@@ -56,7 +57,10 @@ def check_divergence(divergence: Divergence, *, canonical: bool = True) -> None:
     >>> from fferm.divergences import Alpha
     >>> check_divergence(Alpha(power=1.5))
     """
-    hold(divergence, {**CANONICAL_LAWS, **LAWS} if canonical else LAWS)
+    hold(
+        Divergence.resolve(divergence),
+        {**CANONICAL_LAWS, **LAWS} if canonical else LAWS,
+    )
 
 
 # The points that laws are tried at.

@@ -36,6 +36,11 @@ class Uncertainty(Component, abstract=True):
         """Whether only P moves and Q follows, which takes the group weights."""
         return False
 
+    @property
+    def reach(self) -> float:
+        """How far one cell may move; 0 where the set takes slopes and moves none."""
+        return 0.0
+
     @abstractmethod
     def penalty(
         self, p: FloatArray, q: FloatArray, divergence: Divergence

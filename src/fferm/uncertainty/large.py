@@ -91,6 +91,11 @@ class LargeShift(Uncertainty):
             )
 
     @property
+    def reach(self) -> float:
+        """The radius."""
+        return float(self.radius)
+
+    @property
     def is_coupled(self) -> bool:
         """Whether the mode is ``"coupled"``."""
         return self.mode == "coupled"

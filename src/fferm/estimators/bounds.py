@@ -1,0 +1,287 @@
+"""The smallest fairness weight that keeps a bound on the violation.
+
+The bound is on decisions, the penalty on probabilities, and one says little of the
+other in numbers. So the weight is searched for: some rows are held out, models are
+trained on the rest with growing weights until one keeps the bound on the held-out rows,
+and bisection narrows down where that began.
+
+No row is taken out of the tables that came. Held-out rows get weight 0 (where the
+penalty has rows of its own: no group), so that every kind of table, and control
+features with one value per row, work as they do without a bound.
+"""
+
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Generic, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.utils import check_random_state
+
+from fferm._types import FloatArray, IntArray, Table
+from fferm.data import FairRows
+from fferm.divergences import Divergence
+from fferm.errors import (
+    EmptyStratumWarning,
+    FfermWarning,
+    InfeasibleWarning,
+    InvalidInputError,
+    InvalidParameterError,
+)
+from fferm.estimators.base import Choice, FairClassifier, FitInput
+from fferm.estimators.validation import TrainingData, check_number
+from fferm.estimators.weights import default_weights
+from fferm.intervals import RateTable, compared, violation_interval
+from fferm.labels import one_hot
+from fferm.metrics import Setting, measure
+from fferm.notions import Labels
+
+M = TypeVar("M", bound=FairClassifier)
+
+# Weights above 0 in the default range of a divergence, and how many more of the same
+# step above it: 13 over three decades, 8 over another two.
+N_WEIGHTS = 13
+N_BEYOND = 8
+# Halvings, in logarithm, of the last step: a weight is then right to about one percent.
+N_HALVINGS = 6
+
+
+@dataclass(frozen=True)
+class Bound:
+    """What a user asks of the violation on held-out rows."""
+
+    max_violation: float
+    validation_fraction: float
+    is_confident: bool
+
+
+def read_bound(model: FairClassifier) -> Bound | None:
+    """Return the bound that a model was given, None where it was given none."""
+    fraction = check_number(
+        "validation_fraction", model.validation_fraction, above=True
+    )
+    if fraction >= 1:
+        raise InvalidParameterError(
+            f"validation_fraction={fraction:g} came. Expected a share of the rows, "
+            "above 0 and below 1."
+        )
+    if not isinstance(model.confident, bool | np.bool_):
+        raise InvalidParameterError(
+            f"confident={model.confident!r} came. Expected True or False."
+        )
+    if model.max_violation is None:
+        return None
+    asked = check_number("max_violation", model.max_violation)
+    if asked > 1:
+        raise InvalidParameterError(
+            f"max_violation={asked:g} came. Expected a difference of rates, between 0 "
+            "and 1, or None for no bound."
+        )
+    return Bound(asked, fraction, bool(model.confident))
+
+
+def choose_weight(
+    model: M, bound: Bound, given: FitInput, data: TrainingData, rows: FairRows
+) -> tuple[Choice, M]:
+    """Return the smallest weight tried that keeps a bound, and the model judged.
+
+    Where none keeps it, return the closest.
+
+    Parameters
+    ----------
+    model
+        What to train; it stays as it is.
+    bound
+        What to keep.
+    given, data, rows
+        All rows: as they came, validated, and those of the penalty encoded.
+    """
+    trial = _make_trial(model, bound, given, data, rows)
+    with warnings.catch_warnings():
+        # Training on all rows says what there is to say; these models are thrown away.
+        warnings.simplefilter("ignore", FfermWarning)
+        tried = list(trial.climb(_weights(model._objective().divergence)))
+        if tried[-1].is_within:
+            best = trial.narrow(*tried[-2:]) if len(tried) > 1 else tried[0]
+            return Choice(best.fairness_weight, best.violation, True), best.model
+    usable = [judged for judged in tried if judged.is_usable]
+    closest = min(usable or tried[:1], key=lambda judged: judged.value)
+    warnings.warn(
+        _nothing_within(bound, trial, closest, tried[-1].fairness_weight),
+        InfeasibleWarning,
+        stacklevel=3,
+    )
+    return Choice(closest.fairness_weight, closest.violation, False), closest.model
+
+
+@dataclass(frozen=True)
+class _Judged(Generic[M]):
+    # A model and its decisions on the held-out rows.
+    model: M
+    violation: float
+    value: float  # what has to keep the bound: the violation, or its upper end
+    is_usable: bool  # more than one class is predicted, and all parts can be judged
+    is_within: bool
+
+    @property
+    def fairness_weight(self) -> float:
+        return self.model.fairness_weight
+
+
+@dataclass(frozen=True)
+class _Trial(Generic[M]):
+    # What the search trains on, and the rows of X that it judges by.
+    model: M
+    bound: Bound
+    given: FitInput
+    X: Table
+    held_out: IntArray  # positions in X
+    setting: Setting
+    n_gaps: int  # of a model that can be judged wherever the rows allow it
+
+    def climb(self, weights: list[float]) -> Iterator[_Judged[M]]:
+        """Yield judged models of growing weight, the first within the bound last."""
+        for model in self.model.fit_path(self.given, weights):
+            judged = self.judge(model)
+            yield judged
+            if judged.is_within:
+                return
+
+    def narrow(self, below: _Judged[M], within: _Judged[M]) -> _Judged[M]:
+        """Return the smallest weight within the bound that bisection comes by."""
+        for _ in range(N_HALVINGS):
+            low, high = below.fairness_weight, within.fairness_weight
+            middle = np.sqrt(low * high) if low else high / 2
+            (model,) = self.model.fit_path(self.given, [float(middle)], below.model)
+            judged = self.judge(model)
+            if judged.is_within:
+                within = judged
+            else:
+                below = judged
+        return within
+
+    def judge(self, model: M) -> _Judged[M]:
+        """Return a model with the violation of its decisions on the held-out rows."""
+        # Every class has rows to train on, so the classes are those of all rows.
+        decided = model.predict(self.X)[self.held_out]
+        code = np.searchsorted(model.classes_, decided)
+        decisions = one_hot(code, model.classes_.size)
+        found = measure(self.setting, decisions)
+        is_usable = np.unique(code).size > 1 and len(found.gaps) == self.n_gaps
+        value = found.worst
+        if self.bound.is_confident:
+            value = _upper_end(self.setting.tables(decisions))
+        is_within = is_usable and value <= self.bound.max_violation
+        return _Judged(model, found.worst, value, is_usable, is_within)
+
+
+def _make_trial(
+    model: M, bound: Bound, given: FitInput, data: TrainingData, rows: FairRows
+) -> _Trial[M]:
+    label = data.y if given.penalty_data is None else rows.strata.code
+    held = _hold_out(_kinds(rows, label), bound.validation_fraction, model.random_state)
+    if given.penalty_data is None:
+        weight = np.zeros(data.kept.size)
+        weight[data.kept] = np.where(held, 0.0, data.weight)
+        rest, X = replace(given, sample_weight=weight), given.X
+        position = np.flatnonzero(data.kept)[held]
+    else:
+        X, _, *labels = given.penalty_data
+        shifted = (X, _groups_without(rows, held), *labels)
+        rest, position = replace(given, penalty_data=shifted), np.flatnonzero(held)
+    classes = tuple(data.classes.tolist())
+    notion = model._objective().notion
+    whole = Setting(rows, notion, Labels(held.size, None, classes))
+    part = Setting(rows.take(held), notion, Labels(position.size, None, classes))
+    n_gaps = _check_comparable(whole, part)
+    return _Trial(model, bound, rest, X, position, part, n_gaps)
+
+
+def _weights(divergence: Divergence) -> list[float]:
+    weights = default_weights(divergence, N_WEIGHTS + 1)
+    step = weights[-1] / weights[-2]
+    beyond = weights[-1] * step ** np.arange(1, N_BEYOND + 1)
+    return [float(weight) for weight in (*weights, *beyond)]
+
+
+def _kinds(rows: FairRows, label: IntArray) -> IntArray:
+    # (n_samples,) rows of the same label, stratum and groups share a number.
+    codes = [attribute.code for attribute in rows.attributes]
+    columns = np.column_stack([label, rows.strata.code, *codes])
+    kind = np.unique(columns, axis=0, return_inverse=True)[1]
+    return np.asarray(kind, dtype=np.int64).reshape(-1)
+
+
+def _hold_out(
+    kind: IntArray, fraction: float, random_state: int | np.random.RandomState | None
+) -> NDArray[np.bool_]:
+    # The same share of every kind of row, and one row at least on either side of two.
+    size = np.bincount(kind)
+    count = np.minimum(np.maximum(np.rint(fraction * size), 1), size - 1)
+    order = np.lexsort((check_random_state(random_state).random(kind.size), kind))
+    rank = np.empty_like(kind)
+    rank[order] = np.arange(kind.size) - np.repeat(np.cumsum(size) - size, size)
+    return np.asarray(rank < count[kind])
+
+
+def _groups_without(rows: FairRows, held: NDArray[np.bool_]) -> dict[str, Table]:
+    # Groups as a user would give them, missing where rows are held out.
+    return {
+        attribute.name: np.array([*attribute.groups, None], dtype=object)[
+            np.where(held, -1, attribute.code)
+        ]
+        for attribute in rows.attributes
+    }
+
+
+def _check_comparable(whole: Setting, part: Setting) -> int:
+    # Of predictions that are anything for anyone, all is judged that can be.
+    n_classes = len(whole.labels.classes)
+    anything = [np.full((s.labels.n_samples, n_classes), 1.0) for s in (whole, part)]
+    for table in part.tables(anything[1]):
+        if not table.is_judged.any():
+            raise InvalidInputError(
+                f"The {part.labels.n_samples} held-out rows hold fewer than two groups "
+                f"of {table.attribute} wherever {part.notion.name} compares them, so "
+                "max_violation cannot be judged. Give more rows of each group, merge "
+                "groups, or change validation_fraction."
+            )
+    found, known = measure(part, anything[1]), measure(whole, anything[0])
+    if found.absent and found.absent != known.absent:
+        warnings.warn(
+            f"max_violation does not see {'; '.join(map(str, found.absent))}, for the "
+            "held-out rows have too few of them. Merge groups or gather more rows.",
+            EmptyStratumWarning,
+            stacklevel=5,
+        )
+    return len(found.gaps)
+
+
+def _upper_end(tables: tuple[RateTable, ...]) -> float:
+    rates: list[FloatArray] = [table.rate for table in tables]
+    sizes = [
+        np.broadcast_to(table.size[:, None], rate.shape)
+        for table, rate in zip(tables, rates, strict=True)
+    ]
+    return violation_interval(list(map(compared, rates)), list(map(compared, sizes)))[1]
+
+
+def _nothing_within(
+    bound: Bound, trial: _Trial[M], closest: _Judged[M], highest: float
+) -> str:
+    n_rows = trial.held_out.size
+    if not closest.is_usable:
+        return (
+            f"Every model up to fairness_weight={highest:g} predicts one class for all "
+            f"{n_rows} held-out rows, or too few groups to compare, so none counts for "
+            f"max_violation={bound.max_violation:g}. The model is trained without a "
+            "penalty; give rare classes more sample_weight, or better features."
+        )
+    what = "the upper end of the violation" if bound.is_confident else "the violation"
+    return (
+        f"No fairness_weight up to {highest:g} brings {what} on {n_rows} held-out rows "
+        f"to max_violation={bound.max_violation:g}. The closest is fairness_weight="
+        f"{closest.fairness_weight:.4g} with {closest.value:.4f}. Raise max_violation, "
+        "hold out more rows, or raise sharpness."
+    )

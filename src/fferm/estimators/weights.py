@@ -1,0 +1,24 @@
+"""The fairness weights that a search or a sweep tries by default."""
+
+import numpy as np
+
+from fferm._types import FloatArray
+from fferm.divergences import Divergence
+
+# Default weights, in units of the curvature at independence, in which divergences
+# compare: below the first the penalty is hardly felt, above the last little is left.
+SMOOTH_WEIGHTS = (0.05, 50.0)
+# Total variation has no curvature; a finite weight already makes a table independent.
+KINKED_WEIGHTS = (0.005, 5.0)
+
+
+def default_weights(divergence: Divergence, count: int) -> FloatArray:
+    """Return 0 and ``count - 1`` weights over the range in which a divergence acts."""
+    if divergence.is_smooth:
+        curvature = float(divergence.f_second(np.float64(1), np)) / 2
+        low, high = np.array(SMOOTH_WEIGHTS) / curvature
+    else:
+        low, high = KINKED_WEIGHTS
+    # A lone weight stands in the middle of the range.
+    ends = (low, high) if count > 2 else (np.sqrt(low * high),) * 2
+    return np.concatenate([[0.0], np.geomspace(*ends, count - 1)])

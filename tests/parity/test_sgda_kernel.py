@@ -1,0 +1,358 @@
+"""The fused kernel of stochastic descent-ascent against plain NumPy.
+
+Its gradients are right on average over every batch, and its steps are those that the
+formulas say, one by one.
+"""
+
+import itertools
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import scipy.sparse
+from instances import REGISTERED
+from numpy.testing import assert_allclose
+from scipy.special import softmax
+
+from fferm import SmallShift
+from fferm.data import encode_rows
+from fferm.divergences import TotalVariation, get
+from fferm.errors import ComponentError, InvalidParameterError
+from fferm.notions import EqualizedOdds, Labels
+from fferm.notions import get as get_notion
+from fferm.objective import Penalty, Problem, make_objective
+from fferm.solvers import _kernels
+from fferm.solvers._pointers import base_and_scale, log_ratio_pointers
+from fferm.solvers.lbfgs import LBFGS, value_and_gradient
+from fferm.solvers.linear_sgda import SGDA, lane_parameters, make_dual, make_rows
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::fferm.errors.DataFairnessWarning"),
+    # The solver ignores it too: functions as arguments are what the kernel is made of.
+    pytest.mark.filterwarnings(
+        "ignore::numba.core.errors.NumbaExperimentalFeatureWarning"
+    ),
+]
+
+NOTIONS = {
+    "demographic_parity": get_notion("demographic_parity"),
+    "equal_opportunity": get_notion("equal_opportunity"),
+    "equalized_odds": EqualizedOdds(),
+    "equalized_odds_frequency": EqualizedOdds("frequency"),
+}
+# A kernel may sum in another order than NumPy does.
+EXACT = 1e-12
+
+
+def make_problem(
+    divergence="kl", notion="demographic_parity", *, n=6, n_classes=2, **options
+):
+    """Return a small problem with weights, two attributes and rows without a group."""
+    rng = np.random.default_rng(0)
+    how = options.pop("how", "intersection")
+    X = rng.normal(size=(n, 3)).round(2)
+    y = np.arange(n) % n_classes
+    s = {"a": np.arange(n) // 2 % 2, "b": np.arange(n) % 3 % 2}
+    s = s if how == "marginal" else {"a": s["a"]}
+    if options.pop("with_gaps", False):
+        s["a"] = np.where(np.arange(n) == 1, None, s["a"].astype(object))
+    weight = rng.uniform(0.5, 2, n)
+    objective = make_objective(
+        divergence, NOTIONS[notion], l2=0.01, fairness_weight=1.5, **options
+    )
+    labels = Labels(n, np.minimum(y, 1), (0, 1))
+    if n_classes > 2:  # strata by a label of two values, predictions of more
+        labels = Labels(n, np.arange(n) % 2, (0, 1))
+    rows = encode_rows(s, objective.notion, labels, how=how, sample_weight=weight)
+    penalty = Penalty(objective, rows)
+    return Problem(objective, X, y, weight / weight.sum(), n_classes, penalty)
+
+
+def begin(problem, n_lanes=1, seed=1):
+    """Return the state of a run, moved away from its start."""
+    solver = SGDA(batch_size=2)
+    weights = problem.objective.fairness_weight * np.arange(1, n_lanes + 1)
+    state = solver._begin(problem, None, list(weights))
+    rng = np.random.default_rng(seed)
+    state.model.theta[:] = 0.3 * rng.normal(size=state.model.theta.shape)
+    state.dual.z[:] = 0.2 * rng.normal(size=state.dual.z.shape)
+    return state
+
+
+def kernel_gradients(state, batch):
+    """Return what the kernel computes of one batch: gradients of model and dual."""
+    gradient = np.empty(state.model.theta.shape)
+    payoff, mass, slope = (np.empty(state.dual.z.shape) for _ in range(3))
+    _kernels.payoff_into(state.dual, *state.pointers, payoff)
+    _kernels.batch_gradients_into(
+        state.rows, batch, state.model.theta, state.steps, payoff, gradient, mass, 1.0
+    )
+    _kernels.dual_gradient_into(state.dual, mass, slope)
+    return gradient, slope, mass
+
+
+def dual_objective(problem, state, theta, lane):
+    """Return loss plus penalty at the dual of a lane, by the definition."""
+    divergence, _ = base_and_scale(problem.objective.divergence)
+    logits = problem.X @ theta[:, :-1].T + theta[:, -1]
+    if theta.shape[0] == 1:
+        logits = np.column_stack([np.zeros(len(logits)), logits])
+    value = problem.loss(logits)[0]
+    prob = softmax(problem.objective.sharpness * logits, axis=1)
+    begin = 0
+    for table in problem.penalty.tables(prob):
+        end = begin + table.shape[2]
+        for r, stratum in enumerate(table):
+            rho = stratum.sum()
+            if rho == 0:
+                continue
+            p = stratum / rho
+            q = p.sum(axis=1, keepdims=True) * p.sum(axis=0)
+            z = state.dual.z[r, :, begin:end, lane]
+            cells = p * divergence.dual_at(z, np) - q * divergence.conjugate_at(z, np)
+            weight = 1 if problem.objective.notion.weighting == "unit" else rho
+            value += state.steps.weights[lane] * weight * cells.sum()
+        begin = end
+    return value
+
+
+def differences(function, theta, step=1e-6):
+    slopes = np.empty_like(theta)
+    for cell in np.ndindex(theta.shape):
+        up, down = theta.copy(), theta.copy()
+        up[cell] += step
+        down[cell] -= step
+        slopes[cell] = (function(up) - function(down)) / (2 * step)
+    return slopes
+
+
+CASES = [
+    {"notion": "demographic_parity"},
+    {"notion": "equal_opportunity"},
+    {"notion": "equalized_odds", "n_classes": 3, "n": 12},
+    {"notion": "equalized_odds_frequency", "n": 12},
+    {"notion": "demographic_parity", "how": "marginal", "n": 12, "with_gaps": True},
+    {"notion": "demographic_parity", "sharpness": 2.0, "n_classes": 3},
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_the_gradient_of_all_rows_is_that_of_the_objective(case):
+    problem = make_problem(**case)
+    state = begin(problem, n_lanes=2)
+    everyone = np.arange(problem.y.size)
+    gradient = kernel_gradients(state, everyone)[0]
+    for lane in range(2):
+        shape = (-1, state.model.theta.shape[0])
+        theta = state.model.theta.T.reshape(-1, 2, shape[1])[:, lane]
+        found = gradient.T.reshape(-1, 2, shape[1])[:, lane]
+        expected = differences(
+            lambda t, lane=lane: dual_objective(problem, state, t, lane), theta
+        )
+        assert_allclose(found, expected, rtol=1e-6, atol=1e-8)
+
+
+@pytest.mark.parametrize("notion", NOTIONS)
+@pytest.mark.parametrize("divergence", REGISTERED)
+@pytest.mark.parametrize("size", [1, 2])
+def test_batches_are_right_on_average(divergence, notion, size):
+    problem = make_problem(REGISTERED[divergence], notion)
+    state = begin(problem)
+    n = problem.y.size
+    batches = [np.array(b) for b in itertools.product(range(n), repeat=size)]
+    found = [kernel_gradients(state, batch) for batch in batches]
+    whole = kernel_gradients(state, np.arange(n))
+    for part in range(2):  # of the model, of the dual
+        mean = np.mean([gradients[part] for gradients in found], axis=0)
+        assert_allclose(mean, whole[part], rtol=0, atol=EXACT)
+
+
+@pytest.mark.parametrize("divergence", REGISTERED)
+def test_at_the_optimal_dual_the_gradient_is_that_of_the_penalty(divergence):
+    problem = make_problem(REGISTERED[divergence])
+    state = begin(problem)
+    theta = lane_parameters(problem, state.model.theta, 0)
+    logits = np.column_stack([np.zeros(6), problem.X @ theta[0, :-1] + theta[0, -1]])
+    (table,) = problem.penalty.tables(softmax(logits, axis=1))
+    product = table.sum(axis=2, keepdims=True) * table.sum(axis=1, keepdims=True)
+    state.dual.z[:] = np.log(table / product)[..., None]
+    gradient, slope, _ = kernel_gradients(state, np.arange(6))
+    assert_allclose(slope, 0, atol=EXACT)
+    expected = value_and_gradient(replace_l2(problem), theta)[1]
+    # Total variation is rounded alike in both; its dual of a kinkless cell is exact.
+    assert_allclose(gradient.T, expected, rtol=1e-9, atol=EXACT)
+
+
+def replace_l2(problem):
+    return replace(problem, objective=replace(problem.objective, l2=0.0))
+
+
+def plain_steps(problem, state, orders, batch_size):
+    """Return model and dual after epochs, by NumPy and one sample after another."""
+    divergence, _ = base_and_scale(problem.objective.divergence)
+    theta, squares = state.model.theta.copy(), state.model.squares.copy()
+    average, z = state.model.average.copy(), state.dual.z.copy()
+    rate, dual, steps, t = state.dual.rate.copy(), state.dual, state.steps, 0
+    for order in orders:
+        for begin in range(0, order.size, batch_size):
+            batch = order[begin : begin + batch_size]
+            now = dual._replace(z=z, rate=rate)
+            held = replace(state, dual=now, model=state.model._replace(theta=theta))
+            ramp = min(1.0, (t + 1) / steps.warm_up)
+            gradient, slope, mass = plain_gradients(divergence, held, batch, ramp)
+            gradient[:-1] += steps.l2 * theta[:-1]
+            squares += gradient**2
+            t += 1
+            theta = theta - steps.lr * gradient / np.sqrt(squares)
+            if t > steps.average_from:
+                average = average + (theta - average) / (t - steps.average_from)
+            step = min(_kernels.FIRST_DUAL_STEP, steps.dual_lr / t)
+            z, rate = plain_ascent(dual, z, rate, mass, slope, step, batch.size)
+    return theta, average, z
+
+
+def plain_gradients(divergence, state, batch, ramp):
+    rows, dual, steps = state.rows, state.dual, state.steps
+    gradient = np.zeros_like(state.model.theta)
+    mass = np.zeros_like(dual.z)
+    A, C = divergence.dual_at(dual.z, np), divergence.conjugate_at(dual.z, np)
+    for i in batch:
+        x = np.append(rows.X[i], 1.0)
+        logits = np.array([0.0, *(x @ state.model.theta)])
+        prob = softmax(logits)
+        by_logits = rows.loss_weight[i] * (prob - np.eye(2)[rows.y[i]])
+        r, k = rows.stratum[i], rows.group[i, 0]
+        if r >= 0:
+            charge = np.sum(dual.prior[r] * C[r, :, :, 0], axis=1)
+            payoff = dual.factor[r, 0] * (A[r, :, k, 0] - charge)
+            push = prob * (payoff - prob @ payoff)
+            by_logits += ramp * steps.weights[0] * rows.penalty_weight[i] * push
+            mass[r, :, k, 0] += rows.penalty_weight[i] * prob / batch.size
+        gradient[:, 0] += x * by_logits[1] / batch.size
+    share = dual.share[:, 0][:, None, None, None]
+    totals = mass.sum(axis=2, keepdims=True)
+    prior = dual.prior[:, None, :, None]
+    slope = share * (mass - prior * totals * np.exp(dual.z))
+    return gradient, slope, mass
+
+
+def plain_ascent(dual, z, rate, mass, slope, step, size):
+    share = dual.share[:, 0][:, None, None, None]
+    rate = rate + step * (share * mass.sum(axis=2, keepdims=True) - rate)
+    prior = dual.prior[:, None, :, None]
+    eta = np.minimum(step, _kernels.LARGEST_PUSH * size / share * prior)
+    z = z + eta * slope / (prior * np.maximum(rate, _kernels.SMALLEST_RATE))
+    return np.clip(z, dual.lower, dual.upper[:, None, :, None]), rate
+
+
+@pytest.mark.parametrize("notion", ["demographic_parity", "equalized_odds"])
+@pytest.mark.parametrize("divergence", REGISTERED)
+def test_two_hundred_steps_are_those_of_plain_numpy(divergence, notion):
+    problem = make_problem(REGISTERED[divergence], notion, n=40)
+    state = SGDA(batch_size=2, max_epochs=10)._begin(problem, None, [1.5])
+    state = replace(state, steps=state.steps._replace(average_from=100, warm_up=20))
+    rng = np.random.default_rng(3)
+    orders = [rng.permutation(40) for _ in range(10)]
+    theta, average, z = plain_steps(problem, state, orders, 2)
+    t = 0
+    for order in orders:
+        t = _kernels.sgda_epoch(
+            state.rows,
+            order,
+            2,
+            state.model,
+            state.dual,
+            state.steps,
+            state.pointers,
+            t,
+        )
+    assert t == 200
+    assert_allclose(state.model.theta, theta, rtol=0, atol=1e-10)
+    assert_allclose(state.model.average, average, rtol=0, atol=1e-10)
+    assert_allclose(state.dual.z, z, rtol=0, atol=1e-10)
+
+
+def test_sparse_rows_give_the_steps_of_dense_rows():
+    problem = make_problem("chi2", n=40)
+    sparse = replace(problem, X=scipy.sparse.csr_array(problem.X))
+    dense, other = (SGDA(batch_size=4).solve(p) for p in (problem, sparse))
+    assert_allclose(other.value, dense.value, rtol=0, atol=1e-10)
+
+
+def test_lanes_are_the_runs_of_single_weights():
+    problem = make_problem("js", n=40)
+    solver = SGDA(batch_size=4)
+    lanes = list(solver.solve_path(problem, [0.0, 1.0, 5.0]))
+    for weight, lane in zip([0.0, 1.0, 5.0], lanes, strict=True):
+        alone = solver.solve(problem.with_weight(weight))
+        assert_allclose(lane.value, alone.value, rtol=0, atol=1e-9)
+        assert lane.stats["objective"] == pytest.approx(alone.stats["objective"])
+
+
+def test_rows_of_another_domain_carry_the_penalty():
+    problem = make_problem("kl", n=40)
+    same = replace(problem, penalty_X=problem.X)
+    rows = make_rows(same)
+    assert rows.y.size == 80
+    everyone = np.arange(80)
+    state = begin(problem)
+    other = replace(state, rows=rows, dual=make_dual(same, 1)._replace(z=state.dual.z))
+    found, expected = (
+        kernel_gradients(other, everyone),
+        kernel_gradients(state, np.arange(40)),
+    )
+    for part in range(3):
+        assert_allclose(found[part], expected[part], rtol=0, atol=EXACT)
+
+
+@pytest.mark.parametrize("name", ["sufficiency", "shift"])
+def test_a_penalty_without_a_linear_dual_is_refused_by_name(name):
+    problem = make_problem("kl", n=12)
+    change = (
+        {"notion": get_notion("sufficiency")}
+        if name == "sufficiency"
+        else {"uncertainty": SmallShift(0.01)}
+    )
+    problem = replace(problem, objective=replace(problem.objective, **change))
+    with pytest.raises(InvalidParameterError, match=r"Use solver='lbfgs'"):
+        SGDA().solve(problem)
+
+
+@pytest.mark.parametrize("divergence", REGISTERED)
+def test_compiled_formulas_are_those_of_numpy(divergence):
+    base, _ = base_and_scale(REGISTERED[divergence])
+    dual, conjugate = log_ratio_pointers(base)
+    z = np.linspace(-6, 6, 49)
+    for pointer, formula in ((dual, base.dual_at), (conjugate, base.conjugate_at)):
+        found = [pointer.ctypes(x) for x in z]
+        assert_allclose(found, formula(z, np), rtol=1e-14, atol=1e-15)
+
+
+def test_a_formula_that_cannot_be_compiled_is_refused_by_name():
+    class Strange(type(get("kl"))):
+        name = "kl_of_strings_in_the_kernel_test"
+
+        def dual_at(self, z, xp):
+            return float(str(z))
+
+    with pytest.raises(ComponentError, match=r"dual_at cannot be compiled"):
+        log_ratio_pointers(Strange())
+
+
+@pytest.mark.parametrize("batch_size", [1, 8, 64, 1000])
+@pytest.mark.parametrize("divergence", ["kl", "chi2", "reverse_kl", "js"])
+def test_every_batch_size_reaches_the_optimum(divergence, batch_size):
+    problem = make_problem(divergence, n=1000)
+    problem = replace(problem, y=(problem.X[:, 0] > 0).astype(int))
+    best = LBFGS().solve(problem).stats["objective"]
+    found = SGDA(batch_size=batch_size).solve(problem).stats["objective"]
+    assert best <= found + 1e-9 < 1.01 * best
+
+
+def test_total_variation_is_rounded_and_tails_and_tilts_are_stripped():
+    base, scale = base_and_scale(get("tv"))
+    assert (base, scale) == (TotalVariation(smoothing=1e-3), 1.0)
+    base, scale = base_and_scale(get("kl", normalisation="paper", scale="curvature"))
+    assert base == get("kl")
+    assert math.isclose(scale, 2.0)

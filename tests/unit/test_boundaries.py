@@ -1,0 +1,162 @@
+"""Mistakes that people make, met by a clear error or warning instead of nonsense."""
+
+import os
+import stat
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import fferm
+from fferm import FairLogisticRegression, LargeShift, tradeoff_curve
+from fferm.data import encode_sensitive
+from fferm.datasets import load_german, make_biased
+from fferm.divergences import KL
+from fferm.errors import (
+    CollapseWarning,
+    InvalidInputError,
+    InvalidParameterError,
+    InvalidTypeError,
+    SmallGroupWarning,
+    WideShiftWarning,
+)
+from fferm.testing import check_divergence
+
+
+@pytest.fixture(scope="module")
+def data():
+    return make_biased(600, random_state=0)
+
+
+@pytest.fixture
+def frames(data):
+    X = pd.DataFrame(data.X, columns=[f"x{j}" for j in range(data.X.shape[1])])
+    y = pd.Series(data.y, index=X.index)
+    s = data.sensitive_features.set_axis(X.index)
+    return X, y, s
+
+
+def backwards(table):
+    return table.iloc[::-1]
+
+
+@pytest.mark.parametrize("late", ["y", "sensitive_features", "sample_weight"])
+def test_the_same_index_in_another_order_is_refused(late, frames):
+    X, y, s = frames
+    given = {"y": y, "sensitive_features": s, "sample_weight": pd.Series(1.0, X.index)}
+    given[late] = backwards(given[late])
+    with pytest.raises(InvalidInputError, match="the same index in another order"):
+        FairLogisticRegression().fit(X, given.pop("y"), **given)
+
+
+def test_the_same_index_in_another_order_is_refused_in_a_test_split(frames):
+    X, y, s = frames
+    with pytest.raises(InvalidInputError, match="the same index in another order"):
+        tradeoff_curve(
+            FairLogisticRegression(),
+            X,
+            y,
+            sensitive_features=s,
+            test=(X, y, backwards(s)),
+            fairness_weights=[0],
+        )
+
+
+def test_different_labels_in_the_index_are_nobodys_business(frames):
+    X, y, s = frames
+    shifted = s.set_axis(s.index + 1000)
+    model = FairLogisticRegression().fit(X, y, sensitive_features=shifted)
+    reference = FairLogisticRegression().fit(X, y, sensitive_features=s)
+    np.testing.assert_array_equal(model.coef_, reference.coef_)
+
+
+@pytest.mark.parametrize("names", [np.arange(100), [f"p{i}" for i in range(100)]])
+def test_a_column_that_names_rows_is_no_set_of_groups(names):
+    with pytest.raises(InvalidInputError, match="100 groups of 100 rows"):
+        encode_sensitive(names, 100)
+
+
+def test_column_names_in_place_of_values_are_refused(data):
+    with pytest.raises(InvalidInputError, match="values, not column names"):
+        FairLogisticRegression().fit(data.X, data.y, sensitive_features=["sex"])
+
+
+def test_intersections_that_would_read_alike_get_longer_names():
+    columns = {"a": ["p × q", "p"] * 5, "b": ["r", "q × r"] * 5}
+    (attribute,) = encode_sensitive(columns, 10)
+    assert attribute.groups == ("a=p, b=q × r", "a=p × q, b=r")
+
+
+def test_many_small_groups_are_counted(data):
+    s = np.arange(len(data.y)) // 3
+    with pytest.warns(SmallGroupWarning, match=r"and \d+ more"):
+        FairLogisticRegression().fit(data.X, data.y, sensitive_features=s)
+
+
+def test_a_shift_wider_than_the_smallest_cell_is_warned_of():
+    german = load_german(("age_over_25",))
+    model = FairLogisticRegression(fairness_weight=10, uncertainty=LargeShift(0.3))
+    with pytest.warns(WideShiftWarning, match=r"radius 0\.3 reaches the smallest cell"):
+        model.fit(german.X, german.y, sensitive_features=german.sensitive_features)
+
+
+def test_a_shift_within_the_smallest_cell_is_not_warned_of():
+    german = load_german(("sex",))
+    model = FairLogisticRegression(
+        divergence="js", fairness_weight=1, uncertainty=LargeShift(0.01)
+    )
+    model.fit(german.X, german.y, sensitive_features=german.sensitive_features)
+
+
+def test_a_plain_model_that_collapses_is_not_told_to_be_less_fair(data):
+    y = np.zeros(len(data.y), dtype=int)
+    y[:5] = 1
+    with pytest.warns(CollapseWarning, match="give those rows more sample_weight"):
+        FairLogisticRegression(fairness_weight=0, l2=10.0).fit(data.X, y)
+
+
+@pytest.mark.parametrize("kind", ["frame", "array"])
+def test_dates_are_no_numbers(kind, data):
+    days = pd.date_range("2020-01-01", periods=len(data.y))
+    X = pd.DataFrame({"day": days, "x": 1.0})
+    X = X if kind == "frame" else X[["day"]].to_numpy()
+    with pytest.raises(InvalidTypeError, match="holds dates"):
+        FairLogisticRegression(fairness_weight=0).fit(X, data.y)
+
+
+def test_missing_labels_are_named(data):
+    y = data.y.astype(object)
+    y[3] = None
+    with pytest.raises(InvalidInputError, match="y has missing labels"):
+        FairLogisticRegression(fairness_weight=0).fit(data.X, y)
+
+
+@pytest.mark.parametrize(
+    ("weight", "words"),
+    [(-1.0, "holds negative numbers"), (np.ones(3), "Expected one weight per row")],
+)
+def test_bad_weights_are_named(weight, words, data):
+    weight = np.full(len(data.y), weight) if np.isscalar(weight) else weight
+    with pytest.raises(InvalidInputError, match=words):
+        FairLogisticRegression(fairness_weight=0).fit(
+            data.X, data.y, sample_weight=weight
+        )
+
+
+def test_a_saved_model_can_be_read_by_whoever_may_read_new_files(data, tmp_path):
+    model = FairLogisticRegression(fairness_weight=0).fit(data.X, data.y)
+    (tmp_path / "other").write_text("")
+    fferm.save(model, tmp_path / "model")
+    modes = [
+        stat.S_IMODE(os.stat(tmp_path / name).st_mode) for name in ("model", "other")
+    ]
+    assert modes[0] == modes[1]
+
+
+def test_a_divergence_can_be_checked_by_name():
+    check_divergence("kl")
+
+
+def test_a_class_in_place_of_an_instance_is_refused():
+    with pytest.raises(InvalidParameterError, match="by name or instance"):
+        check_divergence(KL)

@@ -1,0 +1,593 @@
+"""Bounds on the violation: kept on held-out rows by the smallest weight, or said."""
+
+import warnings
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+import scipy.sparse
+import sklearn
+from sklearn.base import clone
+from sklearn.model_selection import GridSearchCV
+
+import fferm
+from fferm import FairLogisticRegression, LargeShift, SmallShift, audit
+from fferm.datasets import load_adult, load_german, make_biased
+from fferm.errors import (
+    CollapseWarning,
+    EmptyStratumWarning,
+    InfeasibleWarning,
+    InvalidInputError,
+    InvalidParameterError,
+    MissingGroupWarning,
+    MissingSensitiveError,
+)
+from fferm.estimators import bounds
+from fferm.estimators.base import FitInput
+from fferm.metrics import violation
+from fferm.notions import ConditionalParity, EqualOpportunity
+
+NOTIONS = ["demographic_parity", "equal_opportunity", "equalized_odds"]
+
+
+def arrays(data):
+    """Return features, labels and groups as plain arrays."""
+    sensitive = data.sensitive_features.iloc[:, 0].astype(str).to_numpy(dtype=object)
+    return np.asarray(data.X), np.asarray(data.y), sensitive
+
+
+@pytest.fixture(scope="module")
+def biased():
+    return arrays(make_biased(5000, random_state=0))
+
+
+@pytest.fixture(scope="module")
+def german():
+    return arrays(load_german("age_over_25"))
+
+
+def bounded(max_violation=0.05, **options):
+    options = {"random_state": 0, **options}
+    return FairLogisticRegression(max_violation=max_violation, **options)
+
+
+def fit(model, rows, **options):
+    X, y, s = rows
+    return model.fit(X, y, sensitive_features=s, **options)
+
+
+def search_of(model, rows, **options):
+    """Return what the search of a model trains on and judges by."""
+    X, y, s = rows
+    given = FitInput(X, y, s, **options)
+    data, _, encoded = clone(model)._encode(given)
+    return bounds._make_trial(model, bounds.read_bound(model), given, data, encoded)
+
+
+def trained_on_the_rest(model, rows, fairness_weight):
+    """Return a cold fit without the held-out rows, and these rows."""
+    trial = search_of(model, rows)
+    plain = clone(model).set_params(fairness_weight=fairness_weight, max_violation=None)
+    fit(plain, rows, sample_weight=trial.given.sample_weight)
+    return plain, tuple(values[trial.held_out] for values in rows)
+
+
+def violation_on_held_out(model, rows, fairness_weight):
+    plain, (X, y, s) = trained_on_the_rest(model, rows, fairness_weight)
+    return violation(y, plain.predict(X), sensitive_features=s, notion=model.notion)
+
+
+@pytest.mark.parametrize(
+    ("notion", "max_violation"),
+    [
+        ("demographic_parity", 0.03),
+        ("demographic_parity", 0.1),
+        ("equal_opportunity", 0.15),
+        ("equalized_odds", 0.05),
+        ("equalized_odds", 0.1),
+    ],
+)
+def test_the_bound_is_kept_on_held_out_rows(biased, notion, max_violation):
+    model = fit(bounded(max_violation, notion=notion), biased)
+
+    assert model.feasible_ is True
+    assert 0 < model.violation_ <= max_violation
+    found = violation_on_held_out(model, biased, model.fairness_weight_)
+    assert found == pytest.approx(model.violation_, abs=1e-12)
+
+
+@pytest.mark.parametrize("notion", NOTIONS)
+@pytest.mark.filterwarnings("ignore::fferm.errors.SmallGroupWarning")
+def test_the_bound_is_kept_on_german(german, notion):
+    # About 27 of the held-out rows are of the young, so no bound can be tight.
+    model = fit(bounded(0.1, notion=notion, random_state=2), german)
+
+    assert model.feasible_
+    found = violation_on_held_out(model, german, model.fairness_weight_)
+    assert found == pytest.approx(model.violation_, abs=1e-12)
+    assert found <= 0.1
+
+
+@pytest.fixture(scope="module")
+def adult():
+    return load_adult("sex")
+
+
+@pytest.mark.parametrize(("max_violation", "least_accuracy"), [(0.02, 0.83), (0.1, 0)])
+def test_the_bound_is_kept_on_adult(adult, max_violation, least_accuracy):
+    model = bounded(max_violation, notion="demographic_parity")
+    model.fit(adult.X, adult.y, sensitive_features=adult.sensitive_features)
+
+    assert model.feasible_
+    assert max_violation / 2 < model.violation_ <= max_violation
+    found = audit(
+        model,
+        adult.X_test,
+        adult.y_test,
+        sensitive_features=adult.sensitive_features_test,
+        n_bootstrap=0,
+    )
+    assert found.interval[0] <= max_violation
+    assert found.accuracy > least_accuracy
+
+
+@pytest.mark.parametrize("notion", NOTIONS)
+def test_a_clearly_smaller_weight_breaks_the_bound(biased, notion):
+    model = fit(bounded(0.15, notion=notion), biased)
+
+    for share in (0.9, 0.5, 0.1, 0):
+        weight = share * model.fairness_weight_
+        assert violation_on_held_out(model, biased, weight) > 0.15
+
+
+def test_every_smaller_weight_that_was_tried_breaks_the_bound(biased, monkeypatch):
+    tried, judge = [], bounds._Trial.judge
+
+    def note(self, model):
+        tried.append(judge(self, model))
+        return tried[-1]
+
+    monkeypatch.setattr(bounds._Trial, "judge", note)
+    model = fit(bounded(0.05), biased)
+
+    within = [one.fairness_weight for one in tried if one.violation <= 0.05]
+    assert min(within) == model.fairness_weight_
+    below = [w.fairness_weight for w in tried if w.fairness_weight < min(within)]
+    assert len(below) > 3
+    # Six halvings of a step of 10^(1/4) end within one percent.
+    assert max(below) > 0.99 * min(within)
+
+
+def test_a_model_that_is_fair_already_gets_no_penalty(biased):
+    model = fit(bounded(0.9), biased)
+
+    assert model.fairness_weight_ == 0
+    assert model.feasible_
+    plain = FairLogisticRegression(fairness_weight=0).fit(*biased[:2])
+    np.testing.assert_allclose(model.coef_, plain.coef_, atol=1e-6)
+
+
+def test_a_weight_below_the_first_of_the_grid_is_found(biased, monkeypatch):
+    monkeypatch.setattr(bounds, "_weights", lambda divergence: [0.0, 50.0])
+
+    model = fit(bounded(0.45), biased)
+
+    assert 0 < model.fairness_weight_ < 25
+    assert violation_on_held_out(model, biased, model.fairness_weight_) <= 0.45
+    assert violation_on_held_out(model, biased, model.fairness_weight_ / 2) > 0.45
+
+
+@pytest.mark.parametrize("max_violation", [0.05, 0.9])
+def test_the_model_is_a_plain_fit_on_all_rows_with_the_weight(biased, max_violation):
+    model = fit(bounded(max_violation, notion="equalized_odds"), biased)
+
+    plain = clone(model).set_params(
+        max_violation=None, fairness_weight=model.fairness_weight_
+    )
+    fit(plain, biased)
+
+    # They begin at different models and end at the same.
+    np.testing.assert_allclose(model.coef_, plain.coef_, atol=1e-6)
+    np.testing.assert_allclose(model.intercept_, plain.intercept_, atol=1e-6)
+
+
+def test_of_several_optima_the_one_that_was_judged_is_trained(biased):
+    # A sharp penalty has more than one; a cold start ends at one that is less fair.
+    X, y, s = biased
+    options = {"notion": "equal_opportunity", "sharpness": 3.0}
+    model = fit(bounded(0.05, **options), biased)
+    weight = model.fairness_weight_
+
+    cold = fit(FairLogisticRegression(fairness_weight=weight, **options), biased)
+
+    gaps = [
+        violation(y, m.predict(X), sensitive_features=s, notion=model.notion)
+        for m in (model, cold)
+    ]
+    assert gaps[0] < 0.05 < gaps[1]
+
+
+def test_the_fairness_weight_of_the_user_plays_no_part(biased):
+    first, second = (
+        fit(bounded(fairness_weight=weight), biased) for weight in (1.0, 77.0)
+    )
+
+    assert first.fairness_weight_ == second.fairness_weight_ != 77
+
+
+def test_an_impossible_bound_warns_and_gives_the_closest(biased):
+    model = bounded(0.0)
+    with pytest.warns(
+        InfeasibleWarning,
+        match=r"up to 10000 .* 700 held-out rows to max_violation=0\.",
+    ) as caught:
+        fit(model, biased)
+
+    assert caught[0].filename == __file__
+    assert model.feasible_ is False
+    trial = search_of(model, biased)
+    weights = bounds._weights(model._objective().divergence)
+    path = [trial.judge(m) for m in model.fit_path(trial.given, weights)]
+    closest = min(path, key=lambda judged: judged.violation)
+    assert model.violation_ == closest.violation > 0
+    assert model.fairness_weight_ == closest.fairness_weight
+
+
+@pytest.fixture(scope="module")
+def only_the_group():
+    """Features that tell nothing but the group: a model is unfair or a constant."""
+    rng = np.random.default_rng(0)
+    s = rng.integers(0, 2, 600)
+    y = (rng.random(600) < np.where(s, 0.8, 0.1)).astype(int)
+    return s[:, None].astype(float), y, s
+
+
+def test_one_class_for_everyone_never_keeps_a_bound(only_the_group):
+    model = bounded(0.1)
+    with pytest.warns(InfeasibleWarning, match=r"The closest is .* with 1\.0000"):
+        fit(model, only_the_group)
+
+    assert (model.feasible_, model.violation_) == (False, 1.0)
+    trial = search_of(model, only_the_group)
+    with pytest.warns(CollapseWarning, match="for every training row"):
+        (constant,) = model.fit_path(trial.given, [300.0])
+    judged = trial.judge(constant)
+    assert judged.violation == 0
+    assert not judged.is_usable
+    assert not judged.is_within
+
+
+def test_where_every_model_is_a_constant_it_says_so():
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(800, 2)), (rng.random(800) < 0.05), rng.integers(0, 2, 800)
+    model = bounded(0.1)
+    with (
+        pytest.warns(InfeasibleWarning, match=r"predicts one class for all 16\d"),
+        pytest.warns(CollapseWarning, match="rare classes"),
+    ):
+        fit(model, rows)
+
+    assert (model.fairness_weight_, model.feasible_) == (0, False)
+
+
+def test_predictions_that_leave_no_two_groups_to_compare_do_not_count(only_the_group):
+    # Predicted 1 means group 1, predicted 0 means group 0: no gap is defined.
+    with pytest.warns(InfeasibleWarning, match="or too few groups to compare"):
+        model = fit(bounded(1.0, notion="sufficiency"), only_the_group)
+
+    assert not model.feasible_
+    assert np.isnan(model.violation_)
+
+
+def test_a_confident_bound_is_kept_by_the_upper_end(biased):
+    point = fit(bounded(0.12), biased)
+
+    model = fit(bounded(0.12, confident=True), biased)
+
+    assert model.feasible_
+    assert model.fairness_weight_ > point.fairness_weight_
+    plain, (X, y, s) = trained_on_the_rest(model, biased, model.fairness_weight_)
+    found = audit(plain, X, y, sensitive_features=s, n_bootstrap=0)
+    assert found.violation == pytest.approx(model.violation_, abs=1e-12)
+    assert 0.1 < found.interval[1] <= 0.12
+    judged = search_of(model, biased).judge(plain)
+    assert judged.value == pytest.approx(found.interval[1], abs=1e-12)
+
+
+def test_a_confident_bound_that_few_rows_cannot_show_is_said(biased):
+    with pytest.warns(InfeasibleWarning, match="the upper end of the violation on 700"):
+        model = fit(bounded(0.02, confident=True), biased)
+
+    assert not model.feasible_
+
+
+def test_what_init_stored_stays(biased):
+    model = bounded(0.05, fairness_weight=3.0)
+    before = model.get_params()
+
+    fit(model, biased)
+
+    assert model.get_params() == before
+    copy = clone(model)
+    assert copy.max_violation == 0.05
+    assert not hasattr(copy, "fairness_weight_")
+
+
+def test_without_a_bound_only_the_weight_is_learned(biased):
+    model = fit(bounded(0.05), biased)
+
+    fit(model.set_params(max_violation=None, fairness_weight=2.0), biased)
+
+    assert model.fairness_weight_ == 2.0
+    assert not hasattr(model, "violation_")
+    assert not hasattr(model, "feasible_")
+
+
+def test_a_path_takes_its_weights_and_no_bound(biased):
+    given = FitInput(*biased)
+
+    models = list(bounded(0.05).fit_path(given, [0.0, 2.0]))
+
+    assert [model.fairness_weight_ for model in models] == [0.0, 2.0]
+    assert models[1].max_violation is None
+    assert not hasattr(models[1], "feasible_")
+
+
+def test_a_path_may_begin_at_a_model(biased):
+    given = FitInput(*biased)
+    (cold,) = bounded().fit_path(given, [5.0])
+
+    (warm,) = bounded().fit_path(given, [5.0], cold)
+
+    assert warm.n_iter_ < cold.n_iter_
+    np.testing.assert_allclose(warm.coef_, cold.coef_, rtol=1e-5)
+
+
+def test_the_same_seed_holds_out_the_same_rows(biased):
+    first, again, other = (
+        fit(bounded(0.05, random_state=seed), biased) for seed in (3, 3, 4)
+    )
+
+    assert first.violation_ == again.violation_ != other.violation_
+
+
+def test_rows_are_held_out_alike_from_every_label_and_group(biased):
+    _, y, s = biased
+    held = np.zeros(y.size, dtype=bool)
+    held[search_of(bounded(validation_fraction=0.3), biased).held_out] = True
+
+    for label in (0, 1):
+        for group in np.unique(s):
+            kind = (y == label) & (s == group)
+            assert abs(held[kind].sum() - 0.3 * kind.sum()) <= 0.5
+
+
+@pytest.mark.parametrize("fraction", [0.001, 0.5, 0.999])
+def test_two_rows_of_a_kind_are_parted_and_one_is_trained_on(fraction):
+    kind = np.array([0, 1, 1, 2, 2, 2, 3] * 2)[:-1]  # kind 3 has one row
+
+    held = bounds._hold_out(kind, fraction, 0)
+
+    counts = np.bincount(kind[held], minlength=4)
+    sizes = np.bincount(kind)
+    assert counts[3] == 0
+    assert np.all((counts[:3] >= 1) & (counts[:3] < sizes[:3]))
+
+
+def frame_of(rows):
+    X, y, s = rows
+    shift = (X[:, 0] > 0).astype(float)
+    return pd.DataFrame(X, columns=list("abcde")).assign(shift=shift), y, s
+
+
+FORMS = {
+    "sparse": lambda X, y, s: (scipy.sparse.csr_array(X), y, s),
+    "sparse by columns": lambda X, y, s: (scipy.sparse.csc_array(X), y, s),
+    "lists": lambda X, y, s: (X.tolist(), y.tolist(), s.tolist()),
+    "dictionary": lambda X, y, s: (X, y, {"group": s}),
+    "pandas": lambda X, y, s: (pd.DataFrame(X).add_prefix("x"), pd.Series(y), s),
+    "polars": lambda X, y, s: (pl.DataFrame(X), pl.Series(y), pl.Series(s.tolist())),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_data_may_come_in_any_form(biased, form):
+    plain = fit(bounded(0.05), biased)
+
+    model = fit(bounded(0.05), FORMS[form](*biased))
+
+    assert model.fairness_weight_ == pytest.approx(plain.fairness_weight_, rel=1e-6)
+    assert model.violation_ == pytest.approx(plain.violation_, abs=1e-12)
+
+
+def test_labels_may_be_words(biased):
+    X, y, s = biased
+
+    model = fit(bounded(0.05), (X, np.where(y == 1, "yes", "no"), s))
+
+    plain = fit(bounded(0.05), biased)
+    assert model.fairness_weight_ == plain.fairness_weight_
+    assert set(model.predict(X)) == {"yes", "no"}
+
+
+@pytest.mark.parametrize("is_named", [True, False])
+def test_a_control_feature_is_found_again(biased, is_named):
+    X, y, s = frame_of(biased)
+    notion = ConditionalParity("shift" if is_named else tuple(X["shift"]))
+
+    model = fit(bounded(0.1, notion=notion), (X, y, s))
+
+    assert model.feasible_
+    trial = search_of(model, (X, y, s))
+    assert (
+        trial.setting.rows.strata.names
+        == trial.setting.tables(np.ones((trial.held_out.size, 2)))[0].strata
+    )
+    assert len(trial.setting.rows.strata.names) == 2
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"divergence": "total_variation"},
+        {"divergence": "chi2", "uncertainty": SmallShift(0.01)},
+        {"divergence": "jensen_shannon", "uncertainty": LargeShift(0.01)},
+        {"notion": "sufficiency"},
+        {"notion": "predictive_parity"},
+        {"sharpness": 3.0},
+    ],
+    ids=str,
+)
+def test_every_penalty_takes_a_bound(biased, options):
+    model = fit(bounded(0.15, **options), biased)
+
+    assert model.feasible_
+    assert model.violation_ <= 0.15
+
+
+def test_three_classes_and_groups_take_a_bound():
+    rows = arrays(make_biased(2000, n_classes=3, n_groups=3, random_state=0))
+
+    model = fit(bounded(0.12), rows)
+    narrow = fit(bounded(0.2, notion=EqualOpportunity(positive=2)), rows)
+
+    assert model.feasible_
+    assert narrow.feasible_
+    found = violation_on_held_out(model, rows, model.fairness_weight_)
+    assert found == pytest.approx(model.violation_, abs=1e-12)
+
+
+def test_marginal_groups_take_a_bound(biased):
+    X, y, s = biased
+    other = np.random.default_rng(1).choice(["x", "y"], y.size)
+    sensitive = pd.DataFrame({"first": s, "second": other})
+
+    model = fit(bounded(0.1, groups="marginal"), (X, y, sensitive))
+
+    assert model.feasible_
+
+
+def test_rows_of_weight_zero_are_no_rows(biased):
+    X, y, s = biased
+    weight = np.random.default_rng(0).integers(0, 4, y.size)
+
+    model = fit(bounded(0.1), biased, sample_weight=weight)
+
+    kept = weight > 0
+    rest = fit(bounded(0.1), (X[kept], y[kept], s[kept]), sample_weight=weight[kept])
+    assert model.fairness_weight_ == pytest.approx(rest.fairness_weight_, rel=1e-9)
+    assert model.violation_ == pytest.approx(rest.violation_, abs=1e-12)
+    unweighted = fit(bounded(0.1), (X[kept], y[kept], s[kept]))
+    assert model.violation_ != unweighted.violation_
+
+
+def test_rows_without_a_group_are_warned_of_where_no_penalty_is_needed(biased):
+    X, y, s = biased
+    s = np.where(np.arange(y.size) % 50 == 0, None, s)
+
+    with pytest.warns(MissingGroupWarning, match="70 of 3500 rows"):
+        model = fit(bounded(0.9), (X, y, s))
+
+    assert model.fairness_weight_ == 0
+
+
+@pytest.mark.parametrize("notion", ["demographic_parity", "equal_opportunity"])
+def test_the_bound_is_judged_on_rows_of_the_penalty(biased, notion):
+    X, y, _ = biased
+    target = arrays(make_biased(5000, bias=1.5, random_state=5))
+    penalty = (target[0], target[2], target[1])
+    if notion == "demographic_parity":
+        penalty = penalty[:2]
+    model = bounded(0.05, notion=notion)
+
+    model.fit(X, y, penalty_data=penalty)
+
+    assert model.feasible_
+    trial = search_of(model, (X, y, None), penalty_data=penalty)
+    assert trial.X is target[0]
+    assert trial.held_out.size == pytest.approx(0.2 * len(target[1]), abs=2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", MissingGroupWarning)
+        (again,) = model.fit_path(trial.given, [model.fairness_weight_])
+    Xt, yt, st = (values[trial.held_out] for values in target)
+    found = violation(yt, again.predict(Xt), sensitive_features=st, notion=notion)
+    assert found == pytest.approx(model.violation_, abs=1e-12)
+
+
+def test_a_group_of_one_row_cannot_be_judged(biased):
+    X, y, _ = biased
+    s = np.where(np.arange(y.size) == 7, "b", "a")
+
+    with (
+        pytest.warns(UserWarning, match=r"fewer than 10 rows: b \(1 rows"),
+        pytest.raises(
+            InvalidInputError,
+            match="fewer than two groups of group wherever demographic_parity compares",
+        ),
+    ):
+        fit(bounded(0.1), (X, y, s))
+
+
+@pytest.mark.filterwarnings("ignore::fferm.errors.SmallGroupWarning")
+def test_groups_that_the_held_out_rows_lack_are_named(biased):
+    X, y, s = biased
+    s = np.where(np.arange(y.size) == 7, "lone", s)
+
+    with pytest.warns(EmptyStratumWarning, match=r"does not see group.*lone") as caught:
+        fit(bounded(0.1), (X, y, s))
+
+    assert caught[0].filename == fit.__code__.co_filename
+
+
+BAD_PARAMETERS = [
+    ({"max_violation": -0.1}, "max_violation=-0.1 came. Expected a finite number"),
+    ({"max_violation": 1.5}, "max_violation=1.5 came. Expected a difference of rates"),
+    ({"max_violation": np.nan}, "max_violation=nan came"),
+    ({"max_violation": "low"}, "max_violation='low' came"),
+    ({"max_violation": True}, "max_violation=True came"),
+    ({"validation_fraction": 0}, "validation_fraction=0 came. Expected a finite"),
+    ({"validation_fraction": 1.0}, "validation_fraction=1 came. Expected a share of"),
+    ({"validation_fraction": None}, "validation_fraction=None came"),
+    ({"confident": 0.95}, "confident=0.95 came. Expected True or False"),
+    ({"confident": None, "max_violation": None}, "confident=None came"),
+]
+
+
+@pytest.mark.parametrize(("parameters", "words"), BAD_PARAMETERS)
+def test_a_parameter_out_of_its_range_is_refused(biased, parameters, words):
+    with pytest.raises(InvalidParameterError) as refusal:
+        fit(bounded().set_params(**parameters), biased)
+    assert words in str(refusal.value)
+
+
+def test_a_bound_without_groups_is_refused(biased):
+    with pytest.raises(
+        MissingSensitiveError, match=r"max_violation=0\.05 asks for fairness and no"
+    ):
+        bounded(fairness_weight=0).fit(*biased[:2])
+
+
+def test_a_bound_is_saved_and_loaded(biased, tmp_path):
+    model = fit(bounded(0.05), biased)
+
+    fferm.save(model, tmp_path / "model.fferm")
+    again = fferm.load(tmp_path / "model.fferm")
+
+    assert again.get_params() == model.get_params()
+    for name in ("fairness_weight_", "violation_", "feasible_"):
+        assert getattr(again, name) == getattr(model, name)
+        assert type(getattr(again, name)) is type(getattr(model, name))
+
+
+def test_a_grid_search_runs_over_bounds(biased):
+    X, y, s = biased
+    with sklearn.config_context(enable_metadata_routing=True):
+        search = GridSearchCV(
+            bounded().set_fit_request(sensitive_features=True),
+            {"max_violation": [None, 0.1]},
+            cv=2,
+        ).fit(X, y, sensitive_features=s)
+
+    assert search.best_estimator_.fairness_weight_ >= 0
+    assert len(search.cv_results_["mean_test_score"]) == 2

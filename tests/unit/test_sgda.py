@@ -1,0 +1,194 @@
+"""Fair logistic regression on minibatches: the same model at every batch size."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import pytest
+import scipy.sparse
+
+import fferm
+from fferm import FairLogisticRegression, LargeShift, tradeoff_curve
+from fferm.datasets import load_adult, make_biased
+from fferm.divergences import Divergence
+from fferm.errors import InvalidParameterError
+from fferm.estimators.base import FitInput
+from fferm.metrics import soft_violation
+from fferm.notions import EqualOpportunity
+from fferm.solvers import LBFGS
+from fferm.solvers.lbfgs import value_and_gradient
+
+pytestmark = pytest.mark.filterwarnings("ignore::fferm.errors.DataFairnessWarning")
+
+
+@pytest.fixture(scope="module")
+def data():
+    return make_biased(1000, n_groups=3, random_state=0)
+
+
+def fit(data, **options):
+    options = {"fairness_weight": 3.0, "random_state": 0} | options
+    model = FairLogisticRegression(solver="sgda", **options)
+    return model.fit(data.X, data.y, sensitive_features=data.sensitive_features)
+
+
+def objective_of(model, data):
+    """Return the objective at the parameters of a model, and the best there is."""
+    given = FitInput(data.X, data.y, data.sensitive_features)
+    _, problem, _ = model._encode(given)
+    theta = np.column_stack([model.coef_, model.intercept_])
+    best = LBFGS().solve(problem).stats["objective"]
+    return value_and_gradient(problem, theta)[0], best
+
+
+@pytest.mark.parametrize("batch_size", [1, 2, 8, 64, 10_000])
+def test_every_batch_size_gives_the_model_of_the_full_batch(batch_size, data):
+    found, best = objective_of(fit(data, batch_size=batch_size), data)
+    assert best <= found + 1e-9 < 1.005 * best
+
+
+@pytest.mark.parametrize(
+    "notion",
+    ["demographic_parity", EqualOpportunity(positive=1), "equalized_odds"],
+    ids=str,
+)
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_every_notion_of_strata_is_trained(notion, n_classes):
+    data = make_biased(1500, n_classes=n_classes, random_state=1)
+    found, best = objective_of(fit(data, notion=notion), data)
+    assert found < 1.01 * best
+
+
+def test_sparse_rows_weights_marginal_groups_and_gaps_are_trained(data):
+    place = np.arange(len(data.y))
+    s = {
+        "a": np.where(place % 7 == 0, None, place % 2),
+        "b": data.sensitive_features["group"].to_numpy(),
+    }
+    rows = {
+        "sensitive_features": s,
+        "sample_weight": np.random.default_rng(0).uniform(0.5, 2, len(data.y)),
+    }
+    options = {"groups": "marginal", "fairness_weight": 3.0}
+    full = FairLogisticRegression(**options).fit(data.X, data.y, **rows)
+    dense, sparse = (
+        FairLogisticRegression(solver="sgda", random_state=0, **options).fit(
+            X, data.y, **rows
+        )
+        for X in (data.X, scipy.sparse.csr_array(data.X))
+    )
+    np.testing.assert_allclose(sparse.coef_, dense.coef_, atol=1e-8)
+    np.testing.assert_allclose(
+        dense.predict_proba(data.X), full.predict_proba(data.X), atol=0.03
+    )
+
+
+def test_the_penalty_may_be_taken_on_other_rows(data):
+    def soft_gap(model):
+        return soft_violation(
+            data.y_test,
+            model.predict_proba(data.X_test),
+            classes=[0, 1],
+            sensitive_features=data.sensitive_features_test,
+        )
+
+    model = FairLogisticRegression(solver="sgda", fairness_weight=20.0, random_state=0)
+    model.fit(data.X, data.y, penalty_data=(data.X_test, data.sensitive_features_test))
+    plain = FairLogisticRegression(fairness_weight=0).fit(data.X, data.y)
+    assert soft_gap(model) < soft_gap(plain) / 3
+
+
+def test_a_seed_gives_the_same_model_and_another_seed_a_near_one(data):
+    first, again, other = fit(data), fit(data), fit(data, random_state=1)
+    np.testing.assert_array_equal(first.coef_, again.coef_)
+    assert not np.array_equal(first.coef_, other.coef_)
+    np.testing.assert_allclose(
+        first.predict_proba(data.X), other.predict_proba(data.X), atol=0.05
+    )
+
+
+def test_a_curve_trains_its_weights_as_lanes(data):
+    curve = tradeoff_curve(
+        FairLogisticRegression(solver="sgda"),
+        data.X,
+        data.y,
+        sensitive_features=data.sensitive_features,
+        fairness_weights=[0, 1, 10],
+    )
+    train = curve.records.query("split == 'train'")
+    assert train["soft_violation"].is_monotonic_decreasing
+    assert set(train["result"]) == {"schedule_completed"}
+
+
+def test_a_plain_model_needs_no_groups(data):
+    model = FairLogisticRegression(solver="sgda", fairness_weight=0, random_state=0)
+    model.fit(data.X, data.y)
+    full = FairLogisticRegression(fairness_weight=0).fit(data.X, data.y)
+    np.testing.assert_allclose(
+        model.predict_proba(data.X), full.predict_proba(data.X), atol=0.03
+    )
+
+
+def test_a_users_own_divergence_runs_in_the_kernel(data):
+    @dataclass(frozen=True)
+    class Neyman(Divergence):
+        name: ClassVar[str] = "neyman_of_the_sgda_test"
+
+        def f(self, t, xp):
+            return (t - 1) * (t - 1) / (2 * xp.where(t > 0, t, 1e-300))
+
+        def f_prime(self, t, xp):
+            safe = xp.where(t > 0, t, 1e-150)
+            return (1 - 1 / (safe * safe)) / 2
+
+        def conjugate(self, a, xp):
+            return 1 - xp.sqrt(xp.where(a < 0.5, 1 - 2 * a, 0.0))
+
+        def conjugate_prime(self, a, xp):
+            return 1 / xp.sqrt(xp.where(a < 0.5, 1 - 2 * a, 1e-300))
+
+    found, best = objective_of(fit(data, divergence=Neyman()), data)
+    assert found < 1.01 * best
+
+
+def test_a_penalty_that_minibatches_cannot_train_is_refused_by_name(data):
+    with pytest.raises(InvalidParameterError, match=r"that of LargeShift.*'lbfgs'"):
+        fit(data, divergence="js", uncertainty=LargeShift(0.01))
+    with pytest.raises(InvalidParameterError, match=r"that of Sufficiency.*'lbfgs'"):
+        fit(data, notion="sufficiency")
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"batch_size": 0}, "batch_size=0 came"),
+        ({"batch_size": 2.5}, r"batch_size=2\.5 came"),
+        ({"max_epochs": -1}, "max_epochs=-1 came"),
+        ({"learning_rate": 0}, "learning_rate=0 came"),
+    ],
+)
+def test_options_out_of_range_are_refused(options, words, data):
+    with pytest.raises(InvalidParameterError, match=words):
+        fit(data, **options)
+
+
+def test_a_model_of_minibatches_is_saved_and_loaded(data, tmp_path):
+    model = fit(data)
+    fferm.save(model, tmp_path / "model")
+    back = fferm.load(tmp_path / "model")
+    np.testing.assert_array_equal(
+        back.predict_proba(data.X), model.predict_proba(data.X)
+    )
+
+
+@pytest.mark.parametrize(
+    ("divergence", "largest"),
+    [("kl", 0.005), ("chi2", 0.005), ("reverse_kl", 0.005), ("total_variation", 0.02)],
+)
+def test_adult_by_sex_and_race_is_right_at_small_batches(divergence, largest):
+    data = load_adult(sensitive=("sex", "race"))
+    options = {"divergence": divergence, "fairness_weight": 10.0}
+    for batch_size in (2, 64):
+        model = fit(data, batch_size=batch_size, **options)
+        found, best = objective_of(model, data)
+        assert found < (1 + largest) * best
