@@ -177,8 +177,9 @@ class Penalty:
         for c, table in zip(self.cells, self.tables(prob), strict=True):
             part, payoff = self.on_table(table)
             value += part
-            for j in range(prob.shape[1]):
-                gradient[c.rows, j] += c.share * payoff[:, j].reshape(-1)[c.cell]
+            with np.errstate(invalid="ignore"):  # of two infinite payoffs
+                for j in range(prob.shape[1]):
+                    gradient[c.rows, j] += c.share * payoff[:, j].reshape(-1)[c.cell]
         return value, gradient
 
 

@@ -85,7 +85,7 @@ STRANGE_FEATURES = {
 
 
 def make_labels(rng, n):
-    y = rng.integers(0, choose(rng, 1, 2, 2, 2, 2, 3, 5), n)
+    y = rng.integers(0, often(rng, (2, 2, 2, 3, 5), (1,)), n)
     usual = (
         y,
         y.astype(str),
@@ -111,7 +111,7 @@ def make_labels(rng, n):
 
 
 def make_groups(rng, n):
-    s = rng.integers(0, choose(rng, 1, 2, 2, 2, 3, max(n, 1)), n)
+    s = rng.integers(0, often(rng, (2, 2, 3, 5), (1, max(n, 1))), n)
     gaps = np.where(rng.random(n) < 0.3, None, s.astype(object))
     usual = (
         s,
@@ -194,11 +194,13 @@ def make_model(rng):
         notion=often(
             rng, NOTIONS, (ConditionalParity(0), ConditionalParity("x0"), "nonsense")
         ),
-        uncertainty=often(rng, (None, None, None, *SHIFTS), ("large",)),
+        uncertainty=often(rng, (*[None] * 9, *SHIFTS), ("large",)),
         fairness_weight=often(rng, (0, 0.1, 1, 10, 1e3, 1e8), (-1, np.nan, "much")),
         sharpness=often(rng, (1, 1, 2, 20, 1e5), (0, np.inf)),
         groups=often(rng, ("intersection", "marginal"), ("both",)),
         l2=often(rng, (1e-4, 0, 1e-12, 1e3), (-1, 1e300)),
+        solver=choose(rng, "auto", "auto", "sgda"),
+        batch_size=often(rng, (1, 3, 1000), (0,)),
         fit_intercept=choose(rng, True, True, False),
         tol=often(rng, (1e-5, 1e-2), (0, 1e300)),
         max_iter=often(rng, (30, 1), (0, 2.5)),
@@ -208,8 +210,8 @@ def make_model(rng):
 def fit_something(seed):
     """Return the model of one strange fit, or the error of ours that ended it."""
     rng = np.random.default_rng(seed)
-    n = choose(rng, 0, 1, 2, 3, 5, 12, 12, 40, 40, 40, 40)
-    d = choose(rng, 0, 1, 1, 2, 5, 30)
+    n = often(rng, (2, 3, 5, 12, 12, 40, 40, 40), (0, 1))
+    d = often(rng, (1, 1, 2, 5, 30), (0,))
     model = make_model(rng)
     X, y = make_features(rng, n, d), make_labels(rng, n)
     s, w = make_groups(rng, n), make_weights(rng, n)

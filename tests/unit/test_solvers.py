@@ -411,6 +411,10 @@ class Countdown(Solver[int]):
     def is_done(self, state):
         return Result.converged if state == 0 else None
 
+    def solve_path(self, problem, weights, *, start=None, callbacks=()):
+        for weight in weights:
+            yield self.solve(problem.with_weight(weight))
+
     def finish(self, problem, state):
         value = np.full((1, 6), self.ending)
         return {"value": value, "dual": (), "stats": {"n_iter": self.chunks - state}}

@@ -20,7 +20,7 @@ Arrays in, arrays changed in place; tables are (strata, classes, groups, lanes).
 """
 
 # mypy: disable-error-code="no-untyped-def,no-untyped-call"
-# ruff: noqa: ANN001, ANN202, PLR0913, PLR0917
+# ruff: noqa: ANN001, ANN202, C901, PLR0913, PLR0917
 
 import math
 from typing import Any, NamedTuple
@@ -300,6 +300,8 @@ def ascend(dual, mass, slope, step, batch_size):
     n_strata, n_classes, _, n_lanes = dual.z.shape
     for r in range(n_strata):
         for a in range(dual.ends.size - 1):
+            if dual.share[r, a] <= 0:  # nobody is in this stratum
+                continue
             begin, end = dual.ends[a], dual.ends[a + 1]
             cap = LARGEST_PUSH * batch_size / dual.share[r, a]
             for j in range(n_classes):
