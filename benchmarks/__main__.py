@@ -6,10 +6,14 @@ import platform
 import subprocess
 from pathlib import Path
 
-from benchmarks import batch_sizes, curve
+from benchmarks import batch_sizes, curve, levels
 
 RESULTS = Path(__file__).parent / "results"
-BENCHMARKS = {"batch_sizes": batch_sizes.run, "curve": curve.run}
+BENCHMARKS = {
+    "batch_sizes": batch_sizes.run,
+    "curve": curve.run,
+    "levels": levels.run,
+}
 
 
 def commit() -> str:
