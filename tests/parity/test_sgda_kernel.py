@@ -17,13 +17,13 @@ from scipy.special import softmax
 
 from fferm import SmallShift
 from fferm.data import encode_rows
-from fferm.divergences import TotalVariation, get
+from fferm.divergences import LinearTail, TotalVariation, get
 from fferm.errors import ComponentError, InvalidParameterError
 from fferm.notions import EqualizedOdds, Labels
 from fferm.notions import get as get_notion
 from fferm.objective import Penalty, Problem, make_objective
 from fferm.solvers import _kernels
-from fferm.solvers._pointers import base_and_scale, log_ratio_pointers
+from fferm.solvers._pointers import log_ratio_pointers, strip
 from fferm.solvers.lbfgs import LBFGS, value_and_gradient
 from fferm.solvers.linear_sgda import SGDA, lane_parameters, make_dual, make_rows
 
@@ -94,7 +94,7 @@ def kernel_gradients(state, batch):
 
 def dual_objective(problem, state, theta, lane):
     """Return loss plus penalty at the dual of a lane, by the definition."""
-    divergence, _ = base_and_scale(problem.objective.divergence)
+    divergence, *_ = strip(problem.objective.divergence)
     logits = problem.X @ theta[:, :-1].T + theta[:, -1]
     if theta.shape[0] == 1:
         logits = np.column_stack([np.zeros(len(logits)), logits])
@@ -190,7 +190,7 @@ def replace_l2(problem):
 
 def plain_steps(problem, state, orders, batch_size):
     """Return model and dual after epochs, by NumPy and one sample after another."""
-    divergence, _ = base_and_scale(problem.objective.divergence)
+    divergence, *_ = strip(problem.objective.divergence)
     theta, squares = state.model.theta.copy(), state.model.squares.copy()
     average, z = state.model.average.copy(), state.dual.z.copy()
     rate, dual, steps, t = state.dual.rate.copy(), state.dual, state.steps, 0
@@ -321,7 +321,7 @@ def test_a_penalty_without_a_linear_dual_is_refused_by_name(name):
 
 @pytest.mark.parametrize("divergence", REGISTERED)
 def test_compiled_formulas_are_those_of_numpy(divergence):
-    base, _ = base_and_scale(REGISTERED[divergence])
+    base, *_ = strip(REGISTERED[divergence])
     dual, conjugate = log_ratio_pointers(base)
     z = np.linspace(-6, 6, 49)
     for pointer, formula in ((dual, base.dual_at), (conjugate, base.conjugate_at)):
@@ -351,8 +351,17 @@ def test_every_batch_size_reaches_the_optimum(divergence, batch_size):
 
 
 def test_total_variation_is_rounded_and_tails_and_tilts_are_stripped():
-    base, scale = base_and_scale(get("tv"))
-    assert (base, scale) == (TotalVariation(smoothing=1e-3), 1.0)
-    base, scale = base_and_scale(get("kl", normalisation="paper", scale="curvature"))
+    base, scale, floor = strip(get("tv"))
+    assert (base, scale, floor) == (TotalVariation(smoothing=1e-3), 1.0, 1e-3)
+    base, scale, _ = strip(get("kl", normalisation="paper", scale="curvature"))
     assert base == get("kl")
     assert math.isclose(scale, 2.0)
+
+
+def test_a_linear_tail_of_the_users_own_is_the_box_of_the_dual():
+    problem = make_problem(LinearTail(get("kl"), floor=0.9), n=400)
+    problem = replace(problem, y=(problem.X[:, 0] > 0).astype(int))
+    assert make_dual(problem, 1).lower == math.log(0.9)
+    best = LBFGS().solve(problem).stats["objective"]
+    found = SGDA(batch_size=8).solve(problem).stats["objective"]
+    assert best <= found + 1e-9 < 1.01 * best

@@ -10,17 +10,17 @@ from fferm import FairLogisticRegression
 class GroupsFromFeatures(FairLogisticRegression):
     """A fair model that reads its groups off X: the checks pass no sensitive values.
 
-    The groups are two halves by the rank of a fixed mixture of the columns, so that
-    any two different rows are split.
+    The group of a row is the parity of a fixed mixture of its columns, cut to sevenths:
+    about half of the rows each, whatever the data.
     """
 
     def fit(self, X, y, *, sample_weight=None):
         return super().fit(
-            X, y, sensitive_features=_Halves(X), sample_weight=sample_weight
+            X, y, sensitive_features=_Parity(X), sample_weight=sample_weight
         )
 
 
-class _Halves:
+class _Parity:
     """Groups that are computed only when they are read, after X was validated."""
 
     def __init__(self, X):

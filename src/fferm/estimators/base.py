@@ -8,7 +8,7 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import softmax
+from scipy.special import log_softmax, softmax
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
@@ -130,10 +130,7 @@ class FairClassifier(ClassifierMixin, BaseEstimator, ABC):
 
     def predict_log_proba(self, X: Table) -> FloatArray:
         """Return the logarithms of the probabilities."""
-        logits = self._logits(X)
-        shifted = logits - logits.max(axis=1, keepdims=True)
-        total = np.exp(shifted).sum(axis=1, keepdims=True)
-        return np.asarray(shifted - np.log(total), dtype=np.float64)
+        return np.asarray(log_softmax(self._logits(X), axis=1), dtype=np.float64)
 
     def _logits(self, X: Table) -> FloatArray:
         scores = self.decision_function(X)

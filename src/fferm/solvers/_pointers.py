@@ -14,7 +14,7 @@ from typing import Any
 
 import numba
 
-from fferm.divergences import Affine, Divergence, LinearTail
+from fferm.divergences import RATIO_FLOOR, Affine, Divergence, LinearTail
 from fferm.errors import ComponentError
 from fferm.solvers._scalar import SCALARS
 
@@ -35,18 +35,20 @@ def log_ratio_pointers(divergence: Divergence) -> tuple[Any, Any]:
     return _pointer(dual), _pointer(conjugate)
 
 
-def base_and_scale(divergence: Divergence) -> tuple[Divergence, float]:
-    """Return the divergence under its transformations, and their factor.
+def strip(divergence: Divergence) -> tuple[Divergence, float, float]:
+    """Return the divergence under its transformations, their factor and their floor.
 
-    A tilt changes no gradient of a model, and a linear tail is what the box of the
-    dual does, so both are left out; a factor goes into the weight of the penalty.
+    A tilt changes no gradient of a model and is left out. A factor goes into the weight
+    of the penalty, and a linear tail is what a box of the dual from its floor on does.
     """
-    scale = 1.0
+    scale, floor = 1.0, RATIO_FLOOR
     while isinstance(divergence, Affine | LinearTail):
         if isinstance(divergence, Affine):
             scale *= divergence.scale
+        else:
+            floor = max(floor, divergence.floor)
         divergence = divergence.base
-    return divergence.smoothed(), scale
+    return divergence.smoothed(), scale, floor
 
 
 def _compiled_or_default(

@@ -15,7 +15,6 @@ import numpy as np
 import scipy.sparse
 
 from fferm._types import FloatArray, Table, is_sparse
-from fferm.divergences import RATIO_FLOOR
 from fferm.errors import InvalidParameterError, NonFiniteError
 from fferm.objective import Penalty, Problem
 from fferm.solvers._kernels import (
@@ -26,7 +25,7 @@ from fferm.solvers._kernels import (
     Steps,
     sgda_epoch,
 )
-from fferm.solvers._pointers import base_and_scale, log_ratio_pointers
+from fferm.solvers._pointers import log_ratio_pointers, strip
 from fferm.solvers.base import Callback, Monitor, Result, Solution, Solver
 from fferm.solvers.lbfgs import optimal_dual, parameter_shape, value_and_gradient
 
@@ -142,7 +141,7 @@ class SGDA(Solver[SgdaState]):
         self, problem: Problem, start: FloatArray | None, weights: Sequence[float]
     ) -> SgdaState:
         check_linear_dual(problem)
-        divergence, scale = base_and_scale(problem.objective.divergence)
+        divergence, scale, _ = strip(problem.objective.divergence)
         n_rows = problem.y.size + (
             0 if problem.penalty_X is None else problem.penalty_X.shape[0]
         )
@@ -278,7 +277,7 @@ def make_dual(problem: Problem, n_lanes: int) -> Dual:
         factor,
         share,
         ends,
-        math.log(RATIO_FLOOR),
+        math.log(strip(problem.objective.divergence)[2]),
         -np.log(np.where(prior > 0, prior, 1.0)),
     )
 
