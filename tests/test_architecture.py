@@ -25,6 +25,7 @@ ORDER = [
     "objective",
     "certificates",
     "intervals",
+    "setting",
     "metrics",
     "auditing",
     "solvers",

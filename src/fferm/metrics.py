@@ -14,7 +14,7 @@ import math
 import warnings
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
@@ -24,24 +24,18 @@ from fferm.data import (
     Attribute,
     FairRows,
     GroupMode,
-    control_labels,
-    encode_sensitive,
 )
-from fferm.errors import EmptyStratumWarning, InvalidInputError, MissingGroupWarning
+from fferm.errors import EmptyStratumWarning
 from fferm.intervals import RateTable
 from fferm.labels import (
     encode_decisions,
     encode_labels,
     encode_prob,
-    encode_weight,
     one_hot,
 )
 from fferm.notions import Labels, Notion
 from fferm.notions import get as get_notion
-from fferm.tables import joint_from_cells
-
-# What messages call the feature that a notion conditions on.
-CONTROL = "the control feature"
+from fferm.setting import Setting, distinct, make_setting
 
 
 @dataclass(frozen=True)
@@ -251,119 +245,6 @@ def group_table(
     return tabulate_groups(make_setting(labels, notion, *rows), decision)
 
 
-@dataclass(frozen=True)
-class Setting:
-    """Who is compared with whom, and given what: all but the predictions."""
-
-    rows: FairRows
-    notion: Notion
-    labels: Labels
-
-    @property
-    def unjudged(self) -> dict[str, int]:
-        """The number of rows without a value, by attribute, where there are any."""
-        codes = [attribute.code for attribute in self.rows.attributes]
-        names = [attribute.name for attribute in self.rows.attributes]
-        if self.labels.control is not None:
-            codes, names = [*codes, self.labels.control], [*names, CONTROL]
-        missing = [int(np.sum(code < 0)) for code in codes]
-        return {
-            name: n for name, n in zip(_distinct(names), missing, strict=True) if n > 0
-        }
-
-    def tables(self, prob: FloatArray) -> tuple[RateTable, ...]:
-        """Return the table of each attribute for (n_samples, n_classes) ``prob``."""
-        return tuple(self._table(attribute, prob) for attribute in self.rows.attributes)
-
-    def cells(self, attribute: Attribute) -> IntArray:
-        """Return ``stratum * n_groups + group`` of each row, -1 if it is left out."""
-        stratum = self.rows.strata.code
-        cell = stratum * len(attribute.groups) + attribute.code
-        return np.where((attribute.code >= 0) & (stratum >= 0), cell, -1)
-
-    def orient(self, table: FloatArray) -> FloatArray:
-        """Return (..., strata, classes, groups) as (..., given, outcome, group)."""
-        if not self.notion.is_sufficiency:
-            return table
-        given = np.swapaxes(table, -3, -2)
-        kept = self.notion.kept_class(self.labels.classes)
-        return given if kept is None else given[..., kept : kept + 1, :, :]
-
-    def _table(self, attribute: Attribute, prob: FloatArray) -> RateTable:
-        cell = self.cells(attribute)
-        kept = cell >= 0
-        prob, weight = prob[kept], self.rows.weight[kept]
-        shape = len(self.rows.strata.names), len(attribute.groups)
-        mass = joint_from_cells(prob, cell[kept], weight, *shape)
-        square = joint_from_cells(prob**2, cell[kept], weight**2, *shape)
-        return RateTable(
-            attribute.name,
-            attribute.groups,
-            *self._names(),
-            self.orient(mass),
-            self.orient(square),
-            float(self.rows.weight[attribute.code >= 0].sum()),
-        )
-
-    def _names(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        classes = self.labels.classes
-        predictions = tuple(f"prediction={label}" for label in classes)
-        if not self.notion.is_sufficiency:
-            return self.rows.strata.names, predictions
-        kept = self.notion.kept_class(classes)
-        given = predictions if kept is None else predictions[kept : kept + 1]
-        return given, self.rows.strata.names
-
-
-def make_setting(
-    labels: Labels,
-    notion: Notion,
-    sensitive_features: Table,
-    groups: GroupMode,
-    sample_weight: Table,
-    X: Table = None,
-) -> Setting:
-    """Return labels, groups and weights encoded for a notion."""
-    _check_labels(labels, notion)
-    n = labels.n_samples
-    control, names = control_labels(notion, X, n)
-    attributes = encode_sensitive(sensitive_features, n, groups)
-    labels = replace(labels, control=control, control_names=names)
-    rows = FairRows(attributes, notion.strata(labels), encode_weight(sample_weight, n))
-    setting = Setting(rows, notion, labels)
-    for name, n_missing in setting.unjudged.items():
-        warnings.warn(
-            f"{left_out(name, n_missing, n)}. They are not judged; fill in the values, "
-            "or say how many rows the result leaves out.",
-            MissingGroupWarning,
-            stacklevel=3,
-        )
-    return setting
-
-
-def left_out(name: str, n_missing: int, n_samples: int) -> str:
-    """Return how many rows have no value of an attribute, in words."""
-    # A row without a control value still counts in the table of its group.
-    what = "compared with none" if name == CONTROL else "in no group"
-    return f"{n_missing} of {n_samples} rows have no value of {name} and are {what}"
-
-
-def _check_labels(labels: Labels, notion: Notion) -> None:
-    if labels.y is None and notion.needs_labels:
-        raise InvalidInputError(
-            f"{notion.name} conditions on the label and there is none. Give y_true, or "
-            "use demographic_parity."
-        )
-    parameters = notion.parameters()
-    is_open = any(parameters.get(name, 0) is None for name in ("positive", "negative"))
-    if is_open and len(labels.classes) == 1:
-        raise InvalidInputError(
-            f"Every label and prediction is {labels.classes[0]!r}, so it is unknown "
-            f"which class is positive. Expected two classes; give {notion.name} rows "
-            "of both."
-        )
-
-
 def judge(setting: Setting, prob: FloatArray) -> Violations:
     """Return the gaps of (n_samples, n_classes) predictions; warn of what is absent."""
     found = measure(setting, prob)
@@ -439,23 +320,12 @@ def _group_names(rows: FairRows) -> list[str]:
         for group in attribute.groups
     )
     # "a=b=c" may be b=c of a, or c of a=b.
-    return _distinct(
+    return distinct(
         [
             clear if repeats[name] > 1 else name
             for name, clear in zip(names, quoted, strict=True)
         ]
     )
-
-
-def _distinct(names: Sequence[str]) -> list[str]:
-    # Whatever the names, no two are the same: repeats are numbered.
-    seen: dict[str, None] = {}
-    for name in names:
-        n, free = 1, name
-        while free in seen:
-            n, free = n + 1, f"{name} ({n + 1})"
-        seen[free] = None
-    return list(seen)
 
 
 def _tabulate(

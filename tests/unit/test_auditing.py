@@ -31,12 +31,12 @@ from fferm.errors import (
 from fferm.metrics import (
     encode_decisions,
     group_table,
-    make_setting,
     one_hot,
     soft_violation,
     violation,
 )
 from fferm.notions import ConditionalParity, EqualizedOdds, get
+from fferm.setting import make_setting
 
 NOTIONS = [
     "demographic_parity",

@@ -32,8 +32,9 @@ from fferm.intervals import (
     wilson_interval,
 )
 from fferm.labels import encode_decisions, encode_prob, one_hot
-from fferm.metrics import Setting, judge, make_setting, measure, tabulate_groups
+from fferm.metrics import judge, measure, tabulate_groups
 from fferm.notions import Labels, Notion
+from fferm.setting import Setting, make_setting
 
 PLAIN_DIVERGENCES = (
     "chi2",

@@ -7,7 +7,7 @@ from scipy.sparse import csr_array, hstack
 
 from fferm._types import FloatArray, IntArray
 from fferm.intervals import Sample, compared, rates_of
-from fferm.metrics import Setting
+from fferm.setting import Setting
 
 
 def bootstrap_sample(

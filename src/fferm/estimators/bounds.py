@@ -34,8 +34,9 @@ from fferm.estimators.validation import TrainingData, check_number
 from fferm.estimators.weights import default_weights
 from fferm.intervals import RateTable, compared, violation_interval
 from fferm.labels import one_hot
-from fferm.metrics import Setting, measure
+from fferm.metrics import measure
 from fferm.notions import Labels
+from fferm.setting import Setting
 
 M = TypeVar("M", bound=FairClassifier)
 

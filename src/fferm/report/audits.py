@@ -5,10 +5,11 @@ import os
 from dataclasses import dataclass
 
 from fferm.auditing import Audit
-from fferm.metrics import Gap, left_out
+from fferm.metrics import Gap
 from fferm.report.pages import brief, number, points, render, write_page
 from fferm.report.recipes import audit_recipe
 from fferm.report.wording import explain
+from fferm.setting import left_out
 
 TITLE = "Fairness audit"
 # Gaps closer than this are one gap: of two classes both have the same, up to rounding.

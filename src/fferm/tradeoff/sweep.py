@@ -26,8 +26,9 @@ from fferm.estimators.base import FairClassifier, FitInput
 from fferm.estimators.validation import check_number
 from fferm.estimators.weights import default_weights
 from fferm.labels import encode_labels, one_hot
-from fferm.metrics import make_setting, measure
+from fferm.metrics import measure
 from fferm.objective import Penalty
+from fferm.setting import make_setting
 from fferm.tradeoff.curve import TradeoffCurve
 
 HELD_OUT_SHARE = 0.25
