@@ -15,17 +15,13 @@ import numpy as np
 import scipy.sparse
 
 from fferm._types import FloatArray, Table, is_sparse
+from fferm.divergences import Divergence
 from fferm.errors import InvalidParameterError, NonFiniteError
 from fferm.objective import Penalty, Problem
-from fferm.solvers._kernels import (
-    Dual,
-    Model,
-    NumbaExperimentalFeatureWarning,
-    Rows,
-    Steps,
-    sgda_epoch,
-)
-from fferm.solvers._pointers import log_ratio_pointers, strip
+from fferm.solvers._arrays import Dual, Model, Rows, Steps
+from fferm.solvers._kernels import NumbaExperimentalFeatureWarning, sgda_epoch
+from fferm.solvers._pointers import log_ratio_pointer, projected_pointer, strip
+from fferm.solvers._rows import kernel_matrix
 from fferm.solvers.base import Callback, Monitor, Result, Solution, Solver
 from fferm.solvers.lbfgs import optimal_dual, parameter_shape, value_and_gradient
 
@@ -33,6 +29,9 @@ from fferm.solvers.lbfgs import optimal_dual, parameter_shape, value_and_gradien
 LEAST_SQUARES = 1e-12
 # An epoch of few batches has few steps: go on until there are this many.
 LEAST_STEPS = 600
+# Where the dual is steeper than this at independence, it is the variable itself: as a
+# function of the log-ratio it would be little more than a sign.
+STEEPEST_DUAL = 5.0
 # The penalty comes in over the first hundredth of the run.
 WARM_UP = 100
 
@@ -45,7 +44,7 @@ class SgdaState:
     model: Model
     dual: Dual
     steps: Steps
-    pointers: tuple[Any, Any]
+    pointer: Any
     rng: np.random.Generator
     n_epochs: int = 0
     n_steps: int = 0
@@ -75,6 +74,7 @@ class SGDA(Solver[SgdaState]):
     max_epochs: int = 20
     lr: float = 0.4
     dual_lr: float = 4.0
+    dual: str = "auto"
     fit_intercept: bool = True
     seed: int = 0
 
@@ -97,14 +97,14 @@ class SGDA(Solver[SgdaState]):
                 state.model,
                 state.dual,
                 state.steps,
-                state.pointers,
+                state.pointer,
                 state.n_steps,
             )
         if not np.all(np.isfinite(state.model.theta)):
             raise NonFiniteError(Result.nonfinite.value)
         after = replace(state, n_epochs=state.n_epochs + 1, n_steps=n_steps)
         if self.is_done(after):
-            theta = lane_parameters(problem, after.model.average, 0)
+            theta = lane_parameters(problem, mean_iterate(after), 0)
             monitor.record(objective=value_and_gradient(problem, theta)[0])
         return after
 
@@ -142,6 +142,8 @@ class SGDA(Solver[SgdaState]):
     ) -> SgdaState:
         check_linear_dual(problem)
         divergence, scale, _ = strip(problem.objective.divergence)
+        is_projected = self._is_projected(divergence)
+        pointer = projected_pointer if is_projected else log_ratio_pointer
         n_rows = problem.y.size + (
             0 if problem.penalty_X is None else problem.penalty_X.shape[0]
         )
@@ -158,17 +160,17 @@ class SGDA(Solver[SgdaState]):
         )
         return SgdaState(
             make_rows(problem),
-            make_model(problem, start, len(weights)),
-            make_dual(problem, len(weights)),
+            make_model(problem, start, len(weights), self.lr),
+            make_dual(problem, len(weights), is_projected=is_projected),
             steps,
-            log_ratio_pointers(divergence),
+            pointer(divergence),
             np.random.default_rng(self.seed),
         )
 
     def _finish_lane(
         self, problem: Problem, state: SgdaState, lane: int
     ) -> dict[str, Any]:
-        theta = lane_parameters(problem, state.model.average, lane)
+        theta = lane_parameters(problem, mean_iterate(state), lane)
         return {
             "value": theta,
             "dual": optimal_dual(problem, theta),
@@ -178,6 +180,11 @@ class SGDA(Solver[SgdaState]):
                 "n_evaluations": state.n_steps,
             },
         }
+
+    def _is_projected(self, divergence: Divergence) -> bool:
+        if self.dual != "auto":
+            return self.dual == "projected"
+        return bool(divergence.f_second(1.0, np) > STEEPEST_DUAL)
 
     def _n_batches(self, n_rows: int) -> int:
         return -(-n_rows // self.batch_size)
@@ -238,23 +245,42 @@ def place_rows(penalty: Penalty) -> tuple[Any, Any, FloatArray]:
     return rows.strata.code, group, rows.weight / rows.weight.sum()
 
 
-def make_model(problem: Problem, start: FloatArray | None, n_lanes: int) -> Model:
+def make_model(
+    problem: Problem, start: FloatArray | None, n_lanes: int, lr: float
+) -> Model:
     """Return parameters of all lanes, at a start or at 0."""
     n_outputs, n_columns = parameter_shape(problem)
     lanes = np.zeros((n_columns, n_outputs, n_lanes))
     if start is not None:
         lanes += start.T[:, :, None]
     theta = lanes.reshape(n_columns, -1)
-    return Model(theta, np.full_like(theta, LEAST_SQUARES), theta.copy())
+    squares = np.full_like(theta, LEAST_SQUARES)
+    return Model(
+        theta,
+        squares,
+        lr / np.sqrt(squares),
+        np.zeros_like(theta),
+        np.zeros(n_columns, dtype=np.int64),
+    )
 
 
-def make_dual(problem: Problem, n_lanes: int) -> Dual:
+def mean_iterate(state: SgdaState) -> FloatArray:
+    """Return the mean of the iterates since averaging began, or else the last one."""
+    model, begin, n_steps = state.model, state.steps.average_from, state.n_steps
+    if n_steps <= begin:
+        return model.theta
+    # What each column is still due since it last moved.
+    due = np.maximum(0, n_steps + 1 - np.maximum(model.moved, begin + 1))
+    return (model.total + due[:, None] * model.theta) / (n_steps - begin)
+
+
+def make_dual(problem: Problem, n_lanes: int, *, is_projected: bool) -> Dual:
     """Return the dual of independence, and the constants of the data."""
     if problem.penalty is None:
         empty = np.zeros((0, 0))
         z = np.zeros((0, problem.n_classes, 0, n_lanes))
         ends = np.zeros(1, dtype=np.int64)
-        return Dual(z, z, empty, empty, empty, ends, 0.0, empty)
+        return Dual(z, z, empty, empty, empty, ends, 0.0, empty, 1.0)
     stratum, group, weight = place_rows(problem.penalty)
     ends = _ends(problem.penalty)
     n_strata, n_attributes = len(problem.penalty.rows.strata.names), ends.size - 1
@@ -277,9 +303,20 @@ def make_dual(problem: Problem, n_lanes: int) -> Dual:
         factor,
         share,
         ends,
-        math.log(strip(problem.objective.divergence)[2]),
-        -np.log(np.where(prior > 0, prior, 1.0)),
+        *_box(problem, 1 / np.where(prior > 0, prior, 1.0), is_projected=is_projected),
     )
+
+
+def _box(
+    problem: Problem, largest: FloatArray, *, is_projected: bool
+) -> tuple[float, FloatArray, float]:
+    """Return lower and upper ends of the dual's variable, and its speed."""
+    divergence, _, floor = strip(problem.objective.divergence)
+    if not is_projected:
+        return math.log(floor), np.log(largest), 1.0
+    lower = float(divergence.f_prime(floor, np))
+    speed = min(float(divergence.f_second(1.0, np)), STEEPEST_DUAL)
+    return lower, np.asarray(divergence.f_prime(largest, np)), speed
 
 
 def lane_parameters(problem: Problem, theta: FloatArray, lane: int) -> FloatArray:
@@ -287,14 +324,6 @@ def lane_parameters(problem: Problem, theta: FloatArray, lane: int) -> FloatArra
     n_outputs, n_columns = parameter_shape(problem)
     found = theta.reshape(n_columns, n_outputs, -1)[:, :, lane].T
     return found - found.mean(axis=0) if n_outputs > 1 else found.copy()
-
-
-def kernel_matrix(X: Table) -> Any:
-    """Return X as kernels take it: an array, or the arrays of a CSR matrix."""
-    if is_sparse(X):
-        X = X.tocsr()
-        return X.data, X.indices, X.indptr
-    return np.ascontiguousarray(X)
 
 
 def _ends(penalty: Penalty) -> Any:
