@@ -1,8 +1,9 @@
 """A step of the fused kernel beside the PyTorch loop that a user would write.
 
-Adult by sex and race (Black and White, four groups), KL, one thread each. Both take the
-same step: the gradient of loss and penalty at the dual, and the ascent of the dual. Each
-side is timed in turn, several times; the figure is the median, the spread its range.
+Adult by sex and race (Black and White, four groups), KL, one thread each. Both take
+the same step: the gradient of loss and penalty at the dual, and the ascent of the dual.
+Each side is timed in turn, several times; the figure is the median, the spread its
+range.
 """
 
 import time

@@ -42,9 +42,7 @@ LAZY = {("auditing", "report"), ("tradeoff", "report")}
 
 # Optional or slow packages, and the only places that may import them.
 HEAVY = {
-    "numba": [
-        f"solvers/_{name}.py" for name in ("kernels", "pointers", "rows", "scalar")
-    ],
+    "numba": ["solvers/_", "solvers/threads.py"],
     "torch": ["torch/", "estimators/net.py"],
     "lightgbm": ["estimators/boosting.py"],
     "matplotlib": ["report/"],

@@ -146,7 +146,12 @@ class Penalty:
             table, self._divergence, o.uncertainty, weighting=o.notion.weighting
         )
 
-    def duals(self, prob: FloatArray) -> tuple[FloatArray, ...]:
+    def on_tables(self, tables: list[FloatArray]) -> tuple[float, list[FloatArray]]:
+        """Return the penalty on the tables of all attributes, and their payoffs."""
+        parts = [self.on_table(table) for table in tables]
+        return sum(value for value, _ in parts), [payoff for _, payoff in parts]
+
+    def duals(self, tables: list[FloatArray]) -> tuple[FloatArray, ...]:
         """Return the optimal dual ``A = f'(P / Q)`` on the table of each attribute.
 
         Under sufficiency the table of each predicted class is compared with the
@@ -154,8 +159,7 @@ class Penalty:
         """
         axis = 0 if self.objective.notion.is_sufficiency else 1
         return tuple(
-            self._divergence.slopes(table, _product(table, axis))[0]
-            for table in self.tables(prob)
+            self._divergence.slopes(table, _product(table, axis))[0] for table in tables
         )
 
     def smallest_cell(self, prob: FloatArray) -> float:
@@ -173,10 +177,9 @@ class Penalty:
         The gradient of sample ``i`` is its share times ``payoff[r_i, :, k_i]``, a
         look-up in each attribute's payoff.
         """
-        value, gradient = 0.0, np.zeros_like(prob)
-        for c, table in zip(self.cells, self.tables(prob), strict=True):
-            part, payoff = self.on_table(table)
-            value += part
+        gradient = np.zeros_like(prob)
+        value, payoffs = self.on_tables(self.tables(prob))
+        for c, payoff in zip(self.cells, payoffs, strict=True):
             with np.errstate(invalid="ignore"):  # of two infinite payoffs
                 for j in range(prob.shape[1]):
                     gradient[c.rows, j] += c.share * payoff[:, j].reshape(-1)[c.cell]
@@ -237,12 +240,7 @@ class Problem:
             raise NonFiniteError("Some logits are not finite numbers.")
         prob = self.penalized_prob(logits)
         value, by_prob = self.penalty.value_and_gradient(prob)
-        if not (np.isfinite(value) and np.all(np.isfinite(by_prob))):
-            raise NonFiniteError(
-                "The penalty is infinite here: the worst case gives some cell no "
-                "probability. Give LargeShift a floor, or choose a divergence that "
-                "stays finite (jensen_shannon, squared_hellinger, total_variation)."
-            )
+        check_finite(value, by_prob)
         centre = np.sum(prob * by_prob, axis=1, keepdims=True)
         by_logits = o.sharpness * prob * (by_prob - centre)
         return o.fairness_weight * value, o.fairness_weight * by_logits
@@ -264,6 +262,16 @@ class Problem:
         loss, by_loss = self.loss(logits)
         fairness, by_fairness = self.fairness(logits)
         return loss + fairness, by_loss + by_fairness
+
+
+def check_finite(value: float, gradient: FloatArray) -> None:
+    """Raise where a penalty or its gradient is infinite."""
+    if not (np.isfinite(value) and np.all(np.isfinite(gradient))):
+        raise NonFiniteError(
+            "The penalty is infinite here: the worst case gives some cell no "
+            "probability. Give LargeShift a floor, or choose a divergence that "
+            "stays finite (jensen_shannon, squared_hellinger, total_variation)."
+        )
 
 
 def _product(table: FloatArray, axis: int) -> FloatArray:

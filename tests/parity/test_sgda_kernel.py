@@ -29,7 +29,8 @@ from fferm.solvers import _kernels
 from fferm.solvers._arrays import make_scratch
 from fferm.solvers._pointers import log_ratio_pointer, projected_pointer, strip
 from fferm.solvers._scalar import exp
-from fferm.solvers.lbfgs import LBFGS, value_and_gradient
+from fferm.solvers.lbfgs import LBFGS
+from fferm.solvers.linear import value_and_gradient
 from fferm.solvers.linear_sgda import (
     SGDA,
     lane_parameters,
@@ -301,6 +302,7 @@ def test_two_hundred_steps_are_those_of_plain_numpy(divergence, notion, dual):
             state.dual,
             state.steps,
             state.pointer,
+            state.scratch,
             t,
         )
     assert t == 200

@@ -33,7 +33,7 @@ from fferm.notions import (
     PredictiveParity,
 )
 from fferm.solvers import Result
-from fferm.solvers.lbfgs import value_and_gradient
+from fferm.solvers.linear import value_and_gradient
 from fferm.tables import joint
 
 L2 = 1e-3

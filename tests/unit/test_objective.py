@@ -515,7 +515,7 @@ def test_the_dual_is_the_slope_at_the_ratio(notion):
     prob = softmax(logits, axis=1)
     is_sufficiency = problem.objective.notion.is_sufficiency
 
-    (dual,) = problem.penalty.duals(prob)
+    (dual,) = problem.penalty.duals(problem.penalty.tables(prob))
 
     (table,) = problem.penalty.tables(prob)
     assert dual.shape == table.shape

@@ -16,7 +16,7 @@ from fferm.estimators.base import FitInput
 from fferm.metrics import soft_violation
 from fferm.notions import EqualOpportunity
 from fferm.solvers import LBFGS
-from fferm.solvers.lbfgs import value_and_gradient
+from fferm.solvers.linear import value_and_gradient
 
 pytestmark = pytest.mark.filterwarnings("ignore::fferm.errors.DataFairnessWarning")
 

@@ -14,9 +14,9 @@ from fferm.datasets import make_biased
 from fferm.errors import NonFiniteError, UnknownNameError
 from fferm.notions import Labels
 from fferm.objective import Penalty, Problem, make_objective
-from fferm.solvers import LBFGS, Monitor, Result, Solver, conditioning, lbfgs, make
+from fferm.solvers import LBFGS, Monitor, Result, Solver, conditioning, make
 from fferm.solvers.conditioning import Coordinates, round_coordinates
-from fferm.solvers.lbfgs import linear_logits, parameter_shape, value_and_gradient
+from fferm.solvers.linear import linear_logits, parameter_shape, value_and_gradient
 
 STEP = 1e-6
 
@@ -264,7 +264,7 @@ def test_the_dual_of_a_solution_is_the_slope_at_its_table():
     solution = LBFGS().solve(problem)
 
     prob = softmax(linear_logits(problem.X, solution.value), axis=1)
-    expected = problem.penalty.duals(prob)
+    expected = problem.penalty.duals(problem.penalty.tables(prob))
     np.testing.assert_allclose(solution.dual[0], expected[0], rtol=1e-12)
 
 
@@ -344,7 +344,7 @@ def test_a_stall_of_a_smooth_problem_is_named(monkeypatch):
         value, gradient = value_and_gradient(problem, theta)
         return value, -gradient
 
-    monkeypatch.setattr(lbfgs, "value_and_gradient", climb)
+    monkeypatch.setattr(evaluation, "value_and_gradient", climb)
 
     assert LBFGS().solve(make_problem()).result is Result.stalled
 

@@ -19,7 +19,7 @@ from fferm.estimators.validation import TrainingData, check_number, check_whole
 from fferm.notions import Notion
 from fferm.objective import Problem
 from fferm.solvers.base import Solution
-from fferm.solvers.lbfgs import linear_logits, parameter_shape, penalized_logits
+from fferm.solvers.linear import linear_logits, parameter_shape, penalized_logits
 from fferm.uncertainty import Uncertainty
 
 

@@ -5,12 +5,8 @@ Parameters are stored (n_features + 1, n_outputs * n_lanes), intercept last, and
 along.
 """
 
-# mypy: disable-error-code="no-untyped-def,no-untyped-call"
-# ruff: noqa: ANN001, ANN202
-
 from typing import Any, NamedTuple
 
-import numba
 import numpy as np
 
 from fferm._types import FloatArray, IntArray
@@ -22,7 +18,7 @@ class Rows(NamedTuple):
     Attributes
     ----------
     X
-        (n, d) array, or (data, indices, indptr).
+        (data, indices, indptr) of a CSR matrix, or ((n, d) array, None, None).
     y
         (n,) class codes.
     loss_weight, penalty_weight
@@ -44,8 +40,8 @@ class Rows(NamedTuple):
 class Model(NamedTuple):
     """Parameters of all lanes: (d + 1, n_outputs * n_lanes) each.
 
-    A step moves the columns of X that its batch uses, and the intercept. What all others
-    are due, their part in the average and their ridge, waits until they move.
+    A step moves the columns of X that its batch uses, and the intercept. What all
+    others are due, their part in the average and their ridge, waits until they move.
 
     Attributes
     ----------
@@ -178,8 +174,7 @@ class Scratch(NamedTuple):
     sums: FloatArray
 
 
-@numba.njit(cache=True)
-def make_scratch(theta, z):
+def make_scratch(theta: FloatArray, z: FloatArray) -> Scratch:
     """Return room for steps of a model and a dual table."""
     n_columns, n_factors = theta.shape
     _, n_classes, _, n_lanes = z.shape

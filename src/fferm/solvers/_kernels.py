@@ -27,7 +27,6 @@ import math
 import numba
 from numba.core.errors import NumbaExperimentalFeatureWarning
 
-from fferm.solvers._arrays import make_scratch
 from fferm.solvers._rows import FAST, add_row, note_columns, row_times
 from fferm.solvers._scalar import exp
 
@@ -37,8 +36,8 @@ FIRST_DUAL_STEP = 0.5
 # counts as this frequent: both keep a rare cell from being thrown about by noise.
 LARGEST_PUSH = 0.2
 SMALLEST_RATE = 1e-3
-# A root and a division cost more than the rest of a step: Adagrad's are renewed once the
-# squares have grown by this factor.
+# A root and a division cost more than the rest of a step: Adagrad's are renewed once
+# the squares have grown by this factor.
 RENEWAL = 1.05
 
 __all__ = ["NumbaExperimentalFeatureWarning", "sgda_epoch"]
@@ -138,7 +137,8 @@ def batch_gradients_into(rows, batch, theta, steps, ramp, scratch):
     logits, factor, sums = scratch.logits, scratch.factor, scratch.sums
     gradient, used = scratch.gradient, scratch.used
     stamp, payoff = scratch.stamp, scratch.payoff
-    X, y, stratum, group = rows.X, rows.y, rows.stratum, rows.group
+    data, indices, indptr = rows.X
+    y, stratum, group = rows.y, rows.stratum, rows.group
     loss_weight, penalty_weight = rows.loss_weight, rows.penalty_weight
     n_classes, n_lanes = prob.shape
     n_used = 0
@@ -146,7 +146,7 @@ def batch_gradients_into(rows, batch, theta, steps, ramp, scratch):
     number = scratch.counts[1]
     mass[:] = 0.0
     for i in batch:
-        row_times(X, i, theta, logits)
+        row_times(data, indices, indptr, i, theta, logits)
         probabilities_into(logits, 1.0, prob)
         loss_into(y[i], loss_weight[i] / batch.size, prob, factor)
         weight = penalty_weight[i] / batch.size
@@ -165,8 +165,8 @@ def batch_gradients_into(rows, batch, theta, steps, ramp, scratch):
                     for j in range(n_classes):
                         for lane in range(n_lanes):
                             mass[r, j, k, lane] += weight * seen[j, lane]
-        n_used = note_columns(X, i, number, gradient, used, stamp, n_used)
-        add_row(X, i, factor, gradient)
+        n_used = note_columns(indices, indptr, i, number, gradient, used, stamp, n_used)
+        add_row(data, indices, indptr, i, factor, gradient)
     scratch.counts[0] = n_used
 
 
@@ -266,12 +266,11 @@ def descend(model, scratch, steps, t):
 
 
 @numba.njit(**FAST)
-def sgda_epoch(rows, order, batch_size, model, dual, steps, pointer, t):
+def sgda_epoch(rows, order, batch_size, model, dual, steps, pointer, scratch, t):
     """Run over all rows once in the given order and return the number of steps so far.
 
     ``model`` and ``dual`` are changed in place; ``pointer`` reads the dual's variable.
     """
-    scratch = make_scratch(model.theta, dual.z)
     for begin in range(0, order.size, batch_size):
         batch = order[begin : begin + batch_size]
         payoff_into(dual, pointer, scratch)

@@ -13,13 +13,14 @@ from collections.abc import Callable
 from typing import Any
 
 import numba
+from numba import carray  # type: ignore[attr-defined]
 
 from fferm.divergences import RATIO_FLOOR, Affine, Divergence, LinearTail
 from fferm.errors import ComponentError
 from fferm.solvers._scalar import SCALARS, exp
 
 SIGNATURE = numba.float64(numba.float64)
-_NUMBERS = numba.types.CPointer(numba.float64)
+_NUMBERS = numba.types.CPointer(numba.float64)  # type: ignore[no-untyped-call]
 TABLE_SIGNATURE = numba.void(_NUMBERS, _NUMBERS, _NUMBERS, _NUMBERS, numba.intp)
 
 
@@ -129,8 +130,8 @@ def _same(x):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
 def _table_pointer(dual: Any, charge: Any, ratio: Any) -> Any:
     @numba.cfunc(TABLE_SIGNATURE, error_model="numpy")
     def pointer(of, duals, charges, ratios, n):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
-        x, d = numba.carray(of, n), numba.carray(duals, n)
-        c, r = numba.carray(charges, n), numba.carray(ratios, n)
+        x, d = carray(of, n), carray(duals, n)
+        c, r = carray(charges, n), carray(ratios, n)
         for i in range(n):
             d[i] = dual(x[i])
             c[i] = charge(x[i])

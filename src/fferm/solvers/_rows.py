@@ -1,13 +1,14 @@
 """How kernels touch X: three helpers, for dense rows and for CSR rows.
 
-``X`` is a 2-D array, or the tuple ``(data, indices, indptr)`` of a CSR matrix. Which
-helper runs is settled when the kernel is compiled, so there is one kernel and no twin.
+X is given by three arrays, ``(data, indices, indptr)`` of a CSR matrix, or by a 2-D
+``data`` and None twice. Which helper runs is settled when the kernel is compiled, so
+there is one kernel and no twin.
 Dense rows that are mostly 0, as one-hot columns make them, are copied to CSR before a
 run: a step then reads a quarter of the numbers.
 """
 
 # mypy: disable-error-code="no-untyped-def,no-untyped-call"
-# ruff: noqa: ANN001, ANN202
+# ruff: noqa: ANN001, ANN202, PLR0913, PLR0917
 
 from typing import Any
 
@@ -20,9 +21,12 @@ from fferm._types import Table, is_sparse
 
 # Sums of products may be reordered: that is what makes them fast, and no more. Division
 # by 0 gives infinity as in NumPy; a check would keep loops from being vectorised.
-IN_ORDER: Any = {"fastmath": {"contract"}, "error_model": "numpy"}
+# References are not counted, so kernels allocate nothing: counting took longer than the
+# arithmetic.
+IN_ORDER: Any = {"fastmath": {"contract"}, "error_model": "numpy", "_nrt": False}
 REORDERED: Any = {**IN_ORDER, "fastmath": {"contract", "reassoc"}}
-FAST: Any = {**REORDERED, "nogil": True, "cache": True}
+INLINED: Any = {**IN_ORDER, "forceinline": True}
+FAST: Any = {**REORDERED, "nogil": True, "cache": True, "_nrt": False}
 
 
 # Copy X to CSR when no more than this share of it is not 0: the copy then takes less
@@ -31,14 +35,14 @@ DENSEST_COPY = 0.25
 
 
 def kernel_matrix(X: Table) -> Any:
-    """Return X as kernels take it: an array, or the arrays of a CSR matrix."""
+    """Return X as kernels take it."""
     if is_sparse(X):
         X = X.tocsr()
         return X.data, X.indices, X.indptr
     X = np.ascontiguousarray(X)
     n_entries = np.count_nonzero(X)
     if n_entries > DENSEST_COPY * X.size:
-        return X
+        return X, None, None
     indices = np.empty(n_entries, np.int32)
     data, indptr = np.empty(n_entries, X.dtype), np.empty(len(X) + 1, np.int64)
     _compact(X, data, indices, indptr)
@@ -58,17 +62,17 @@ def _compact(X, data, indices, indptr):
     indptr[X.shape[0]] = count
 
 
-def row_times(X, i, theta, out):
+def row_times(data, indices, indptr, i, theta, out):
     """Write row ``i`` of X, with a 1 at its end, times theta into ``out``."""
     raise NotImplementedError("compiled code only")
 
 
-def add_row(X, i, factor, gradient):
+def add_row(data, indices, indptr, i, factor, gradient):
     """Add the outer product of row ``i`` of X, with a 1 at its end, and ``factor``."""
     raise NotImplementedError("compiled code only")
 
 
-def note_columns(X, i, batch, gradient, used, stamp, n_used):
+def note_columns(indices, indptr, i, batch, gradient, used, stamp, n_used):
     """Note the columns of row ``i`` that are new in a batch and return their number.
 
     A new column is stamped, listed in ``used``, and its gradient is set to 0.
@@ -76,106 +80,146 @@ def note_columns(X, i, batch, gradient, used, stamp, n_used):
     raise NotImplementedError("compiled code only")
 
 
-@overload(row_times, jit_options=REORDERED)
-def _row_times_dense(X, i, theta, out):
-    def dense(X, i, theta, out):
-        last = theta.shape[0] - 1
+@overload(row_times, jit_options=INLINED)
+def _row_times(data, indices, indptr, i, theta, out):
+    def dense(data, indices, indptr, i, theta, out):
         if out.size == 1:
-            total = theta[last, 0]
-            for a in range(last):
-                total += X[i, a] * theta[a, 0]
-            out[0] = total
-            return
-        for q in range(out.size):
-            out[q] = theta[last, q]
-        for a in range(last):
-            x = X[i, a]
-            for q in range(out.size):
-                out[q] += x * theta[a, q]
+            out[0] = _dense_times_one(data, i, theta)
+        else:
+            _dense_times_lanes(data, i, theta, out)
 
-    return dense if isinstance(X, types.Array) else None
-
-
-# A sum over few entries is slower when it is vectorised, so nothing is reordered here.
-@overload(row_times, jit_options=IN_ORDER)
-def _row_times_sparse(X, i, theta, out):
-    def sparse(X, i, theta, out):
-        data, indices, indptr = X
-        last = theta.shape[0] - 1
+    def sparse(data, indices, indptr, i, theta, out):
         begin, end = indptr[i], indptr[i + 1]
         if out.size == 1:
-            total = theta[last, 0]
-            for p in range(begin, end):
-                total += data[p] * theta[indices[p], 0]
-            out[0] = total
-            return
-        for q in range(out.size):
-            out[q] = theta[last, q]
-        for p in range(begin, end):
-            x, a = data[p], indices[p]
-            for q in range(out.size):
-                out[q] += x * theta[a, q]
-
-    return None if isinstance(X, types.Array) else sparse
-
-
-@overload(add_row, jit_options=IN_ORDER)
-def _add_row(X, i, factor, gradient):
-    def dense(X, i, factor, gradient):
-        last = gradient.shape[0] - 1
-        if factor.size == 1:
-            for a in range(last):
-                gradient[a, 0] += X[i, a] * factor[0]
+            out[0] = _sparse_times_one(data, indices, begin, end, theta)
         else:
-            for a in range(last):
-                x = X[i, a]
-                for q in range(factor.size):
-                    gradient[a, q] += x * factor[q]
-        for q in range(factor.size):
-            gradient[last, q] += factor[q]
+            _sparse_times_lanes(data, indices, begin, end, theta, out)
 
-    def sparse(X, i, factor, gradient):
-        data, indices, indptr = X
-        last = gradient.shape[0] - 1
+    return dense if isinstance(indices, types.NoneType) else sparse
+
+
+@overload(add_row, jit_options=INLINED)
+def _add_row(data, indices, indptr, i, factor, gradient):
+    def dense(data, indices, indptr, i, factor, gradient):
+        if factor.size == 1:
+            _add_dense_one(data, i, factor[0], gradient)
+        else:
+            _add_dense_lanes(data, i, factor, gradient)
+
+    def sparse(data, indices, indptr, i, factor, gradient):
         begin, end = indptr[i], indptr[i + 1]
         if factor.size == 1:
-            for p in range(begin, end):
-                gradient[indices[p], 0] += data[p] * factor[0]
+            _add_sparse_one(data, indices, begin, end, factor[0], gradient)
         else:
-            for p in range(begin, end):
-                x, a = data[p], indices[p]
-                for q in range(factor.size):
-                    gradient[a, q] += x * factor[q]
+            _add_sparse_lanes(data, indices, begin, end, factor, gradient)
+
+    return dense if isinstance(indices, types.NoneType) else sparse
+
+
+# One lane and many are functions of their own: the first are small, and inlined.
+@numba.njit(**REORDERED)
+def _dense_times_one(X, i, theta):
+    last = theta.shape[0] - 1
+    total = theta[last, 0]
+    for a in range(last):
+        total += X[i, a] * theta[a, 0]
+    return total
+
+
+@numba.njit(**IN_ORDER)
+def _dense_times_lanes(X, i, theta, out):
+    last = theta.shape[0] - 1
+    for q in range(out.size):
+        out[q] = theta[last, q]
+    for a in range(last):
+        x = X[i, a]
+        for q in range(out.size):
+            out[q] += x * theta[a, q]
+
+
+@numba.njit(**IN_ORDER)  # a sum over few entries is slower when it is vectorised
+def _sparse_times_one(data, indices, begin, end, theta):
+    total = theta[theta.shape[0] - 1, 0]
+    for p in range(begin, end):
+        total += data[p] * theta[indices[p], 0]
+    return total
+
+
+@numba.njit(**IN_ORDER)
+def _sparse_times_lanes(data, indices, begin, end, theta, out):
+    last = theta.shape[0] - 1
+    for q in range(out.size):
+        out[q] = theta[last, q]
+    for p in range(begin, end):
+        x, a = data[p], indices[p]
+        for q in range(out.size):
+            out[q] += x * theta[a, q]
+
+
+@numba.njit(**IN_ORDER)
+def _add_dense_one(X, i, factor, gradient):
+    last = gradient.shape[0] - 1
+    for a in range(last):
+        gradient[a, 0] += X[i, a] * factor
+    gradient[last, 0] += factor
+
+
+@numba.njit(**IN_ORDER)
+def _add_dense_lanes(X, i, factor, gradient):
+    last = gradient.shape[0] - 1
+    for a in range(last):
+        x = X[i, a]
         for q in range(factor.size):
-            gradient[last, q] += factor[q]
+            gradient[a, q] += x * factor[q]
+    for q in range(factor.size):
+        gradient[last, q] += factor[q]
 
-    return dense if isinstance(X, types.Array) else sparse
+
+@numba.njit(**IN_ORDER)
+def _add_sparse_one(data, indices, begin, end, factor, gradient):
+    for p in range(begin, end):
+        gradient[indices[p], 0] += data[p] * factor
+    gradient[gradient.shape[0] - 1, 0] += factor
 
 
-@overload(note_columns, jit_options=IN_ORDER)
-def _note_columns(X, i, batch, gradient, used, stamp, n_used):
-    def dense(X, i, batch, gradient, used, stamp, n_used):
-        if n_used > 0:  # the first row has noted all
-            return n_used
-        gradient[:] = 0.0
-        for a in range(stamp.size):
-            used[a] = a
-        return stamp.size
+@numba.njit(**IN_ORDER)
+def _add_sparse_lanes(data, indices, begin, end, factor, gradient):
+    last = gradient.shape[0] - 1
+    for p in range(begin, end):
+        x, a = data[p], indices[p]
+        for q in range(factor.size):
+            gradient[a, q] += x * factor[q]
+    for q in range(factor.size):
+        gradient[last, q] += factor[q]
 
-    def sparse(X, i, batch, gradient, used, stamp, n_used):
-        _, indices, indptr = X
+
+@overload(note_columns, jit_options=INLINED)
+def _note_columns(indices, indptr, i, batch, gradient, used, stamp, n_used):
+    def dense(indices, indptr, i, batch, gradient, used, stamp, n_used):
+        return _note_all(gradient, used) if n_used == 0 else n_used
+
+    def sparse(indices, indptr, i, batch, gradient, used, stamp, n_used):
         if n_used == 0:  # the intercept is in every row
-            used[0] = stamp.size - 1
-            gradient[stamp.size - 1] = 0.0
-            n_used = 1
+            n_used = _note(stamp.size - 1, gradient, used, n_used)
         for p in range(indptr[i], indptr[i + 1]):
-            a = indices[p]
-            if stamp[a] != batch:
-                stamp[a] = batch
-                used[n_used] = a
-                n_used += 1
-                for q in range(gradient.shape[1]):
-                    gradient[a, q] = 0.0
+            if stamp[indices[p]] != batch:
+                stamp[indices[p]] = batch
+                n_used = _note(indices[p], gradient, used, n_used)
         return n_used
 
-    return dense if isinstance(X, types.Array) else sparse
+    return dense if isinstance(indices, types.NoneType) else sparse
+
+
+@numba.njit(**IN_ORDER)
+def _note(column, gradient, used, n_used):
+    used[n_used] = column
+    for q in range(gradient.shape[1]):
+        gradient[column, q] = 0.0
+    return n_used + 1
+
+
+@numba.njit(**IN_ORDER)
+def _note_all(gradient, used):
+    for column in range(gradient.shape[0]):
+        _note(column, gradient, used, column)
+    return gradient.shape[0]

@@ -4,7 +4,7 @@ The exponential is written out, because a loop over a call of the C library is n
 vectorised: here the compiler makes one of several lanes at once.
 """
 
-# mypy: disable-error-code="no-untyped-def,no-untyped-call,misc"
+# mypy: disable-error-code="no-untyped-def,no-untyped-call,misc,call-arg,var-annotated"
 # ruff: noqa: ANN001, ANN202
 
 import math
@@ -23,6 +23,7 @@ LN2_LOW = float.fromhex("0x1.a39ef35793c76p-33")
 # Powers of 2 beyond are not normal numbers.
 LOWEST, HIGHEST = -708.0, 709.0
 TAYLOR = tuple(1 / math.factorial(n) for n in range(13, -1, -1))
+ARTANH = tuple(1 / n for n in range(31, 0, -2))
 
 
 @intrinsic
@@ -60,6 +61,16 @@ def exp(x):
     found = 0.0 if x < LOWEST else found
     found = math.inf if x > HIGHEST else found
     return found if x == x else x  # not a number stays so
+
+
+@numba.njit(error_model="numpy", cache=True)
+def log1p_of_share(x):
+    """Return ``ln(1 + x)`` for ``x`` in [0, 1], by the series of ``2 artanh``."""
+    s = x / (2.0 + x)  # at most 1 / 3
+    total = 0.0
+    for n in range(len(ARTANH)):
+        total = total * (s * s) + ARTANH[n]
+    return 2.0 * s * total
 
 
 @numba.njit

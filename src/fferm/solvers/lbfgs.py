@@ -8,11 +8,13 @@ import numpy as np
 import scipy.optimize
 from scipy.sparse.linalg import LinearOperator, minres
 
-from fferm._types import FloatArray, Table
+from fferm._types import FloatArray
 from fferm.errors import NonFiniteError
 from fferm.objective import Problem
 from fferm.solvers.base import Callback, Monitor, Result, Solution, Solver
 from fferm.solvers.conditioning import Coordinates, round_coordinates
+from fferm.solvers.evaluation import Evaluator, make_evaluator
+from fferm.solvers.linear import parameter_shape
 
 # Pairs of steps and gradients that the inverse Hessian is made of.
 MEMORY = 20
@@ -38,6 +40,8 @@ class LbfgsState:
         Parameters in round coordinates, flat.
     coordinates
         How to return to parameters.
+    evaluator
+        What evaluates the objective.
     objective
         Value at ``phi``.
     n_iter, n_evaluations
@@ -48,6 +52,7 @@ class LbfgsState:
 
     phi: FloatArray
     coordinates: Coordinates
+    evaluator: Evaluator
     objective: float = np.inf
     n_iter: int = 0
     n_evaluations: int = 0
@@ -66,14 +71,15 @@ class LBFGS(Solver[LbfgsState]):
         Most iterations.
     fit_intercept
         Whether the last column is free; otherwise it stays 0.
-    coordinates
-        Round coordinates of this X, when they are known already.
+    coordinates, evaluator
+        Of this X, when they are known already.
     """
 
     tol: float = 1e-5
     max_iter: int = 1000
     fit_intercept: bool = True
     coordinates: Coordinates | None = None
+    evaluator: Evaluator | None = None
 
     def init(self, problem: Problem, start: FloatArray | None) -> LbfgsState:
         """Begin at given parameters, else at 0, or at the optimum of the loss."""
@@ -87,16 +93,18 @@ class LBFGS(Solver[LbfgsState]):
         else:
             # At 0 every table is independent, which is a kink of a robust penalty: a
             # large weight would hold the model there from the first step.
-            theta = self.solve(replace(problem, penalty=None)).value
+            theta = self.solve(replace(problem, penalty=None, penalty_X=None)).value
         if not self.fit_intercept:
             theta[:, -1] = 0
-        return LbfgsState(coordinates.to_phi(theta).reshape(-1), coordinates)
+        evaluator = self.evaluator or make_evaluator(problem)
+        phi = coordinates.to_phi(theta).reshape(-1)
+        return LbfgsState(phi, coordinates, evaluator)
 
     def advance(
         self, problem: Problem, state: LbfgsState, monitor: Monitor
     ) -> LbfgsState:
         """Run L-BFGS until it stops; a stall is tried again with a fresh memory."""
-        evaluate = self._evaluator(problem, state.coordinates)
+        evaluate = self._evaluation(problem, state)
 
         def watch(intermediate_result: scipy.optimize.OptimizeResult) -> None:
             if monitor.record(objective=float(intermediate_result.fun)):
@@ -138,9 +146,11 @@ class LBFGS(Solver[LbfgsState]):
         if len(theta) > 1:
             # Softmax does not see what all classes share; of equal models, the centred.
             theta = theta - theta.mean(axis=0)
+        weight = problem.objective.fairness_weight
+        (measured,) = state.evaluator.measure(problem, [theta], [weight])
         return {
             "value": theta,
-            "dual": optimal_dual(problem, theta),
+            "dual": measured.dual,
             "stats": {
                 "objective": state.objective,
                 "n_iter": state.n_iter,
@@ -158,11 +168,13 @@ class LBFGS(Solver[LbfgsState]):
     ) -> Iterator[Solution]:
         """Yield one solution after another, each begun where the last one ended.
 
-        Round coordinates are computed once. A robust penalty has kinks, and none but a
-        fresh start leaves one, so there each begins afresh.
+        Round coordinates and kernel rows are computed once. A robust penalty has
+        kinks, and none but a fresh start leaves one, so there each begins afresh.
         """
         coordinates = round_coordinates(problem.X, problem.share, problem.objective.l2)
-        solver = replace(self, coordinates=coordinates)
+        solver = replace(
+            self, coordinates=coordinates, evaluator=make_evaluator(problem)
+        )
         is_robust = problem.objective.uncertainty is not None
         theta = None if is_robust else start
         for weight in weights:
@@ -172,16 +184,16 @@ class LBFGS(Solver[LbfgsState]):
             theta = None if is_robust else solution.value
             yield solution
 
-    def _evaluator(
-        self, problem: Problem, coordinates: Coordinates
+    def _evaluation(
+        self, problem: Problem, state: LbfgsState
     ) -> Callable[[FloatArray], tuple[float, FloatArray]]:
-        shape = parameter_shape(problem)
+        shape, coordinates = parameter_shape(problem), state.coordinates
 
         def evaluate(phi: FloatArray) -> tuple[float, FloatArray]:
             if not np.all(np.isfinite(phi)):
                 raise NonFiniteError(Result.nonfinite.value)
             theta = coordinates.to_theta(phi.reshape(shape))
-            value, by_theta = value_and_gradient(problem, theta)
+            value, by_theta = state.evaluator.value_and_gradient(problem, theta)
             if not (np.isfinite(value) and np.all(np.isfinite(by_theta))):
                 raise NonFiniteError(Result.nonfinite.value)
             by_phi = coordinates.gradient(by_theta)
@@ -242,63 +254,3 @@ def _newton_step(
     # MINRES: symmetric, and singular where softmax does not mind a constant.
     step: FloatArray = minres(hessian, -slope, rtol=1e-8, maxiter=2 * phi.size)[0]
     return step
-
-
-def parameter_shape(problem: Problem) -> tuple[int, int]:
-    """Return (n_outputs, n_features + 1): two classes need one output."""
-    n_outputs = 1 if problem.n_classes == 2 else problem.n_classes
-    return n_outputs, problem.X.shape[1] + 1
-
-
-def linear_logits(X: Table, theta: FloatArray) -> FloatArray:
-    """Return (n_samples, n_classes) logits; with one output the first class has 0."""
-    logits = np.asarray(X @ theta[:, :-1].T) + theta[:, -1]
-    n_samples, n_outputs = logits.shape
-    if n_outputs > 1:
-        return np.asfortranarray(logits)
-    # Column by column in memory: sums over few classes then run along many rows.
-    both = np.zeros((n_samples, 2), order="F")
-    both[:, 1] = logits[:, 0]
-    return both
-
-
-def penalized_logits(problem: Problem, theta: FloatArray) -> FloatArray:
-    """Return the logits of the rows that the penalty is taken on."""
-    X = problem.X if problem.penalty_X is None else problem.penalty_X
-    return linear_logits(X, theta)
-
-
-def value_and_gradient(problem: Problem, theta: FloatArray) -> tuple[float, FloatArray]:
-    """Return the whole objective at linear parameters, and its gradient."""
-    coef = theta[:, :-1]
-    logits = linear_logits(problem.X, theta)
-    if problem.penalty_X is None:
-        value, by_logits = problem.value_and_gradient(logits)
-        gradient = _pull_back(problem.X, by_logits, theta)
-    else:
-        loss, by_loss = problem.loss(logits)
-        shifted = linear_logits(problem.penalty_X, theta)
-        fairness, by_fairness = problem.fairness(shifted)
-        value = loss + fairness
-        gradient = _pull_back(problem.X, by_loss, theta)
-        gradient += _pull_back(problem.penalty_X, by_fairness, theta)
-    l2 = problem.objective.l2
-    gradient[:, :-1] += l2 * coef
-    return value + l2 / 2 * float(np.sum(coef * coef)), gradient
-
-
-def _pull_back(X: Table, by_logits: FloatArray, theta: FloatArray) -> FloatArray:
-    used = by_logits if theta.shape[0] > 1 else by_logits[:, 1:]
-    gradient = np.empty(theta.shape)
-    gradient[:, :-1] = np.asarray(X.T @ used).T
-    gradient[:, -1] = used.sum(axis=0)
-    return gradient
-
-
-def optimal_dual(problem: Problem, theta: FloatArray) -> tuple[FloatArray, ...]:
-    """Return the dual tables that are optimal for linear parameters."""
-    if problem.penalty is None:
-        return ()
-    return problem.penalty.duals(
-        problem.penalized_prob(penalized_logits(problem, theta))
-    )

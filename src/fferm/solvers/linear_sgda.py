@@ -12,18 +12,19 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import scipy.sparse
 
-from fferm._types import FloatArray, Table, is_sparse
+from fferm._types import FloatArray
 from fferm.divergences import Divergence
 from fferm.errors import InvalidParameterError, NonFiniteError
-from fferm.objective import Penalty, Problem
-from fferm.solvers._arrays import Dual, Model, Rows, Steps
+from fferm.objective import Problem
+from fferm.solvers._arrays import Dual, Model, Rows, Scratch, Steps, make_scratch
 from fferm.solvers._kernels import NumbaExperimentalFeatureWarning, sgda_epoch
 from fferm.solvers._pointers import log_ratio_pointer, projected_pointer, strip
-from fferm.solvers._rows import kernel_matrix
 from fferm.solvers.base import Callback, Monitor, Result, Solution, Solver
-from fferm.solvers.lbfgs import optimal_dual, parameter_shape, value_and_gradient
+from fferm.solvers.evaluation import Measured
+from fferm.solvers.full_batch import FusedEvaluator
+from fferm.solvers.kernel_rows import group_ends, make_rows, place_rows
+from fferm.solvers.linear import parameter_shape
 
 # Adagrad divides by the root of this at least: no gradient yet, no step of 0 / 0.
 LEAST_SQUARES = 1e-12
@@ -38,16 +39,34 @@ WARM_UP = 100
 
 @dataclass(frozen=True)
 class SgdaState:
-    """Where a run stands: arrays that the kernel changes, and how far it came."""
+    """Where a run stands.
 
+    Attributes
+    ----------
+    weights
+        The fairness weight of each lane.
+    rows, model, dual, steps, pointer, scratch
+        What the kernel takes; it changes model and dual.
+    rng
+        Draws the order of rows.
+    n_epochs, n_steps
+        How far it came.
+    thetas, measured
+        At the end, the parameters of each lane and what was measured at them.
+    """
+
+    weights: tuple[float, ...]
     rows: Rows
     model: Model
     dual: Dual
     steps: Steps
     pointer: Any
+    scratch: Scratch
     rng: np.random.Generator
     n_epochs: int = 0
     n_steps: int = 0
+    thetas: tuple[FloatArray, ...] = ()
+    measured: tuple[Measured, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -98,14 +117,15 @@ class SGDA(Solver[SgdaState]):
                 state.dual,
                 state.steps,
                 state.pointer,
+                state.scratch,
                 state.n_steps,
             )
         if not np.all(np.isfinite(state.model.theta)):
             raise NonFiniteError(Result.nonfinite.value)
         after = replace(state, n_epochs=state.n_epochs + 1, n_steps=n_steps)
         if self.is_done(after):
-            theta = lane_parameters(problem, mean_iterate(after), 0)
-            monitor.record(objective=value_and_gradient(problem, theta)[0])
+            after = self._measured(problem, after)
+            monitor.record(objective=after.measured[0].objective)
         return after
 
     def is_done(self, state: SgdaState) -> Result | None:
@@ -115,7 +135,7 @@ class SGDA(Solver[SgdaState]):
 
     def finish(self, problem: Problem, state: SgdaState) -> dict[str, Any]:
         """Return the averaged parameters."""
-        return self._finish_lane(problem, state, 0)
+        return self._finish_lane(state, 0)
 
     def solve_path(
         self,
@@ -130,11 +150,11 @@ class SGDA(Solver[SgdaState]):
         state = self._begin(problem, start, weights)
         while self.is_done(state) is None:
             state = self.advance(problem, state, monitor)
-        for lane, weight in enumerate(weights):
+        for lane in range(len(weights)):
             yield Solution(
                 result=Result.schedule_completed,
                 history=tuple(monitor.history),
-                **self._finish_lane(problem.with_weight(weight), state, lane),
+                **self._finish_lane(state, lane),
             )
 
     def _begin(
@@ -158,24 +178,33 @@ class SGDA(Solver[SgdaState]):
             max(1, n_steps // WARM_UP),
             bool(self.fit_intercept),
         )
+        model = make_model(problem, start, len(weights), self.lr)
+        dual = make_dual(problem, len(weights), is_projected=is_projected)
         return SgdaState(
+            tuple(weights),
             make_rows(problem),
-            make_model(problem, start, len(weights), self.lr),
-            make_dual(problem, len(weights), is_projected=is_projected),
+            model,
+            dual,
             steps,
             pointer(divergence),
+            make_scratch(model.theta, dual.z),
             np.random.default_rng(self.seed),
         )
 
-    def _finish_lane(
-        self, problem: Problem, state: SgdaState, lane: int
-    ) -> dict[str, Any]:
-        theta = lane_parameters(problem, mean_iterate(state), lane)
+    def _measured(self, problem: Problem, state: SgdaState) -> SgdaState:
+        lanes = mean_iterate(state)
+        n_lanes = len(state.weights)
+        thetas = tuple(lane_parameters(problem, lanes, n) for n in range(n_lanes))
+        evaluator = FusedEvaluator(problem, state.rows)
+        measured = evaluator.measure(problem, thetas, state.weights)
+        return replace(state, thetas=thetas, measured=tuple(measured))
+
+    def _finish_lane(self, state: SgdaState, lane: int) -> dict[str, Any]:
         return {
-            "value": theta,
-            "dual": optimal_dual(problem, theta),
+            "value": state.thetas[lane],
+            "dual": state.measured[lane].dual,
             "stats": {
-                "objective": value_and_gradient(problem, theta)[0],
+                "objective": state.measured[lane].objective,
                 "n_iter": state.n_epochs,
                 "n_evaluations": state.n_steps,
             },
@@ -204,47 +233,6 @@ def check_linear_dual(problem: Problem) -> None:
         )
 
 
-def make_rows(problem: Problem) -> Rows:
-    """Return the rows of loss and penalty as the kernel takes them.
-
-    Penalty rows of another domain are put below those of the loss. Each row counts in
-    its own term, and both terms are means over all rows.
-    """
-    n_loss = problem.y.size
-    if problem.penalty is None:
-        nobody = np.full(n_loss, -1, dtype=np.int64)
-        return Rows(
-            kernel_matrix(problem.X),
-            problem.y,
-            n_loss * problem.share,
-            np.zeros(n_loss),
-            nobody,
-            nobody[:, None],
-        )
-    X, y, loss = problem.X, problem.y, problem.share
-    stratum, group, weight = place_rows(problem.penalty)
-    if problem.penalty_X is not None:
-        X = _stack(X, problem.penalty_X)
-        y, loss = _below(y, stratum.size, -1), _below(loss, stratum.size, 0.0)
-        stratum, group = _above(stratum, n_loss, -1), _above(group, n_loss, -1)
-        weight = _above(weight, n_loss, 0.0)
-    return Rows(kernel_matrix(X), y, y.size * loss, y.size * weight, stratum, group)
-
-
-def place_rows(penalty: Penalty) -> tuple[Any, Any, FloatArray]:
-    """Return stratum, groups numbered through all attributes, and share of each row."""
-    rows = penalty.rows
-    ends = _ends(penalty)
-    group = np.stack(
-        [
-            np.where(attribute.code >= 0, attribute.code + begin, -1)
-            for attribute, begin in zip(rows.attributes, ends, strict=False)
-        ],
-        axis=1,
-    )
-    return rows.strata.code, group, rows.weight / rows.weight.sum()
-
-
 def make_model(
     problem: Problem, start: FloatArray | None, n_lanes: int, lr: float
 ) -> Model:
@@ -271,7 +259,8 @@ def mean_iterate(state: SgdaState) -> FloatArray:
         return model.theta
     # What each column is still due since it last moved.
     due = np.maximum(0, n_steps + 1 - np.maximum(model.moved, begin + 1))
-    return (model.total + due[:, None] * model.theta) / (n_steps - begin)
+    average: FloatArray = model.total + due[:, None] * model.theta
+    return average / (n_steps - begin)
 
 
 def make_dual(problem: Problem, n_lanes: int, *, is_projected: bool) -> Dual:
@@ -282,7 +271,7 @@ def make_dual(problem: Problem, n_lanes: int, *, is_projected: bool) -> Dual:
         ends = np.zeros(1, dtype=np.int64)
         return Dual(z, z, empty, empty, empty, ends, 0.0, empty, 1.0)
     stratum, group, weight = place_rows(problem.penalty)
-    ends = _ends(problem.penalty)
+    ends = group_ends(problem.penalty)
     n_strata, n_attributes = len(problem.penalty.rows.strata.names), ends.size - 1
     mass = np.zeros((n_strata, int(ends[-1])))  # of stratum and group
     for column in group.T:
@@ -324,23 +313,3 @@ def lane_parameters(problem: Problem, theta: FloatArray, lane: int) -> FloatArra
     n_outputs, n_columns = parameter_shape(problem)
     found = theta.reshape(n_columns, n_outputs, -1)[:, :, lane].T
     return found - found.mean(axis=0) if n_outputs > 1 else found.copy()
-
-
-def _ends(penalty: Penalty) -> Any:
-    sizes = [len(attribute.groups) for attribute in penalty.rows.attributes]
-    return np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-
-
-def _stack(above: Table, below: Table) -> Table:
-    if is_sparse(above) or is_sparse(below):
-        return scipy.sparse.vstack([above, below], format="csr")
-    return np.vstack([above, below])
-
-
-def _below(values: Any, count: int, filler: float) -> Any:
-    return np.concatenate([values, np.full(count, filler, dtype=values.dtype)])
-
-
-def _above(values: Any, count: int, filler: float) -> Any:
-    shape = (count, *values.shape[1:])
-    return np.concatenate([np.full(shape, filler, dtype=values.dtype), values])

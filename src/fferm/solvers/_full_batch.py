@@ -1,0 +1,177 @@
+r"""One pass over all rows: loss, tables, and the gradients of both.
+
+The gradient of a penalty needs its table first, and the table needs all rows. Instead
+of reading X twice, the pass keeps the gradient of every cell of the table,
+
+.. math:: J_{rjk} = \sum_{i : r_i = r, k_i = k} w_i \nabla F_{ij}
+
+and the gradient of the penalty is then :math:`\sum_{rjk} G_{rjk} J_{rjk}` for any
+payoff :math:`G`. With two classes :math:`J_{r0k} = -J_{r1k}`: the latter is kept.
+"""
+
+# mypy: disable-error-code="no-untyped-def,no-untyped-call"
+# ruff: noqa: ANN001, ANN202, C901
+
+import math
+from typing import NamedTuple
+
+import numba
+import numpy as np
+
+from fferm._types import FloatArray, IntArray
+from fferm.solvers._kernels import probabilities_into
+from fferm.solvers._rows import FAST, add_row, row_times
+from fferm.solvers._scalar import exp, log1p_of_share
+
+# Rows are taken by so many: their logits stay in cache, and the rows of one lane make
+# vectors as the lanes of one row do.
+BLOCK = 64
+
+
+class Sums(NamedTuple):
+    """What a pass adds up.
+
+    Attributes
+    ----------
+    loss, gradient
+        (L,) and (d + 1, C L): the weighted loss and its gradient.
+    mass
+        (R, m, K, L) the weighted table.
+    jacobian
+        (R, K, P, d + 1, C L) the gradient of the table, of the P classes that are kept.
+    """
+
+    loss: FloatArray
+    gradient: FloatArray
+    mass: FloatArray
+    jacobian: FloatArray
+
+
+class Room(NamedTuple):
+    """Room for a block of rows: (C L,) numbers of one, and of all rows and lanes."""
+
+    logits: FloatArray
+    factor: FloatArray
+    all_logits: FloatArray  # (C, B L)
+    prob: FloatArray  # (m, B L)
+    label: IntArray  # (B L,)
+    surprise: FloatArray  # (B L,)
+
+
+def make_room(n_outputs: int, n_classes: int, n_lanes: int) -> Room:
+    """Return room for a block."""
+    n = BLOCK * n_lanes
+    return Room(
+        np.empty(n_outputs * n_lanes),
+        np.empty(n_outputs * n_lanes),
+        np.zeros((n_outputs, n)),
+        np.empty((n_classes, n)),
+        np.zeros(n, dtype=np.int64),
+        np.empty(n),
+    )
+
+
+@numba.njit(**FAST)
+def surprise_into(logits, label, surprise):
+    """Write the cross-entropy of (n_outputs * n) logits under (n,) labels."""
+    n = surprise.size
+    if logits.size == n:  # two classes, one output: the first logit is 0
+        for f in range(n):
+            margin = logits[f] if label[f] == 1 else -logits[f]
+            distance = log1p_of_share(exp(-abs(margin)))
+            surprise[f] = distance + max(-margin, 0.0)
+        return
+    for f in range(n):
+        top = -math.inf
+        for c in range(f, logits.size, n):
+            top = max(top, logits[c])
+        total = 0.0
+        for c in range(f, logits.size, n):
+            total += exp(logits[c] - top)
+        surprise[f] = top + math.log(total) - logits[label[f] * n + f]
+
+
+@numba.njit(**FAST)
+def add_rows_of_loss(rows, begin, size, room, loss, gradient):
+    """Add the loss of a block of rows, and its gradient."""
+    prob, surprise, factor = room.prob, room.surprise, room.factor
+    n_classes, n_lanes = prob.shape[0], loss.size
+    n_outputs = factor.size // n_lanes
+    first = n_classes - n_outputs
+    data, indices, indptr = rows.X
+    y, weights = rows.y, rows.loss_weight
+    for b in range(size):
+        code = max(y[begin + b], 0)  # a row without a label has no weight either
+        for lane in range(n_lanes):
+            room.label[b * n_lanes + lane] = code
+    surprise_into(room.all_logits.reshape(-1), room.label, surprise)
+    for b in range(size):
+        i, weight = begin + b, weights[begin + b]
+        if weight <= 0:
+            continue
+        for lane in range(n_lanes):
+            loss[lane] += weight * surprise[b * n_lanes + lane]
+        for c in range(n_outputs):
+            target = 1.0 if y[i] == c + first else 0.0
+            for lane in range(n_lanes):
+                p = prob[c + first, b * n_lanes + lane]
+                factor[c * n_lanes + lane] = weight * (p - target)
+        add_row(data, indices, indptr, i, factor, gradient)
+
+
+@numba.njit(**FAST)
+def add_rows_of_table(rows, begin, size, room, sharpness, mass, jacobian):
+    """Add a block of rows to the table, and to its gradient."""
+    n_classes, n_lanes = mass.shape[1], mass.shape[3]
+    prob, factor = room.prob, room.factor
+    n_outputs, n_kept = factor.size // n_lanes, jacobian.shape[2]
+    first = n_classes - n_outputs
+    data, indices, indptr = rows.X
+    stratum, group, weights = rows.stratum, rows.group, rows.penalty_weight
+    for b in range(size):
+        i, at = begin + b, b * n_lanes
+        r, weight = stratum[i], weights[i]
+        if r < 0 or weight <= 0:
+            continue
+        for a in range(group.shape[1]):
+            k = group[i, a]
+            if k < 0:
+                continue
+            for j in range(n_classes):
+                for lane in range(n_lanes):
+                    mass[r, j, k, lane] += weight * prob[j, at + lane]
+            for j in range(n_kept):
+                for c in range(n_outputs):
+                    same = 1.0 if c == j else 0.0
+                    for lane in range(n_lanes):
+                        slope = same - prob[c + first, at + lane]
+                        slope *= weight * sharpness * prob[j + first, at + lane]
+                        factor[c * n_lanes + lane] = slope
+                cell = jacobian[r, k, j]
+                add_row(data, indices, indptr, i, factor, cell)
+
+
+@numba.njit(**FAST)
+def accumulate(rows, begin, end, theta, sharpness, room, sums):
+    """Add the rows from ``begin`` to ``end`` to the sums.
+
+    ``theta`` is (d + 1, C L); the penalty sees ``softmax(sharpness * logits)``.
+    """
+    n_lanes = sums.loss.size
+    logits, together = room.logits, room.all_logits
+    data, indices, indptr = rows.X
+    for start in range(begin, end, BLOCK):
+        size = min(BLOCK, end - start)
+        for b in range(size):
+            row_times(data, indices, indptr, start + b, theta, logits)
+            for c in range(together.shape[0]):
+                for lane in range(n_lanes):
+                    together[c, b * n_lanes + lane] = logits[c * n_lanes + lane]
+        probabilities_into(together.reshape(-1), 1.0, room.prob)
+        add_rows_of_loss(rows, start, size, room, sums.loss, sums.gradient)
+        if sums.mass.size > 0:
+            if sharpness != 1.0:
+                probabilities_into(together.reshape(-1), sharpness, room.prob)
+            add_rows_of_table(
+                rows, start, size, room, sharpness, sums.mass, sums.jacobian
+            )

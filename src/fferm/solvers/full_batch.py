@@ -1,0 +1,158 @@
+"""The objective in one fused pass over X, by blocks of rows in threads."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fferm._types import FloatArray
+from fferm.objective import Problem, check_finite
+from fferm.solvers._arrays import Rows
+from fferm.solvers._full_batch import Sums, accumulate, make_room
+from fferm.solvers.evaluation import Evaluator, Measured
+from fferm.solvers.kernel_rows import group_ends, make_rows
+from fferm.solvers.linear import parameter_shape
+from fferm.solvers.threads import in_threads
+
+# Blocks are as many on every machine, so that sums do not depend on its cores.
+N_BLOCKS = 8
+
+
+@dataclass(frozen=True)
+class Pass:
+    """What one pass over the rows found, for all lanes.
+
+    Attributes
+    ----------
+    loss
+        (L,).
+    gradient
+        (d + 1, C, L) of the loss.
+    tables
+        (R, m, K_a, L) of each attribute.
+    jacobians
+        (R, K_a, P, d + 1, C, L) of each attribute.
+    """
+
+    loss: FloatArray
+    gradient: FloatArray
+    tables: list[FloatArray]
+    jacobians: list[FloatArray]
+
+
+class FusedEvaluator(Evaluator):
+    """Evaluates models of one set of rows, several in one pass.
+
+    Parameters
+    ----------
+    problem
+        The problem whose rows are read; its fairness weight plays no part.
+    rows
+        These rows as kernels take them, when they are made already.
+    """
+
+    def __init__(self, problem: Problem, rows: Rows | None = None) -> None:
+        self.rows = rows or make_rows(problem)
+        self._blocks = np.linspace(0, self.rows.y.size, N_BLOCKS + 1).astype(np.int64)
+        self._n_strata, self._ends = 0, np.zeros(1, dtype=np.int64)
+        self._known = np.ones(0)
+        if problem.penalty is not None:
+            fair = problem.penalty.rows
+            self._n_strata = len(fair.strata.names)
+            self._ends = group_ends(problem.penalty)
+            # A table counts the rows whose group is known.
+            self._known = np.array(
+                [fair.weight[a.code >= 0].sum() for a in fair.attributes]
+            ) / np.sum(fair.weight)
+
+    def value_and_gradient(
+        self, problem: Problem, theta: FloatArray
+    ) -> tuple[float, FloatArray]:
+        """Return the whole objective, and its gradient by (n_outputs, d + 1)."""
+        found = self._pass(problem, [theta])
+        objective = problem.objective
+        value, gradient = float(found.loss[0]), found.gradient[..., 0].T.copy()
+        weight = objective.fairness_weight
+        if problem.penalty is not None and weight > 0:
+            tables = [table[..., 0] for table in found.tables]
+            fairness, payoffs = problem.penalty.on_tables(tables)
+            value += weight * fairness
+            for payoff, jacobian in zip(payoffs, found.jacobians, strict=True):
+                gradient += weight * _pull_back(payoff, jacobian[..., 0])
+            check_finite(value, gradient)
+        coef = theta[:, :-1]
+        gradient[:, :-1] += objective.l2 * coef
+        return value + objective.l2 / 2 * float(np.sum(coef * coef)), gradient
+
+    def measure(
+        self, problem: Problem, thetas: Sequence[FloatArray], weights: Sequence[float]
+    ) -> list[Measured]:
+        """Return objective and dual of several models, each under its own weight."""
+        found = self._pass(problem, thetas, with_gradient=False)
+        measured = []
+        for lane, (theta, weight) in enumerate(zip(thetas, weights, strict=True)):
+            coef = theta[:, :-1]
+            value = float(found.loss[lane])
+            value += problem.objective.l2 / 2 * float(np.sum(coef * coef))
+            dual: tuple[FloatArray, ...] = ()
+            if problem.penalty is not None:
+                tables = [table[..., lane] for table in found.tables]
+                if weight > 0:
+                    value += weight * problem.penalty.on_tables(tables)[0]
+                dual = problem.penalty.duals(tables)
+            measured.append(Measured(value, dual))
+        return measured
+
+    def _pass(
+        self,
+        problem: Problem,
+        thetas: Sequence[FloatArray],
+        *,
+        with_gradient: bool = True,
+    ) -> Pass:
+        n_lanes = len(thetas)
+        n_outputs, n_columns = parameter_shape(problem)
+        theta = np.ascontiguousarray(np.stack(thetas, axis=-1).transpose(1, 0, 2))
+        theta = theta.reshape(n_columns, n_outputs * n_lanes)
+        shape = (self._n_strata, problem.n_classes, int(self._ends[-1]), n_lanes)
+        n_kept = n_outputs if with_gradient else 0
+
+        def block(begin: int, end: int) -> Sums:
+            sums = Sums(
+                np.zeros(n_lanes),
+                np.zeros(theta.shape),
+                np.zeros(shape),
+                np.zeros((shape[0], shape[2], n_kept, *theta.shape)),
+            )
+            room = make_room(n_outputs, problem.n_classes, n_lanes)
+            sharpness = float(problem.objective.sharpness)
+            accumulate(self.rows, begin, end, theta, sharpness, room, sums)
+            return sums
+
+        parts = in_threads(block, zip(self._blocks[:-1], self._blocks[1:], strict=True))
+        n_rows = self.rows.y.size
+        loss, gradient, mass, jacobian = (
+            np.add.reduce(kind) / n_rows for kind in zip(*parts, strict=True)
+        )
+        wide = (n_columns, n_outputs, n_lanes)
+        pieces = list(zip(self._ends[:-1], self._ends[1:], self._known, strict=True))
+        return Pass(
+            loss,
+            gradient.reshape(wide),
+            [mass[:, :, begin:end] / known for begin, end, known in pieces],
+            [
+                jacobian[:, begin:end].reshape(shape[0], end - begin, n_kept, *wide)
+                / known
+                for begin, end, known in pieces
+            ],
+        )
+
+
+def _pull_back(payoff: FloatArray, jacobian: FloatArray) -> FloatArray:
+    # (R, m, K) payoff and (R, K, P, d + 1, C) jacobian to (C, d + 1).
+    if jacobian.shape[2] == 1:  # of two classes the second is kept
+        payoff = payoff[:, 1:] - payoff[:, :1]
+    # A payoff of nobody may be infinite; its gradient is 0 and it does not count.
+    payoff = np.where(np.any(jacobian != 0, axis=(3, 4)).transpose(0, 2, 1), payoff, 0)
+    found: FloatArray = np.einsum("rjk,rkjac->ca", payoff, jacobian, optimize=True)
+    return found

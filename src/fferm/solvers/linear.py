@@ -1,0 +1,60 @@
+"""Linear models in plain NumPy: logits, and the objective with its gradient.
+
+The oracle of linear models: written to be read, and what every kernel is held to.
+"""
+
+import numpy as np
+
+from fferm._types import FloatArray, Table
+from fferm.objective import Problem
+
+
+def parameter_shape(problem: Problem) -> tuple[int, int]:
+    """Return (n_outputs, n_features + 1): two classes need one output."""
+    n_outputs = 1 if problem.n_classes == 2 else problem.n_classes
+    return n_outputs, problem.X.shape[1] + 1
+
+
+def linear_logits(X: Table, theta: FloatArray) -> FloatArray:
+    """Return (n_samples, n_classes) logits; with one output the first class has 0."""
+    logits = np.asarray(X @ theta[:, :-1].T) + theta[:, -1]
+    n_samples, n_outputs = logits.shape
+    if n_outputs > 1:
+        return np.asfortranarray(logits)
+    # Column by column in memory: sums over few classes then run along many rows.
+    both = np.zeros((n_samples, 2), order="F")
+    both[:, 1] = logits[:, 0]
+    return both
+
+
+def penalized_logits(problem: Problem, theta: FloatArray) -> FloatArray:
+    """Return the logits of the rows that the penalty is taken on."""
+    X = problem.X if problem.penalty_X is None else problem.penalty_X
+    return linear_logits(X, theta)
+
+
+def value_and_gradient(problem: Problem, theta: FloatArray) -> tuple[float, FloatArray]:
+    """Return the whole objective at linear parameters, and its gradient."""
+    coef = theta[:, :-1]
+    logits = linear_logits(problem.X, theta)
+    if problem.penalty_X is None:
+        value, by_logits = problem.value_and_gradient(logits)
+        gradient = _pull_back(problem.X, by_logits, theta)
+    else:
+        loss, by_loss = problem.loss(logits)
+        shifted = linear_logits(problem.penalty_X, theta)
+        fairness, by_fairness = problem.fairness(shifted)
+        value = loss + fairness
+        gradient = _pull_back(problem.X, by_loss, theta)
+        gradient += _pull_back(problem.penalty_X, by_fairness, theta)
+    l2 = problem.objective.l2
+    gradient[:, :-1] += l2 * coef
+    return value + l2 / 2 * float(np.sum(coef * coef)), gradient
+
+
+def _pull_back(X: Table, by_logits: FloatArray, theta: FloatArray) -> FloatArray:
+    used = by_logits if theta.shape[0] > 1 else by_logits[:, 1:]
+    gradient = np.empty(theta.shape)
+    gradient[:, :-1] = np.asarray(X.T @ used).T
+    gradient[:, -1] = used.sum(axis=0)
+    return gradient

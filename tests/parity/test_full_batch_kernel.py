@@ -1,0 +1,119 @@
+"""The fused pass over all rows against the objective in plain NumPy."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import scipy.sparse
+from instances import REGISTERED
+from numpy.testing import assert_allclose
+from test_sgda_kernel import CASES, make_problem
+
+from fferm import LargeShift, SmallShift
+from fferm.notions import get as get_notion
+from fferm.solvers import LBFGS, evaluation, threads
+from fferm.solvers.evaluation import PlainEvaluator, make_evaluator
+from fferm.solvers.full_batch import FusedEvaluator
+from fferm.solvers.linear import parameter_shape, value_and_gradient
+
+pytestmark = pytest.mark.filterwarnings("ignore::fferm.errors.DataFairnessWarning")
+
+
+def models(problem, count=1):
+    rng = np.random.default_rng(2)
+    return list(0.5 * rng.normal(size=(count, *parameter_shape(problem))))
+
+
+def assert_parity(problem):
+    (theta,) = models(problem)
+    value, gradient = FusedEvaluator(problem).value_and_gradient(problem, theta)
+    expected = value_and_gradient(problem, theta)
+    assert value == pytest.approx(expected[0], rel=1e-12)
+    assert_allclose(gradient, expected[1], rtol=1e-10, atol=1e-13)
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize("divergence", REGISTERED)
+def test_value_and_gradient_are_those_of_numpy(case, divergence):
+    assert_parity(make_problem(REGISTERED[divergence], **case))
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"uncertainty": SmallShift(0.01)},
+        {"uncertainty": LargeShift(0.01)},
+        {"notion": get_notion("sufficiency")},
+        {"fairness_weight": 0.0},
+    ],
+    ids=str,
+)
+def test_every_penalty_is_evaluated(change, n_classes):
+    problem = make_problem("kl", "equalized_odds", n=40, n_classes=n_classes)
+    objective = replace(problem.objective, **change)
+    penalty = type(problem.penalty)(objective, problem.penalty.rows)
+    assert_parity(replace(problem, objective=objective, penalty=penalty))
+
+
+def test_sparse_rows_and_rows_of_mostly_zeros_are_evaluated():
+    problem = make_problem("chi2", n=40)
+    zeros = replace(problem, X=np.where(problem.X < 0.8, 0.0, problem.X))
+    assert FusedEvaluator(zeros).rows.X[1] is not None  # a compact copy
+    assert_parity(zeros)
+    assert_parity(replace(problem, X=scipy.sparse.csr_array(problem.X)))
+
+
+def test_the_penalty_may_be_taken_on_other_rows():
+    problem = make_problem("js", n=40)
+    assert_parity(replace(problem, penalty_X=problem.X[::-1] + 0.3))
+
+
+def test_a_plain_model_is_evaluated():
+    problem = replace(make_problem("kl", n=40), penalty=None)
+    assert_parity(problem)
+    (found,) = FusedEvaluator(problem).measure(problem, models(problem), [0.0])
+    assert found.dual == ()
+
+
+def test_large_margins_neither_overflow_nor_vanish():
+    problem = make_problem("kl", n=40)
+    theta = np.array([[900.0, -900.0, 900.0, 1.0]])
+    found = FusedEvaluator(problem).value_and_gradient(problem, theta)
+    expected = value_and_gradient(problem, theta)
+    assert found[0] == pytest.approx(expected[0], rel=1e-12)
+    assert_allclose(found[1], expected[1], rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_lanes_are_measured_as_single_models_are(n_classes):
+    problem = make_problem("kl", "equalized_odds", n=40, n_classes=n_classes)
+    thetas, weights = models(problem, 5), [0.0, 1.0, 2.0, 3.0, 10.0]
+    found = FusedEvaluator(problem).measure(problem, thetas, weights)
+    expected = PlainEvaluator().measure(problem, thetas, weights)
+    for one, other in zip(found, expected, strict=True):
+        assert one.objective == pytest.approx(other.objective, rel=1e-12)
+        assert_allclose(one.dual[0], other.dual[0], rtol=1e-9, atol=1e-12)
+
+
+def test_the_number_of_threads_changes_no_bit(monkeypatch):
+    problem = make_problem("kl", n=40)
+    (theta,) = models(problem)
+    found = []
+    for count in (1, 3):
+        monkeypatch.setattr(threads, "n_threads", lambda count=count: count)
+        found.append(FusedEvaluator(problem).value_and_gradient(problem, theta))
+    assert found[0][0] == found[1][0]
+    assert np.array_equal(found[0][1], found[1][1])
+
+
+def test_large_data_are_evaluated_in_one_pass_and_lead_to_the_same_model(monkeypatch):
+    problem = make_problem("kl", n=400)
+    assert isinstance(make_evaluator(problem), PlainEvaluator)
+    plain = LBFGS().solve(problem)
+    monkeypatch.setattr(evaluation, "FUSED_FROM", 0)
+    assert isinstance(make_evaluator(problem), FusedEvaluator)
+    fused = LBFGS().solve(problem)
+    assert_allclose(fused.value, plain.value, rtol=1e-6)
+    monkeypatch.setattr(evaluation, "LARGEST_JACOBIAN", 0)
+    assert isinstance(make_evaluator(problem), PlainEvaluator)
