@@ -43,7 +43,15 @@ LAZY = {("auditing", "report"), ("tradeoff", "report")}
 # Optional or slow packages, and the only places that may import them.
 HEAVY = {
     "numba": [
-        f"solvers/_{name}.py" for name in ("kernels", "pointers", "rows", "scalar")
+        f"solvers/_{name}.py"
+        for name in (
+            "kernels",
+            "lookup_kernel",
+            "pointers",
+            "rows",
+            "scalar",
+            "sreda_kernel",
+        )
     ],
     "torch": ["torch/", "estimators/net.py"],
     "lightgbm": ["estimators/boosting.py"],

@@ -24,6 +24,12 @@ from fferm.notions import Notion
 from fferm.notions import get as get_notion
 from fferm.uncertainty import SmallShift, Uncertainty
 
+INFINITE_PENALTY = (
+    "The penalty is infinite here: the worst case gives some cell no probability. Give "
+    "LargeShift a floor, or choose a divergence that stays finite (jensen_shannon, "
+    "squared_hellinger, total_variation)."
+)
+
 
 @dataclass(frozen=True)
 class Objective:
@@ -238,11 +244,7 @@ class Problem:
         prob = self.penalized_prob(logits)
         value, by_prob = self.penalty.value_and_gradient(prob)
         if not (np.isfinite(value) and np.all(np.isfinite(by_prob))):
-            raise NonFiniteError(
-                "The penalty is infinite here: the worst case gives some cell no "
-                "probability. Give LargeShift a floor, or choose a divergence that "
-                "stays finite (jensen_shannon, squared_hellinger, total_variation)."
-            )
+            raise NonFiniteError(INFINITE_PENALTY)
         centre = np.sum(prob * by_prob, axis=1, keepdims=True)
         by_logits = o.sharpness * prob * (by_prob - centre)
         return o.fairness_weight * value, o.fairness_weight * by_logits

@@ -315,7 +315,7 @@ def test_a_penalty_without_a_linear_dual_is_refused_by_name(name):
         else {"uncertainty": SmallShift(0.01)}
     )
     problem = replace(problem, objective=replace(problem.objective, **change))
-    with pytest.raises(InvalidParameterError, match=r"Use solver='lbfgs'"):
+    with pytest.raises(InvalidParameterError, match=r"Use solver='semi_stochastic'"):
         SGDA().solve(problem)
 
 

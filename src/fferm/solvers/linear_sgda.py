@@ -140,7 +140,7 @@ class SGDA(Solver[SgdaState]):
     def _begin(
         self, problem: Problem, start: FloatArray | None, weights: Sequence[float]
     ) -> SgdaState:
-        check_linear_dual(problem)
+        check_linear_dual(problem, "sgda")
         divergence, scale, _ = strip(problem.objective.divergence)
         n_rows = problem.y.size + (
             0 if problem.penalty_X is None else problem.penalty_X.shape[0]
@@ -186,14 +186,14 @@ class SGDA(Solver[SgdaState]):
         return max(self.max_epochs, -(-LEAST_STEPS // self._n_batches(n_rows)))
 
 
-def check_linear_dual(problem: Problem) -> None:
+def check_linear_dual(problem: Problem, solver: str) -> None:
     """Refuse penalties whose dual is not linear in the predictions."""
     objective = problem.objective
     if objective.uncertainty is not None or objective.notion.is_sufficiency:
         what = objective.uncertainty or objective.notion
         raise InvalidParameterError(
-            "solver='sgda' needs a penalty whose dual is linear in the predictions, "
-            f"and that of {what!r} is not. Use solver='lbfgs'."
+            f"solver={solver!r} needs a penalty whose dual is linear in the "
+            f"predictions, and that of {what!r} is not. Use solver='semi_stochastic' or 'lbfgs'."
         )
 
 
