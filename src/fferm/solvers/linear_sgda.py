@@ -193,7 +193,8 @@ def check_linear_dual(problem: Problem, solver: str) -> None:
         what = objective.uncertainty or objective.notion
         raise InvalidParameterError(
             f"solver={solver!r} needs a penalty whose dual is linear in the "
-            f"predictions, and that of {what!r} is not. Use solver='semi_stochastic' or 'lbfgs'."
+            f"predictions, and that of {what!r} is not. Use solver='semi_stochastic' "
+            "or 'lbfgs'."
         )
 
 

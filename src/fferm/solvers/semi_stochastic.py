@@ -26,8 +26,8 @@ from fferm.solvers.linear_sgda import LEAST_STEPS, WARM_UP, lane_parameters, mak
 REFRESHES = 16
 # A refresh moves the payoff by min(FIRST_MOVE, LATE_MOVE / s) of the way. The whole
 # way swings from side to side at large weights; at a kink it never settles.
-FIRST_MOVE = 0.1
-LATE_MOVE = 4.0
+FIRST_MOVE = 0.05
+LATE_MOVE = 2.0
 # Below this share of numbers that are not 0, a pass over them alone is cheaper.
 SPARSE_SHARE = 1 / 3
 
@@ -52,7 +52,7 @@ class SemiStochastic(LaneSolver[LookupState]):
 
     Right after the first pass the gradient of a batch is unbiased for every penalty;
     later it is that of payoffs which are some steps old. A refresh moves the payoff by
-    a tenth of the way to the new one, later by ``4 / s`` at the ``s``-th pass: the
+    a twentieth of the way to the new one, later by ``2 / s`` at the ``s``-th pass: the
     average of payoffs settles where single ones would swing.
 
     Parameters
