@@ -204,7 +204,8 @@ def test_batches_look_up_the_full_gradient_on_average(case):
 
 
 @any_case
-def test_semi_stochastic_steps_are_those_of_plain_numpy(case):
+def test_semi_stochastic_steps_are_those_of_plain_numpy(case, monkeypatch):
+    monkeypatch.setattr(semi_stochastic, "LATE_MOVE", 0.1)  # so that moves do shrink
     problem = make_problem(n=24, **case)
     solver = SemiStochastic(batch_size=5, refresh_every=3, max_epochs=4)
     theta = start_of(problem)
@@ -218,7 +219,7 @@ def test_semi_stochastic_steps_are_those_of_plain_numpy(case):
         for begin in range(0, 24, 5):
             if plain.t % 3 == 0 and plain.t > 0:
                 count += 1
-                move = min(0.05, 2 / count)
+                move = min(0.05, 0.1 / count)
                 new = table_payoffs(problem, theta)
                 payoffs = [
                     g + move * (h - g) for g, h in zip(payoffs, new, strict=True)
