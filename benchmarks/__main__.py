@@ -6,13 +6,14 @@ import platform
 import subprocess
 from pathlib import Path
 
-from benchmarks import batch_sizes, curve, levels
+from benchmarks import batch_sizes, curve, levels, solvers
 
 RESULTS = Path(__file__).parent / "results"
 BENCHMARKS = {
     "batch_sizes": batch_sizes.run,
     "curve": curve.run,
     "levels": levels.run,
+    "solvers": solvers.run,
 }
 
 
