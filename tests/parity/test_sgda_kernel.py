@@ -17,13 +17,13 @@ from scipy.special import softmax
 
 from fferm import SmallShift
 from fferm.data import encode_rows
-from fferm.divergences import LinearTail, TotalVariation, get
+from fferm.divergences import LinearTail, TotalVariation, get, strip
 from fferm.errors import ComponentError, InvalidParameterError
 from fferm.notions import EqualizedOdds, Labels
 from fferm.notions import get as get_notion
 from fferm.objective import Penalty, Problem, make_objective
 from fferm.solvers import _kernels
-from fferm.solvers._pointers import log_ratio_pointers, strip
+from fferm.solvers._pointers import log_ratio_pointers
 from fferm.solvers.lbfgs import LBFGS, value_and_gradient
 from fferm.solvers.linear_sgda import SGDA, lane_parameters, make_dual, make_rows
 

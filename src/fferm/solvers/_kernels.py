@@ -30,17 +30,13 @@ import numpy as np
 from numba.core.errors import NumbaExperimentalFeatureWarning
 
 from fferm._types import FloatArray, IntArray
+from fferm.duals import FIRST_DUAL_STEP, LARGEST_PUSH, SMALLEST_RATE
 from fferm.solvers._rows import add_row, row_times
 
-# The first steps of the dual, before 1 / t is small.
-FIRST_DUAL_STEP = 0.5
-# How far one member of a group may move its log-ratio, and the rate below which a class
-# counts as this frequent: both keep a rare cell from being thrown about by noise.
-LARGEST_PUSH = 0.2
-SMALLEST_RATE = 1e-3
-
-
 __all__ = [
+    "FIRST_DUAL_STEP",
+    "LARGEST_PUSH",
+    "SMALLEST_RATE",
     "Dual",
     "Model",
     "NumbaExperimentalFeatureWarning",

@@ -14,7 +14,7 @@ from typing import Any
 
 import numba
 
-from fferm.divergences import RATIO_FLOOR, Affine, Divergence, LinearTail
+from fferm.divergences import Divergence
 from fferm.errors import ComponentError
 from fferm.solvers._scalar import SCALARS
 
@@ -33,22 +33,6 @@ def log_ratio_pointers(divergence: Divergence) -> tuple[Any, Any]:
         lambda: _after(_compiled(divergence, "conjugate"), dual),
     )
     return _pointer(dual), _pointer(conjugate)
-
-
-def strip(divergence: Divergence) -> tuple[Divergence, float, float]:
-    """Return the divergence under its transformations, their factor and their floor.
-
-    A tilt changes no gradient of a model and is left out. A factor goes into the weight
-    of the penalty, and a linear tail is what a box of the dual from its floor on does.
-    """
-    scale, floor = 1.0, RATIO_FLOOR
-    while isinstance(divergence, Affine | LinearTail):
-        if isinstance(divergence, Affine):
-            scale *= divergence.scale
-        else:
-            floor = max(floor, divergence.floor)
-        divergence = divergence.base
-    return divergence.smoothed(), scale, floor
 
 
 def _compiled_or_default(

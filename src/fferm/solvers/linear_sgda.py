@@ -15,8 +15,10 @@ import numpy as np
 import scipy.sparse
 
 from fferm._types import FloatArray, Table, is_sparse
+from fferm.divergences import strip
+from fferm.duals import group_weights, place_rows
 from fferm.errors import InvalidParameterError, NonFiniteError
-from fferm.objective import Penalty, Problem
+from fferm.objective import Problem
 from fferm.solvers._kernels import (
     Dual,
     Model,
@@ -25,7 +27,7 @@ from fferm.solvers._kernels import (
     Steps,
     sgda_epoch,
 )
-from fferm.solvers._pointers import log_ratio_pointers, strip
+from fferm.solvers._pointers import log_ratio_pointers
 from fferm.solvers.base import Callback, Monitor, Result, Solution, Solver
 from fferm.solvers.lbfgs import optimal_dual, parameter_shape, value_and_gradient
 
@@ -215,27 +217,13 @@ def make_rows(problem: Problem) -> Rows:
             nobody[:, None],
         )
     X, y, loss = problem.X, problem.y, problem.share
-    stratum, group, weight = place_rows(problem.penalty)
+    stratum, group, weight = place_rows(problem.penalty.rows)
     if problem.penalty_X is not None:
         X = _stack(X, problem.penalty_X)
         y, loss = _below(y, stratum.size, -1), _below(loss, stratum.size, 0.0)
         stratum, group = _above(stratum, n_loss, -1), _above(group, n_loss, -1)
         weight = _above(weight, n_loss, 0.0)
     return Rows(kernel_matrix(X), y, y.size * loss, y.size * weight, stratum, group)
-
-
-def place_rows(penalty: Penalty) -> tuple[Any, Any, FloatArray]:
-    """Return stratum, groups numbered through all attributes, and share of each row."""
-    rows = penalty.rows
-    ends = _ends(penalty)
-    group = np.stack(
-        [
-            np.where(attribute.code >= 0, attribute.code + begin, -1)
-            for attribute, begin in zip(rows.attributes, ends, strict=False)
-        ],
-        axis=1,
-    )
-    return rows.strata.code, group, rows.weight / rows.weight.sum()
 
 
 def make_model(problem: Problem, start: FloatArray | None, n_lanes: int) -> Model:
@@ -255,30 +243,18 @@ def make_dual(problem: Problem, n_lanes: int) -> Dual:
         z = np.zeros((0, problem.n_classes, 0, n_lanes))
         ends = np.zeros(1, dtype=np.int64)
         return Dual(z, z, empty, empty, empty, ends, 0.0, empty)
-    stratum, group, weight = place_rows(problem.penalty)
-    ends = _ends(problem.penalty)
-    n_strata, n_attributes = len(problem.penalty.rows.strata.names), ends.size - 1
-    mass = np.zeros((n_strata, int(ends[-1])))  # of stratum and group
-    for column in group.T:
-        kept = (stratum >= 0) & (column >= 0)
-        np.add.at(mass, (stratum[kept], column[kept]), weight[kept])
-    totals = np.add.reduceat(mass, ends[:-1], axis=1)  # of stratum and attribute
-    safe = np.where(totals > 0, totals, 1.0)
-    prior = mass / np.repeat(safe, np.diff(ends), axis=1)
-    share = np.where(totals > 0, 1 / safe, 0.0)
-    is_unit = problem.objective.notion.weighting == "unit"
-    known = totals.sum(axis=0) if not is_unit else 1.0
-    factor = share if is_unit else share * totals / known
+    weights = group_weights(problem.penalty.rows, problem.objective.notion.weighting)
+    n_strata, n_attributes = weights.share.shape
     n_classes = problem.n_classes
     return Dual(
-        np.zeros((n_strata, n_classes, mass.shape[1], n_lanes)),
+        np.zeros((n_strata, n_classes, weights.prior.shape[1], n_lanes)),
         np.full((n_strata, n_classes, n_attributes, n_lanes), 1 / n_classes),
-        prior,
-        factor,
-        share,
-        ends,
+        weights.prior,
+        weights.factor,
+        weights.share,
+        weights.ends,
         math.log(strip(problem.objective.divergence)[2]),
-        -np.log(np.where(prior > 0, prior, 1.0)),
+        weights.upper,
     )
 
 
@@ -295,11 +271,6 @@ def kernel_matrix(X: Table) -> Any:
         X = X.tocsr()
         return X.data, X.indices, X.indptr
     return np.ascontiguousarray(X)
-
-
-def _ends(penalty: Penalty) -> Any:
-    sizes = [len(attribute.groups) for attribute in penalty.rows.attributes]
-    return np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
 
 
 def _stack(above: Table, below: Table) -> Table:
