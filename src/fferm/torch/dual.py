@@ -1,0 +1,194 @@
+r"""The dual table of a loss, which ascends by itself.
+
+With ``A = f'(e^z)`` and batch masses ``P``,
+
+.. math::
+
+    G_{rjk} = \frac{w_r}{\rho_r}
+        \Big(A_{rjk} - \sum_{k'} \pi_{rk'} f^*(A_{rjk'})\Big), \qquad
+    g_{rjk} = \hat P_{rjk} - \pi_{rk} \hat P_{rj} e^{z_{rjk}}
+
+The log-ratio moves along ``g / (pi_k P_j)``, as in the fused kernel for linear models:
+its fixed point is ``ln(P / Q)`` whatever the divergence. An optimizer of the user has
+no part in it. Adam would forget the preconditioner, weight decay would pull the dual to
+the wrong place, and a dual that nobody gave to an optimizer would never move.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import cast
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from fferm._types import Namespace
+from fferm.divergences import Divergence, strip
+from fferm.duals import (
+    FIRST_DUAL_STEP,
+    LARGEST_PUSH,
+    SMALLEST_RATE,
+    GroupWeights,
+)
+from fferm.errors import InvalidParameterError
+
+# PyTorch spells the five functions of a formula as NumPy does.
+TORCH = cast(Namespace, torch)
+
+
+@dataclass(frozen=True)
+class DualSteps:
+    """How the dual of a loss moves.
+
+    Parameters
+    ----------
+    lr
+        Step ``t`` is ``lr / t``: the dual averages over the last ``1 / lr`` of all.
+    window
+        But over no more than this many times the training rows, so that it follows a
+        model that keeps moving; ``math.inf`` averages for ever.
+    accumulate
+        Calls a step. Set it to the number of backward passes between two steps of your
+        optimizer, and small batches train exactly as the large one that they make.
+    """
+
+    lr: float = 4.0
+    window: float = 1.0
+    accumulate: int = 1
+
+    def __post_init__(self) -> None:
+        is_count = isinstance(self.accumulate, int) and self.accumulate >= 1
+        if not (self.lr > 0 and self.window > 0 and is_count):
+            raise InvalidParameterError(
+                f"{self!r} came. Expected a positive lr, a positive window and a whole "
+                "number of calls from 1 on."
+            )
+
+
+class Dual(nn.Module):
+    """The dual table of a penalty, and the constants of the data that it needs.
+
+    Parameters
+    ----------
+    divergence
+        Any; its factor and its floor are taken apart from its formulas.
+    weights
+        Of groups and strata.
+    n_classes
+        Number of classes.
+    n_samples
+        Number of training rows.
+    steps
+        How it moves.
+    """
+
+    def __init__(
+        self,
+        divergence: Divergence,
+        weights: GroupWeights,
+        n_classes: int,
+        n_samples: int,
+        steps: DualSteps,
+    ) -> None:
+        super().__init__()
+        self.divergence, self.scale, floor = strip(divergence)
+        self.lower = math.log(floor)
+        self.n_samples = n_samples
+        self.steps = steps
+        n_strata, n_groups = weights.prior.shape
+        self._add_constants(weights)
+        zeros = torch.zeros(n_strata, n_classes, n_groups, dtype=torch.float64)
+        # A parameter, so that it is found where parameters are looked for; without a
+        # gradient, so that no optimizer, weight decay or clipping touches it.
+        self.log_ratio = nn.Parameter(zeros, requires_grad=False)
+        self.register_buffer("rate", zeros + 1 / n_classes)
+        self.register_buffer("pooled", zeros.clone())
+        for name in ("n_steps", "pooled_rows", "n_pooled"):
+            self.register_buffer(name, torch.zeros((), dtype=torch.float64))
+
+    prior: Tensor
+    inverse_prior: Tensor
+    factor: Tensor
+    share: Tensor
+    upper: Tensor
+    cap: Tensor
+    block: Tensor
+    rate: Tensor
+    n_steps: Tensor
+    pooled: Tensor
+    pooled_rows: Tensor
+    n_pooled: Tensor
+
+    def _add_constants(self, weights: GroupWeights) -> None:
+        # All (R, 1, K), and 0 where a group is absent, so that its cell stays put.
+        sizes = np.diff(weights.ends)
+        share, factor = (
+            np.repeat(table, sizes, axis=1) for table in (weights.share, weights.factor)
+        )
+        prior, is_live = weights.prior, weights.prior > 0
+        constants = {
+            "prior": prior,
+            "inverse_prior": is_live / np.where(is_live, prior, 1.0),
+            "factor": self.scale * factor,
+            "share": share,
+            "upper": weights.upper,
+            "cap": LARGEST_PUSH * prior / np.where(is_live, share, 1.0),
+        }
+        for name, table in constants.items():
+            self.register_buffer(name, torch.from_numpy(table)[:, None, :])
+        block = np.repeat(np.eye(len(sizes)), sizes, axis=0)  # (K, A)
+        self.register_buffer("block", torch.from_numpy(block))
+
+    @torch.no_grad()
+    def payoff(self) -> Tensor:
+        """Return ``G`` of the current dual, (R, m, K)."""
+        z = self.log_ratio.detach()
+        dual: Tensor = self.divergence.dual_at(z, TORCH)
+        # The log-ratio of an absent group is 0, and so is its conjugate.
+        charge = self._total(self.prior * self.divergence.conjugate_at(z, TORCH))
+        return self.factor * (dual - charge)
+
+    @torch.no_grad()
+    def slope(self, mass: Tensor) -> Tensor:
+        """Return ``g``, the gradient by A, of (R, m, K) mean masses."""
+        mass = self.share * mass
+        return mass - self.prior * self._total(mass) * torch.exp(self.log_ratio)
+
+    @torch.no_grad()
+    def observe(self, mass: Tensor, n_rows: Tensor) -> None:
+        """Move the dual by (R, m, K) sums over ``n_rows`` rows.
+
+        A batch that is not finite moves nothing.
+        """
+        finite = torch.isfinite(mass).all()
+        mass = torch.where(finite, mass, 0.0)
+        n_rows = torch.where(finite, n_rows, 0.0)
+        if self.steps.accumulate == 1:
+            self._ascend(mass, n_rows, n_rows > 0)
+            return
+        self.pooled += mass
+        self.pooled_rows += n_rows
+        self.n_pooled += 1
+        is_due = self.n_pooled >= self.steps.accumulate
+        self._ascend(self.pooled, self.pooled_rows, is_due & (self.pooled_rows > 0))
+        for total in (self.pooled, self.pooled_rows, self.n_pooled):
+            total.mul_(torch.where(is_due, 0.0, 1.0))
+
+    def _ascend(self, mass: Tensor, n_rows: Tensor, is_due: Tensor) -> None:
+        # Branches would wait for the device: what is not due steps by 0.
+        mass = mass / n_rows.clamp_min(1)
+        self.n_steps += is_due
+        step = self.steps.lr / self.n_steps.clamp_min(1)
+        step = torch.maximum(step, n_rows / (self.steps.window * self.n_samples))
+        step = torch.where(is_due, step.clamp_max(FIRST_DUAL_STEP), 0.0)
+        slope = self.slope(mass)
+        self.rate += step * (self._total(self.share * mass) - self.rate)
+        eta = torch.minimum(step, n_rows * self.cap) * self.inverse_prior
+        moved = self.log_ratio + eta * slope / self.rate.clamp_min(SMALLEST_RATE)
+        self.log_ratio.copy_(torch.minimum(moved.clamp_min(self.lower), self.upper))
+
+    def _total(self, table: Tensor) -> Tensor:
+        """Return (..., K) summed over the groups of each attribute, for each group."""
+        if self.block.shape[1] == 1:
+            return table.sum(dim=-1, keepdim=True)
+        return table @ self.block @ self.block.T
