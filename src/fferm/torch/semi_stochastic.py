@@ -109,9 +109,9 @@ class SemiStochasticFairnessLoss(nn.Module):
     def refresh(self, model: nn.Module, loader: Iterable[Sequence[Any]]) -> Diagnostics:
         """Take the payoff from the model's predictions on all batches of a loader.
 
-        A batch is ``(x, sensitive)``, ``(x, sensitive, y)`` or ``(x, sensitive, y,
-        control)``. The model is in evaluation mode for the pass; ``x`` is moved to the
-        device of its first parameter.
+        A batch is ``(x, sensitive)``, or ``(x, sensitive, y, control, sample_weight)``
+        as far as needed. The model is in evaluation mode for the pass; ``x`` is moved
+        to the device of its first parameter.
         """
         device = next((p.device for p in model.parameters()), torch.device("cpu"))
         was_training = model.training
@@ -126,7 +126,7 @@ class SemiStochasticFairnessLoss(nn.Module):
 
     @torch.no_grad()
     def refresh_from(self, batches: Iterable[Sequence[Any]]) -> Diagnostics:
-        """Take the payoff from batches ``(output, sensitive[, y[, control]])``.
+        """Take the payoff from batches ``(output, sensitive, ...)`` of a whole pass.
 
         Returns
         -------
@@ -155,6 +155,7 @@ class SemiStochasticFairnessLoss(nn.Module):
         y: Table = None,
         *,
         control: Table = None,
+        sample_weight: Tensor | None = None,
     ) -> Tensor:
         """Return the linearised penalty of a batch; parameters as in `FairnessLoss`."""
         if not self._is_fresh:
@@ -162,7 +163,7 @@ class SemiStochasticFairnessLoss(nn.Module):
                 "There is no payoff yet. Call fair.refresh(model, loader) before the "
                 "first batch, and again every epoch."
             )
-        rows: BatchRows = self.reader(output, sensitive, y, control)
+        rows: BatchRows = self.reader(output, sensitive, y, control, sample_weight)
         return rows.term(self.payoff) + self.offset.to(rows.prob.dtype)
 
     def encode(self, sensitive_features: Table) -> Tensor:
