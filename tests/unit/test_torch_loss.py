@@ -337,6 +337,12 @@ def test_sufficiency_is_refused_with_the_name_of_what_can_do_it():
         FairnessLoss.from_labels(y, s, notion="sufficiency")
 
 
+def test_a_loss_says_what_it_is():
+    _, y, s = make_data()
+    fair = FairnessLoss.from_labels(y, s, divergence="chi2", notion="equalized_odds")
+    assert "Chi2(), equalized_odds, n_groups=2" in repr(fair)
+
+
 def test_steps_that_make_no_sense_are_refused():
     for bad in ({"lr": 0.0}, {"window": -1.0}, {"accumulate": 0}):
         with pytest.raises(InvalidParameterError, match="Expected a positive lr"):

@@ -238,6 +238,8 @@ def test_a_parameter_out_of_range_is_refused(options, message):
         (Y[:5], SEX, "60 values and there are 5 rows"),
         (Y, np.where(Y == 1, 10**9, 0), "number the groups first"),
         (Y, np.full(N, "a"), "No part of the data holds two groups"),
+        (Y, np.full(N, -1), "No row has a value of group"),
+        (Y, np.column_stack([Y, np.full(N, -1)]), "No row has a value of group_1"),
     ],
 )
 def test_labels_that_make_no_loss_are_refused(y, s, message):

@@ -1,9 +1,10 @@
 """Fairness losses for any PyTorch model: one term beside the loss you have.
 
-`encoding` remembers what training labels look like, `rows` places a batch in the table
-of stratum, class and group, `dual` is the table that ascends, `fairness_loss` and
-`semi_stochastic` are the two losses, `diagnostics` says how they fare. Every formula is
-that of `fferm.divergences`; every constant comes from the NumPy path.
+`encoding` remembers what training labels look like, `outputs` and `rows` place a batch
+in the table of stratum, class and group, `dual` is the table that ascends,
+`fairness_loss` and `semi_stochastic` are the two losses, `diagnostics` says how they
+fare. Every formula is that of `fferm.divergences`; every constant comes from the NumPy
+path.
 """
 
 try:

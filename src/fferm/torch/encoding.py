@@ -126,6 +126,12 @@ def read_labels(
         )
     labels = _with_control(labels, notion)
     columns = [_known(c) for c in encode_columns(sensitive_features, n_samples)]
+    for column in columns:
+        if not column.groups:
+            raise InvalidInputError(
+                f"No row has a value of {column.name}. Expected groups; -1 and NaN "
+                "stand for the unknown."
+            )
     attributes = partition(columns, how)
     is_joint = how == "intersection" and len(columns) > 1
     weight = encode_weight(plain(sample_weight), n_samples)

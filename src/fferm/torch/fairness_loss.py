@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -22,10 +22,9 @@ from fferm.torch.diagnostics import (
 )
 from fferm.torch.dual import Dual, DualSteps
 from fferm.torch.encoding import Encoding, read_labels
+from fferm.torch.outputs import Outputs
 from fferm.torch.ranks import add_ranks
 from fferm.torch.rows import BatchRows, RowReader
-
-Outputs = Literal["logits", "probabilities"]
 
 
 class FairnessLoss(nn.Module):
@@ -233,6 +232,10 @@ class FairnessLoss(nn.Module):
             self.n_seen.zero_()
         return found
 
+    def extra_repr(self) -> str:
+        """Return what `repr` says first."""
+        return describe(self.objective, self.reader.encoding)
+
     @torch.no_grad()
     def _observe(self, rows: BatchRows) -> None:
         mass = rows.mass(self.reader.shape)
@@ -267,6 +270,12 @@ def make_reader(
     Penalty(objective, rows).check_comparable()
     weight = float(rows.weight.mean())
     return RowReader(encoding, objective.sharpness, outputs, weight, check)
+
+
+def describe(objective: Objective, encoding: Encoding) -> str:
+    """Return divergence, notion and groups in one line."""
+    n_groups = len(group_names(encoding))
+    return f"{objective.divergence!r}, {objective.notion.name}, n_groups={n_groups}"
 
 
 def group_names(encoding: Encoding) -> tuple[str, ...]:

@@ -12,9 +12,10 @@ from torch import Tensor, nn
 
 from fferm._types import IntArray, Table
 from fferm.data import split_columns
-from fferm.errors import InvalidInputError, InvalidTypeError
+from fferm.errors import InvalidInputError
 from fferm.labels import encode_labels
 from fferm.torch.encoding import Column, Encoding, count_rows, plain
+from fferm.torch.outputs import Outputs, is_readable, penalized_prob
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,7 @@ class RowReader(nn.Module):
         self,
         encoding: Encoding,
         sharpness: float,
-        outputs: str,
+        outputs: Outputs,
         mean_weight: float,
         check: bool,
     ) -> None:
@@ -115,7 +116,9 @@ class RowReader(nn.Module):
         sample_weight: Tensor | None = None,
     ) -> BatchRows:
         """Return a batch, placed."""
-        prob = self._probabilities(output)
+        prob = penalized_prob(
+            output, self.shape[1], self.sharpness, self.outputs, self.check
+        )
         device, n = prob.device, len(prob)
         group = self._groups(_on(device, sensitive, self.encode), n)  # (b, A)
         stratum = self._strata(y, control, n, device)  # (b,)
@@ -150,44 +153,6 @@ class RowReader(nn.Module):
         table[values - values.min()] = np.arange(values.size)
         self._add(name, table)
         self._lowest[name] = int(values.min())
-
-    def _probabilities(self, output: Tensor) -> Tensor:
-        n_classes = self.shape[1]
-        if not isinstance(output, Tensor) or not output.is_floating_point():
-            raise InvalidTypeError(
-                f"The output of the model is {_kind(output)}. Expected a floating "
-                "tensor of logits (or of probabilities, with outputs='probabilities')."
-            )
-        is_single = output.dim() == 1 or (output.dim() == 2 and output.shape[1] == 1)
-        is_fit = output.dim() == 2 and output.shape[1] == n_classes
-        if not is_fit and not (is_single and n_classes == 2):
-            raise InvalidInputError(
-                f"The output of the model has shape {tuple(output.shape)} and there "
-                f"are {n_classes} classes. Expected (n, {n_classes})"
-                + (", (n, 1) or (n,)." if n_classes == 2 else ".")
-            )
-        if output.dtype in (torch.float16, torch.bfloat16):
-            output = output.float()
-        if self.outputs == "probabilities":
-            return self._sharpened(_two(output) if is_single else output)
-        if is_single:
-            logit = self.sharpness * output.reshape(-1)
-            return torch.stack([torch.sigmoid(-logit), torch.sigmoid(logit)], dim=1)
-        return torch.softmax(self.sharpness * output, dim=1)
-
-    def _sharpened(self, prob: Tensor) -> Tensor:
-        if self.check and _is_readable(prob):
-            total = prob.detach().sum(dim=1)
-            if not bool(((total - 1).abs() < 1e-2).all() and (prob >= 0).all()):
-                raise InvalidInputError(
-                    "Some rows of the output are no probabilities: negative, or their "
-                    "sum is not 1. Give logits and outputs='logits', or a softmax."
-                )
-        if self.sharpness == 1:
-            return prob
-        # A probability of 0 has no logarithm; the smallest normal number has.
-        log = torch.log(prob.clamp_min(torch.finfo(prob.dtype).tiny))
-        return torch.softmax(self.sharpness * log, dim=1)
 
     def _groups(self, sensitive: Tensor, n: int) -> Tensor:
         columns = self.encoding.columns
@@ -273,7 +238,7 @@ class RowReader(nn.Module):
         _check_length(y, n, "y")
         code = _whole(y.reshape(-1))
         n_classes = len(self.encoding.classes)
-        if self.check and _is_readable(code) and len(code):
+        if self.check and is_readable(code) and len(code):
             low, high = int(code.min()), int(code.max())
             if low < -1 or high >= n_classes:
                 raise InvalidInputError(
@@ -287,7 +252,7 @@ class RowReader(nn.Module):
         place = _whole(values) - low
         inside = (place >= 0) & (place < len(table))
         found = torch.where(inside, table[place.clamp(0, len(table) - 1)], -1)
-        if self.check and _is_readable(found):
+        if self.check and is_readable(found):
             strange = (found < 0) & (place != -1 - low)
             if bool(strange.any()):
                 raise InvalidInputError(
@@ -312,28 +277,12 @@ def _whole(values: Tensor) -> Tensor:
     return values.long()
 
 
-def _two(output: Tensor) -> Tensor:
-    prob = output.reshape(-1)
-    return torch.stack([1 - prob, prob], dim=1)
-
-
-def _is_readable(values: Tensor) -> bool:
-    # Reading a value of a GPU would wait for it, and compiled code cannot.
-    return values.device.type == "cpu" and not torch.compiler.is_compiling()
-
-
 def _check_length(values: Tensor, n: int, name: str) -> None:
     if values.numel() != n:
         raise InvalidInputError(
             f"{name} has shape {tuple(values.shape)} and the output has {n} rows. "
             f"Expected ({n},)."
         )
-
-
-def _kind(value: object) -> str:
-    if isinstance(value, Tensor):
-        return f"a tensor of {value.dtype}"
-    return f"a {type(value).__name__}"
 
 
 def _split(table: Table, n_columns: int) -> list[Table]:

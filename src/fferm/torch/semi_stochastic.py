@@ -20,12 +20,13 @@ from fferm.objective import Objective, make_objective, table_penalty
 from fferm.torch.diagnostics import Diagnostics, violation_of
 from fferm.torch.encoding import read_labels
 from fferm.torch.fairness_loss import (
-    Outputs,
+    describe,
     group_names,
     keep_precision,
     make_reader,
     split_groups,
 )
+from fferm.torch.outputs import Outputs
 from fferm.torch.ranks import add_ranks
 from fferm.torch.rows import BatchRows, RowReader
 from fferm.uncertainty import Uncertainty
@@ -169,6 +170,12 @@ class SemiStochasticFairnessLoss(nn.Module):
     def encode(self, sensitive_features: Table) -> Tensor:
         """Return sensitive features as `forward` takes them: once, before training."""
         return self.reader.encode(sensitive_features)
+
+    def extra_repr(self) -> str:
+        """Return what `repr` says first."""
+        shift = self.objective.uncertainty
+        said = describe(self.objective, self.reader.encoding)
+        return said if shift is None else f"{said}, {shift!r}"
 
     def _linearise(self, mass: FloatArray, n_rows: float) -> Diagnostics:
         encoding, notion = self.reader.encoding, self.objective.notion
