@@ -7,7 +7,13 @@ import pandas as pd
 import pytest
 from numpy.testing import assert_allclose
 
-from fferm.errors import InvalidInputError, InvalidParameterError, InvalidTypeError
+from fferm.errors import (
+    InvalidInputError,
+    InvalidParameterError,
+    InvalidTypeError,
+    MissingGroupWarning,
+    SmallGroupWarning,
+)
 from fferm.notions import ConditionalParity, Notion
 
 torch = pytest.importorskip("torch")
@@ -59,6 +65,9 @@ def test_several_columns_are_read_as_in_training(groups):
     assert codes.shape == (N, 2)
     value = fair(LOGITS, codes).item()
     assert value == fair(LOGITS, frame).item() == fair(LOGITS, {**frame}).item()
+    tensors = {"sex": codes[:, 0], "band": torch.tensor(BAND)}
+    number = FairnessLoss.from_labels(Y, tensors, groups=groups)
+    assert primed(number)(LOGITS, tensors).item() == value
     count = len(fair.groups)
     assert count == (6 if groups == "intersection" else 5)
     sex = (SEX == "Male").astype(int)
@@ -92,6 +101,18 @@ def test_the_unknown_is_unknown_however_it_is_written(unknown):
     assert fair(LOGITS, hot).item() == expected != 0
     gaps = torch.where(known < 0, math.nan, known.double())
     assert fair(LOGITS, gaps).item() == expected
+
+
+@pytest.mark.filterwarnings("default")
+def test_gaps_and_small_groups_are_counted_aloud_where_the_loss_is_made():
+    gaps = np.where(np.arange(N) < 5, -1, np.where(np.arange(N) < 9, 2, Y))
+    with pytest.warns(MissingGroupWarning, match="5 of 60 rows") as found:
+        FairnessLoss.from_labels(Y, gaps)
+    assert {warning.category for warning in found} == {
+        MissingGroupWarning,
+        SmallGroupWarning,
+    }
+    assert {warning.filename for warning in found} == {__file__}
 
 
 def test_labels_of_minus_and_plus_one_are_no_groups():

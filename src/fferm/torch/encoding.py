@@ -31,7 +31,7 @@ UNKNOWN = "-1"
 # Whole numbers are looked up in a table, which must not be longer than this.
 MOST_WHOLE_NUMBERS = 100_000
 # Frames from a warning of `warn_of_gaps` up to the line that called `from_labels`.
-DEPTH = 5
+DEPTH = 4
 
 
 @dataclass(frozen=True)
@@ -110,31 +110,13 @@ def read_labels(
     sample_weight: Table,
 ) -> tuple[Encoding, FairRows]:
     """Return how training labels are read, and the rows that they make."""
-    if y is None and classes is None:
-        raise InvalidParameterError(
-            "Neither y nor classes came. Give the training labels, or name the classes "
-            "that the model predicts: classes=[0, 1]."
-        )
-    y, sensitive_features = plain(y), plain(sensitive_features)
-    n_samples = count_rows(sensitive_features if y is None else y)
-    classes = _classes(y) if classes is None else classes
-    labels = encode_labels(y, n_samples, classes, "y")
-    if len(labels.classes) < 2:
-        raise InvalidInputError(
-            f"The labels know one class, {labels.classes[0]!r}. Expected at least two; "
-            "name all that the model predicts: classes=[0, 1]."
-        )
+    sensitive_features = plain(sensitive_features)
+    labels = _read_classes(plain(y), count_rows(sensitive_features), classes)
     labels = _with_control(labels, notion)
-    columns = [_known(c) for c in encode_columns(sensitive_features, n_samples)]
-    for column in columns:
-        if not column.groups:
-            raise InvalidInputError(
-                f"No row has a value of {column.name}. Expected groups; -1 and NaN "
-                "stand for the unknown."
-            )
+    columns = _read_columns(sensitive_features, labels.n_samples)
     attributes = partition(columns, how)
     is_joint = how == "intersection" and len(columns) > 1
-    weight = encode_weight(plain(sample_weight), n_samples)
+    weight = encode_weight(plain(sample_weight), labels.n_samples)
     rows = FairRows(attributes, notion.strata(labels), weight)
     for attribute in attributes:
         warn_of_gaps(attribute, rows, DEPTH)
@@ -152,6 +134,8 @@ def read_labels(
 
 def plain(table: Table) -> Table:
     """Return a tensor as an array, anything else as it is."""
+    if isinstance(table, dict):
+        return {name: plain(values) for name, values in table.items()}
     if not isinstance(table, torch.Tensor):
         return table
     table = table.detach().cpu()
@@ -165,9 +149,33 @@ def count_rows(table: Table) -> int:
     return table.shape[0] if hasattr(table, "shape") else len(table)
 
 
-def _classes(y: Table) -> list[object]:
-    found: list[object] = np.unique(np.asarray(y)).tolist()
-    return found
+def _read_classes(y: Table, n_rows: int, classes: Sequence[object] | None) -> Labels:
+    if y is None and classes is None:
+        raise InvalidParameterError(
+            "Neither y nor classes came. Give the training labels, or name the classes "
+            "that the model predicts: classes=[0, 1]."
+        )
+    if classes is None:
+        classes = np.unique(np.asarray(y)).tolist()
+    n_samples = n_rows if y is None else count_rows(y)
+    labels = encode_labels(y, n_samples, classes, "y")
+    if len(labels.classes) < 2:
+        raise InvalidInputError(
+            f"The labels know one class, {labels.classes[0]!r}. Expected at least two; "
+            "name all that the model predicts: classes=[0, 1]."
+        )
+    return labels
+
+
+def _read_columns(sensitive_features: Table, n_samples: int) -> list[Attribute]:
+    columns = [_known(c) for c in encode_columns(sensitive_features, n_samples)]
+    for column in columns:
+        if not column.groups:
+            raise InvalidInputError(
+                f"No row has a value of {column.name}. Expected groups; -1 and NaN "
+                "stand for the unknown."
+            )
+    return columns
 
 
 def _known(attribute: Attribute) -> Attribute:
