@@ -253,6 +253,26 @@ def test_a_compiled_loss_is_the_same_in_one_graph():
         assert_allclose(compiled, plain, rtol=0, atol=1e-12)
 
 
+def test_many_losses_run_as_one():
+    X, y, s = make_data()
+    alone = [FairnessLoss.from_labels(y, s) for _ in range(3)]
+    together = [FairnessLoss.from_labels(y, s, check=False) for _ in range(3)]
+    outputs = [X * scale for scale in (1.0, 2.0, -1.0)]
+    pairs = list(zip(alone, outputs, strict=True))
+    expected = [fair(out, s).item() for _ in "12" for fair, out in pairs]
+    parameters, buffers = torch.func.stack_module_state(together)
+
+    def call(parameters, buffers, output):
+        state = (parameters, buffers)
+        return torch.func.functional_call(together[0], state, (output, s))
+
+    run = torch.func.vmap(call)
+    found = [run(parameters, buffers, torch.stack(outputs)) for _ in range(2)]
+    assert_allclose(torch.cat(found), expected, rtol=0, atol=1e-12)
+    duals = torch.stack([fair.log_ratio for fair in alone])
+    assert_allclose(parameters["dual.log_ratio"], duals, rtol=0, atol=1e-12)
+
+
 DEGENERATE = {
     "one_group": lambda y, s: s == 0,
     "no_positives": lambda y, s: y == 0,
