@@ -1,7 +1,7 @@
-"""What a dual table needs of the data, and how far it may step.
+"""What a dual table holds, what it needs of the data, and how far it may step.
 
-The fused kernel and the torch module move their duals by the same rule; the constants
-of both are made here. Groups are numbered through all attributes, so that one table
+The fused kernel and the torch module move their duals by the same rule; what it takes
+is made here for both. Groups are numbered through all attributes, so that one table
 (strata, classes, groups) serves several sensitive columns.
 """
 
@@ -9,8 +9,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fferm._types import FloatArray, IntArray
+from fferm._types import FloatArray, IntArray, Namespace, Operand
 from fferm.data import FairRows
+from fferm.divergences import Divergence, strip
 from fferm.notions import Weighting
 
 # The first steps of the dual, before 1 / t is small.
@@ -19,6 +20,72 @@ FIRST_DUAL_STEP = 0.5
 # counts as this frequent: both keep a rare cell from being thrown about by noise.
 LARGEST_PUSH = 0.2
 SMALLEST_RATE = 1e-3
+# Where the dual is steeper than this at independence, it is the variable itself: as a
+# function of the log-ratio it would be little more than a sign.
+STEEPEST_DUAL = 5.0
+
+
+@dataclass(frozen=True)
+class DualVariable:
+    """What a dual table holds: log-ratios, or the dual A itself.
+
+    Attributes
+    ----------
+    divergence
+        Without transformations, see `fferm.divergences.strip`.
+    floor
+        The smallest ratio.
+    is_projected
+        Whether the table holds A.
+    """
+
+    divergence: Divergence
+    floor: float
+    is_projected: bool
+
+    def dual_and_charge(self, v: Operand, xp: Namespace) -> tuple[Operand, Operand]:
+        """Return the dual A and its charge ``f*(A)`` at a variable."""
+        if self.is_projected:
+            return v, self.divergence.conjugate(v, xp)
+        return self.divergence.dual_at(v, xp), self.divergence.conjugate_at(v, xp)
+
+    def ratio(self, v: Operand, xp: Namespace) -> Operand:
+        """Return the ratio ``P / Q`` at which a variable is the best."""
+        if self.is_projected:
+            return self.divergence.conjugate_prime(v, xp)
+        return xp.exp(v)
+
+    def best(self, ratio: FloatArray) -> FloatArray:
+        """Return the best variable for ratios, of which none is below the floor."""
+        ratio = np.maximum(ratio, self.floor)
+        if self.is_projected:
+            return np.asarray(self.divergence.f_prime(ratio, np))
+        return np.log(ratio)
+
+    @property
+    def lower(self) -> float:
+        """The lower end of the variable."""
+        return float(self.best(np.float64(self.floor)))
+
+    def upper(self, prior: FloatArray) -> FloatArray:
+        """Return (R, K) upper ends: a ratio never exceeds ``1 / prior_k``."""
+        return self.best(1 / np.where(prior > 0, prior, 1.0))
+
+    @property
+    def speed(self) -> float:
+        """How far the variable moves where the ratio moves by 1."""
+        if not self.is_projected:
+            return 1.0
+        return min(float(self.divergence.f_second(1.0, np)), STEEPEST_DUAL)
+
+
+def dual_variable(divergence: Divergence, how: str = "auto") -> DualVariable:
+    """Return the variable for a divergence: ``"log_ratio"`` or ``"projected"``."""
+    base, _, floor = strip(divergence)
+    is_projected = how == "projected"
+    if how == "auto":
+        is_projected = bool(base.f_second(1.0, np) > STEEPEST_DUAL)
+    return DualVariable(base, floor, is_projected)
 
 
 @dataclass(frozen=True)
@@ -41,11 +108,6 @@ class GroupWeights:
     factor: FloatArray
     share: FloatArray
     ends: IntArray
-
-    @property
-    def upper(self) -> FloatArray:
-        """(R, K) largest log-ratios: a ratio never exceeds ``1 / prior_k``."""
-        return -np.log(np.where(self.prior > 0, self.prior, 1.0))
 
 
 def group_weights(rows: FairRows, weighting: Weighting) -> GroupWeights:

@@ -76,7 +76,7 @@ class Run:
             for target, source in zip(self.held, self.data, strict=True):
                 target.copy_(source[begin : begin + BATCH])
             step()
-        return self.model.weight.detach().cpu(), self.fair.log_ratio.detach().cpu()
+        return self.model.weight.detach().cpu(), self.fair.dual_variable.detach().cpu()
 
 
 def test_a_gpu_trains_as_the_cpu_does():
@@ -118,5 +118,5 @@ def test_half_precision_under_autocast_runs():
         scaler.scale(loss).backward()
         scaler.step(optimizer)
         scaler.update()
-    assert fair.log_ratio.dtype == torch.float64
-    assert float(fair.log_ratio.abs().max()) > 0
+    assert fair.dual_variable.dtype == torch.float64
+    assert float(fair.dual_variable.abs().max()) > 0

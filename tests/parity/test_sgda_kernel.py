@@ -4,6 +4,7 @@ Its gradients are right on average over every batch, and its steps are those tha
 formulas say, one by one.
 """
 
+import ctypes
 import itertools
 import math
 from dataclasses import replace
@@ -11,21 +12,32 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import scipy.sparse
+from hypothesis import given
+from hypothesis import strategies as st
 from instances import REGISTERED
-from numpy.testing import assert_allclose
+from numpy.testing import assert_allclose, assert_array_equal
 from scipy.special import softmax
 
 from fferm import SmallShift
 from fferm.data import encode_rows
 from fferm.divergences import LinearTail, TotalVariation, get, strip
+from fferm.duals import dual_variable
 from fferm.errors import ComponentError, InvalidParameterError
 from fferm.notions import EqualizedOdds, Labels
 from fferm.notions import get as get_notion
 from fferm.objective import Penalty, Problem, make_objective
 from fferm.solvers import _kernels
-from fferm.solvers._pointers import log_ratio_pointers
+from fferm.solvers._arrays import make_scratch
+from fferm.solvers._pointers import log_ratio_pointer, projected_pointer
+from fferm.solvers._scalar import exp
 from fferm.solvers.lbfgs import LBFGS, value_and_gradient
-from fferm.solvers.linear_sgda import SGDA, lane_parameters, make_dual, make_rows
+from fferm.solvers.linear_sgda import (
+    SGDA,
+    lane_parameters,
+    make_dual,
+    make_rows,
+    mean_iterate,
+)
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::fferm.errors.DataFairnessWarning"),
@@ -69,9 +81,9 @@ def make_problem(
     return Problem(objective, X, y, weight / weight.sum(), n_classes, penalty)
 
 
-def begin(problem, n_lanes=1, seed=1):
+def begin(problem, n_lanes=1, seed=1, dual="log_ratio"):
     """Return the state of a run, moved away from its start."""
-    solver = SGDA(batch_size=2)
+    solver = SGDA(batch_size=2, dual=dual)
     weights = problem.objective.fairness_weight * np.arange(1, n_lanes + 1)
     state = solver._begin(problem, None, list(weights))
     rng = np.random.default_rng(seed)
@@ -82,14 +94,16 @@ def begin(problem, n_lanes=1, seed=1):
 
 def kernel_gradients(state, batch):
     """Return what the kernel computes of one batch: gradients of model and dual."""
-    gradient = np.empty(state.model.theta.shape)
-    payoff, mass, slope = (np.empty(state.dual.z.shape) for _ in range(3))
-    _kernels.payoff_into(state.dual, *state.pointers, payoff)
+    scratch = make_scratch(state.model.theta, state.dual.z)
+    _kernels.payoff_into(state.dual, state.pointer, scratch)
     _kernels.batch_gradients_into(
-        state.rows, batch, state.model.theta, state.steps, payoff, gradient, mass, 1.0
+        state.rows, batch, state.model.theta, state.steps, 1.0, scratch
     )
-    _kernels.dual_gradient_into(state.dual, mass, slope)
-    return gradient, slope, mass
+    _kernels.dual_gradient_into(state.dual, scratch)
+    gradient = np.zeros_like(scratch.gradient)
+    used = scratch.used[: scratch.counts[0]]
+    gradient[used] = scratch.gradient[used]
+    return gradient, scratch.slope, scratch.mass
 
 
 def dual_objective(problem, state, theta, lane):
@@ -156,9 +170,10 @@ def test_the_gradient_of_all_rows_is_that_of_the_objective(case):
 @pytest.mark.parametrize("notion", NOTIONS)
 @pytest.mark.parametrize("divergence", REGISTERED)
 @pytest.mark.parametrize("size", [1, 2])
-def test_batches_are_right_on_average(divergence, notion, size):
+@pytest.mark.parametrize("dual", ["log_ratio", "projected"])
+def test_batches_are_right_on_average(divergence, notion, size, dual):
     problem = make_problem(REGISTERED[divergence], notion)
-    state = begin(problem)
+    state = begin(problem, dual=dual)
     n = problem.y.size
     batches = [np.array(b) for b in itertools.product(range(n), repeat=size)]
     found = [kernel_gradients(state, batch) for batch in batches]
@@ -190,10 +205,12 @@ def replace_l2(problem):
 
 def plain_steps(problem, state, orders, batch_size):
     """Return model and dual after epochs, by NumPy and one sample after another."""
-    divergence, *_ = strip(problem.objective.divergence)
+    divergence, rows = strip(problem.objective.divergence)[0], state.rows
     theta, squares = state.model.theta.copy(), state.model.squares.copy()
-    average, z = state.model.average.copy(), state.dual.z.copy()
+    pace, z = state.model.rate.copy(), state.dual.z.copy()
     rate, dual, steps, t = state.dual.rate.copy(), state.dual, state.steps, 0
+    average = np.zeros_like(theta)
+    moved = np.zeros(len(theta))
     for order in orders:
         for begin in range(0, order.size, batch_size):
             batch = order[begin : begin + batch_size]
@@ -201,10 +218,18 @@ def plain_steps(problem, state, orders, batch_size):
             held = replace(state, dual=now, model=state.model._replace(theta=theta))
             ramp = min(1.0, (t + 1) / steps.warm_up)
             gradient, slope, mass = plain_gradients(divergence, held, batch, ramp)
-            gradient[:-1] += steps.l2 * theta[:-1]
-            squares += gradient**2
             t += 1
-            theta = theta - steps.lr * gradient / np.sqrt(squares)
+            used = np.append(np.any(rows.X[batch] != 0, axis=0), True)[:, None]
+            # The ridge of a column waits until a batch uses the column.
+            waited = (t - moved)[:, None] * np.append(np.ones(len(theta) - 1), 0)[
+                :, None
+            ]
+            gradient += np.where(used, steps.l2 * waited * theta, 0)
+            moved[used[:, 0]] = t
+            squares += np.where(used, gradient**2, 0)
+            grown = squares * pace**2 > _kernels.RENEWAL * steps.lr**2
+            pace = np.where(grown & used, steps.lr / np.sqrt(squares), pace)
+            theta = theta - np.where(used, pace * gradient, 0)
             if t > steps.average_from:
                 average = average + (theta - average) / (t - steps.average_from)
             step = min(_kernels.FIRST_DUAL_STEP, steps.dual_lr / t)
@@ -216,7 +241,7 @@ def plain_gradients(divergence, state, batch, ramp):
     rows, dual, steps = state.rows, state.dual, state.steps
     gradient = np.zeros_like(state.model.theta)
     mass = np.zeros_like(dual.z)
-    A, C = divergence.dual_at(dual.z, np), divergence.conjugate_at(dual.z, np)
+    A, C, ratio = read_dual(divergence, state)
     for i in batch:
         x = np.append(rows.X[i], 1.0)
         logits = np.array([0.0, *(x @ state.model.theta)])
@@ -233,8 +258,15 @@ def plain_gradients(divergence, state, batch, ramp):
     share = dual.share[:, 0][:, None, None, None]
     totals = mass.sum(axis=2, keepdims=True)
     prior = dual.prior[:, None, :, None]
-    slope = share * (mass - prior * totals * np.exp(dual.z))
+    slope = share * (mass - prior * totals * ratio)
     return gradient, slope, mass
+
+
+def read_dual(divergence, state):
+    z = state.dual.z
+    if state.dual.lower == math.log(strip(divergence)[2]):  # a log-ratio
+        return divergence.dual_at(z, np), divergence.conjugate_at(z, np), np.exp(z)
+    return z, divergence.conjugate(z, np), divergence.conjugate_prime(z, np)
 
 
 def plain_ascent(dual, z, rate, mass, slope, step, size):
@@ -242,19 +274,24 @@ def plain_ascent(dual, z, rate, mass, slope, step, size):
     rate = rate + step * (share * mass.sum(axis=2, keepdims=True) - rate)
     prior = dual.prior[:, None, :, None]
     eta = np.minimum(step, _kernels.LARGEST_PUSH * size / share * prior)
+    eta = dual.speed * eta
     z = z + eta * slope / (prior * np.maximum(rate, _kernels.SMALLEST_RATE))
     return np.clip(z, dual.lower, dual.upper[:, None, :, None]), rate
 
 
-@pytest.mark.parametrize("notion", ["demographic_parity", "equalized_odds"])
+@pytest.mark.parametrize("notion", NOTIONS)
 @pytest.mark.parametrize("divergence", REGISTERED)
-def test_two_hundred_steps_are_those_of_plain_numpy(divergence, notion):
+@pytest.mark.parametrize("dual", ["log_ratio", "projected"])
+def test_two_hundred_steps_are_those_of_plain_numpy(divergence, notion, dual):
     problem = make_problem(REGISTERED[divergence], notion, n=40)
-    state = SGDA(batch_size=2, max_epochs=10)._begin(problem, None, [1.5])
+    if dual == "projected":  # rows of mostly 0, which the kernel reads as CSR
+        problem = replace(problem, X=np.where(problem.X < 0.8, 0.0, problem.X))
+    state = SGDA(batch_size=2, max_epochs=10, dual=dual)._begin(problem, None, [1.5])
     state = replace(state, steps=state.steps._replace(average_from=100, warm_up=20))
     rng = np.random.default_rng(3)
     orders = [rng.permutation(40) for _ in range(10)]
-    theta, average, z = plain_steps(problem, state, orders, 2)
+    plain = replace(state, rows=state.rows._replace(X=problem.X))
+    theta, average, z = plain_steps(problem, plain, orders, 2)
     t = 0
     for order in orders:
         t = _kernels.sgda_epoch(
@@ -264,12 +301,13 @@ def test_two_hundred_steps_are_those_of_plain_numpy(divergence, notion):
             state.model,
             state.dual,
             state.steps,
-            state.pointers,
+            state.pointer,
             t,
         )
     assert t == 200
     assert_allclose(state.model.theta, theta, rtol=0, atol=1e-10)
-    assert_allclose(state.model.average, average, rtol=0, atol=1e-10)
+    found = mean_iterate(replace(state, n_steps=200))
+    assert_allclose(found, average, rtol=0, atol=1e-10)
     assert_allclose(state.dual.z, z, rtol=0, atol=1e-10)
 
 
@@ -297,13 +335,18 @@ def test_rows_of_another_domain_carry_the_penalty():
     assert rows.y.size == 80
     everyone = np.arange(80)
     state = begin(problem)
-    other = replace(state, rows=rows, dual=make_dual(same, 1)._replace(z=state.dual.z))
+    other = replace(state, rows=rows, dual=same_dual(same, state))
     found, expected = (
         kernel_gradients(other, everyone),
         kernel_gradients(state, np.arange(40)),
     )
     for part in range(3):
         assert_allclose(found[part], expected[part], rtol=0, atol=EXACT)
+
+
+def same_dual(problem, state):
+    variable = dual_variable(problem.objective.divergence, "log_ratio")
+    return make_dual(problem, 1, variable)._replace(z=state.dual.z)
 
 
 @pytest.mark.parametrize("name", ["sufficiency", "shift"])
@@ -322,11 +365,40 @@ def test_a_penalty_without_a_linear_dual_is_refused_by_name(name):
 @pytest.mark.parametrize("divergence", REGISTERED)
 def test_compiled_formulas_are_those_of_numpy(divergence):
     base, *_ = strip(REGISTERED[divergence])
-    dual, conjugate = log_ratio_pointers(base)
     z = np.linspace(-6, 6, 49)
-    for pointer, formula in ((dual, base.dual_at), (conjugate, base.conjugate_at)):
-        found = [pointer.ctypes(x) for x in z]
-        assert_allclose(found, formula(z, np), rtol=1e-14, atol=1e-15)
+    duals, charges, ratios = read_table(log_ratio_pointer(base), z)
+    assert_allclose(duals, base.dual_at(z, np), rtol=1e-14, atol=1e-15)
+    assert_allclose(charges, base.conjugate_at(z, np), rtol=1e-14, atol=1e-15)
+    assert_allclose(ratios, np.exp(z), rtol=1e-15)
+    inside = base.f_prime(np.exp(np.linspace(-3, 3, 31)), np)
+    same, charges, ratios = read_table(projected_pointer(base), inside)
+    assert_array_equal(same, inside)
+    assert_allclose(charges, base.conjugate(inside, np), rtol=1e-13, atol=1e-15)
+    assert_allclose(ratios, base.conjugate_prime(inside, np), rtol=1e-13)
+
+
+def read_table(pointer, values):
+    """Return what a compiled pointer writes for a table."""
+    tables = [np.ascontiguousarray(values, dtype=float)]
+    tables += [np.empty_like(tables[0]) for _ in range(3)]
+    doubles = ctypes.POINTER(ctypes.c_double)
+    pointer.ctypes(*(table.ctypes.data_as(doubles) for table in tables), values.size)
+    return tables[1:]
+
+
+@given(st.floats(-800, 800))
+def test_the_written_exponential_is_the_exponential(x):
+    with np.errstate(over="ignore", under="ignore"):
+        expected = np.exp(x)
+    if expected > np.finfo(float).tiny:
+        assert exp(x) == pytest.approx(expected, rel=4e-16)
+    else:
+        assert exp(x) <= np.finfo(float).tiny
+
+
+@pytest.mark.parametrize("x", [np.inf, -np.inf, np.nan, 0.0, -0.0])
+def test_the_written_exponential_knows_its_limits(x):
+    assert_array_equal(exp(x), np.exp(x))
 
 
 def test_a_formula_that_cannot_be_compiled_is_refused_by_name():
@@ -337,7 +409,7 @@ def test_a_formula_that_cannot_be_compiled_is_refused_by_name():
             return float(str(z))
 
     with pytest.raises(ComponentError, match=r"dual_at cannot be compiled"):
-        log_ratio_pointers(Strange())
+        log_ratio_pointer(Strange())
 
 
 @pytest.mark.parametrize("batch_size", [1, 8, 64, 1000])
@@ -361,7 +433,8 @@ def test_total_variation_is_rounded_and_tails_and_tilts_are_stripped():
 def test_a_linear_tail_of_the_users_own_is_the_box_of_the_dual():
     problem = make_problem(LinearTail(get("kl"), floor=0.9), n=400)
     problem = replace(problem, y=(problem.X[:, 0] > 0).astype(int))
-    assert make_dual(problem, 1).lower == math.log(0.9)
+    variable = dual_variable(problem.objective.divergence)
+    assert make_dual(problem, 1, variable).lower == math.log(0.9)
     best = LBFGS().solve(problem).stats["objective"]
     found = SGDA(batch_size=8).solve(problem).stats["objective"]
     assert best <= found + 1e-9 < 1.01 * best

@@ -32,7 +32,7 @@ LOGITS = torch.tensor(np.random.default_rng(0).normal(size=(N, 2)))
 def primed(fair, *arguments, **options):
     """Return the loss with a dual that is not 0, in evaluation mode."""
     rng = np.random.default_rng(1)
-    fair.log_ratio.copy_(torch.tensor(rng.normal(size=fair.log_ratio.shape)))
+    fair.dual_variable.copy_(torch.tensor(rng.normal(size=fair.dual_variable.shape)))
     return fair.eval()
 
 
@@ -135,7 +135,7 @@ def test_labels_may_be_strings_and_gaps():
 
 def test_without_labels_classes_say_what_is_predicted():
     fair = primed(FairnessLoss.from_labels(None, SEX, classes=["a", "b", "c"]))
-    assert fair.log_ratio.shape == (1, 3, 2)
+    assert fair.dual_variable.shape == (1, 3, 2)
     with pytest.raises(InvalidParameterError, match="Neither y nor classes"):
         FairnessLoss.from_labels(None, SEX)
 

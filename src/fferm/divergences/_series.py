@@ -10,6 +10,8 @@ from fferm._types import Namespace, Operand
 
 # Enough terms for full double precision on |u| < 0.1.
 SERIES_TERMS = 18
+# (e^x - 1) / x to full double precision on |x| < 0.5, highest power first.
+EXP_SERIES = tuple(1 / math.factorial(n) for n in range(14, 0, -1))
 
 
 def log1p(u: Operand, xp: Namespace) -> Operand:
@@ -28,13 +30,13 @@ def log1p(u: Operand, xp: Namespace) -> Operand:
 
 
 def expm1(x: Operand, xp: Namespace) -> Operand:
-    """Return ``e^x - 1`` to full precision, by the same device as `log1p`."""
+    """Return ``e^x - 1`` to full precision."""
     is_small = xp.abs(x) < 0.5
-    safe = xp.where(is_small, x, 0.25)
-    grown = xp.exp(safe)
-    inexact = xp.where(grown == 1, 2.0, grown)
-    corrected = xp.where(grown == 1, safe, (grown - 1) * (safe / xp.log(inexact)))
-    return xp.where(is_small, corrected, xp.exp(x) - 1)
+    near = xp.where(is_small, x, 0.0)
+    total = 0 * near
+    for n in range(len(EXP_SERIES)):
+        total = EXP_SERIES[n] + near * total
+    return xp.where(is_small, near * total, xp.exp(x) - 1)
 
 
 def log1p_minus(u: Operand, xp: Namespace) -> Operand:

@@ -16,168 +16,71 @@ step; the dual moves its log-ratio by ``g / (pi_k P_j)``, which has the fixed po
 ``z = ln(P / Q)`` whatever the divergence, and stays in its box. ``L`` fairness weights,
 the *lanes*, are trained in one pass: X is read once for all of them.
 
-Arrays in, arrays changed in place; tables are (strata, classes, groups, lanes).
+Arrays in, arrays changed in place.
 """
 
 # mypy: disable-error-code="no-untyped-def,no-untyped-call"
 # ruff: noqa: ANN001, ANN202, C901, PLR0913, PLR0917
 
 import math
-from typing import Any, NamedTuple
 
 import numba
-import numpy as np
 from numba.core.errors import NumbaExperimentalFeatureWarning
 
-from fferm._types import FloatArray, IntArray
 from fferm.duals import FIRST_DUAL_STEP, LARGEST_PUSH, SMALLEST_RATE
-from fferm.solvers._rows import add_row, row_times
+from fferm.solvers._arrays import make_scratch
+from fferm.solvers._rows import FAST, add_row, note_columns, row_times
+from fferm.solvers._scalar import exp
+
+# A root and a division cost more than the rest of a step: Adagrad's are renewed once the
+# squares have grown by this factor.
+RENEWAL = 1.05
 
 __all__ = [
     "FIRST_DUAL_STEP",
     "LARGEST_PUSH",
     "SMALLEST_RATE",
-    "Dual",
-    "Model",
     "NumbaExperimentalFeatureWarning",
-    "Rows",
-    "Steps",
     "sgda_epoch",
 ]
 
 
-class Rows(NamedTuple):
-    """What is known of the rows.
-
-    Attributes
-    ----------
-    X
-        (n, d) array, or (data, indices, indptr).
-    y
-        (n,) class codes.
-    loss_weight, penalty_weight
-        (n,) weights in loss and penalty; each term is a mean over all rows.
-    stratum
-        (n,) strata, -1 outside.
-    group
-        (n, n_attributes) groups, numbered through all attributes, -1 where unknown.
-    """
-
-    X: Any
-    y: IntArray
-    loss_weight: FloatArray
-    penalty_weight: FloatArray
-    stratum: IntArray
-    group: IntArray
-
-
-class Model(NamedTuple):
-    """Parameters of all lanes: (d + 1, n_outputs * n_lanes) each.
-
-    Attributes
-    ----------
-    theta
-        The iterate.
-    squares
-        Sums of squared gradients, for the Adagrad step.
-    average
-        The mean of the iterates since averaging began.
-    """
-
-    theta: FloatArray
-    squares: FloatArray
-    average: FloatArray
-
-
-class Dual(NamedTuple):
-    """The dual table of all lanes, and the constants of the data it needs.
-
-    Attributes
-    ----------
-    z
-        (R, m, K, L) log-ratios.
-    rate
-        (R, m, A, L) running rates of the classes.
-    prior
-        (R, K) group weights within stratum and attribute.
-    factor
-        (R, A) ``w_r / rho_r``, the weight of a stratum over its share.
-    share
-        (R, A) ``1 / rho_r``.
-    ends
-        (A + 1,) where the groups of each attribute begin and end.
-    lower, upper
-        The box: a number, and (R, K).
-    """
-
-    z: FloatArray
-    rate: FloatArray
-    prior: FloatArray
-    factor: FloatArray
-    share: FloatArray
-    ends: IntArray
-    lower: float
-    upper: FloatArray
-
-
-class Steps(NamedTuple):
-    """How far to go.
-
-    Attributes
-    ----------
-    weights
-        (L,) fairness weights.
-    sharpness, l2
-        Of the objective.
-    lr
-        Adagrad's step.
-    dual_lr
-        The dual step is ``dual_lr / t``: the dual averages over the last steps, a share
-        ``1 / dual_lr`` of all.
-    average_from
-        The step after which iterates are averaged.
-    warm_up
-        The steps over which the penalty comes in: before, its dual is a guess.
-    fit_intercept
-        Whether the last row of the parameters is free.
-    """
-
-    weights: FloatArray
-    sharpness: float
-    l2: float
-    lr: float
-    dual_lr: float
-    average_from: int
-    warm_up: int
-    fit_intercept: bool
-
-
-@numba.njit(nogil=True, cache=True)
-def payoff_into(dual, dual_at, conjugate_at, payoff):
-    """Write ``G`` of the current dual into ``payoff`` (R, m, K, L)."""
+@numba.njit(**FAST)
+def payoff_into(dual, pointer, scratch):
+    """Write ``G`` of the current dual into the scratch, and the ratios with it."""
+    charge, payoff, sums = scratch.charge, scratch.payoff, scratch.sums
+    pointer(
+        dual.z.ctypes,
+        scratch.dual.ctypes,
+        charge.ctypes,
+        scratch.ratio.ctypes,
+        dual.z.size,
+    )
     n_strata, n_classes, _, n_lanes = dual.z.shape
     for r in range(n_strata):
         for a in range(dual.ends.size - 1):
             begin, end = dual.ends[a], dual.ends[a + 1]
             for j in range(n_classes):
                 for lane in range(n_lanes):
-                    charge = 0.0
-                    for k in range(begin, end):
-                        if dual.prior[r, k] > 0:
-                            z = dual.z[r, j, k, lane]
-                            charge += dual.prior[r, k] * conjugate_at(z)
-                    for k in range(begin, end):
-                        value = dual_at(dual.z[r, j, k, lane]) - charge
+                    sums[lane] = 0.0
+                for k in range(begin, end):
+                    prior = dual.prior[r, k]
+                    if prior > 0:
+                        for lane in range(n_lanes):
+                            sums[lane] += prior * charge[r, j, k, lane]
+                for k in range(begin, end):
+                    for lane in range(n_lanes):
+                        value = scratch.dual[r, j, k, lane] - sums[lane]
                         payoff[r, j, k, lane] = dual.factor[r, a] * value
 
 
-@numba.njit(nogil=True, cache=True)
+@numba.njit(**FAST)
 def probabilities_into(logits, sharpness, prob):
     """Write ``softmax(sharpness * logits)`` of one row into ``prob`` (m, L)."""
     n_classes, n_lanes = prob.shape
     if logits.size == n_lanes:  # two classes, one output: the first logit is 0
         for lane in range(n_lanes):
-            p = 1.0 / (1.0 + math.exp(-sharpness * logits[lane]))
+            p = 1.0 / (1.0 + exp(-sharpness * logits[lane]))
             prob[1, lane] = p
             prob[0, lane] = 1.0 - p
         return
@@ -187,14 +90,14 @@ def probabilities_into(logits, sharpness, prob):
             top = max(top, logits[j * n_lanes + lane])
         total = 0.0
         for j in range(n_classes):
-            e = math.exp(sharpness * (logits[j * n_lanes + lane] - top))
+            e = exp(sharpness * (logits[j * n_lanes + lane] - top))
             prob[j, lane] = e
             total += e
         for j in range(n_classes):
             prob[j, lane] /= total
 
 
-@numba.njit(nogil=True, cache=True)
+@numba.njit(**FAST)
 def loss_into(y, weight, prob, factor):
     """Write the gradient of one row's cross-entropy by its logits into ``factor``."""
     n_classes, n_lanes = prob.shape
@@ -205,155 +108,179 @@ def loss_into(y, weight, prob, factor):
             factor[(j - first) * n_lanes + lane] = weight * (prob[j, lane] - target)
 
 
-@numba.njit(nogil=True, cache=True)
-def add_fairness(payoff, cell, weight, weights, sharpness, prob, factor):
+@numba.njit(**FAST)
+def add_fairness(payoff, r, k, weight, steps, prob, factor, sums):
     """Add the gradient of one row's fairness term by its logits to ``factor``.
 
-    ``payoff`` is (m, K, L) of the row's stratum, ``cell`` the row's group.
+    The row is of stratum ``r`` and group ``k``.
     """
     n_classes, n_lanes = prob.shape
     first = 1 if factor.size == n_lanes else 0
+    scale = steps.sharpness * weight
     for lane in range(n_lanes):
-        centre = 0.0
-        for j in range(n_classes):
-            centre += prob[j, lane] * payoff[j, cell, lane]
-        scale = weights[lane] * sharpness * weight
-        for j in range(first, n_classes):
-            push = prob[j, lane] * (payoff[j, cell, lane] - centre)
-            factor[(j - first) * n_lanes + lane] += scale * push
+        sums[lane] = 0.0
+    for j in range(n_classes):
+        for lane in range(n_lanes):
+            sums[lane] += prob[j, lane] * payoff[r, j, k, lane]
+    for j in range(first, n_classes):
+        for lane in range(n_lanes):
+            push = prob[j, lane] * (payoff[r, j, k, lane] - sums[lane])
+            factor[(j - first) * n_lanes + lane] += scale * steps.weights[lane] * push
 
 
-@numba.njit(nogil=True, cache=True)
-def batch_gradients_into(rows, batch, theta, steps, payoff, gradient, mass, ramp):
+@numba.njit(**FAST)
+def batch_gradients_into(rows, batch, theta, steps, ramp, scratch):
     """Write the gradients of one batch: of the model, and the masses of the dual's.
 
-    The penalty counts by ``ramp``.
-    ``gradient`` (d + 1, C L) is the mean over the batch, without the ridge; ``mass``
-    (R, m, K, L) the mean of ``F`` by stratum and group.
+    The penalty counts by ``ramp``. The gradient of the model is the mean over the
+    batch, without the ridge; the mass is the mean of ``F`` by stratum and group.
     """
-    n_classes, n_lanes = mass.shape[1], mass.shape[3]
-    logits, factor = np.empty(theta.shape[1]), np.empty(theta.shape[1])
-    prob, seen = np.empty((n_classes, n_lanes)), np.empty((n_classes, n_lanes))
-    gradient[:] = 0.0
+    prob, seen, mass = scratch.prob, scratch.seen, scratch.mass
+    logits, factor, sums = scratch.logits, scratch.factor, scratch.sums
+    gradient, used = scratch.gradient, scratch.used
+    stamp, payoff = scratch.stamp, scratch.payoff
+    X, y, stratum, group = rows.X, rows.y, rows.stratum, rows.group
+    loss_weight, penalty_weight = rows.loss_weight, rows.penalty_weight
+    n_classes, n_lanes = prob.shape
+    n_used = 0
+    scratch.counts[1] += 1
+    number = scratch.counts[1]
     mass[:] = 0.0
     for i in batch:
-        row_times(rows.X, i, theta, logits)
+        row_times(X, i, theta, logits)
         probabilities_into(logits, 1.0, prob)
-        loss_into(rows.y[i], rows.loss_weight[i] / batch.size, prob, factor)
-        weight = rows.penalty_weight[i] / batch.size
-        r = rows.stratum[i]
+        loss_into(y[i], loss_weight[i] / batch.size, prob, factor)
+        weight = penalty_weight[i] / batch.size
+        r = stratum[i]
         if r >= 0:
             if steps.sharpness != 1.0:
                 probabilities_into(logits, steps.sharpness, seen)
             else:
-                seen[:] = prob
-            for a in range(rows.group.shape[1]):
-                k = rows.group[i, a]
+                for j in range(n_classes):
+                    for lane in range(n_lanes):
+                        seen[j, lane] = prob[j, lane]
+            for a in range(group.shape[1]):
+                k = group[i, a]
                 if k >= 0:
-                    add_fairness(
-                        payoff[r],
-                        k,
-                        ramp * weight,
-                        steps.weights,
-                        steps.sharpness,
-                        seen,
-                        factor,
-                    )
+                    add_fairness(payoff, r, k, ramp * weight, steps, seen, factor, sums)
                     for j in range(n_classes):
                         for lane in range(n_lanes):
                             mass[r, j, k, lane] += weight * seen[j, lane]
-        add_row(rows.X, i, factor, gradient)
+        n_used = note_columns(X, i, number, gradient, used, stamp, n_used)
+        add_row(X, i, factor, gradient)
+    scratch.counts[0] = n_used
 
 
-@numba.njit(nogil=True, cache=True)
-def dual_gradient_into(dual, mass, slope):
-    """Write ``P_rjk - pi_rk P_rj e^z``, the gradient by the dual A, into ``slope``."""
+@numba.njit(**FAST)
+def dual_gradient_into(dual, scratch):
+    """Write ``P_rjk - pi_rk P_rj (f*)'(A)``, the gradient by the dual A."""
+    mass, ratio, slope, sums = scratch.mass, scratch.ratio, scratch.slope, scratch.sums
     n_strata, n_classes, _, n_lanes = dual.z.shape
     for r in range(n_strata):
         for a in range(dual.ends.size - 1):
             begin, end = dual.ends[a], dual.ends[a + 1]
+            share = dual.share[r, a]
             for j in range(n_classes):
                 for lane in range(n_lanes):
-                    total = 0.0
-                    for k in range(begin, end):
-                        total += mass[r, j, k, lane]
-                    total *= dual.share[r, a]
-                    for k in range(begin, end):
-                        ratio = math.exp(dual.z[r, j, k, lane])
-                        slope[r, j, k, lane] = (
-                            dual.share[r, a] * mass[r, j, k, lane]
-                            - dual.prior[r, k] * total * ratio
-                        )
+                    sums[lane] = 0.0
+                for k in range(begin, end):
+                    for lane in range(n_lanes):
+                        sums[lane] += share * mass[r, j, k, lane]
+                for k in range(begin, end):
+                    prior = dual.prior[r, k]
+                    for lane in range(n_lanes):
+                        expected = prior * sums[lane] * ratio[r, j, k, lane]
+                        slope[r, j, k, lane] = share * mass[r, j, k, lane] - expected
 
 
-@numba.njit(nogil=True, cache=True)
-def ascend(dual, mass, slope, step, batch_size):
-    """Move the log-ratios along ``slope / (pi_k P_j)``, within the box.
+@numba.njit(**FAST)
+def ascend(dual, scratch, step, batch_size):
+    """Move the dual along ``slope / (pi_k P_j)``, within the box.
 
     ``P_j`` is the running rate of a class. A group of which a batch holds few members
     moves by no more than ``LARGEST_PUSH`` a member, however short its history is.
     """
+    mass, slope, sums = scratch.mass, scratch.slope, scratch.sums
     n_strata, n_classes, _, n_lanes = dual.z.shape
     for r in range(n_strata):
         for a in range(dual.ends.size - 1):
-            if dual.share[r, a] <= 0:  # nobody is in this stratum
+            share = dual.share[r, a]
+            if share <= 0:  # nobody is in this stratum
                 continue
             begin, end = dual.ends[a], dual.ends[a + 1]
-            cap = LARGEST_PUSH * batch_size / dual.share[r, a]
+            cap = LARGEST_PUSH * batch_size / share
             for j in range(n_classes):
                 for lane in range(n_lanes):
-                    total = 0.0
-                    for k in range(begin, end):
-                        total += mass[r, j, k, lane]
+                    sums[lane] = 0.0
+                for k in range(begin, end):
+                    for lane in range(n_lanes):
+                        sums[lane] += share * mass[r, j, k, lane]
+                for lane in range(n_lanes):
                     rate = dual.rate[r, j, a, lane]
-                    rate += step * (dual.share[r, a] * total - rate)
+                    rate += step * (sums[lane] - rate)
                     dual.rate[r, j, a, lane] = rate
-                    for k in range(begin, end):
-                        prior = dual.prior[r, k]
-                        if prior > 0:
-                            eta = min(step, cap * prior)
-                            scale = eta / (prior * max(rate, SMALLEST_RATE))
-                            z = dual.z[r, j, k, lane] + scale * slope[r, j, k, lane]
-                            z = min(max(z, dual.lower), dual.upper[r, k])
-                            dual.z[r, j, k, lane] = z
+                    sums[lane] = dual.speed / max(rate, SMALLEST_RATE)
+                for k in range(begin, end):
+                    prior = dual.prior[r, k]
+                    if prior > 0:
+                        eta = min(step, cap * prior) / prior
+                        upper = dual.upper[r, k]
+                        for lane in range(n_lanes):
+                            z = dual.z[r, j, k, lane]
+                            z += eta * sums[lane] * slope[r, j, k, lane]
+                            dual.z[r, j, k, lane] = min(max(z, dual.lower), upper)
 
 
-@numba.njit(nogil=True, cache=True)
-def descend(model, gradient, steps, t):
-    """Take an Adagrad step of the model, and average from step ``average_from`` on."""
-    n_rows, n_columns = gradient.shape
-    n_free = n_rows if steps.fit_intercept else n_rows - 1
-    keep = 1.0 / (t - steps.average_from) if t > steps.average_from else 0.0
-    for a in range(n_free):
-        ridge = steps.l2 if a < n_rows - 1 else 0.0
-        for q in range(n_columns):
-            g = gradient[a, q] + ridge * model.theta[a, q]
-            model.squares[a, q] += g * g
-            model.theta[a, q] -= steps.lr * g / math.sqrt(model.squares[a, q])
-            model.average[a, q] += keep * (model.theta[a, q] - model.average[a, q])
+@numba.njit(**FAST)
+def descend(model, scratch, steps, t):
+    """Take step ``t`` of the model, by Adagrad, in the columns that the batch uses."""
+    theta, squares, rate = model.theta, model.squares, model.rate
+    last, n_factors = theta.shape[0] - 1, theta.shape[1]
+    limit = RENEWAL * steps.lr * steps.lr
+    for u in range(scratch.counts[0]):
+        a = scratch.used[u]
+        if a == last and not steps.fit_intercept:
+            continue
+        gradient = scratch.gradient[a]
+        waited = t - model.moved[a]
+        due = t - max(model.moved[a], steps.average_from + 1)
+        model.moved[a] = t
+        if due > 0:
+            for q in range(n_factors):
+                model.total[a, q] += due * theta[a, q]
+        if a != last:
+            ridge = steps.l2 * waited
+            for q in range(n_factors):
+                gradient[q] += ridge * theta[a, q]
+        n_grown = 0
+        for q in range(n_factors):
+            g = gradient[q]
+            squares[a, q] += g * g
+            n_grown += squares[a, q] * rate[a, q] * rate[a, q] > limit
+        if n_grown > 0:
+            for q in range(n_factors):
+                renewed = steps.lr / math.sqrt(squares[a, q])
+                is_grown = squares[a, q] * rate[a, q] * rate[a, q] > limit
+                rate[a, q] = renewed if is_grown else rate[a, q]
+        for q in range(n_factors):
+            theta[a, q] -= rate[a, q] * gradient[q]
 
 
-@numba.njit(nogil=True, cache=True)
-def sgda_epoch(rows, order, batch_size, model, dual, steps, pointers, t):
+@numba.njit(**FAST)
+def sgda_epoch(rows, order, batch_size, model, dual, steps, pointer, t):
     """Run over all rows once in the given order and return the number of steps so far.
 
-    ``model`` and ``dual`` are changed in place; ``pointers`` are those of ``A(z)`` and
-    ``C(z)``.
+    ``model`` and ``dual`` are changed in place; ``pointer`` reads the dual's variable.
     """
-    gradient = np.empty(model.theta.shape)
-    payoff, mass = np.empty(dual.z.shape), np.empty(dual.z.shape)
-    slope = np.empty(dual.z.shape)
-    dual_at, conjugate_at = pointers
+    scratch = make_scratch(model.theta, dual.z)
     for begin in range(0, order.size, batch_size):
         batch = order[begin : begin + batch_size]
-        payoff_into(dual, dual_at, conjugate_at, payoff)
+        payoff_into(dual, pointer, scratch)
         ramp = min(1.0, (t + 1) / steps.warm_up)
-        batch_gradients_into(
-            rows, batch, model.theta, steps, payoff, gradient, mass, ramp
-        )
-        dual_gradient_into(dual, mass, slope)
+        batch_gradients_into(rows, batch, model.theta, steps, ramp, scratch)
+        dual_gradient_into(dual, scratch)
         t += 1
-        descend(model, gradient, steps, t)
+        descend(model, scratch, steps, t)
         step = min(FIRST_DUAL_STEP, steps.dual_lr / t)
-        ascend(dual, mass, slope, step, batch.size)
+        ascend(dual, scratch, step, batch.size)
     return t

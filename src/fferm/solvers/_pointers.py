@@ -1,9 +1,9 @@
 """Formulas of a divergence as compiled functions of one number.
 
-The same method that runs on NumPy arrays and torch tensors is compiled to a
-``float64(float64)`` function pointer: ``self`` becomes a named tuple of the
-dataclass's fields and ``xp`` the scalar namespace. Kernels take pointers, so they are
-compiled once for all divergences, a user's own included.
+The same method that runs on NumPy arrays and torch tensors is compiled to a function of
+one number: ``self`` becomes a named tuple of the dataclass's fields and ``xp`` the
+scalar namespace. A loop over a whole table is then one function pointer. Kernels take
+pointers, so they are compiled once for all divergences, a user's own included.
 """
 
 import functools
@@ -16,23 +16,41 @@ import numba
 
 from fferm.divergences import Divergence
 from fferm.errors import ComponentError
-from fferm.solvers._scalar import SCALARS
+from fferm.solvers._scalar import SCALARS, exp
 
 SIGNATURE = numba.float64(numba.float64)
+_NUMBERS = numba.types.CPointer(numba.float64)
+TABLE_SIGNATURE = numba.void(_NUMBERS, _NUMBERS, _NUMBERS, _NUMBERS, numba.intp)
 
 
 @functools.cache
-def log_ratio_pointers(divergence: Divergence) -> tuple[Any, Any]:
-    """Return pointers to ``dual_at`` and ``conjugate_at`` of a divergence."""
+def log_ratio_pointer(divergence: Divergence) -> Any:
+    """Return a pointer that reads a table of log-ratios ``z = ln(P / Q)``.
+
+    It writes the dual ``A = f'(e^z)``, its charge ``f*(A)`` and the ratio ``e^z``.
+    """
     dual = _compiled_or_default(
-        divergence, "dual_at", lambda: _after_exp(_compiled(divergence, "f_prime"))
+        divergence, "dual_at", lambda: _after(_compiled(divergence, "f_prime"), exp)
     )
-    conjugate = _compiled_or_default(
+    charge = _compiled_or_default(
         divergence,
         "conjugate_at",
         lambda: _after(_compiled(divergence, "conjugate"), dual),
     )
-    return _pointer(dual), _pointer(conjugate)
+    return _table_pointer(dual, charge, exp)
+
+
+@functools.cache
+def projected_pointer(divergence: Divergence) -> Any:
+    """Return a pointer that reads a table of duals ``A``.
+
+    It writes the dual itself, its charge ``f*(A)`` and the ratio ``(f*)'(A)``.
+    """
+    return _table_pointer(
+        _same,
+        _compiled(divergence, "conjugate"),
+        _compiled(divergence, "conjugate_prime"),
+    )
 
 
 def _compiled_or_default(
@@ -50,7 +68,7 @@ def _compiled(divergence: Divergence, name: str) -> Any:
     this = namedtuple("Fields", fields)(**{k: float(v) for k, v in fields.items()})
     scalars = SCALARS
 
-    @numba.njit
+    @numba.njit(error_model="numpy")
     def compiled(x):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
         return formula(this, x, scalars)
 
@@ -76,17 +94,7 @@ def _jitted(function: types.FunctionType) -> Any:
     copy = types.FunctionType(
         function.__code__, scope, function.__name__, function.__defaults__
     )
-    return numba.njit(copy)
-
-
-def _after_exp(function: Any) -> Any:
-    exp = SCALARS.exp
-
-    @numba.njit
-    def composed(z):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
-        return function(exp(z))
-
-    return composed
+    return numba.njit(copy, error_model="numpy")
 
 
 def _after(outer: Any, inner: Any) -> Any:
@@ -97,9 +105,19 @@ def _after(outer: Any, inner: Any) -> Any:
     return composed
 
 
-def _pointer(function: Any) -> Any:
-    @numba.cfunc(SIGNATURE)
-    def pointer(z):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
-        return function(z)
+@numba.njit
+def _same(x):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+    return x
+
+
+def _table_pointer(dual: Any, charge: Any, ratio: Any) -> Any:
+    @numba.cfunc(TABLE_SIGNATURE, error_model="numpy")
+    def pointer(of, duals, charges, ratios, n):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+        x, d = numba.carray(of, n), numba.carray(duals, n)
+        c, r = numba.carray(charges, n), numba.carray(ratios, n)
+        for i in range(n):
+            d[i] = dual(x[i])
+            c[i] = charge(x[i])
+            r[i] = ratio(x[i])
 
     return pointer

@@ -5,7 +5,6 @@ divergence and every notion that conditions on strata. Several fairness weights 
 trained as lanes of one run, which reads the data once for all of them.
 """
 
-import math
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -16,18 +15,13 @@ import scipy.sparse
 
 from fferm._types import FloatArray, Table, is_sparse
 from fferm.divergences import strip
-from fferm.duals import group_weights, place_rows
+from fferm.duals import DualVariable, dual_variable, group_weights, place_rows
 from fferm.errors import InvalidParameterError, NonFiniteError
 from fferm.objective import Problem
-from fferm.solvers._kernels import (
-    Dual,
-    Model,
-    NumbaExperimentalFeatureWarning,
-    Rows,
-    Steps,
-    sgda_epoch,
-)
-from fferm.solvers._pointers import log_ratio_pointers
+from fferm.solvers._arrays import Dual, Model, Rows, Steps
+from fferm.solvers._kernels import NumbaExperimentalFeatureWarning, sgda_epoch
+from fferm.solvers._pointers import log_ratio_pointer, projected_pointer
+from fferm.solvers._rows import kernel_matrix
 from fferm.solvers.base import Callback, Monitor, Result, Solution, Solver
 from fferm.solvers.lbfgs import optimal_dual, parameter_shape, value_and_gradient
 
@@ -47,7 +41,7 @@ class SgdaState:
     model: Model
     dual: Dual
     steps: Steps
-    pointers: tuple[Any, Any]
+    pointer: Any
     rng: np.random.Generator
     n_epochs: int = 0
     n_steps: int = 0
@@ -77,6 +71,7 @@ class SGDA(Solver[SgdaState]):
     max_epochs: int = 20
     lr: float = 0.4
     dual_lr: float = 4.0
+    dual: str = "auto"
     fit_intercept: bool = True
     seed: int = 0
 
@@ -99,14 +94,14 @@ class SGDA(Solver[SgdaState]):
                 state.model,
                 state.dual,
                 state.steps,
-                state.pointers,
+                state.pointer,
                 state.n_steps,
             )
         if not np.all(np.isfinite(state.model.theta)):
             raise NonFiniteError(Result.nonfinite.value)
         after = replace(state, n_epochs=state.n_epochs + 1, n_steps=n_steps)
         if self.is_done(after):
-            theta = lane_parameters(problem, after.model.average, 0)
+            theta = lane_parameters(problem, mean_iterate(after), 0)
             monitor.record(objective=value_and_gradient(problem, theta)[0])
         return after
 
@@ -144,6 +139,8 @@ class SGDA(Solver[SgdaState]):
     ) -> SgdaState:
         check_linear_dual(problem)
         divergence, scale, _ = strip(problem.objective.divergence)
+        variable = dual_variable(problem.objective.divergence, self.dual)
+        pointer = projected_pointer if variable.is_projected else log_ratio_pointer
         n_rows = problem.y.size + (
             0 if problem.penalty_X is None else problem.penalty_X.shape[0]
         )
@@ -160,17 +157,17 @@ class SGDA(Solver[SgdaState]):
         )
         return SgdaState(
             make_rows(problem),
-            make_model(problem, start, len(weights)),
-            make_dual(problem, len(weights)),
+            make_model(problem, start, len(weights), self.lr),
+            make_dual(problem, len(weights), variable),
             steps,
-            log_ratio_pointers(divergence),
+            pointer(divergence),
             np.random.default_rng(self.seed),
         )
 
     def _finish_lane(
         self, problem: Problem, state: SgdaState, lane: int
     ) -> dict[str, Any]:
-        theta = lane_parameters(problem, state.model.average, lane)
+        theta = lane_parameters(problem, mean_iterate(state), lane)
         return {
             "value": theta,
             "dual": optimal_dual(problem, theta),
@@ -226,23 +223,42 @@ def make_rows(problem: Problem) -> Rows:
     return Rows(kernel_matrix(X), y, y.size * loss, y.size * weight, stratum, group)
 
 
-def make_model(problem: Problem, start: FloatArray | None, n_lanes: int) -> Model:
+def make_model(
+    problem: Problem, start: FloatArray | None, n_lanes: int, lr: float
+) -> Model:
     """Return parameters of all lanes, at a start or at 0."""
     n_outputs, n_columns = parameter_shape(problem)
     lanes = np.zeros((n_columns, n_outputs, n_lanes))
     if start is not None:
         lanes += start.T[:, :, None]
     theta = lanes.reshape(n_columns, -1)
-    return Model(theta, np.full_like(theta, LEAST_SQUARES), theta.copy())
+    squares = np.full_like(theta, LEAST_SQUARES)
+    return Model(
+        theta,
+        squares,
+        lr / np.sqrt(squares),
+        np.zeros_like(theta),
+        np.zeros(n_columns, dtype=np.int64),
+    )
 
 
-def make_dual(problem: Problem, n_lanes: int) -> Dual:
+def mean_iterate(state: SgdaState) -> FloatArray:
+    """Return the mean of the iterates since averaging began, or else the last one."""
+    model, begin, n_steps = state.model, state.steps.average_from, state.n_steps
+    if n_steps <= begin:
+        return model.theta
+    # What each column is still due since it last moved.
+    due = np.maximum(0, n_steps + 1 - np.maximum(model.moved, begin + 1))
+    return (model.total + due[:, None] * model.theta) / (n_steps - begin)
+
+
+def make_dual(problem: Problem, n_lanes: int, variable: DualVariable) -> Dual:
     """Return the dual of independence, and the constants of the data."""
     if problem.penalty is None:
         empty = np.zeros((0, 0))
         z = np.zeros((0, problem.n_classes, 0, n_lanes))
         ends = np.zeros(1, dtype=np.int64)
-        return Dual(z, z, empty, empty, empty, ends, 0.0, empty)
+        return Dual(z, z, empty, empty, empty, ends, 0.0, empty, 1.0)
     weights = group_weights(problem.penalty.rows, problem.objective.notion.weighting)
     n_strata, n_attributes = weights.share.shape
     n_classes = problem.n_classes
@@ -253,8 +269,9 @@ def make_dual(problem: Problem, n_lanes: int) -> Dual:
         weights.factor,
         weights.share,
         weights.ends,
-        math.log(strip(problem.objective.divergence)[2]),
-        weights.upper,
+        variable.lower,
+        variable.upper(weights.prior),
+        variable.speed,
     )
 
 
@@ -263,14 +280,6 @@ def lane_parameters(problem: Problem, theta: FloatArray, lane: int) -> FloatArra
     n_outputs, n_columns = parameter_shape(problem)
     found = theta.reshape(n_columns, n_outputs, -1)[:, :, lane].T
     return found - found.mean(axis=0) if n_outputs > 1 else found.copy()
-
-
-def kernel_matrix(X: Table) -> Any:
-    """Return X as kernels take it: an array, or the arrays of a CSR matrix."""
-    if is_sparse(X):
-        X = X.tocsr()
-        return X.data, X.indices, X.indptr
-    return np.ascontiguousarray(X)
 
 
 def _stack(above: Table, below: Table) -> Table:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fferm._types import FloatArray
+from fferm.duals import DualVariable
 from fferm.intervals import compared, rates_of
 from fferm.objective import Objective, table_penalty
 
@@ -23,8 +24,8 @@ class Diagnostics:
     violation
         Its largest gap between the rates of two groups, of probabilities.
     dual_distance
-        How far log-ratios are from their optimum on that table: the root of their mean
-        square, cells weighted by their probability.
+        How far the dual's variable (log-ratios, as a rule) is from its optimum on that
+        table: root of the mean square, cells weighted by their probability.
     n_samples
         Rows that were seen, NaN figures where there were none.
     """
@@ -66,22 +67,17 @@ def violation_of(tables: list[FloatArray]) -> float:
 
 
 def distance_of(
-    tables: list[FloatArray],
-    log_ratio: FloatArray,
-    bounds: tuple[float, FloatArray],
+    tables: list[FloatArray], variable: FloatArray, kind: DualVariable
 ) -> float:
-    """Return the distance of (R, m, K) log-ratios from the best ones for tables."""
+    """Return the distance of an (R, m, K) dual from the best one for tables."""
     begin, square, weight = 0, 0.0, 0.0
-    lower, upper = bounds
     for table in tables:
         end = begin + table.shape[2]
         mass = table.sum(axis=(1, 2), keepdims=True)
         p = table / np.where(mass > 0, mass, 1.0)
         q = p.sum(axis=1, keepdims=True) * p.sum(axis=2, keepdims=True)
-        ratio = np.where(q > 0, p, 1.0) / np.where(q > 0, q, 1.0)
-        best = np.log(np.maximum(ratio, np.exp(lower)))
-        best = np.minimum(best, upper[:, None, begin:end])
-        square += float(np.sum(q * (log_ratio[:, :, begin:end] - best) ** 2))
+        best = kind.best(np.where(q > 0, p, 1.0) / np.where(q > 0, q, 1.0))
+        square += float(np.sum(q * (variable[:, :, begin:end] - best) ** 2))
         weight += float(q.sum())
         begin = end
     return float(np.sqrt(square / weight)) if weight > 0 else float("nan")

@@ -1,20 +1,20 @@
 r"""The dual table of a loss, which ascends by itself.
 
-With ``A = f'(e^z)`` and batch masses ``P``,
+With batch masses ``P``,
 
 .. math::
 
     G_{rjk} = \frac{w_r}{\rho_r}
         \Big(A_{rjk} - \sum_{k'} \pi_{rk'} f^*(A_{rjk'})\Big), \qquad
-    g_{rjk} = \hat P_{rjk} - \pi_{rk} \hat P_{rj} e^{z_{rjk}}
+    g_{rjk} = \hat P_{rjk} - \pi_{rk} \hat P_{rj} (f^*)'(A_{rjk})
 
-The log-ratio moves along ``g / (pi_k P_j)``, as in the fused kernel for linear models:
-its fixed point is ``ln(P / Q)`` whatever the divergence. An optimizer of the user has
-no part in it. Adam would forget the preconditioner, weight decay would pull the dual to
-the wrong place, and a dual that nobody gave to an optimizer would never move.
+The table holds log-ratios, ``A = f'(e^z)``, or for steep divergences A itself, and
+moves along ``g / (pi_k P_j)`` as in the fused kernel for linear models: it rests where
+the ratio is ``P / Q``, whatever the divergence. An optimizer of the user has no part in
+it: Adam would forget the preconditioner, weight decay would pull the dual to the wrong
+place, and a dual that nobody gave to an optimizer would never move.
 """
 
-import math
 from dataclasses import dataclass
 from typing import cast
 
@@ -29,6 +29,7 @@ from fferm.duals import (
     LARGEST_PUSH,
     SMALLEST_RATE,
     GroupWeights,
+    dual_variable,
 )
 from fferm.errors import InvalidParameterError
 
@@ -91,23 +92,23 @@ class Dual(nn.Module):
         steps: DualSteps,
     ) -> None:
         super().__init__()
-        self.divergence, self.scale, floor = strip(divergence)
-        self.lower = math.log(floor)
+        self.kind = dual_variable(divergence)
+        self.lower = self.kind.lower
         self.n_samples = n_samples
         self.steps = steps
         n_strata, n_groups = weights.prior.shape
-        self._add_constants(weights)
+        self._add_constants(weights, strip(divergence)[1])
         zeros = torch.zeros(n_strata, n_classes, n_groups, dtype=torch.float64)
         # A parameter, so that it is found where parameters are looked for; without a
         # gradient, so that no optimizer, weight decay or clipping touches it.
-        self.log_ratio = nn.Parameter(zeros, requires_grad=False)
+        self.variable = nn.Parameter(zeros, requires_grad=False)
         self.register_buffer("rate", zeros + 1 / n_classes)
         self.register_buffer("pooled", zeros.clone())
         for name in ("n_steps", "pooled_rows", "n_pooled"):
             self.register_buffer(name, torch.zeros((), dtype=torch.float64))
 
     prior: Tensor
-    inverse_prior: Tensor
+    pace: Tensor
     factor: Tensor
     share: Tensor
     upper: Tensor
@@ -119,7 +120,7 @@ class Dual(nn.Module):
     pooled_rows: Tensor
     n_pooled: Tensor
 
-    def _add_constants(self, weights: GroupWeights) -> None:
+    def _add_constants(self, weights: GroupWeights, scale: float) -> None:
         # All (R, 1, K), and 0 where a group is absent, so that its cell stays put.
         sizes = np.diff(weights.ends)
         share, factor = (
@@ -128,10 +129,10 @@ class Dual(nn.Module):
         prior, is_live = weights.prior, weights.prior > 0
         constants = {
             "prior": prior,
-            "inverse_prior": is_live / np.where(is_live, prior, 1.0),
-            "factor": self.scale * factor,
+            "pace": self.kind.speed * is_live / np.where(is_live, prior, 1.0),
+            "factor": scale * factor,
             "share": share,
-            "upper": weights.upper,
+            "upper": self.kind.upper(prior),
             "cap": LARGEST_PUSH * prior / np.where(is_live, share, 1.0),
         }
         for name, table in constants.items():
@@ -142,17 +143,17 @@ class Dual(nn.Module):
     @torch.no_grad()
     def payoff(self) -> Tensor:
         """Return ``G`` of the current dual, (R, m, K)."""
-        z = self.log_ratio.detach()
-        dual: Tensor = self.divergence.dual_at(z, TORCH)
-        # The log-ratio of an absent group is 0, and so is its conjugate.
-        charge = self._total(self.prior * self.divergence.conjugate_at(z, TORCH))
-        return self.factor * (dual - charge)
+        dual, charge = self.kind.dual_and_charge(self.variable.detach(), TORCH)
+        # The variable of an absent group is 0, and so is its charge.
+        found: Tensor = self.factor * (dual - self._total(self.prior * charge))
+        return found
 
     @torch.no_grad()
     def slope(self, mass: Tensor) -> Tensor:
         """Return ``g``, the gradient by A, of (R, m, K) mean masses."""
         mass = self.share * mass
-        return mass - self.prior * self._total(mass) * torch.exp(self.log_ratio)
+        ratio: Tensor = self.kind.ratio(self.variable.detach(), TORCH)
+        return mass - self.prior * self._total(mass) * ratio
 
     @torch.no_grad()
     def observe(self, mass: Tensor, n_rows: Tensor) -> None:
@@ -183,9 +184,9 @@ class Dual(nn.Module):
         step = torch.where(is_due, step.clamp_max(FIRST_DUAL_STEP), 0.0)
         slope = self.slope(mass)
         self.rate += step * (self._total(self.share * mass) - self.rate)
-        eta = torch.minimum(step, n_rows * self.cap) * self.inverse_prior
-        moved = self.log_ratio + eta * slope / self.rate.clamp_min(SMALLEST_RATE)
-        self.log_ratio.copy_(torch.minimum(moved.clamp_min(self.lower), self.upper))
+        eta = torch.minimum(step, n_rows * self.cap) * self.pace
+        moved = self.variable + eta * slope / self.rate.clamp_min(SMALLEST_RATE)
+        self.variable.copy_(torch.minimum(moved.clamp_min(self.lower), self.upper))
 
     def _total(self, table: Tensor) -> Tensor:
         """Return (..., K) summed over the groups of each attribute, for each group."""

@@ -155,9 +155,13 @@ class FairnessLoss(nn.Module):
         return self.reader.encoding.classes
 
     @property
-    def log_ratio(self) -> Tensor:
-        """(n_strata, n_classes, n_groups) dual: ``ln(P / Q)`` at its optimum."""
-        return self.dual.log_ratio
+    def dual_variable(self) -> Tensor:
+        """(n_strata, n_classes, n_groups) what the dual table holds.
+
+        At its optimum ``ln(P / Q)``; for steep divergences (total variation) the dual
+        ``f'(P / Q)`` itself.
+        """
+        return self.dual.variable
 
     def forward(
         self,
@@ -222,8 +226,8 @@ class FairnessLoss(nn.Module):
             violation_of(tables),
             distance_of(
                 tables,
-                self.log_ratio.detach().cpu().numpy(),
-                (self.dual.lower, self.dual.upper[:, 0].cpu().numpy()),
+                self.dual_variable.detach().cpu().numpy(),
+                self.dual.kind,
             ),
             round(n_rows),
         )
