@@ -65,7 +65,7 @@ class DualVariable:
     @property
     def lower(self) -> float:
         """The lower end of the variable."""
-        return float(self.best(np.float64(self.floor)))
+        return float(self.best(np.array(self.floor)))
 
     def upper(self, prior: FloatArray) -> FloatArray:
         """Return (R, K) upper ends: a ratio never exceeds ``1 / prior_k``."""

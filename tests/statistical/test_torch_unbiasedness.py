@@ -214,7 +214,7 @@ def slopes_of(case, notion, step=1e-6):
 def test_the_mean_over_batches_of_a_fair_predictor_is_the_value_of_all_rows():
     # A loss computed on the batch itself would see unfairness in every small batch.
     rng = np.random.default_rng(0)
-    n = 64 * 64
+    n = 64 * 16
     y, s = rng.integers(0, 2, n), np.arange(n) % 4
     logits = torch.tensor(np.repeat(rng.normal(size=n // 4), 4))  # the same by group
     fair = FairnessLoss.from_labels(y, s).eval()

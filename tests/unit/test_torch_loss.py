@@ -69,14 +69,16 @@ OPTIMIZERS = {
 }
 
 
+def test_without_a_weight_the_model_is_unfair():
+    assert gap(train(FairnessLoss.from_labels(*make_data()[1:]), 0.0)) > 0.3
+
+
 @pytest.mark.parametrize("optimizer", OPTIMIZERS.values(), ids=OPTIMIZERS)
 @pytest.mark.parametrize("batch", [1, 20, N])
 def test_any_optimizer_makes_the_model_fair_at_any_batch_size(batch, optimizer):
-    n_epochs = {1: 1, 20: 15, N: 200}[batch]
+    n_epochs = {1: 1, 20: 10, N: 120}[batch]
     fair = FairnessLoss.from_labels(*make_data()[1:])
-    unfair = train(FairnessLoss.from_labels(*make_data()[1:]), 0.0)
     model = train(fair, 20.0, n_epochs=n_epochs, batch=batch, optimizer=optimizer)
-    assert gap(unfair) > 0.3
     assert gap(model) < 0.15
 
 
@@ -95,7 +97,7 @@ def test_the_dual_moves_the_same_under_any_optimizer_that_leaves_the_model():
     assert tables[0].abs().max() > 0.1
 
 
-def test_the_dual_reaches_the_dual_variable_of_a_model_that_stays():
+def test_the_dual_reaches_its_optimum_for_a_model_that_stays():
     X, y, s = make_data()
     fair = FairnessLoss.from_labels(y, s)
     for _ in range(20):
