@@ -46,15 +46,16 @@ class DualSteps:
     lr
         Step ``t`` is ``lr / t``: the dual averages over the last ``1 / lr`` of all.
     window
-        But over no more than this many times the training rows, so that it follows a
-        model that keeps moving; ``math.inf`` averages for ever.
+        But over no more than this many members of a group, so that it follows a model
+        that keeps moving: a dual that lags behind makes the model swing, more than one
+        that is noisy. ``math.inf`` averages for ever, as for a run that settles down.
     accumulate
         Calls a step. Set it to the number of backward passes between two steps of your
         optimizer, and small batches train exactly as the large one that they make.
     """
 
     lr: float = 4.0
-    window: float = 1.0
+    window: float = 30.0
     accumulate: int = 1
 
     def __post_init__(self) -> None:
@@ -77,8 +78,6 @@ class Dual(nn.Module):
         Of groups and strata.
     n_classes
         Number of classes.
-    n_samples
-        Number of training rows.
     steps
         How it moves.
     """
@@ -88,13 +87,11 @@ class Dual(nn.Module):
         divergence: Divergence,
         weights: GroupWeights,
         n_classes: int,
-        n_samples: int,
         steps: DualSteps,
     ) -> None:
         super().__init__()
         self.kind = dual_variable(divergence)
         self.lower = self.kind.lower
-        self.n_samples = n_samples
         self.steps = steps
         n_strata, n_groups = weights.prior.shape
         self._add_constants(weights, strip(divergence)[1])
@@ -112,7 +109,7 @@ class Dual(nn.Module):
     factor: Tensor
     share: Tensor
     upper: Tensor
-    cap: Tensor
+    members: Tensor
     block: Tensor
     rate: Tensor
     n_steps: Tensor
@@ -133,7 +130,7 @@ class Dual(nn.Module):
             "factor": scale * factor,
             "share": share,
             "upper": self.kind.upper(prior),
-            "cap": LARGEST_PUSH * prior / np.where(is_live, share, 1.0),
+            "members": prior / np.where(is_live, share, 1.0),  # of a row, on average
         }
         for name, table in constants.items():
             self.register_buffer(name, torch.from_numpy(table)[:, None, :])
@@ -180,13 +177,19 @@ class Dual(nn.Module):
         mass = mass / n_rows.clamp_min(1)
         self.n_steps += is_due
         step = self.steps.lr / self.n_steps.clamp_min(1)
-        step = torch.maximum(step, n_rows / (self.steps.window * self.n_samples))
-        step = torch.where(is_due, step.clamp_max(FIRST_DUAL_STEP), 0.0)
-        slope = self.slope(mass)
-        self.rate += step * (self._total(self.share * mass) - self.rate)
-        eta = torch.minimum(step, n_rows * self.cap) * self.pace
-        moved = self.variable + eta * slope / self.rate.clamp_min(SMALLEST_RATE)
+        slope, live = self.slope(mass), torch.where(is_due, 1.0, 0.0)
+        pace = self._paced(step, n_rows * self._total(self.members))
+        self.rate += live * pace * (self._total(self.share * mass) - self.rate)
+        n_members = n_rows * self.members
+        eta = torch.minimum(self._paced(step, n_members), LARGEST_PUSH * n_members)
+        move = eta * self.pace * slope / self.rate.clamp_min(SMALLEST_RATE)
+        moved = self.variable + live * move
         self.variable.copy_(torch.minimum(moved.clamp_min(self.lower), self.upper))
+
+    def _paced(self, step: Tensor, n_members: Tensor) -> Tensor:
+        """Return the step of each cell: not so short that the window is too long."""
+        floor = n_members / self.steps.window
+        return torch.maximum(step, floor).clamp_max(FIRST_DUAL_STEP)
 
     def _total(self, table: Tensor) -> Tensor:
         """Return (..., K) summed over the groups of each attribute, for each group."""

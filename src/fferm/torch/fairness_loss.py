@@ -134,7 +134,6 @@ class FairnessLoss(nn.Module):
             objective.divergence,
             group_weights(rows, objective.notion.weighting),
             len(encoding.classes),
-            rows.weight.size,
             dual_steps or DualSteps(),
         )
         return cls(reader, dual, objective)
