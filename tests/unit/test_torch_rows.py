@@ -14,7 +14,7 @@ from fferm.errors import (
     MissingGroupWarning,
     SmallGroupWarning,
 )
-from fferm.notions import ConditionalParity, Notion
+from fferm.notions import ConditionalParity, Notion, Strata
 
 torch = pytest.importorskip("torch")
 
@@ -153,14 +153,12 @@ def test_a_control_feature_comes_with_each_batch():
         FairnessLoss.from_labels(Y, SEX, notion=ConditionalParity("department"))
 
 
-class ByRank(Notion):
+class ByRank(Notion, abstract=True):  # so it is not registered for other tests
     """A notion that looks at other rows."""
 
     name = "by_rank_of_row"
 
     def strata(self, labels):
-        from fferm.notions import Strata
-
         return Strata(np.arange(labels.n_samples) % 2, ("even", "odd"))
 
 
