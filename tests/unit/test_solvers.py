@@ -377,6 +377,7 @@ def test_results_say_whether_to_warn_and_what_to_do():
         "converged",
         "kink_reached",
         "schedule_completed",
+        "nothing_gained",
     ]
     assert "max_iter" in Result.max_epochs_reached.value
     assert "scale the features" in Result.stalled.value
