@@ -1,5 +1,6 @@
 """Who is compared with whom, and given what: all of a question but the predictions."""
 
+import functools
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -46,7 +47,18 @@ class Setting:
 
     def tables(self, prob: FloatArray) -> tuple[RateTable, ...]:
         """Return the table of each attribute for (n_samples, n_classes) ``prob``."""
-        return tuple(self._table(attribute, prob) for attribute in self.rows.attributes)
+        return tuple(self._table(a, prob) for a in range(len(self.rows.attributes)))
+
+    @functools.cached_property
+    def _kept(self) -> tuple[tuple[IntArray | slice, IntArray, FloatArray], ...]:
+        # Of each attribute: the rows that count, their cells and their weights.
+        kept = []
+        for attribute in self.rows.attributes:
+            cell = self.cells(attribute)
+            rows = np.flatnonzero(cell >= 0)
+            where = slice(None) if rows.size == cell.size else rows
+            kept.append((where, cell[rows], self.rows.weight[rows]))
+        return tuple(kept)
 
     def cells(self, attribute: Attribute) -> IntArray:
         """Return ``stratum * n_groups + group`` of each row, -1 if it is left out."""
@@ -62,13 +74,13 @@ class Setting:
         kept = self.notion.kept_class(self.labels.classes)
         return given if kept is None else given[..., kept : kept + 1, :, :]
 
-    def _table(self, attribute: Attribute, prob: FloatArray) -> RateTable:
-        cell = self.cells(attribute)
-        kept = cell >= 0
-        prob, weight = prob[kept], self.rows.weight[kept]
+    def _table(self, number: int, prob: FloatArray) -> RateTable:
+        attribute = self.rows.attributes[number]
+        where, cell, weight = self._kept[number]
+        prob = prob[where]
         shape = len(self.rows.strata.names), len(attribute.groups)
-        mass = joint_from_cells(prob, cell[kept], weight, *shape)
-        square = joint_from_cells(prob**2, cell[kept], weight**2, *shape)
+        mass = joint_from_cells(prob, cell, weight, *shape)
+        square = joint_from_cells(prob**2, cell, weight**2, *shape)
         return RateTable(
             attribute.name,
             attribute.groups,

@@ -15,7 +15,7 @@ from fferm.errors import InvalidParameterError
 from fferm.estimators.base import FitInput
 from fferm.metrics import soft_violation
 from fferm.notions import EqualOpportunity
-from fferm.solvers import LBFGS
+from fferm.solvers import LBFGS, Result, lanes, threads
 from fferm.solvers.linear import value_and_gradient
 
 pytestmark = pytest.mark.filterwarnings("ignore::fferm.errors.DataFairnessWarning")
@@ -27,8 +27,8 @@ def data():
 
 
 def fit(data, **options):
-    options = {"fairness_weight": 3.0, "random_state": 0} | options
-    model = FairLogisticRegression(solver="sgda", **options)
+    options = {"solver": "sgda", "fairness_weight": 3.0, "random_state": 0} | options
+    model = FairLogisticRegression(**options)
     return model.fit(data.X, data.y, sensitive_features=data.sensitive_features)
 
 
@@ -192,3 +192,99 @@ def test_adult_by_sex_and_race_is_right_at_small_batches(divergence, largest):
         model = fit(data, batch_size=batch_size, **options)
         found, best = objective_of(model, data)
         assert found < (1 + largest) * best
+
+
+@pytest.mark.parametrize("early_stopping", ["objective", "validation"])
+@pytest.mark.parametrize("solver", ["sgda", "semi_stochastic", "sreda"])
+def test_training_stops_when_nothing_is_gained(data, solver, early_stopping):
+    options = {"max_epochs": 400, "early_stopping": early_stopping, "solver": solver}
+    model = fit(data, **options)
+    assert model.result_ is Result.nothing_gained
+    assert model.n_iter_ < 400
+    assert len(model.history_) > 3
+    found, best = objective_of(model, data)
+    assert found < 1.01 * best
+
+
+def test_patience_is_counted_in_epochs_without_a_gain(data):
+    short, long = (
+        fit(data, max_epochs=400, early_stopping="objective", patience=n)
+        for n in (1, 8)
+    )
+    assert short.n_iter_ < long.n_iter_
+
+
+def test_early_stopping_keeps_the_best_model_that_was_met(data):
+    model = fit(data, max_epochs=400, early_stopping="objective")
+    met = [record["objective"] for record in model.history_]
+    found, _ = objective_of(model, data)
+    assert found == pytest.approx(min(met))
+
+
+def test_rows_for_early_stopping_are_not_trained_on(data):
+    model = fit(data, early_stopping="validation", validation_fraction=0.3)
+    plain = fit(data)
+    assert not np.array_equal(model.coef_, plain.coef_)
+    given = FitInput(data.X, data.y, data.sensitive_features)
+    data_of_all, _, rows = model._encode(given)
+    part, problem, _, judged_on = model._split(given, data_of_all, rows)
+    assert problem.y.size + judged_on.y.size == len(data.y)
+    assert judged_on.y.size == pytest.approx(0.3 * len(data.y), abs=3)
+    assert part.y.size == problem.y.size
+
+
+def test_lanes_stop_together_and_each_keeps_its_best(data):
+    model = FairLogisticRegression(
+        solver="sgda", random_state=0, early_stopping="objective", max_epochs=400
+    )
+    given = FitInput(data.X, data.y, data.sensitive_features)
+    models = list(model.fit_path(given, [0.0, 1.0, 5.0]))
+    assert {m.n_iter_ for m in models} == {models[0].n_iter_}
+    for one in models:
+        found, best = objective_of(one, data)
+        assert found < 1.01 * best
+
+
+def test_auto_takes_minibatches_where_stopping_is_asked_for(data):
+    stopped = fit(data, solver="auto", early_stopping="objective")
+    assert stopped.result_.name in ("nothing_gained", "schedule_completed")
+    robust = {"uncertainty": LargeShift(0.001), "divergence": "js"}
+    model = FairLogisticRegression(early_stopping="objective", **robust)
+    size = data.X.size
+    assert model._solver_name(model._objective(), size, 1) == "semi_stochastic"
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"early_stopping": "loss"}, "early_stopping='loss' came. Expected None"),
+        (
+            {"early_stopping": "objective", "solver": "lbfgs"},
+            "which stops at the optimum. Use solver='sgda'",
+        ),
+        ({"early_stopping": "objective", "patience": 0}, "patience=0 came"),
+        ({"dual": "primal"}, "dual='primal' came. Expected one of auto, log_ratio"),
+    ],
+)
+def test_options_that_do_not_fit_are_refused(data, options, words):
+    with pytest.raises(InvalidParameterError, match=words):
+        fit(data, **options)
+
+
+@pytest.mark.parametrize("divergence", ["kl", "chi2", "total_variation"])
+@pytest.mark.parametrize("dual", ["log_ratio", "projected"])
+def test_either_variable_of_the_dual_reaches_the_optimum(data, dual, divergence):
+    found, best = objective_of(fit(data, dual=dual, divergence=divergence), data)
+    assert found < 1.02 * best
+
+
+def test_many_lanes_are_shared_between_threads_and_come_out_the_same(data, monkeypatch):
+    model = FairLogisticRegression(solver="sgda", random_state=0)
+    given = FitInput(data.X, data.y, data.sensitive_features)
+    weights = list(np.geomspace(0.1, 10, 17))
+    found = []
+    for count in (1, 2):
+        monkeypatch.setattr(lanes, "n_threads", lambda count=count: count)
+        monkeypatch.setattr(threads, "n_threads", lambda count=count: count)
+        found.append([m.coef_ for m in model.fit_path(given, weights)])
+    np.testing.assert_allclose(found[0], found[1], rtol=0, atol=1e-9)

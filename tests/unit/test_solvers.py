@@ -14,7 +14,17 @@ from fferm.datasets import make_biased
 from fferm.errors import NonFiniteError, UnknownNameError
 from fferm.notions import Labels
 from fferm.objective import Penalty, Problem, make_objective
-from fferm.solvers import LBFGS, Monitor, Result, Solver, conditioning, evaluation, make
+from fferm.solvers import (
+    LBFGS,
+    Monitor,
+    Result,
+    Solver,
+    check_name,
+    choose,
+    conditioning,
+    evaluation,
+    make,
+)
 from fferm.solvers.conditioning import Coordinates, round_coordinates
 from fferm.solvers.linear import linear_logits, parameter_shape, value_and_gradient
 
@@ -384,15 +394,29 @@ def test_results_say_whether_to_warn_and_what_to_do():
     assert len({result.value for result in Result}) == len(Result)
 
 
-@pytest.mark.parametrize("name", ["auto", "lbfgs"])
-def test_a_solver_is_chosen_by_name(name):
-    solver = make(name, {"tol": 1e-3, "batch_size": 8})
-    assert solver == LBFGS(tol=1e-3)
+def test_a_solver_takes_the_options_that_it_knows():
+    assert make("lbfgs", {"tol": 1e-3, "batch_size": 8}) == LBFGS(tol=1e-3)
 
 
 def test_an_unknown_solver_is_refused_with_a_suggestion():
     with pytest.raises(UnknownNameError, match=r"Unknown solver 'lbgfs'.*'lbfgs'"):
-        make("lbgfs", {})
+        check_name("lbgfs")
+
+
+@pytest.mark.parametrize(
+    ("options", "n_numbers", "n_models", "expected"),
+    [
+        ({}, 1_000, 20, "lbfgs"),
+        ({}, 3_000_000, 1, "lbfgs"),
+        ({}, 3_000_000, 3, "lbfgs"),
+        ({}, 3_000_000, 20, "sgda"),
+        ({}, 300_000_000, 1, "sgda"),
+        ({"uncertainty": SmallShift(0.01)}, 300_000_000, 20, "lbfgs"),
+        ({"notion": "sufficiency"}, 300_000_000, 20, "lbfgs"),
+    ],
+)
+def test_auto_chooses_by_size_and_penalty(options, n_numbers, n_models, expected):
+    assert choose(make_objective(**options), n_numbers, n_models) == expected
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import log_softmax, softmax
+from scipy.special import expit, log_softmax, softmax
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
@@ -102,6 +102,10 @@ class FairClassifier(ClassifierMixin, BaseEstimator, ABC):
         The first begins at ``start``, a model fitted on the same data, if there is one.
         """
 
+    def trains_together(self, given: FitInput) -> bool:
+        """Return whether `fit_path` trains all its models at once."""
+        return False
+
     @abstractmethod
     def decision_function(self, X: Table) -> FloatArray:
         """Return the logits: (n_samples,) for two classes, else (n_samples, m)."""
@@ -126,7 +130,10 @@ class FairClassifier(ClassifierMixin, BaseEstimator, ABC):
         X
             (n_samples, n_features).
         """
-        return np.asarray(softmax(self._logits(X), axis=1), dtype=np.float64)
+        scores = self.decision_function(X)
+        if scores.ndim == 1:
+            return np.column_stack([expit(-scores), expit(scores)])
+        return np.asarray(softmax(scores, axis=1), dtype=np.float64)
 
     def predict_log_proba(self, X: Table) -> FloatArray:
         """Return the logarithms of the probabilities."""
@@ -274,15 +281,15 @@ class FairClassifier(ClassifierMixin, BaseEstimator, ABC):
                 stacklevel=4,
             )
 
-    def _warn_of_outcome(
-        self, result: Result, codes: IntArray, truth: IntArray
-    ) -> None:
+    def _warn_of_result(self, result: Result) -> None:
         if not result.is_success:
             warnings.warn(
                 f"{type(self).__name__}: {result.value}",
                 ConvergenceWarning,
                 stacklevel=4,
             )
+
+    def _warn_of_collapse(self, codes: IntArray, truth: IntArray) -> None:
         if np.unique(codes).size == 1 and np.unique(truth).size > 1:
             only = self.classes_.tolist()[codes[0]]
             advice = (

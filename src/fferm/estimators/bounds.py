@@ -10,6 +10,7 @@ penalty has rows of its own: no group), so that every kind of table, and control
 features with one value per row, work as they do without a bound.
 """
 
+import math
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -17,9 +18,9 @@ from typing import Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.utils import check_random_state
+from sklearn.utils import _safe_indexing
 
-from fferm._types import FloatArray, IntArray, Table
+from fferm._types import FloatArray, IntArray, Table, is_sparse
 from fferm.data import FairRows
 from fferm.divergences import Divergence
 from fferm.errors import (
@@ -30,6 +31,7 @@ from fferm.errors import (
     InvalidParameterError,
 )
 from fferm.estimators.base import Choice, FairClassifier, FitInput
+from fferm.estimators.holdout import hold_out, kinds, weigh
 from fferm.estimators.validation import TrainingData, check_number
 from fferm.estimators.weights import default_weights
 from fferm.intervals import RateTable, compared, violation_interval
@@ -44,8 +46,9 @@ M = TypeVar("M", bound=FairClassifier)
 # step above it: 13 over three decades, 8 over another two.
 N_WEIGHTS = 13
 N_BEYOND = 8
-# Halvings, in logarithm, of the last step: a weight is then right to about one percent.
-N_HALVINGS = 6
+# The last step is divided, in logarithm, until a weight is right to about one percent:
+# in halves, or in eighths where models are trained together.
+N_PARTS = 64
 
 
 @dataclass(frozen=True)
@@ -57,8 +60,8 @@ class Bound:
     is_confident: bool
 
 
-def read_bound(model: FairClassifier) -> Bound | None:
-    """Return the bound that a model was given, None where it was given none."""
+def read_fraction(model: FairClassifier) -> float:
+    """Return the share of rows that a model holds out."""
     fraction = check_number(
         "validation_fraction", model.validation_fraction, above=True
     )
@@ -67,6 +70,12 @@ def read_bound(model: FairClassifier) -> Bound | None:
             f"validation_fraction={fraction:g} came. Expected a share of the rows, "
             "above 0 and below 1."
         )
+    return fraction
+
+
+def read_bound(model: FairClassifier) -> Bound | None:
+    """Return the bound that a model was given, None where it was given none."""
+    fraction = read_fraction(model)
     if not isinstance(model.confident, bool | np.bool_):
         raise InvalidParameterError(
             f"confident={model.confident!r} came. Expected True or False."
@@ -132,12 +141,12 @@ class _Judged(Generic[M]):
 
 @dataclass(frozen=True)
 class _Trial(Generic[M]):
-    # What the search trains on, and the rows of X that it judges by.
+    # What the search trains on and judges by.
     model: M
     bound: Bound
     given: FitInput
-    X: Table
-    held_out: IntArray  # positions in X
+    held_out: IntArray  # positions of the rows that it judges by
+    X: Table  # these rows
     setting: Setting
     n_gaps: int  # of a model that can be judged wherever the rows allow it
 
@@ -150,22 +159,22 @@ class _Trial(Generic[M]):
                 return
 
     def narrow(self, below: _Judged[M], within: _Judged[M]) -> _Judged[M]:
-        """Return the smallest weight within the bound that bisection comes by."""
-        for _ in range(N_HALVINGS):
-            low, high = below.fairness_weight, within.fairness_weight
-            middle = np.sqrt(low * high) if low else high / 2
-            (model,) = self.model.fit_path(self.given, [float(middle)], below.model)
-            judged = self.judge(model)
-            if judged.is_within:
-                within = judged
-            else:
+        """Return the smallest weight within the bound that the search comes by."""
+        n_parts = 8 if self.model.trains_together(self.given) else 2
+        for _ in range(round(math.log(N_PARTS, n_parts))):
+            weights = _between(below.fairness_weight, within.fairness_weight, n_parts)
+            for model in self.model.fit_path(self.given, weights, below.model):
+                judged = self.judge(model)
+                if judged.is_within:
+                    within = judged
+                    break
                 below = judged
         return within
 
     def judge(self, model: M) -> _Judged[M]:
         """Return a model with the violation of its decisions on the held-out rows."""
         # Every class has rows to train on, so the classes are those of all rows.
-        decided = model.predict(self.X)[self.held_out]
+        decided = model.predict(self.X)
         code = np.searchsorted(model.classes_, decided)
         decisions = one_hot(code, model.classes_.size)
         found = measure(self.setting, decisions)
@@ -181,11 +190,9 @@ def _make_trial(
     model: M, bound: Bound, given: FitInput, data: TrainingData, rows: FairRows
 ) -> _Trial[M]:
     label = data.y if given.penalty_data is None else rows.strata.code
-    held = _hold_out(_kinds(rows, label), bound.validation_fraction, model.random_state)
+    held = hold_out(kinds(rows, label), bound.validation_fraction, model.random_state)
     if given.penalty_data is None:
-        weight = np.zeros(data.kept.size)
-        weight[data.kept] = np.where(held, 0.0, data.weight)
-        rest, X = replace(given, sample_weight=weight), given.X
+        rest, X = weigh(given, data, ~held), given.X
         position = np.flatnonzero(data.kept)[held]
     else:
         X, _, *labels = given.penalty_data
@@ -196,7 +203,16 @@ def _make_trial(
     whole = Setting(rows, notion, Labels(held.size, None, classes))
     part = Setting(rows.take(held), notion, Labels(position.size, None, classes))
     n_gaps = _check_comparable(whole, part)
-    return _Trial(model, bound, rest, X, position, part, n_gaps)
+    X = X.tocsr() if is_sparse(X) else X
+    judged = _safe_indexing(X, position)
+    return _Trial(model, bound, rest, position, judged, part, n_gaps)
+
+
+def _between(low: float, high: float, n_parts: int) -> list[float]:
+    # The weights that divide a step in equal parts of its logarithm.
+    if low == 0:
+        return [float(high * n / n_parts) for n in range(1, n_parts)]
+    return [float(w) for w in np.geomspace(low, high, n_parts + 1)[1:-1]]
 
 
 def _weights(divergence: Divergence) -> list[float]:
@@ -204,26 +220,6 @@ def _weights(divergence: Divergence) -> list[float]:
     step = weights[-1] / weights[-2]
     beyond = weights[-1] * step ** np.arange(1, N_BEYOND + 1)
     return [float(weight) for weight in (*weights, *beyond)]
-
-
-def _kinds(rows: FairRows, label: IntArray) -> IntArray:
-    # (n_samples,) rows of the same label, stratum and groups share a number.
-    codes = [attribute.code for attribute in rows.attributes]
-    columns = np.column_stack([label, rows.strata.code, *codes])
-    kind = np.unique(columns, axis=0, return_inverse=True)[1]
-    return np.asarray(kind, dtype=np.int64).reshape(-1)
-
-
-def _hold_out(
-    kind: IntArray, fraction: float, random_state: int | np.random.RandomState | None
-) -> NDArray[np.bool_]:
-    # The same share of every kind of row, and one row at least on either side of two.
-    size = np.bincount(kind)
-    count = np.minimum(np.maximum(np.rint(fraction * size), 1), size - 1)
-    order = np.lexsort((check_random_state(random_state).random(kind.size), kind))
-    rank = np.empty_like(kind)
-    rank[order] = np.arange(kind.size) - np.repeat(np.cumsum(size) - size, size)
-    return np.asarray(rank < count[kind])
 
 
 def _groups_without(rows: FairRows, held: NDArray[np.bool_]) -> dict[str, Table]:

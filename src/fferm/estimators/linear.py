@@ -1,5 +1,6 @@
 """Fair logistic regression."""
 
+import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any, Self
 
@@ -11,13 +12,14 @@ from fferm import solvers
 from fferm._types import FloatArray, Table
 from fferm.data import FairRows, GroupMode
 from fferm.divergences import Divergence
-from fferm.errors import InvalidInputError
+from fferm.errors import FfermWarning, InvalidInputError, InvalidParameterError
 from fferm.estimators.base import Choice, FairClassifier, FitInput
-from fferm.estimators.bounds import choose_weight, read_bound
+from fferm.estimators.bounds import choose_weight, read_bound, read_fraction
+from fferm.estimators.holdout import hold_out, kinds, weigh
 from fferm.estimators.progress import progress
 from fferm.estimators.validation import TrainingData, check_number, check_whole
 from fferm.notions import Notion
-from fferm.objective import Problem
+from fferm.objective import Objective, Problem
 from fferm.solvers.base import Solution
 from fferm.solvers.linear import linear_logits, parameter_shape, penalized_logits
 from fferm.uncertainty import Uncertainty
@@ -81,19 +83,30 @@ class FairLogisticRegression(FairClassifier):
         stochastic descent-ascent on minibatches of any size, for notions that condition
         on labels or controls and without an uncertainty set. ``"sreda"``: the same with
         gradients of less variance, at the price of larger batches and more passes.
-        ``"auto"`` is ``"lbfgs"``.
+        ``"auto"`` is ``"sgda"`` for many models of large data (a curve, the search of
+        ``max_violation``), else ``"lbfgs"``.
     tol, max_iter
         Of ``"lbfgs"``: tolerance on the gradient, in coordinates in which the problem
         is round, and most iterations.
     batch_size, max_epochs
         Of minibatches: rows a step, from 1 to all, and passes over the data. None is 64
-        rows, and 256 for ``"sreda"``.
+        rows and 8 passes; 256 rows for ``"sreda"``, and 20 passes for all but
+        ``"sgda"``.
     learning_rate, dual_learning_rate
-        Of minibatches: Adagrad's step, and ``c`` of the dual step ``c / t`` of
-        ``"sgda"`` and ``"sreda"``.
+        Of minibatches: Adagrad's step (None is 0.8 for ``"sgda"``, else 0.4), and ``c``
+        of the dual step ``c / t`` of ``"sgda"`` and ``"sreda"``.
+    dual
+        Of ``"sgda"``: the variable that ascends. ``"log_ratio"``; ``"projected"``, the
+        dual itself, clipped to its box; ``"auto"``, the latter where the dual has a
+        kink.
     refresh_every
         Of ``"semi_stochastic"`` and ``"sreda"``: steps between two passes over all
         rows. None is a sixteenth of an epoch, and 10 steps for ``"sreda"``.
+    early_stopping, patience
+        Of minibatches: None runs all epochs. ``"objective"`` stops when the objective,
+        ``"validation"`` when the objective on a share ``validation_fraction`` of the
+        rows, held out, has not fallen by a ten-thousandth for ``patience`` epochs (of
+        100 steps at least), and keeps the best model met.
     warm_start
         Whether `fit` begins at the last solution.
     random_state
@@ -146,10 +159,13 @@ class FairLogisticRegression(FairClassifier):
         tol: float = 1e-5,
         max_iter: int = 1000,
         batch_size: int | None = None,
-        max_epochs: int = 20,
-        learning_rate: float = 0.4,
+        max_epochs: int | None = None,
+        learning_rate: float | None = None,
         dual_learning_rate: float = 4.0,
+        dual: str = "auto",
         refresh_every: int | None = None,
+        early_stopping: str | None = None,
+        patience: int = 3,
         warm_start: bool = False,
         random_state: int | np.random.RandomState | None = None,
         verbose: int = 0,
@@ -172,7 +188,10 @@ class FairLogisticRegression(FairClassifier):
         self.max_epochs = max_epochs
         self.learning_rate = learning_rate
         self.dual_learning_rate = dual_learning_rate
+        self.dual = dual
         self.refresh_every = refresh_every
+        self.early_stopping = early_stopping
+        self.patience = patience
         self.warm_start = warm_start
         self.random_state = random_state
         self.verbose = verbose
@@ -212,6 +231,9 @@ class FairLogisticRegression(FairClassifier):
         given = FitInput(X, y, sensitive_features, sample_weight, penalty_data)
         bound = read_bound(self)
         data, problem, rows = self._encode(given)
+        judged_on = None
+        if self.early_stopping == "validation":
+            data, problem, rows, judged_on = self._split(given, data, rows)
         choice = Choice(problem.objective.fairness_weight)
         start = self._warm_parameters(problem, data) if self.warm_start else None
         if bound is not None and rows is not None:
@@ -219,12 +241,15 @@ class FairLogisticRegression(FairClassifier):
             problem = problem.with_weight(choice.fairness_weight)
             # Of several optima, the one near which the bound was judged.
             start = None if problem.objective.uncertainty else judged._parameters()
-        solver = self._solver()
+        solver = self._solver(problem, judged_on=judged_on)
         with progress(self.verbose, self.max_iter) as callbacks:
             solution = solver.solve(problem, start=start, callbacks=callbacks)
         self._learn_weight(choice)
         self._warn_of_reach(problem, penalized_logits(problem, solution.value))
-        return self._store(solution, data, rows)
+        self._store(solution, data, rows)
+        codes = linear_logits(data.X, solution.value).argmax(axis=1)
+        self._warn_of_collapse(codes, data.y)
+        return self
 
     def decision_function(self, X: Table) -> FloatArray:
         """Return the logits: (n_samples,) for two classes, else (n_samples, m).
@@ -248,15 +273,20 @@ class FairLogisticRegression(FairClassifier):
 
         The full batch begins each model where the last one ended, the first at
         ``start`` if there is one, fitted on the same data; minibatches train all as
-        lanes of one run. ``max_violation`` plays no part.
+        lanes of one run. ``max_violation`` plays no part, and whether a model predicts
+        one class for all is for the caller to see.
         """
         weights = [check_number("fairness_weights", w) for w in fairness_weights]
         widest = clone(self).set_params(
             fairness_weight=max(weights, default=0.0), max_violation=None
         )
         data, problem, rows = widest._encode(given)
+        judged_on = None
+        if self.early_stopping == "validation":
+            data, problem, rows, judged_on = widest._split(given, data, rows)
         theta = None if start is None else start._parameters()
-        path = self._solver().solve_path(problem, weights, start=theta)
+        solver = self._solver(problem, len(weights), judged_on)
+        path = solver.solve_path(problem, weights, start=theta)
         for weight, solution in zip(weights, path, strict=True):
             model = clone(widest).set_params(fairness_weight=weight)
             model.n_features_in_ = widest.n_features_in_
@@ -265,22 +295,72 @@ class FairLogisticRegression(FairClassifier):
             model._learn_weight(Choice(weight))
             yield model._store(solution, data, rows)
 
-    def _solver(self) -> solvers.Solver[Any]:
+    def trains_together(self, given: FitInput) -> bool:
+        """Return whether `fit_path` trains its models as lanes of one run."""
+        size = int(np.prod(np.shape(given.X)))
+        chosen = self._solver_name(self._objective(), size, solvers.LANES_FROM)
+        return chosen != "lbfgs"
+
+    def _split(
+        self, given: FitInput, data: TrainingData, rows: FairRows | None
+    ) -> tuple[TrainingData, Problem, FairRows | None, Problem]:
+        """Return rows to train on, and the problem that early stopping judges by."""
+        has_own = given.penalty_data is None
+        kind = data.y if rows is None or not has_own else kinds(rows, data.y)
+        held = hold_out(kind, read_fraction(self), self.random_state)
+        with warnings.catch_warnings():
+            # All rows together have said what there is to say.
+            warnings.simplefilter("ignore", FfermWarning)
+            judged_on = self._encode(weigh(given, data, held))[1]
+            return *self._encode(weigh(given, data, ~held)), judged_on
+
+    def _solver_name(self, objective: Objective, size: int, n_models: int) -> str:
+        solvers.check_name(self.solver)
+        if self.early_stopping not in (None, "objective", "validation"):
+            raise InvalidParameterError(
+                f"early_stopping={self.early_stopping!r} came. Expected None, "
+                "'objective' or 'validation'."
+            )
+        if self.early_stopping is None:
+            if self.solver != "auto":
+                return self.solver
+            return solvers.choose(objective, size, n_models)
+        if self.solver == "lbfgs":
+            raise InvalidParameterError(
+                f"early_stopping={self.early_stopping!r} came with solver='lbfgs', "
+                "which stops at the optimum. Use solver='sgda', 'semi_stochastic' or "
+                "'sreda', or early_stopping=None."
+            )
+        if self.solver != "auto":
+            return self.solver
+        has_table_only = objective.uncertainty or objective.notion.is_sufficiency
+        return "semi_stochastic" if has_table_only else "sgda"
+
+    def _solver(
+        self, problem: Problem, n_models: int = 1, judged_on: Problem | None = None
+    ) -> solvers.Solver[Any]:
+        size = problem.X.shape[0] * problem.X.shape[1]
+        name = self._solver_name(problem.objective, size, n_models)
         options = {
             "tol": check_number("tol", self.tol, above=True),
             "max_iter": check_whole("max_iter", self.max_iter),
-            "max_epochs": check_whole("max_epochs", self.max_epochs),
-            "lr": check_number("learning_rate", self.learning_rate, above=True),
             "dual_lr": check_number("dual_learning_rate", self.dual_learning_rate),
+            "dual": self.dual,
             "fit_intercept": bool(self.fit_intercept),
         }
-        for name in ("batch_size", "refresh_every"):
-            if getattr(self, name) is not None:
-                options[name] = check_whole(name, getattr(self, name))
-        if self.solver not in ("auto", "lbfgs"):
+        for option in ("batch_size", "max_epochs", "refresh_every"):
+            if getattr(self, option) is not None:
+                options[option] = check_whole(option, getattr(self, option))
+        if self.learning_rate is not None:
+            rate = check_number("learning_rate", self.learning_rate, above=True)
+            options["lr"] = rate
+        if name != "lbfgs":
             generator = check_random_state(self.random_state)
             options["seed"] = int(generator.randint(2**31 - 1))
-        return solvers.make(self.solver, options)
+        if self.early_stopping is not None:
+            options["patience"] = check_whole("patience", self.patience)
+            options["judged_on"] = judged_on
+        return solvers.make(name, options)
 
     def _warm_parameters(
         self, problem: Problem, data: TrainingData
@@ -315,6 +395,5 @@ class FairLogisticRegression(FairClassifier):
         self.n_iter_ = int(solution.stats["n_iter"])
         self.history_ = solution.history
         self.result_ = solution.result
-        codes = linear_logits(data.X, solution.value).argmax(axis=1)
-        self._warn_of_outcome(solution.result, codes, data.y)
+        self._warn_of_result(solution.result)
         return self

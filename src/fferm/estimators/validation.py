@@ -9,6 +9,7 @@ from typing import Any
 import narwhals as nw
 import numpy as np
 from numpy.typing import NDArray
+from sklearn import get_config
 from sklearn.base import BaseEstimator
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, validate_data
@@ -170,6 +171,8 @@ def _refuse_dates(X: Table) -> None:
 
 
 def _refuse_huge(X: Table) -> None:
+    if get_config()["assume_finite"]:  # who says so has looked
+        return
     stored: FloatArray = X.data if is_sparse(X) else X
     if stored.size and max(stored.max(), -stored.min()) > LARGEST_FEATURE:
         raise InvalidInputError(

@@ -6,15 +6,24 @@ from typing import Any
 
 from fferm.components import unknown_name
 from fferm.errors import UnknownNameError
+from fferm.objective import Objective
 from fferm.solvers.base import Monitor, Result, Solution, Solver
 from fferm.solvers.lbfgs import LBFGS
 
-__all__ = ["LBFGS", "Monitor", "Result", "Solution", "Solver", "make"]
+__all__ = [
+    "LBFGS",
+    "Monitor",
+    "Result",
+    "Solution",
+    "Solver",
+    "check_name",
+    "choose",
+    "make",
+]
 
 # Where the solver of linear models lives that a name stands for. Kernels are imported
 # when they are asked for: compiling is not free.
 LINEAR = {
-    "auto": ("fferm.solvers.lbfgs", "LBFGS"),
     "lbfgs": ("fferm.solvers.lbfgs", "LBFGS"),
     "semi_stochastic": ("fferm.solvers.semi_stochastic", "SemiStochastic"),
     "sgda": ("fferm.solvers.linear_sgda", "SGDA"),
@@ -22,10 +31,41 @@ LINEAR = {
 }
 
 
+# From so many models and numbers in X on, `auto` trains the models of a path as lanes:
+# the full batch would take ten times as long. A single model is worth its exact optimum
+# until that takes minutes.
+LANES_FROM = 4
+PATH_FROM = 500_000
+SINGLE_FROM = 200_000_000
+
+
+def choose(objective: Objective, n_numbers: int, n_models: int = 1) -> str:
+    """Return the solver that ``"auto"`` stands for.
+
+    Parameters
+    ----------
+    objective
+        What is minimised.
+    n_numbers
+        Rows times columns of X.
+    n_models
+        How many fairness weights are trained for.
+    """
+    if objective.uncertainty is not None or objective.notion.is_sufficiency:
+        return "lbfgs"
+    is_path = n_models >= LANES_FROM and n_numbers >= PATH_FROM
+    return "sgda" if is_path or n_numbers >= SINGLE_FROM else "lbfgs"
+
+
+def check_name(name: str) -> None:
+    """Raise where there is no solver of a name."""
+    known = ("auto", *LINEAR)
+    if name not in known:
+        raise UnknownNameError(unknown_name("solver", str(name), tuple(sorted(known))))
+
+
 def make(name: str, options: dict[str, Any]) -> Solver[Any]:
     """Return a solver of linear models, which takes the options that it knows."""
-    if name not in LINEAR:
-        raise UnknownNameError(unknown_name("solver", str(name), tuple(sorted(LINEAR))))
     module, kind = LINEAR[name]
     solver = getattr(importlib.import_module(module), kind)
     known = {field.name for field in dataclasses.fields(solver)}

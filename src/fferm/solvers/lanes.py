@@ -29,7 +29,9 @@ LEAST_STEPS = 600
 WARM_UP = 100
 # Fewer lanes than this are not worth a thread: they cost what one costs.
 LANES_PER_THREAD = 8
-# A chunk that lowers the objective by less than this share has gained nothing.
+# Early stopping looks at the objective after an epoch that makes so many steps, or more
+# epochs of fewer; what lowers it by less than this share has gained nothing.
+STEPS_TO_JUDGE = 100
 LEAST_GAIN = 1e-4
 
 
@@ -49,8 +51,8 @@ class LaneState:
         Chunks and steps of the model so far.
     thetas, measured
         The parameters of each lane and what was measured at them, the best so far.
-    n_idle
-        Chunks since some lane has gained.
+    measured_at, n_idle
+        The step of the last measurement, and how many there were since a lane gained.
     """
 
     weights: tuple[float, ...]
@@ -63,6 +65,7 @@ class LaneState:
     n_steps: int = 0
     thetas: tuple[FloatArray, ...] = ()
     measured: tuple[Measured, ...] = ()
+    measured_at: int = 0
     n_idle: int = 0
 
 
@@ -84,8 +87,9 @@ class LaneSolver(Solver[State]):
     seed
         Of the order of rows.
     patience
-        Stop after so many chunks in which no lane gained a ten-thousandth, and return
-        the best that each has met; None runs to the end of the schedule.
+        Stop after so many epochs (of 100 steps at least) in which no lane gained a
+        ten-thousandth, and return the best that each has met; None runs to the end of
+        the schedule.
     judged_on
         The rows that gains are measured on; None takes those of training.
     """
@@ -123,11 +127,12 @@ class LaneSolver(Solver[State]):
         if not np.all(np.isfinite(state.model.theta)):
             raise NonFiniteError(Result.nonfinite.value)
         after = replace(state, n_epochs=state.n_epochs + 1, n_steps=n_steps)
-        if self.patience is not None or self._is_over(after):
+        is_due = self.patience and n_steps - state.measured_at >= STEPS_TO_JUDGE
+        if is_due or self._is_over(after):
             after = self._measured(problem, after)
             monitor.record(objective=after.measured[0].objective)
-        if self.patience is not None and after.n_epochs & (after.n_epochs - 1) == 0:
-            # Who knows when it ends: the average begins anew after 1, 2, 4, ... chunks.
+        if self.patience and n_steps >= 2 * after.steps.average_from:
+            # Who knows when it ends: the average begins anew when steps have doubled.
             after.model.total[:] = 0.0
             after = replace(after, steps=after.steps._replace(average_from=n_steps))
         return after
@@ -198,6 +203,7 @@ class LaneSolver(Solver[State]):
             problem = self.judged_on
             evaluator = FusedEvaluator(problem)
         measured = evaluator.measure(problem, thetas, state.weights)
+        state = replace(state, measured_at=state.n_steps)
         if not state.measured:
             return replace(state, thetas=tuple(thetas), measured=tuple(measured))
         gains = [

@@ -24,6 +24,9 @@ from fferm.solvers.lanes import (
     make_model,
 )
 
+# Steps of few rows say little: go on until so many were read.
+LEAST_ROWS = 100_000
+
 
 @dataclass(frozen=True, kw_only=True)
 class SgdaState(LaneState):
@@ -40,7 +43,7 @@ class SGDA(LaneSolver[SgdaState]):
     Parameters
     ----------
     max_epochs, lr, fit_intercept, seed, patience, judged_on
-        As in `LaneSolver`; there are 600 steps at least.
+        As in `LaneSolver`; there are 600 steps and 100,000 rows at least.
     batch_size
         Rows a step, from 1 to all.
     dual_lr
@@ -51,6 +54,8 @@ class SGDA(LaneSolver[SgdaState]):
         where the dual has a kink or is steep.
     """
 
+    max_epochs: int = 8
+    lr: float = 0.8
     batch_size: int = 64
     dual_lr: float = 4.0
     dual: str = "auto"
@@ -105,7 +110,8 @@ class SGDA(LaneSolver[SgdaState]):
 
     def n_chunks(self, n_rows: int) -> int:
         """Return the number of epochs."""
-        return max(self.max_epochs, -(-LEAST_STEPS // self._n_batches(n_rows)))
+        n_least = -(-LEAST_STEPS // self._n_batches(n_rows))
+        return max(self.max_epochs, n_least, -(-LEAST_ROWS // n_rows))
 
     def _n_batches(self, n_rows: int) -> int:
         return -(-n_rows // self.batch_size)

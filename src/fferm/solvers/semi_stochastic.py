@@ -56,7 +56,7 @@ class SemiStochastic(LaneSolver[LookupState]):
     Parameters
     ----------
     max_epochs, lr, fit_intercept, seed, patience, judged_on
-        As in `LaneSolver`; there are 600 steps at least.
+        As in `LaneSolver`.
     batch_size
         Rows a step, from 1 to all.
     refresh_every

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from joblib import Parallel, delayed
+from sklearn import config_context
 from sklearn.base import clone
 from sklearn.model_selection import train_test_split
 from sklearn.utils import _safe_indexing
@@ -194,7 +195,8 @@ def _sweep(
     model = clone(estimator).set_params(random_state=seed)
     splits = {"train": train, "test": held_out}
     measures: dict[str, _Measure] = {}
-    rows, models = [], {}
+    rows: list[dict[str, Any]] = []
+    models: dict[tuple[float, int], FairClassifier] = {}
     given = FitInput(train.X, train.y, train.sensitive_features, train.sample_weight)
     began = time.perf_counter()
     with warnings.catch_warnings():
@@ -206,8 +208,11 @@ def _sweep(
                 name: _Measure(fitted, split) for name, split in splits.items()
             }
             key = {"fairness_weight": fitted.fairness_weight, "seed": seed}
-            for name, found in measures.items():
-                rows.append({**key, "split": name, **found(fitted), "seconds": seconds})
+            # The rows are the same for every model: look at them once.
+            with config_context(assume_finite=bool(models)):
+                for name, found in measures.items():
+                    measured = found(fitted)
+                    rows.append({**key, "split": name, **measured, "seconds": seconds})
             models[fitted.fairness_weight, seed] = fitted
             began = time.perf_counter()
     return rows, models
