@@ -90,8 +90,8 @@ class FairLogisticRegression(FairClassifier):
         is round, and most iterations.
     batch_size, max_epochs
         Of minibatches: rows a step, from 1 to all, and passes over the data. None is 64
-        rows and 8 passes; 256 rows for ``"sreda"``, and 20 passes for all but
-        ``"sgda"``.
+        rows and 8 passes, fewer for more than a million rows; 256 rows for ``"sreda"``,
+        and 20 passes for all but ``"sgda"``.
     learning_rate, dual_learning_rate
         Of minibatches: Adagrad's step (None is 0.8 for ``"sgda"``, else 0.4), and ``c``
         of the dual step ``c / t`` of ``"sgda"`` and ``"sreda"``.

@@ -25,6 +25,7 @@ from fferm.solvers.threads import in_threads, n_threads
 LEAST_SQUARES = 1e-12
 # An epoch of few batches has few steps: go on until there are this many.
 LEAST_STEPS = 600
+MAX_EPOCHS = 20
 # The penalty comes in over the first hundredth of the run.
 WARM_UP = 100
 # Fewer lanes than this are not worth a thread: they cost what one costs.
@@ -79,7 +80,7 @@ class LaneSolver(Solver[State]):
     Parameters
     ----------
     max_epochs
-        Passes over the data; more where they hold too few steps.
+        Passes over the data, more where they hold too few steps; None is 20.
     lr
         Step of Adagrad.
     fit_intercept
@@ -94,7 +95,7 @@ class LaneSolver(Solver[State]):
         The rows that gains are measured on; None takes those of training.
     """
 
-    max_epochs: int = 20
+    max_epochs: int | None = None
     lr: float = 0.4
     fit_intercept: bool = True
     seed: int = 0

@@ -24,8 +24,10 @@ from fferm.solvers.lanes import (
     make_model,
 )
 
-# Steps of few rows say little: go on until so many were read.
-LEAST_ROWS = 100_000
+# Eight passes over the data by default, fewer where they would hold more than the last
+# number of rows, and more where they would hold fewer than the first.
+MAX_EPOCHS = 8
+LEAST_ROWS, MOST_ROWS = 100_000, 1_000_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +45,8 @@ class SGDA(LaneSolver[SgdaState]):
     Parameters
     ----------
     max_epochs, lr, fit_intercept, seed, patience, judged_on
-        As in `LaneSolver`; there are 600 steps and 100,000 rows at least.
+        As in `LaneSolver`, but None is 8 passes, or as many as hold a million rows;
+        there are 600 steps and 100,000 rows at least.
     batch_size
         Rows a step, from 1 to all.
     dual_lr
@@ -54,7 +57,6 @@ class SGDA(LaneSolver[SgdaState]):
         where the dual has a kink or is steep.
     """
 
-    max_epochs: int = 8
     lr: float = 0.8
     batch_size: int = 64
     dual_lr: float = 4.0
@@ -110,8 +112,9 @@ class SGDA(LaneSolver[SgdaState]):
 
     def n_chunks(self, n_rows: int) -> int:
         """Return the number of epochs."""
+        n_epochs = self.max_epochs or min(MAX_EPOCHS, -(-MOST_ROWS // n_rows))
         n_least = -(-LEAST_STEPS // self._n_batches(n_rows))
-        return max(self.max_epochs, n_least, -(-LEAST_ROWS // n_rows))
+        return max(n_epochs, n_least, -(-LEAST_ROWS // n_rows))
 
     def _n_batches(self, n_rows: int) -> int:
         return -(-n_rows // self.batch_size)

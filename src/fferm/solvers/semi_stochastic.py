@@ -21,6 +21,7 @@ from fferm.solvers.full_batch import FusedEvaluator
 from fferm.solvers.kernel_rows import make_rows
 from fferm.solvers.lanes import (
     LEAST_STEPS,
+    MAX_EPOCHS,
     WARM_UP,
     LaneSolver,
     LaneState,
@@ -123,7 +124,8 @@ class SemiStochastic(LaneSolver[LookupState]):
 
     def n_chunks(self, n_rows: int) -> int:
         """Return the number of epochs."""
-        return max(self.max_epochs, -(-LEAST_STEPS // self._n_batches(n_rows)))
+        n_least = -(-LEAST_STEPS // self._n_batches(n_rows))
+        return max(self.max_epochs or MAX_EPOCHS, n_least)
 
     def _n_batches(self, n_rows: int) -> int:
         return -(-n_rows // self.batch_size)

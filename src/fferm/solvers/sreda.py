@@ -22,7 +22,7 @@ from fferm.solvers._arrays import Dual, Scratch, Steps, make_scratch
 from fferm.solvers._sreda_kernel import add_into, estimate_into, sreda_steps
 from fferm.solvers.dual import make_dual
 from fferm.solvers.kernel_rows import make_rows
-from fferm.solvers.lanes import LaneSolver, LaneState, make_model
+from fferm.solvers.lanes import MAX_EPOCHS, LaneSolver, LaneState, make_model
 
 # Passes over the data may hold few steps: go on until there are this many.
 LEAST_STEPS = 1000
@@ -125,7 +125,8 @@ class SREDA(LaneSolver[SredaState]):
         # An inner loop holds (m + 1) / 2 + 1 batches on average, each read twice.
         n_small = min(self.batch_size, n_rows) * (self.inner_steps + 3) * self._every
         n_large = min(self.refresh_size or n_rows, n_rows)
-        n_passes = -(-self.max_epochs * n_rows // (n_small + n_large))
+        n_read = (self.max_epochs or MAX_EPOCHS) * n_rows
+        n_passes = -(-n_read // (n_small + n_large))
         return max(n_passes, -(-LEAST_STEPS // self._every))
 
     @property
