@@ -40,7 +40,7 @@ def run() -> dict[str, Any]:
     given = FitInput(data.X, data.y, data.sensitive_features)
     problem = FairLogisticRegression()._encode(given)[1]
     kernels = _kernels(problem)
-    sides = {**_machine(), **{name: side for name, (side, *_) in kernels.items()}}
+    sides = {**_machine(), **{k: _second(side) for k, (side, *_) in kernels.items()}}
     seconds = {k: np.array(v) for k, v in interleaved(sides, rounds=ROUNDS).items()}
     machine = {
         "copy, GB/s": 16 * LARGE / seconds["copy"] / 1e9,
@@ -103,6 +103,11 @@ def _machine() -> dict[str, Callable[[], float]]:
         "large dot": lambda: _seconds(lambda: a @ b),
         "cached dot": lambda: _seconds(lambda: np.vecdot(*many)) / TIMES,
     }
+
+
+def _second(side: Callable[[], float]) -> Callable[[], float]:
+    # The copy before has emptied the caches; what counts is a pass after a pass.
+    return lambda: (side(), side())[1]
 
 
 def _seconds(function: Callable[[], Any]) -> float:
