@@ -21,6 +21,7 @@ BENCHMARKS = (
     "bound",
     "levels",
     "batch_sizes",
+    "solvers",
     "bounds_table",
     "growth",
     "latency",

@@ -6,7 +6,7 @@ integer per row goes on. Missing sensitive values become -1 and are counted alou
 
 import itertools
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -32,7 +32,7 @@ SMALL_GROUP = 10
 # A column of fractional numbers with more values than this is no set of groups, nor is
 # one with more values than this that names every other row.
 MOST_FRACTIONAL_VALUES = 20
-# Frames from a warning of `_warn_of_gaps` up to the line that called `fit`.
+# Frames from a warning of `warn_of_gaps` up to the line that called `fit`.
 FIT_DEPTH = 6
 
 
@@ -111,18 +111,28 @@ def encode_sensitive(
         ``"intersection"``: one partition by all columns jointly. ``"marginal"``: one
         partition per column.
     """
-    if how not in ("intersection", "marginal"):
-        raise InvalidParameterError(
-            f"groups={how!r} came. Expected 'intersection' or 'marginal'."
-        )
+    return partition(encode_columns(sensitive_features, n_samples), how)
+
+
+def encode_columns(sensitive_features: Table, n_samples: int) -> list[Attribute]:
+    """Return the groups that each sensitive column makes."""
     columns = [
         encode_column(values, name, n_samples)
-        for name, values in _columns(sensitive_features)
+        for name, values in split_columns(sensitive_features)
     ]
     if not columns:
         raise InvalidInputError(
             "sensitive_features has no column. Expected at least one, with one value "
             "per row."
+        )
+    return columns
+
+
+def partition(columns: Sequence[Attribute], how: GroupMode) -> tuple[Attribute, ...]:
+    """Return one partition per column, or one for their intersection."""
+    if how not in ("intersection", "marginal"):
+        raise InvalidParameterError(
+            f"groups={how!r} came. Expected 'intersection' or 'marginal'."
         )
     if how == "marginal" or len(columns) == 1:
         return tuple(columns)
@@ -187,7 +197,7 @@ def encode_rows(
     weight = np.ones(labels.n_samples) if sample_weight is None else sample_weight
     rows = FairRows(attributes, notion.strata(labels), weight)
     for attribute in attributes:
-        _warn_of_gaps(attribute, rows)
+        warn_of_gaps(attribute, rows)
     return rows
 
 
@@ -212,7 +222,8 @@ def control_labels(
     return attribute.code, attribute.groups
 
 
-def _columns(sensitive_features: Table) -> list[tuple[str, Table]]:
+def split_columns(sensitive_features: Table) -> list[tuple[str, Table]]:
+    """Return name and values of each sensitive column."""
     data = sensitive_features
     if isinstance(data, str | bytes) or np.isscalar(data):
         raise InvalidInputError(
@@ -311,7 +322,7 @@ def _natural(label: str) -> tuple[int, float, str]:
         return 1, 0.0, label
 
 
-def _intersection(columns: list[Attribute]) -> Attribute:
+def _intersection(columns: Sequence[Attribute]) -> Attribute:
     codes = np.stack([column.code for column in columns])  # (a, n)
     is_known = (codes >= 0).all(axis=0)
     shape = tuple(len(column.groups) for column in columns)
@@ -326,7 +337,9 @@ def _intersection(columns: list[Attribute]) -> Attribute:
     return Attribute(" × ".join(column.name for column in columns), groups, code)
 
 
-def _join(columns: list[Attribute], cell: tuple[int, ...], sign: str, form: str) -> str:
+def _join(
+    columns: Sequence[Attribute], cell: tuple[int, ...], sign: str, form: str
+) -> str:
     return sign.join(
         form.format(column.name, column.groups[k])
         for column, k in zip(columns, cell, strict=True)
@@ -370,17 +383,18 @@ def _position(names: list[str], control: str | int | np.integer) -> int | None:
     return int(control) if -len(names) <= control < len(names) else None
 
 
-def _warn_of_gaps(attribute: Attribute, rows: FairRows) -> None:
+def warn_of_gaps(attribute: Attribute, rows: FairRows, depth: int = FIT_DEPTH) -> None:
+    """Warn of missing values, small groups and strata with one group."""
     n_missing = int(np.sum(attribute.code < 0))
     if n_missing:
         warnings.warn(
             f"{n_missing} of {attribute.code.size} rows have no value of "
             f"{attribute.name}. They are left out of the penalty.",
             MissingGroupWarning,
-            stacklevel=FIT_DEPTH,
+            stacklevel=depth,
         )
     count = count_cells(attribute, rows.strata)
-    _warn_of_small(attribute, rows.strata, count)
+    _warn_of_small(attribute, rows.strata, count, depth + 1)
     lonely = [
         name
         for name, present in zip(rows.strata.names, count > 0, strict=True)
@@ -391,11 +405,13 @@ def _warn_of_gaps(attribute: Attribute, rows: FairRows) -> None:
             f"Only one group of {attribute.name} is present where "
             f"{', '.join(lonely)}; fairness cannot be asked for there.",
             EmptyStratumWarning,
-            stacklevel=FIT_DEPTH,
+            stacklevel=depth,
         )
 
 
-def _warn_of_small(attribute: Attribute, strata: Strata, count: IntArray) -> None:
+def _warn_of_small(
+    attribute: Attribute, strata: Strata, count: IntArray, depth: int
+) -> None:
     small = [
         f"{attribute.groups[k]} ({count[r, k]} rows"
         + (f" where {strata.names[r]})" if len(strata.names) > 1 else ")")
@@ -408,7 +424,7 @@ def _warn_of_small(attribute: Attribute, strata: Strata, count: IntArray) -> Non
             f"Groups of {attribute.name} with fewer than {SMALL_GROUP} rows: {shown}. "
             "Their rates are guesses; merge groups or gather more rows.",
             SmallGroupWarning,
-            stacklevel=FIT_DEPTH + 1,
+            stacklevel=depth,
         )
 
 

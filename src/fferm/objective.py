@@ -79,6 +79,20 @@ def make_objective(
     )
 
 
+def table_penalty(
+    objective: Objective, table: FloatArray, kept_class: int | None = None
+) -> tuple[float, FloatArray]:
+    """Return the penalty of an objective on one attribute's table, and its payoff."""
+    o, divergence = objective, trainable(objective.divergence)
+    if o.notion.is_sufficiency:
+        return tables.sufficiency(
+            table, divergence, o.uncertainty, predicted=kept_class
+        )
+    return tables.penalty(
+        table, divergence, o.uncertainty, weighting=o.notion.weighting
+    )
+
+
 @dataclass(frozen=True)
 class Cells:
     """Where each row of one attribute stands in its table."""
@@ -137,14 +151,7 @@ class Penalty:
 
     def on_table(self, table: FloatArray) -> tuple[float, FloatArray]:
         """Return the penalty on one attribute's table, and its payoff."""
-        o = self.objective
-        if o.notion.is_sufficiency:
-            return tables.sufficiency(
-                table, self._divergence, o.uncertainty, predicted=self.kept_class
-            )
-        return tables.penalty(
-            table, self._divergence, o.uncertainty, weighting=o.notion.weighting
-        )
+        return table_penalty(self.objective, table, self.kept_class)
 
     def on_tables(self, tables: list[FloatArray]) -> tuple[float, list[FloatArray]]:
         """Return the penalty on the tables of all attributes, and their payoffs."""

@@ -20,32 +20,23 @@ from scipy.special import softmax
 
 from fferm import SmallShift
 from fferm.data import encode_rows
-from fferm.divergences import LinearTail, TotalVariation, get
+from fferm.divergences import LinearTail, TotalVariation, get, strip
 from fferm.errors import ComponentError, InvalidParameterError
 from fferm.notions import EqualizedOdds, Labels
 from fferm.notions import get as get_notion
 from fferm.objective import Penalty, Problem, make_objective
 from fferm.solvers import _kernels
 from fferm.solvers._arrays import make_scratch
-from fferm.solvers._pointers import log_ratio_pointer, projected_pointer, strip
+from fferm.solvers._pointers import log_ratio_pointer, projected_pointer
 from fferm.solvers._scalar import exp
+from fferm.solvers.dual import make_dual
+from fferm.solvers.kernel_rows import make_rows
+from fferm.solvers.lanes import lane_parameters, mean_iterate
 from fferm.solvers.lbfgs import LBFGS
 from fferm.solvers.linear import value_and_gradient
-from fferm.solvers.linear_sgda import (
-    SGDA,
-    lane_parameters,
-    make_dual,
-    make_rows,
-    mean_iterate,
-)
+from fferm.solvers.linear_sgda import SGDA
 
-pytestmark = [
-    pytest.mark.filterwarnings("ignore::fferm.errors.DataFairnessWarning"),
-    # The solver ignores it too: functions as arguments are what the kernel is made of.
-    pytest.mark.filterwarnings(
-        "ignore::numba.core.errors.NumbaExperimentalFeatureWarning"
-    ),
-]
+pytestmark = pytest.mark.filterwarnings("ignore::fferm.errors.DataFairnessWarning")
 
 NOTIONS = {
     "demographic_parity": get_notion("demographic_parity"),
@@ -85,7 +76,7 @@ def begin(problem, n_lanes=1, seed=1, dual="log_ratio"):
     """Return the state of a run, moved away from its start."""
     solver = SGDA(batch_size=2, dual=dual)
     weights = problem.objective.fairness_weight * np.arange(1, n_lanes + 1)
-    state = solver._begin(problem, None, list(weights))
+    state = solver.begin(problem, None, list(weights))
     rng = np.random.default_rng(seed)
     state.model.theta[:] = 0.3 * rng.normal(size=state.model.theta.shape)
     state.dual.z[:] = 0.2 * rng.normal(size=state.dual.z.shape)
@@ -227,9 +218,9 @@ def plain_steps(problem, state, orders, batch_size):
             gradient += np.where(used, steps.l2 * waited * theta, 0)
             moved[used[:, 0]] = t
             squares += np.where(used, gradient**2, 0)
-            grown = squares * pace**2 > _kernels.RENEWAL * steps.lr**2
-            pace = np.where(grown & used, steps.lr / np.sqrt(squares), pace)
-            theta = theta - np.where(used, pace * gradient, 0)
+            grown = squares * pace**2 > _kernels.RENEWAL
+            pace = np.where(grown & used, 1 / np.sqrt(squares), pace)
+            theta = theta - np.where(used, steps.lr * pace * gradient, 0)
             if t > steps.average_from:
                 average = average + (theta - average) / (t - steps.average_from)
             step = min(_kernels.FIRST_DUAL_STEP, steps.dual_lr / t)
@@ -286,7 +277,7 @@ def test_two_hundred_steps_are_those_of_plain_numpy(divergence, notion, dual):
     problem = make_problem(REGISTERED[divergence], notion, n=40)
     if dual == "projected":  # rows of mostly 0, which the kernel reads as CSR
         problem = replace(problem, X=np.where(problem.X < 0.8, 0.0, problem.X))
-    state = SGDA(batch_size=2, max_epochs=10, dual=dual)._begin(problem, None, [1.5])
+    state = SGDA(batch_size=2, max_epochs=10, dual=dual).begin(problem, None, [1.5])
     state = replace(state, steps=state.steps._replace(average_from=100, warm_up=20))
     rng = np.random.default_rng(3)
     orders = [rng.permutation(40) for _ in range(10)]
@@ -346,7 +337,7 @@ def test_rows_of_another_domain_carry_the_penalty():
 
 
 def same_dual(problem, state):
-    return make_dual(problem, 1, is_projected=False)._replace(z=state.dual.z)
+    return make_dual(problem, 1, solver="sgda").dual._replace(z=state.dual.z)
 
 
 @pytest.mark.parametrize("name", ["sufficiency", "shift"])
@@ -358,7 +349,7 @@ def test_a_penalty_without_a_linear_dual_is_refused_by_name(name):
         else {"uncertainty": SmallShift(0.01)}
     )
     problem = replace(problem, objective=replace(problem.objective, **change))
-    with pytest.raises(InvalidParameterError, match=r"Use solver='lbfgs'"):
+    with pytest.raises(InvalidParameterError, match=r"Use solver='semi_stochastic'"):
         SGDA().solve(problem)
 
 
@@ -433,7 +424,7 @@ def test_total_variation_is_rounded_and_tails_and_tilts_are_stripped():
 def test_a_linear_tail_of_the_users_own_is_the_box_of_the_dual():
     problem = make_problem(LinearTail(get("kl"), floor=0.9), n=400)
     problem = replace(problem, y=(problem.X[:, 0] > 0).astype(int))
-    assert make_dual(problem, 1, is_projected=False).lower == math.log(0.9)
+    assert make_dual(problem, 1, solver="sgda").dual.lower == math.log(0.9)
     best = LBFGS().solve(problem).stats["objective"]
     found = SGDA(batch_size=8).solve(problem).stats["objective"]
     assert best <= found + 1e-9 < 1.01 * best

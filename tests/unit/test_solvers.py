@@ -14,7 +14,7 @@ from fferm.datasets import make_biased
 from fferm.errors import NonFiniteError, UnknownNameError
 from fferm.notions import Labels
 from fferm.objective import Penalty, Problem, make_objective
-from fferm.solvers import LBFGS, Monitor, Result, Solver, conditioning, make
+from fferm.solvers import LBFGS, Monitor, Result, Solver, conditioning, evaluation, make
 from fferm.solvers.conditioning import Coordinates, round_coordinates
 from fferm.solvers.linear import linear_logits, parameter_shape, value_and_gradient
 
@@ -377,6 +377,7 @@ def test_results_say_whether_to_warn_and_what_to_do():
         "converged",
         "kink_reached",
         "schedule_completed",
+        "nothing_gained",
     ]
     assert "max_iter" in Result.max_epochs_reached.value
     assert "scale the features" in Result.stalled.value

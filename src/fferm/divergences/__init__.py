@@ -37,6 +37,7 @@ from fferm.divergences.transforms import (
     Affine,
     LinearTail,
     curvature_scaled,
+    strip,
     trainable,
 )
 from fferm.errors import InvalidParameterError
@@ -55,6 +56,7 @@ __all__ = [
     "TotalVariation",
     "curvature_scaled",
     "get",
+    "strip",
     "trainable",
 ]
 

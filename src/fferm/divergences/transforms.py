@@ -214,6 +214,22 @@ def trainable(divergence: Divergence) -> Divergence:
     return LinearTail(divergence.smoothed())
 
 
+def strip(divergence: Divergence) -> tuple[Divergence, float, float]:
+    """Return the divergence under its transformations, their factor and their floor.
+
+    A tilt changes no gradient of a model and is left out. A factor goes into the weight
+    of the penalty, and a linear tail is what a box of the dual from its floor on does.
+    """
+    scale, floor = 1.0, RATIO_FLOOR
+    while isinstance(divergence, Affine | LinearTail):
+        if isinstance(divergence, Affine):
+            scale *= divergence.scale
+        else:
+            floor = max(floor, divergence.floor)
+        divergence = divergence.base
+    return divergence.smoothed(), scale, floor
+
+
 def curvature_scaled(divergence: Divergence) -> Divergence:
     """Return a divergence over ``f''(1) / 2``, so that weights compare."""
     if not divergence.is_smooth:

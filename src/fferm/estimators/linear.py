@@ -76,16 +76,24 @@ class FairLogisticRegression(FairClassifier):
     fit_intercept
         Whether to learn intercepts.
     solver
-        ``"lbfgs"``: full batch, any penalty. ``"sgda"``: stochastic descent-ascent on
-        minibatches of any size, for notions that condition on labels or controls and
-        without an uncertainty set. ``"auto"`` is ``"lbfgs"``.
+        ``"lbfgs"``: full batch, any penalty. ``"semi_stochastic"``: minibatches, any
+        penalty, with a pass over the penalty's rows every few steps. ``"sgda"``:
+        stochastic descent-ascent on minibatches of any size, for notions that condition
+        on labels or controls and without an uncertainty set. ``"sreda"``: the same with
+        gradients of less variance, at the price of larger batches and more passes.
+        ``"auto"`` is ``"lbfgs"``.
     tol, max_iter
         Of ``"lbfgs"``: tolerance on the gradient, in coordinates in which the problem
         is round, and most iterations.
     batch_size, max_epochs
-        Of ``"sgda"``: rows a step, from 1 to all, and passes over the data.
+        Of minibatches: rows a step, from 1 to all, and passes over the data. None is 64
+        rows, and 256 for ``"sreda"``.
     learning_rate, dual_learning_rate
-        Of ``"sgda"``: Adagrad's step, and ``c`` of the dual step ``c / t``.
+        Of minibatches: Adagrad's step, and ``c`` of the dual step ``c / t`` of
+        ``"sgda"`` and ``"sreda"``.
+    refresh_every
+        Of ``"semi_stochastic"`` and ``"sreda"``: steps between two passes over all
+        rows. None is a sixteenth of an epoch, and 10 steps for ``"sreda"``.
     warm_start
         Whether `fit` begins at the last solution.
     random_state
@@ -137,10 +145,11 @@ class FairLogisticRegression(FairClassifier):
         solver: str = "auto",
         tol: float = 1e-5,
         max_iter: int = 1000,
-        batch_size: int = 64,
+        batch_size: int | None = None,
         max_epochs: int = 20,
         learning_rate: float = 0.4,
         dual_learning_rate: float = 4.0,
+        refresh_every: int | None = None,
         warm_start: bool = False,
         random_state: int | np.random.RandomState | None = None,
         verbose: int = 0,
@@ -163,6 +172,7 @@ class FairLogisticRegression(FairClassifier):
         self.max_epochs = max_epochs
         self.learning_rate = learning_rate
         self.dual_learning_rate = dual_learning_rate
+        self.refresh_every = refresh_every
         self.warm_start = warm_start
         self.random_state = random_state
         self.verbose = verbose
@@ -259,13 +269,15 @@ class FairLogisticRegression(FairClassifier):
         options = {
             "tol": check_number("tol", self.tol, above=True),
             "max_iter": check_whole("max_iter", self.max_iter),
-            "batch_size": check_whole("batch_size", self.batch_size),
             "max_epochs": check_whole("max_epochs", self.max_epochs),
             "lr": check_number("learning_rate", self.learning_rate, above=True),
             "dual_lr": check_number("dual_learning_rate", self.dual_learning_rate),
             "fit_intercept": bool(self.fit_intercept),
         }
-        if self.solver == "sgda":
+        for name in ("batch_size", "refresh_every"):
+            if getattr(self, name) is not None:
+                options[name] = check_whole(name, getattr(self, name))
+        if self.solver not in ("auto", "lbfgs"):
             generator = check_random_state(self.random_state)
             options["seed"] = int(generator.randint(2**31 - 1))
         return solvers.make(self.solver, options)

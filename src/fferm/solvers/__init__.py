@@ -16,7 +16,9 @@ __all__ = ["LBFGS", "Monitor", "Result", "Solution", "Solver", "make"]
 LINEAR = {
     "auto": ("fferm.solvers.lbfgs", "LBFGS"),
     "lbfgs": ("fferm.solvers.lbfgs", "LBFGS"),
+    "semi_stochastic": ("fferm.solvers.semi_stochastic", "SemiStochastic"),
     "sgda": ("fferm.solvers.linear_sgda", "SGDA"),
+    "sreda": ("fferm.solvers.sreda", "SREDA"),
 }
 
 

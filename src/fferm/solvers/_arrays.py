@@ -50,7 +50,7 @@ class Model(NamedTuple):
     squares
         Sums of squared gradients.
     rate
-        Adagrad's step ``lr / sqrt(squares)``, renewed as the squares grow.
+        Adagrad's ``1 / sqrt(squares)``, renewed as the squares grow.
     total
         Sum of the iterates since averaging began, up to the last move of each column.
     moved

@@ -10,7 +10,7 @@ payoff :math:`G`. With two classes :math:`J_{r0k} = -J_{r1k}`: the latter is kep
 """
 
 # mypy: disable-error-code="no-untyped-def,no-untyped-call"
-# ruff: noqa: ANN001, ANN202, C901
+# ruff: noqa: ANN001, ANN202, C901, PLR0913, PLR0917
 
 import math
 from typing import NamedTuple
@@ -152,7 +152,7 @@ def add_rows_of_table(rows, begin, size, room, sharpness, mass, jacobian):
 
 
 @numba.njit(**FAST)
-def accumulate(rows, begin, end, theta, sharpness, room, sums):
+def accumulate(rows, begin, end, theta, sharpness, with_loss, room, sums):
     """Add the rows from ``begin`` to ``end`` to the sums.
 
     ``theta`` is (d + 1, C L); the penalty sees ``softmax(sharpness * logits)``.
@@ -167,10 +167,11 @@ def accumulate(rows, begin, end, theta, sharpness, room, sums):
             for c in range(together.shape[0]):
                 for lane in range(n_lanes):
                     together[c, b * n_lanes + lane] = logits[c * n_lanes + lane]
-        probabilities_into(together.reshape(-1), 1.0, room.prob)
-        add_rows_of_loss(rows, start, size, room, sums.loss, sums.gradient)
+        if with_loss:
+            probabilities_into(together.reshape(-1), 1.0, room.prob)
+            add_rows_of_loss(rows, start, size, room, sums.loss, sums.gradient)
         if sums.mass.size > 0:
-            if sharpness != 1.0:
+            if sharpness != 1.0 or not with_loss:
                 probabilities_into(together.reshape(-1), sharpness, room.prob)
             add_rows_of_table(
                 rows, start, size, room, sharpness, sums.mass, sums.jacobian

@@ -19,39 +19,36 @@ the *lanes*, are trained in one pass: X is read once for all of them.
 Arrays in, arrays changed in place.
 """
 
-# mypy: disable-error-code="no-untyped-def,no-untyped-call"
+# mypy: disable-error-code="no-untyped-def,no-untyped-call,call-arg"
 # ruff: noqa: ANN001, ANN202, C901, PLR0913, PLR0917
 
 import math
 
 import numba
-from numba.core.errors import NumbaExperimentalFeatureWarning
 
+from fferm.duals import FIRST_DUAL_STEP, LARGEST_PUSH, SMALLEST_RATE
+from fferm.solvers._pointers import read_table
 from fferm.solvers._rows import FAST, add_row, note_columns, row_times
 from fferm.solvers._scalar import exp
 
-# The first steps of the dual, before 1 / t is small.
-FIRST_DUAL_STEP = 0.5
-# How far one member of a group may move its log-ratio, and the rate below which a class
-# counts as this frequent: both keep a rare cell from being thrown about by noise.
-LARGEST_PUSH = 0.2
-SMALLEST_RATE = 1e-3
 # A root and a division cost more than the rest of a step: Adagrad's are renewed once
 # the squares have grown by this factor.
 RENEWAL = 1.05
 
-__all__ = ["NumbaExperimentalFeatureWarning", "sgda_epoch"]
-
 
 @numba.njit(**FAST)
 def payoff_into(dual, pointer, scratch):
-    """Write ``G`` of the current dual into the scratch, and the ratios with it."""
+    """Write ``G`` of the current dual into the scratch, and the ratios with it.
+
+    ``pointer`` is the address of the function that reads the dual's variable.
+    """
     charge, payoff, sums = scratch.charge, scratch.payoff, scratch.sums
-    pointer(
-        dual.z.ctypes,
-        scratch.dual.ctypes,
-        charge.ctypes,
-        scratch.ratio.ctypes,
+    read_table(
+        pointer,
+        dual.z.ctypes.data,
+        scratch.dual.ctypes.data,
+        charge.ctypes.data,
+        scratch.ratio.ctypes.data,
         dual.z.size,
     )
     n_strata, n_classes, _, n_lanes = dual.z.shape
@@ -235,7 +232,6 @@ def descend(model, scratch, steps, t):
     """Take step ``t`` of the model, by Adagrad, in the columns that the batch uses."""
     theta, squares, rate = model.theta, model.squares, model.rate
     last, n_factors = theta.shape[0] - 1, theta.shape[1]
-    limit = RENEWAL * steps.lr * steps.lr
     for u in range(scratch.counts[0]):
         a = scratch.used[u]
         if a == last and not steps.fit_intercept:
@@ -247,22 +243,20 @@ def descend(model, scratch, steps, t):
         if due > 0:
             for q in range(n_factors):
                 model.total[a, q] += due * theta[a, q]
-        if a != last:
-            ridge = steps.l2 * waited
-            for q in range(n_factors):
-                gradient[q] += ridge * theta[a, q]
+        ridge = steps.l2 * waited if a != last else 0.0
         n_grown = 0
         for q in range(n_factors):
-            g = gradient[q]
+            g = gradient[q] + ridge * theta[a, q]
             squares[a, q] += g * g
-            n_grown += squares[a, q] * rate[a, q] * rate[a, q] > limit
+            n_grown += squares[a, q] * rate[a, q] * rate[a, q] > RENEWAL
         if n_grown > 0:
             for q in range(n_factors):
-                renewed = steps.lr / math.sqrt(squares[a, q])
-                is_grown = squares[a, q] * rate[a, q] * rate[a, q] > limit
+                renewed = 1.0 / math.sqrt(squares[a, q])
+                is_grown = squares[a, q] * rate[a, q] * rate[a, q] > RENEWAL
                 rate[a, q] = renewed if is_grown else rate[a, q]
         for q in range(n_factors):
-            theta[a, q] -= rate[a, q] * gradient[q]
+            step = steps.lr * rate[a, q]
+            theta[a, q] -= step * (gradient[q] + ridge * theta[a, q])
 
 
 @numba.njit(**FAST)

@@ -7,21 +7,44 @@ pointers, so they are compiled once for all divergences, a user's own included.
 """
 
 import functools
-import types
 from collections import namedtuple
 from collections.abc import Callable
+from types import FunctionType
 from typing import Any
 
 import numba
+from llvmlite import ir  # type: ignore[import-untyped]
 from numba import carray  # type: ignore[attr-defined]
+from numba.core import types
+from numba.extending import intrinsic
 
-from fferm.divergences import RATIO_FLOOR, Affine, Divergence, LinearTail
+from fferm.divergences import Divergence
 from fferm.errors import ComponentError
 from fferm.solvers._scalar import SCALARS, exp
 
 SIGNATURE = numba.float64(numba.float64)
-_NUMBERS = numba.types.CPointer(numba.float64)  # type: ignore[no-untyped-call]
+_NUMBERS = types.CPointer(numba.float64)  # type: ignore[no-untyped-call]
 TABLE_SIGNATURE = numba.void(_NUMBERS, _NUMBERS, _NUMBERS, _NUMBERS, numba.intp)
+
+
+@intrinsic
+def read_table(_context, address, variable, dual, charge, ratio, size):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+    """Call the function at an address on four arrays of ``size`` numbers, by address.
+
+    A plain number may be passed to a kernel from the cache on disk, where a function
+    object would be experimental.
+    """
+
+    def call(context, builder, _signature, arguments):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+        numbers = context.get_value_type(_NUMBERS)
+        whole = context.get_value_type(types.intp)
+        kind = ir.FunctionType(ir.VoidType(), [numbers] * 4 + [whole])
+        function = builder.inttoptr(arguments[0], kind.as_pointer())
+        tables = [builder.inttoptr(table, numbers) for table in arguments[1:5]]
+        builder.call(function, [*tables, arguments[5]])
+        return context.get_dummy_value()
+
+    return types.void(*[types.intp] * 6), call
 
 
 @functools.cache
@@ -54,22 +77,6 @@ def projected_pointer(divergence: Divergence) -> Any:
     )
 
 
-def strip(divergence: Divergence) -> tuple[Divergence, float, float]:
-    """Return the divergence under its transformations, their factor and their floor.
-
-    A tilt changes no gradient of a model and is left out. A factor goes into the weight
-    of the penalty, and a linear tail is what a box of the dual from its floor on does.
-    """
-    scale, floor = 1.0, RATIO_FLOOR
-    while isinstance(divergence, Affine | LinearTail):
-        if isinstance(divergence, Affine):
-            scale *= divergence.scale
-        else:
-            floor = max(floor, divergence.floor)
-        divergence = divergence.base
-    return divergence.smoothed(), scale, floor
-
-
 def _compiled_or_default(
     divergence: Divergence, name: str, default: Callable[[], Any]
 ) -> Any:
@@ -100,15 +107,15 @@ def _compiled(divergence: Divergence, name: str) -> Any:
     return compiled
 
 
-def _jitted(function: types.FunctionType) -> Any:
+def _jitted(function: FunctionType) -> Any:
     """Return a function compiled together with the plain functions that it calls."""
     names = function.__code__.co_names
     scope = {
-        name: _jitted(value) if isinstance(value, types.FunctionType) else value
+        name: _jitted(value) if isinstance(value, FunctionType) else value
         for name in names
         if (value := function.__globals__.get(name)) is not None
     }
-    copy = types.FunctionType(
+    copy = FunctionType(
         function.__code__, scope, function.__name__, function.__defaults__
     )
     return numba.njit(copy, error_model="numpy")

@@ -32,6 +32,7 @@ class Result(enum.Enum):
         "optimum of a penalty that is not smooth."
     )
     schedule_completed = "The schedule ran to its end, as stochastic training does."
+    nothing_gained = "Early stopping: the objective gained nothing more."
     max_epochs_reached = (
         "The iterations ran out before the tolerance was met. Raise max_iter, loosen "
         "tol, or scale the features."
@@ -57,6 +58,7 @@ class Result(enum.Enum):
             Result.converged,
             Result.kink_reached,
             Result.schedule_completed,
+            Result.nothing_gained,
         )
 
 

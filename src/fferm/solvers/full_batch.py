@@ -6,11 +6,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from fferm._types import FloatArray
+from fferm.duals import group_ends
 from fferm.objective import Problem, check_finite
 from fferm.solvers._arrays import Rows
 from fferm.solvers._full_batch import Sums, accumulate, make_room
 from fferm.solvers.evaluation import Evaluator, Measured
-from fferm.solvers.kernel_rows import group_ends, make_rows
+from fferm.solvers.kernel_rows import make_rows
 from fferm.solvers.linear import parameter_shape
 from fferm.solvers.threads import in_threads
 
@@ -55,13 +56,13 @@ class FusedEvaluator(Evaluator):
         self.rows = rows or make_rows(problem)
         self._blocks = np.linspace(0, self.rows.y.size, N_BLOCKS + 1).astype(np.int64)
         self._n_strata, self._ends = 0, np.zeros(1, dtype=np.int64)
-        self._known = np.ones(0)
+        self.known = np.ones(0)
         if problem.penalty is not None:
             fair = problem.penalty.rows
             self._n_strata = len(fair.strata.names)
-            self._ends = group_ends(problem.penalty)
+            self._ends = group_ends(fair)
             # A table counts the rows whose group is known.
-            self._known = np.array(
+            self.known = np.array(
                 [fair.weight[a.code >= 0].sum() for a in fair.attributes]
             ) / np.sum(fair.weight)
 
@@ -88,7 +89,7 @@ class FusedEvaluator(Evaluator):
         self, problem: Problem, thetas: Sequence[FloatArray], weights: Sequence[float]
     ) -> list[Measured]:
         """Return objective and dual of several models, each under its own weight."""
-        found = self._pass(problem, thetas, with_gradient=False)
+        found = self._pass(problem, thetas, with_jacobian=False)
         measured = []
         for lane, (theta, weight) in enumerate(zip(thetas, weights, strict=True)):
             coef = theta[:, :-1]
@@ -103,19 +104,29 @@ class FusedEvaluator(Evaluator):
             measured.append(Measured(value, dual))
         return measured
 
+    def tables(
+        self, problem: Problem, thetas: Sequence[FloatArray]
+    ) -> list[list[FloatArray]]:
+        """Return the (R, m, K) tables of each model, one for every attribute."""
+        found = self._pass(problem, thetas, with_loss=False, with_jacobian=False)
+        return [
+            [table[..., lane] for table in found.tables] for lane in range(len(thetas))
+        ]
+
     def _pass(
         self,
         problem: Problem,
         thetas: Sequence[FloatArray],
         *,
-        with_gradient: bool = True,
+        with_loss: bool = True,
+        with_jacobian: bool = True,
     ) -> Pass:
         n_lanes = len(thetas)
         n_outputs, n_columns = parameter_shape(problem)
         theta = np.ascontiguousarray(np.stack(thetas, axis=-1).transpose(1, 0, 2))
         theta = theta.reshape(n_columns, n_outputs * n_lanes)
         shape = (self._n_strata, problem.n_classes, int(self._ends[-1]), n_lanes)
-        n_kept = n_outputs if with_gradient else 0
+        n_kept = n_outputs if with_jacobian else 0
 
         def block(begin: int, end: int) -> Sums:
             sums = Sums(
@@ -126,7 +137,7 @@ class FusedEvaluator(Evaluator):
             )
             room = make_room(n_outputs, problem.n_classes, n_lanes)
             sharpness = float(problem.objective.sharpness)
-            accumulate(self.rows, begin, end, theta, sharpness, room, sums)
+            accumulate(self.rows, begin, end, theta, sharpness, with_loss, room, sums)
             return sums
 
         parts = in_threads(block, zip(self._blocks[:-1], self._blocks[1:], strict=True))
@@ -135,7 +146,7 @@ class FusedEvaluator(Evaluator):
             np.add.reduce(kind) / n_rows for kind in zip(*parts, strict=True)
         )
         wide = (n_columns, n_outputs, n_lanes)
-        pieces = list(zip(self._ends[:-1], self._ends[1:], self._known, strict=True))
+        pieces = list(zip(self._ends[:-1], self._ends[1:], self.known, strict=True))
         return Pass(
             loss,
             gradient.reshape(wide),

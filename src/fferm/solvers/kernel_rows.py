@@ -5,8 +5,9 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
-from fferm._types import FloatArray, IntArray, Table, is_sparse
-from fferm.objective import Penalty, Problem
+from fferm._types import Table, is_sparse
+from fferm.duals import place_rows
+from fferm.objective import Problem
 from fferm.solvers._arrays import Rows
 from fferm.solvers._rows import kernel_matrix
 
@@ -29,33 +30,13 @@ def make_rows(problem: Problem) -> Rows:
             nobody[:, None],
         )
     X, y, loss = problem.X, problem.y, problem.share
-    stratum, group, weight = place_rows(problem.penalty)
+    stratum, group, weight = place_rows(problem.penalty.rows)
     if problem.penalty_X is not None:
         X = _stack(X, problem.penalty_X)
         y, loss = _below(y, stratum.size, -1), _below(loss, stratum.size, 0.0)
         stratum, group = _above(stratum, n_loss, -1), _above(group, n_loss, -1)
         weight = _above(weight, n_loss, 0.0)
     return Rows(kernel_matrix(X), y, y.size * loss, y.size * weight, stratum, group)
-
-
-def place_rows(penalty: Penalty) -> tuple[IntArray, IntArray, FloatArray]:
-    """Return stratum, groups numbered through all attributes, and share of each row."""
-    rows = penalty.rows
-    ends = group_ends(penalty)
-    group = np.stack(
-        [
-            np.where(attribute.code >= 0, attribute.code + begin, -1)
-            for attribute, begin in zip(rows.attributes, ends, strict=False)
-        ],
-        axis=1,
-    )
-    return rows.strata.code, group, rows.weight / rows.weight.sum()
-
-
-def group_ends(penalty: Penalty) -> IntArray:
-    """Return where the groups of each attribute begin and end, (A + 1,)."""
-    sizes = [len(attribute.groups) for attribute in penalty.rows.attributes]
-    return np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
 
 
 def _stack(above: Table, below: Table) -> Table:

@@ -1,0 +1,83 @@
+"""The dual table as the kernels take it, and who may ascend one."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from fferm.divergences import strip
+from fferm.duals import GroupWeights, dual_variable, group_weights
+from fferm.errors import InvalidParameterError
+from fferm.objective import Problem
+from fferm.solvers._arrays import Dual
+from fferm.solvers._pointers import log_ratio_pointer, projected_pointer
+
+VARIABLES = ("auto", "log_ratio", "projected")
+
+
+@dataclass(frozen=True)
+class ChosenDual:
+    """A dual at independence, the address of what reads it, the penalty's factor."""
+
+    dual: Dual
+    pointer: int
+    scale: float
+
+
+def make_dual(
+    problem: Problem, n_lanes: int, *, solver: str, variable: str = "auto"
+) -> ChosenDual:
+    """Return the dual of independence, for a solver that ascends it.
+
+    Parameters
+    ----------
+    problem
+        Its penalty has to have a dual that is linear in the predictions.
+    n_lanes
+        How many duals.
+    solver
+        Who asks, for the message.
+    variable
+        ``"log_ratio"``, ``"projected"`` or ``"auto"``.
+    """
+    check_linear_dual(problem, solver)
+    if variable not in VARIABLES:
+        raise InvalidParameterError(
+            f"dual={variable!r} came. Expected one of {', '.join(VARIABLES)}."
+        )
+    chosen = dual_variable(problem.objective.divergence, variable)
+    pointer = projected_pointer if chosen.is_projected else log_ratio_pointer
+    weights = _group_weights(problem)
+    n_strata, n_attributes = weights.share.shape
+    n_classes = problem.n_classes
+    dual = Dual(
+        np.zeros((n_strata, n_classes, weights.prior.shape[1], n_lanes)),
+        np.full((n_strata, n_classes, n_attributes, n_lanes), 1 / n_classes),
+        weights.prior,
+        weights.factor,
+        weights.share,
+        weights.ends,
+        chosen.lower,
+        chosen.upper(weights.prior),
+        chosen.speed,
+    )
+    scale = strip(problem.objective.divergence)[1]
+    return ChosenDual(dual, pointer(chosen.divergence).address, scale)
+
+
+def check_linear_dual(problem: Problem, solver: str) -> None:
+    """Refuse penalties whose dual is not linear in the predictions."""
+    objective = problem.objective
+    if objective.uncertainty is not None or objective.notion.is_sufficiency:
+        what = objective.uncertainty or objective.notion
+        raise InvalidParameterError(
+            f"solver={solver!r} needs a penalty whose dual is linear in the "
+            f"predictions, and that of {what!r} is not. Use solver='semi_stochastic' "
+            "or 'lbfgs'."
+        )
+
+
+def _group_weights(problem: Problem) -> GroupWeights:
+    if problem.penalty is None:
+        nobody = np.zeros((0, 0))
+        return GroupWeights(nobody, nobody, nobody, np.zeros(1, dtype=np.int64))
+    return group_weights(problem.penalty.rows, problem.objective.notion.weighting)

@@ -1,0 +1,273 @@
+"""Stochastic solvers that train several fairness weights as lanes of one run.
+
+They share how a run begins, when it ends and what it gives back; they differ in their
+steps.
+"""
+
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar, final
+
+import numpy as np
+
+from fferm._types import FloatArray
+from fferm.errors import NonFiniteError
+from fferm.objective import Problem
+from fferm.solvers._arrays import Model, Rows, Scratch, Steps
+from fferm.solvers.base import Callback, Monitor, Result, Solution, Solver
+from fferm.solvers.evaluation import Measured
+from fferm.solvers.full_batch import FusedEvaluator
+from fferm.solvers.linear import parameter_shape
+from fferm.solvers.threads import in_threads, n_threads
+
+# Adagrad divides by the root of this at least: no gradient yet, no step of 0 / 0.
+LEAST_SQUARES = 1e-12
+# An epoch of few batches has few steps: go on until there are this many.
+LEAST_STEPS = 600
+# The penalty comes in over the first hundredth of the run.
+WARM_UP = 100
+# Fewer lanes than this are not worth a thread: they cost what one costs.
+LANES_PER_THREAD = 8
+# A chunk that lowers the objective by less than this share has gained nothing.
+LEAST_GAIN = 1e-4
+
+
+@dataclass(frozen=True, kw_only=True)
+class LaneState:
+    """Where a run stands.
+
+    Attributes
+    ----------
+    weights
+        The fairness weight of each lane.
+    rows, model, steps, scratch
+        What the kernel takes; it changes the model.
+    rng
+        Draws the rows.
+    n_epochs, n_steps
+        Chunks and steps of the model so far.
+    thetas, measured
+        The parameters of each lane and what was measured at them, the best so far.
+    n_idle
+        Chunks since some lane has gained.
+    """
+
+    weights: tuple[float, ...]
+    rows: Rows
+    model: Model
+    steps: Steps
+    scratch: Scratch
+    rng: np.random.Generator
+    n_epochs: int = 0
+    n_steps: int = 0
+    thetas: tuple[FloatArray, ...] = ()
+    measured: tuple[Measured, ...] = ()
+    n_idle: int = 0
+
+
+State = TypeVar("State", bound=LaneState)
+
+
+@dataclass(frozen=True)
+class LaneSolver(Solver[State]):
+    """A solver whose model is an average over the later half of its steps.
+
+    Parameters
+    ----------
+    max_epochs
+        Passes over the data; more where they hold too few steps.
+    lr
+        Step of Adagrad.
+    fit_intercept
+        Whether intercepts are free; otherwise they stay 0.
+    seed
+        Of the order of rows.
+    patience
+        Stop after so many chunks in which no lane gained a ten-thousandth, and return
+        the best that each has met; None runs to the end of the schedule.
+    judged_on
+        The rows that gains are measured on; None takes those of training.
+    """
+
+    max_epochs: int = 20
+    lr: float = 0.4
+    fit_intercept: bool = True
+    seed: int = 0
+    patience: int | None = None
+    judged_on: Problem | None = None
+
+    @abstractmethod
+    def begin(
+        self, problem: Problem, start: FloatArray | None, weights: Sequence[float]
+    ) -> State:
+        """Return the state to begin from, with one lane for each weight."""
+
+    @abstractmethod
+    def run_chunk(self, problem: Problem, state: State) -> int:
+        """Run some steps, an epoch mostly, and return the number of steps so far."""
+
+    @abstractmethod
+    def n_chunks(self, n_rows: int) -> int:
+        """Return how many chunks the schedule has."""
+
+    @final
+    def init(self, problem: Problem, start: FloatArray | None) -> State:
+        """Begin at given parameters or at 0, with one lane."""
+        return self.begin(problem, start, [problem.objective.fairness_weight])
+
+    @final
+    def advance(self, problem: Problem, state: State, monitor: Monitor) -> State:
+        """Run a chunk; the last is measured, and all are under ``patience``."""
+        n_steps = self.run_chunk(problem, state)
+        if not np.all(np.isfinite(state.model.theta)):
+            raise NonFiniteError(Result.nonfinite.value)
+        after = replace(state, n_epochs=state.n_epochs + 1, n_steps=n_steps)
+        if self.patience is not None or self._is_over(after):
+            after = self._measured(problem, after)
+            monitor.record(objective=after.measured[0].objective)
+        if self.patience is not None and after.n_epochs & (after.n_epochs - 1) == 0:
+            # Who knows when it ends: the average begins anew after 1, 2, 4, ... chunks.
+            after.model.total[:] = 0.0
+            after = replace(after, steps=after.steps._replace(average_from=n_steps))
+        return after
+
+    @final
+    def is_done(self, state: State) -> Result | None:
+        """Return the result once the schedule is run, or nothing is gained any more."""
+        if self.patience is not None and state.n_idle >= self.patience:
+            return Result.nothing_gained
+        return Result.schedule_completed if self._is_over(state) else None
+
+    @final
+    def finish(self, problem: Problem, state: State) -> dict[str, Any]:
+        """Return the averaged parameters."""
+        return _finish_lane(state, 0)
+
+    @final
+    def solve_path(
+        self,
+        problem: Problem,
+        weights: Sequence[float],
+        *,
+        start: FloatArray | None = None,
+        callbacks: tuple[Callback, ...] = (),
+    ) -> Iterator[Solution]:
+        """Yield the solutions of all weights, trained as lanes of one run.
+
+        Many lanes are shared out between the cores; a lane does not depend on which.
+        """
+        count = max(1, min(n_threads(), len(weights) // LANES_PER_THREAD))
+        shares = [list(part) for part in np.array_split(np.asarray(weights), count)]
+        runs = in_threads(
+            lambda part: self._run(problem, start, part, callbacks),
+            [(part,) for part in shares],
+        )
+        for run in runs:
+            yield from run
+
+    def _run(
+        self,
+        problem: Problem,
+        start: FloatArray | None,
+        weights: Sequence[float],
+        callbacks: tuple[Callback, ...],
+    ) -> list[Solution]:
+        monitor = Monitor(callbacks=callbacks)
+        state = self.begin(problem, start, weights)
+        while (result := self.is_done(state)) is None:
+            state = self.advance(problem, state, monitor)
+        history = tuple(monitor.history)
+        return [
+            Solution(result=result, history=history, **_finish_lane(state, lane))
+            for lane in range(len(weights))
+        ]
+
+    def _is_over(self, state: State) -> bool:
+        return state.n_epochs >= self.n_chunks(state.rows.y.size)
+
+    def _measured(self, problem: Problem, state: State) -> State:
+        average = mean_iterate(state)
+        thetas = [
+            lane_parameters(problem, average, lane)
+            for lane in range(len(state.weights))
+        ]
+        if self.judged_on is None:
+            evaluator = FusedEvaluator(problem, state.rows)
+        else:
+            problem = self.judged_on
+            evaluator = FusedEvaluator(problem)
+        measured = evaluator.measure(problem, thetas, state.weights)
+        if not state.measured:
+            return replace(state, thetas=tuple(thetas), measured=tuple(measured))
+        gains = [
+            old.objective - new.objective
+            for old, new in zip(state.measured, measured, strict=True)
+        ]
+        has_gained = any(
+            gain > LEAST_GAIN * abs(old.objective)
+            for gain, old in zip(gains, state.measured, strict=True)
+        )
+        return replace(
+            state,
+            thetas=_better(gains, thetas, state.thetas),
+            measured=_better(gains, measured, state.measured),
+            n_idle=0 if has_gained else state.n_idle + 1,
+        )
+
+
+def _better(
+    gains: Sequence[float], new: Sequence[Any], old: Sequence[Any]
+) -> tuple[Any, ...]:
+    return tuple(n if g > 0 else o for g, n, o in zip(gains, new, old, strict=True))
+
+
+def _finish_lane(state: LaneState, lane: int) -> dict[str, Any]:
+    return {
+        "value": state.thetas[lane],
+        "dual": state.measured[lane].dual,
+        "stats": {
+            "objective": state.measured[lane].objective,
+            "n_iter": state.n_epochs,
+            "n_evaluations": state.n_steps,
+        },
+    }
+
+
+def make_model(
+    problem: Problem, start: FloatArray | None, n_lanes: int, *, fit_intercept: bool
+) -> Model:
+    """Return parameters of all lanes, at a start or at 0."""
+    n_outputs, n_columns = parameter_shape(problem)
+    lanes = np.zeros((n_columns, n_outputs, n_lanes))
+    if start is not None:
+        lanes += start.T[:, :, None]
+    if not fit_intercept:
+        lanes[-1] = 0.0
+    theta = lanes.reshape(n_columns, -1)
+    squares = np.full_like(theta, LEAST_SQUARES)
+    return Model(
+        theta,
+        squares,
+        1 / np.sqrt(squares),
+        np.zeros_like(theta),
+        np.zeros(n_columns, dtype=np.int64),
+    )
+
+
+def mean_iterate(state: LaneState) -> FloatArray:
+    """Return the mean of the iterates since averaging began, or else the last one."""
+    model, begin, n_steps = state.model, state.steps.average_from, state.n_steps
+    if n_steps <= begin:
+        return model.theta
+    # What each column is still due since it last moved.
+    due = np.maximum(0, n_steps + 1 - np.maximum(model.moved, begin + 1))
+    average: FloatArray = model.total + due[:, None] * model.theta
+    return average / (n_steps - begin)
+
+
+def lane_parameters(problem: Problem, theta: FloatArray, lane: int) -> FloatArray:
+    """Return (n_outputs, n_features + 1) parameters of one lane."""
+    n_outputs, n_columns = parameter_shape(problem)
+    found = theta.reshape(n_columns, n_outputs, -1)[:, :, lane].T
+    return found - found.mean(axis=0) if n_outputs > 1 else found.copy()

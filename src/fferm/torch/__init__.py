@@ -1,0 +1,25 @@
+"""Fairness losses for any PyTorch model: one term beside the loss you have.
+
+`encoding` remembers what training labels look like, `outputs` and `rows` place a batch
+in the table of stratum, class and group, `dual` is the table that ascends,
+`fairness_loss` and `semi_stochastic` are the two losses, `diagnostics` says how they
+fare. Every formula is that of `fferm.divergences`; every constant comes from the NumPy
+path.
+"""
+
+try:
+    import torch as _torch  # noqa: F401 - the package of PyTorch, not this one
+except ImportError as error:
+    from fferm.errors import MissingDependencyError
+
+    raise MissingDependencyError(
+        "fferm.torch needs the package torch, which is not installed. Run: "
+        'pip install "fferm[torch]"'
+    ) from error
+
+from fferm.torch.diagnostics import Diagnostics
+from fferm.torch.dual import DualSteps
+from fferm.torch.fairness_loss import FairnessLoss
+from fferm.torch.semi_stochastic import SemiStochasticFairnessLoss
+
+__all__ = ["Diagnostics", "DualSteps", "FairnessLoss", "SemiStochasticFairnessLoss"]
