@@ -65,7 +65,7 @@ def kernel_steps(
     """Return a function that runs an epoch and returns its seconds a step."""
     solver = SGDA(batch_size=batch_size, max_epochs=1_000_000)
     weights = list(np.geomspace(0.1, 100, n_lanes))
-    state = solver._begin(problem, None, weights)
+    state = solver.begin(problem, None, weights)
     monitor = Monitor()
 
     def epoch() -> float:
