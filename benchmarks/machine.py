@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.steps import kernel_steps
+from benchmarks.steps import InOrder, kernel_steps
 from benchmarks.timing import interleaved, spread
 from fferm import FairLogisticRegression
 from fferm.datasets import load_adult
@@ -59,33 +59,34 @@ def run() -> dict[str, Any]:
             "of the cached dot": flops / machine["cached dot, Gflop/s"],
         }
         found[name] = {
+            "ns a row": spread(1e9 * seconds[name] / problem.y.size),
             "GB/s": spread(rate),
             "Gflop/s": spread(flops),
             **{share: spread(values) for share, values in shares.items()},
         }
-        print(
-            f"{name}: {_words(rate)} GB/s, {100 * np.median(shares['of the copy']):.0f}"
-            f" % of the copy; {_words(flops)} Gflop/s, "
-            f"{100 * np.median(shares['of the cached dot']):.0f} % of the cached dot",
-            flush=True,
-        )
+        print(_line(name, found[name]), flush=True)
     return {**found, "tables": {"machine": _table(found, list(kernels))}}
 
 
 def _table(found: dict[str, Any], kernels: list[str]) -> list[str]:
-    lines = ["| | GB/s | of the copy | Gflop/s | of the dot |", "|---|---|---|---|---|"]
+    lines = [
+        "| | ns a row | GB/s | of the copy | Gflop/s | of the dot |",
+        "|---|---|---|---|---|---|",
+    ]
     copy, dot = found["copy, GB/s"][0], found["cached dot, Gflop/s"][0]
-    lines.append(f"| copy of 256 MB | {copy:.1f} | | | |")
-    lines.append(f"| dot product in cache | | | {dot:.1f} | |")
+    lines.append(f"| copy of 256 MB | | {copy:.1f} | | | |")
+    lines.append(f"| dot product in cache | | | | {dot:.1f} | |")
     rate, flops = found["large dot, GB/s"][0], found["large dot, Gflop/s"][0]
-    lines.append(f"| dot product of 256 MB vectors | {rate:.1f} | | {flops:.1f} | |")
-    for name in kernels:
-        row = found[name]
-        lines.append(
-            f"| {name} | {row['GB/s'][0]:.2f} | {100 * row['of the copy'][0]:.0f} % | "
-            f"{row['Gflop/s'][0]:.2f} | {100 * row['of the cached dot'][0]:.0f} % |"
-        )
-    return lines
+    lines.append(f"| dot product of 256 MB vectors | | {rate:.1f} | | {flops:.1f} | |")
+    return [*lines, *(_line(name, found[name]) for name in kernels)]
+
+
+def _line(name: str, row: dict[str, Any]) -> str:
+    copy, dot = 100 * row["of the copy"][0], 100 * row["of the cached dot"][0]
+    return (
+        f"| {name} | {row['ns a row'][0]:.0f} | {row['GB/s'][0]:.2f} | {copy:.1f} % | "
+        f"{row['Gflop/s'][0]:.2f} | {dot:.1f} % |"
+    )
 
 
 def _words(values: Any) -> str:
@@ -123,9 +124,10 @@ def _kernels(problem: Problem) -> dict[str, tuple[Callable[[], float], float, fl
     stored = rows.X[0].size
     n_batches = -(-problem.y.size // BATCH_SIZE)
     found = {}
-    for n_lanes in LANES:
-        epoch = kernel_steps(problem, BATCH_SIZE, n_lanes=n_lanes)
-        found[f"epoch, batch 64, CSR, {n_lanes} lanes"] = (
+    for n_lanes, rng in ((1, None), (1, InOrder()), (16, None), (16, InOrder())):
+        epoch = kernel_steps(problem, BATCH_SIZE, n_lanes=n_lanes, rng=rng)
+        order = ", rows in order" if rng else ""
+        found[f"epoch, batch 64, CSR, {n_lanes} lanes{order}"] = (
             lambda epoch=epoch: n_batches * epoch(),
             12 * stored,
             4 * stored * n_lanes,
