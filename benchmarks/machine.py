@@ -11,14 +11,13 @@ table). Not counted: exponentials, labels, weights and groups, the order of rows
 steps of Adagrad, averaging, and the dual.
 """
 
-import time
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from benchmarks.steps import InOrder, kernel_steps
-from benchmarks.timing import interleaved, spread
+from benchmarks.timing import clock, interleaved, spread
 from fferm import FairLogisticRegression
 from fferm.datasets import load_adult
 from fferm.estimators.base import FitInput
@@ -112,9 +111,9 @@ def _second(side: Callable[[], float]) -> Callable[[], float]:
 
 
 def _seconds(function: Callable[[], Any]) -> float:
-    began = time.perf_counter()
+    began = clock()
     function()
-    return time.perf_counter() - began
+    return clock() - began
 
 
 def _kernels(problem: Problem) -> dict[str, tuple[Callable[[], float], float, float]]:
