@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 # Tests and benchmarks run in several processes; threads of BLAS would only fight them.
-ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
+ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 NUMBA_NUM_THREADS=1
 
 .PHONY: demo test slow check bench docs clean
 
@@ -24,6 +24,7 @@ check: $(VENV)/dev
 
 bench: $(VENV)/dev
 	$(ONE_THREAD) $(BIN)/python -m benchmarks
+	$(BIN)/python -m benchmarks.write
 
 docs: $(VENV)/dev
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict

@@ -1,20 +1,32 @@
-"""Run every benchmark and write the figures to ``benchmarks/results``."""
+"""Run every benchmark and write the figures to ``benchmarks/results``.
+
+``python -m benchmarks.write`` then puts them into the documentation.
+"""
 
 import argparse
+import importlib
+import importlib.metadata
 import json
+import os
 import platform
 import subprocess
+import time
 from pathlib import Path
 
-from benchmarks import batch_sizes, curve, levels, solvers
-
 RESULTS = Path(__file__).parent / "results"
-BENCHMARKS = {
-    "batch_sizes": batch_sizes.run,
-    "curve": curve.run,
-    "levels": levels.run,
-    "solvers": solvers.run,
-}
+BENCHMARKS = (
+    "steps",
+    "machine",
+    "curve",
+    "bound",
+    "levels",
+    "batch_sizes",
+    "solvers",
+    "bounds_table",
+    "growth",
+    "latency",
+)
+PACKAGES = ("numpy", "scipy", "numba", "scikit-learn", "torch", "fairlearn")
 
 
 def commit() -> str:
@@ -29,16 +41,27 @@ def commit() -> str:
     return done.stdout.strip() or "unknown"
 
 
+def versions() -> dict[str, str]:
+    """Return the versions of Python and of the packages that are compared."""
+    found = {name: importlib.metadata.version(name) for name in PACKAGES}
+    return {"python": platform.python_version(), **found}
+
+
 def main() -> None:
     """Run the named benchmarks, all by default."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks")
-    parser.add_argument("names", nargs="*", default=list(BENCHMARKS))
+    parser.add_argument("names", nargs="*", metavar="NAME", default=list(BENCHMARKS))
+    names = parser.parse_args().names
+    if unknown := set(names) - set(BENCHMARKS):
+        parser.error(f"unknown: {', '.join(unknown)}; known: {', '.join(BENCHMARKS)}")
     RESULTS.mkdir(exist_ok=True)
-    for name in parser.parse_args().names:
-        print(f"== {name}")
-        figures = BENCHMARKS[name]()
-        record = {"commit": commit(), "python": platform.python_version(), **figures}
-        (RESULTS / f"{name}.json").write_text(json.dumps(record, indent=1) + "\n")
+    record = {"commit": commit(), "versions": versions(), "cores": os.cpu_count()}
+    for name in names:
+        print(f"== {name}", flush=True)
+        began = time.perf_counter()
+        figures = importlib.import_module(f"benchmarks.{name}").run()
+        whole = {**record, "took": time.perf_counter() - began, **figures}
+        (RESULTS / f"{name}.json").write_text(json.dumps(whole, indent=1) + "\n")
 
 
 if __name__ == "__main__":
