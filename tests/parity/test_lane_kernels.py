@@ -176,7 +176,7 @@ class PlainAdagrad:
 def kernel_gradient(state, batch):
     scratch = state.scratch
     batch_gradients_into(
-        state.rows, batch, state.model.theta, state.steps, 1.0, scratch
+        state.rows, batch, batch, state.model.theta, state.steps, 1.0, scratch
     )
     assert scratch.counts[0] == len(scratch.gradient)  # no entry of X is 0
     return scratch.gradient.T.copy()

@@ -88,7 +88,7 @@ def kernel_gradients(state, batch):
     scratch = make_scratch(state.model.theta, state.dual.z)
     _kernels.payoff_into(state.dual, state.pointer, scratch)
     _kernels.batch_gradients_into(
-        state.rows, batch, state.model.theta, state.steps, 1.0, scratch
+        state.rows, batch, batch, state.model.theta, state.steps, 1.0, scratch
     )
     _kernels.dual_gradient_into(state.dual, scratch)
     gradient = np.zeros_like(scratch.gradient)

@@ -28,7 +28,14 @@ import numba
 
 from fferm.duals import FIRST_DUAL_STEP, LARGEST_PUSH, SMALLEST_RATE
 from fferm.solvers._pointers import read_table
-from fferm.solvers._rows import FAST, add_row, note_columns, row_times
+from fferm.solvers._rows import (
+    FAST,
+    add_row,
+    fetch,
+    fetch_row,
+    note_columns,
+    row_times,
+)
 from fferm.solvers._scalar import exp
 
 # A root and a division cost more than the rest of a step: Adagrad's are renewed once
@@ -124,11 +131,13 @@ def add_fairness(payoff, r, k, weight, steps, prob, factor, sums):
 
 
 @numba.njit(**FAST)
-def batch_gradients_into(rows, batch, theta, steps, ramp, scratch):
+def batch_gradients_into(rows, batch, following, theta, steps, ramp, scratch):
     """Write the gradients of one batch: of the model, and the masses of the dual's.
 
     The penalty counts by ``ramp``. The gradient of the model is the mean over the
     batch, without the ridge; the mass is the mean of ``F`` by stratum and group.
+    Rows are drawn at random, so the memory of the ``following`` batch is asked for
+    while this one is worked on.
     """
     prob, seen, mass = scratch.prob, scratch.seen, scratch.mass
     logits, factor, sums = scratch.logits, scratch.factor, scratch.sums
@@ -142,7 +151,16 @@ def batch_gradients_into(rows, batch, theta, steps, ramp, scratch):
     scratch.counts[1] += 1
     number = scratch.counts[1]
     mass[:] = 0.0
-    for i in batch:
+    for n in range(batch.size):
+        i = batch[n]
+        if n < following.size:
+            j = following[n]
+            fetch_row(data, indices, indptr, j)
+            fetch(y, j)
+            fetch(loss_weight, j)
+            fetch(penalty_weight, j)
+            fetch(stratum, j)
+            fetch(group, j)
         row_times(data, indices, indptr, i, theta, logits)
         probabilities_into(logits, 1.0, prob)
         loss_into(y[i], loss_weight[i] / batch.size, prob, factor)
@@ -269,7 +287,8 @@ def sgda_epoch(rows, order, batch_size, model, dual, steps, pointer, scratch, t)
         batch = order[begin : begin + batch_size]
         payoff_into(dual, pointer, scratch)
         ramp = min(1.0, (t + 1) / steps.warm_up)
-        batch_gradients_into(rows, batch, model.theta, steps, ramp, scratch)
+        following = order[begin + batch_size : begin + 2 * batch_size]
+        batch_gradients_into(rows, batch, following, model.theta, steps, ramp, scratch)
         dual_gradient_into(dual, scratch)
         t += 1
         descend(model, scratch, steps, t)

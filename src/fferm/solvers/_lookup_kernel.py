@@ -26,7 +26,8 @@ def lookup_steps(rows, order, batch_size, model, steps, scratch, t):
     for begin in range(0, order.size, batch_size):
         batch = order[begin : begin + batch_size]
         ramp = min(1.0, (t + 1) / steps.warm_up)
-        batch_gradients_into(rows, batch, model.theta, steps, ramp, scratch)
+        following = order[begin + batch_size : begin + 2 * batch_size]
+        batch_gradients_into(rows, batch, following, model.theta, steps, ramp, scratch)
         t += 1
         descend(model, scratch, steps, t)
     return t

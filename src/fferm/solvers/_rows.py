@@ -7,15 +7,16 @@ Dense rows that are mostly 0, as one-hot columns make them, are copied to CSR be
 run: a step then reads a quarter of the numbers.
 """
 
-# mypy: disable-error-code="no-untyped-def,no-untyped-call"
+# mypy: disable-error-code="no-untyped-def,no-untyped-call,call-arg,misc"
 # ruff: noqa: ANN001, ANN202, PLR0913, PLR0917
 
 from typing import Any
 
 import numba
 import numpy as np
-from numba.core import types
-from numba.extending import overload
+from llvmlite import ir  # type: ignore[import-untyped]
+from numba.core import cgutils, types
+from numba.extending import intrinsic, overload
 
 from fferm._types import Table, is_sparse
 
@@ -29,6 +30,7 @@ INLINED: Any = {**IN_ORDER, "forceinline": True}
 FAST: Any = {**REORDERED, "nogil": True, "cache": True, "_nrt": False}
 
 
+CACHE_LINE = 64
 # Copy X to CSR when no more than this share of it is not 0: the copy then takes less
 # than half the room of X.
 DENSEST_COPY = 0.25
@@ -60,6 +62,51 @@ def _compact(X, data, indices, indptr):
                 indices[count] = a
                 count += 1
     indptr[X.shape[0]] = count
+
+
+@intrinsic
+def _prefetch(_context, address):
+    """Ask for the cache line at an address, to be read soon."""
+
+    def ask(context, builder, _signature, arguments):
+        line, word = ir.IntType(8).as_pointer(), ir.IntType(32)
+        kind = ir.FunctionType(ir.VoidType(), [line, word, word, word])
+        function = cgutils.get_or_insert_function(
+            builder.module, kind, "llvm.prefetch.p0"
+        )
+        numbers = [word(0), word(3), word(1)]  # to read, to keep, data
+        builder.call(function, [builder.inttoptr(arguments[0], line), *numbers])
+        return context.get_dummy_value()
+
+    return types.void(types.intp), ask
+
+
+def fetch_row(data, indices, indptr, i):
+    """Ask for row ``i`` of X, to be read soon."""
+    raise NotImplementedError("compiled code only")
+
+
+@overload(fetch_row, jit_options=INLINED)
+def _fetch_row(data, indices, indptr, i):
+    def dense(data, indices, indptr, i):
+        width = data.shape[1] * data.itemsize
+        for offset in range(0, width, CACHE_LINE):
+            _prefetch(data.ctypes.data + i * width + offset)
+
+    def sparse(data, indices, indptr, i):
+        begin, end = indptr[i], indptr[i + 1]
+        for p in range(begin, end, CACHE_LINE // data.itemsize):
+            _prefetch(data.ctypes.data + p * data.itemsize)
+        for p in range(begin, end, CACHE_LINE // indices.itemsize):
+            _prefetch(indices.ctypes.data + p * indices.itemsize)
+
+    return dense if isinstance(indices, types.NoneType) else sparse
+
+
+@numba.njit(**IN_ORDER)
+def fetch(values, i):
+    """Ask for entry ``i`` of an array, to be read soon."""
+    _prefetch(values.ctypes.data + i * values.strides[0])
 
 
 def row_times(data, indices, indptr, i, theta, out):

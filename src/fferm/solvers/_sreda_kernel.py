@@ -34,7 +34,8 @@ FIRST_DUAL_STEP = 0.2
 def estimate_into(rows, batch, theta, dual, steps, pointer, scratch):
     """Write the gradients of one batch at a point into the scratch."""
     payoff_into(dual, pointer, scratch)
-    batch_gradients_into(rows, batch, theta, steps, 1.0, scratch)
+    # The same rows are read twice, and then others that are not known here.
+    batch_gradients_into(rows, batch, batch[:0], theta, steps, 1.0, scratch)
     dual_gradient_into(dual, scratch)
 
 
