@@ -14,6 +14,7 @@ from fferm.divergences import Divergence
 from fferm.errors import InvalidInputError
 from fferm.estimators.base import Choice, FairClassifier, FitInput
 from fferm.estimators.bounds import choose_weight, read_bound
+from fferm.estimators.pieces import PieceInput, Pieces, check_solver, learn_piece
 from fferm.estimators.progress import progress
 from fferm.estimators.validation import TrainingData, check_number, check_whole
 from fferm.notions import Notion
@@ -128,6 +129,9 @@ class FairLogisticRegression(FairClassifier):
     >>> decisions = model.predict(data.X_test)
     """
 
+    # What partial_fit goes on from, None after fit.
+    _pieces: Pieces | None = None
+
     def __init__(
         self,
         *,
@@ -226,6 +230,68 @@ class FairLogisticRegression(FairClassifier):
         self._warn_of_reach(problem, penalized_logits(problem, solution.value))
         return self._store(solution, data, rows)
 
+    def partial_fit(
+        self,
+        X: Table,
+        y: Table,
+        *,
+        classes: Table = None,
+        groups: Table = None,
+        sensitive_features: Table = None,
+        sample_weight: Table = None,
+    ) -> Self:
+        """Train on a piece of the data, once through it in minibatches.
+
+        Call it for each piece, and again for a further pass. The steps are those of
+        ``solver="sgda"``; dual, step sizes and order of rows go on from call to call,
+        and the model is the average over the later half, or more, of all steps. `fit`
+        begins anew. After `fit`, or in a model that was loaded, it goes on from
+        ``coef_`` with small steps.
+
+        Parameters
+        ----------
+        X
+            (n_samples, n_features): array, CSR matrix or numeric data frame.
+        y
+            (n_samples,) labels, each one of ``classes``.
+        classes
+            All labels there are; in the first call at least, unless ``groups`` is a
+            `GroupCounts` that has counted labels.
+        groups
+            How large the groups are in the whole data: a `GroupCounts` that a first
+            pass has filled, or their shares by value, ``{"a": 0.4, "b": 0.6}``, by
+            ``(value, value)`` for two sensitive columns, by ``(label, value)`` under
+            notions that condition on the label, with None for a missing value. It
+            holds until it is given anew. Without it the first piece says which groups
+            there are, and the shares are those among all rows so far: right in the
+            end, and at first only where pieces are like the whole.
+        sensitive_features
+            The group of each row, as in `fit`.
+        sample_weight
+            (n_samples,) weights of the rows, which count relative to the mean weight
+            of all rows so far.
+
+        Returns
+        -------
+        Self
+        """
+        check_solver(self.solver, self.max_violation)
+        given = PieceInput(X, y, classes, groups, sensitive_features, sample_weight)
+        solver = clone(self).set_params(solver="sgda")._solver()
+        start = self._parameters() if hasattr(self, "coef_") else None
+        learned = learn_piece(self, given, solver, self._pieces, start)
+        self._pieces = learned.pieces
+        self.classes_ = learned.classes
+        self.coef_ = learned.theta[:, :-1].copy()
+        self.intercept_ = learned.theta[:, -1].copy()
+        self.groups_ = learned.groups
+        self.dual_ = learned.dual
+        self.n_iter_ = learned.pieces.n_pieces
+        self.history_: tuple[dict[str, float], ...] = ()
+        self.result_ = solvers.Result.schedule_completed
+        self._learn_weight(Choice(learned.pieces.objective.fairness_weight))
+        return self
+
     def decision_function(self, X: Table) -> FloatArray:
         """Return the logits: (n_samples,) for two classes, else (n_samples, m).
 
@@ -315,6 +381,7 @@ class FairLogisticRegression(FairClassifier):
         self.n_iter_ = int(solution.stats["n_iter"])
         self.history_ = solution.history
         self.result_ = solution.result
+        self._pieces = None
         codes = linear_logits(data.X, solution.value).argmax(axis=1)
         self._warn_of_outcome(solution.result, codes, data.y)
         return self
