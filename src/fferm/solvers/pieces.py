@@ -5,6 +5,7 @@ The model is the mean of the iterates since a power of two of steps, so that it 
 between a half and three quarters of all steps, the later ones, whenever it is asked.
 """
 
+import copy
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -71,6 +72,7 @@ class PieceRun:
             model=Model._make(array.copy() for array in self.model),
             z=self.z.copy(),
             rate=self.rate.copy(),
+            rng=copy.deepcopy(self.rng),
         )
 
     def mean(self) -> FloatArray:
