@@ -22,6 +22,7 @@ ORDER = [
     "uncertainty",
     "tables",
     "data",
+    "counts",
     "duals",
     "objective",
     "certificates",

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from fferm.auditing import audit
+    from fferm.counts import GroupCounts
     from fferm.estimators import FairLogisticRegression
     from fferm.persistence import load, save
     from fferm.tradeoff import TradeoffCurve, tradeoff_curve
@@ -20,6 +21,7 @@ __version__ = version("fferm")
 # Where each public name lives.
 _HOMES = {
     "FairLogisticRegression": "fferm.estimators",
+    "GroupCounts": "fferm.counts",
     "LargeShift": "fferm.uncertainty",
     "SmallShift": "fferm.uncertainty",
     "TradeoffCurve": "fferm.tradeoff",
@@ -31,6 +33,7 @@ _HOMES = {
 
 __all__ = [
     "FairLogisticRegression",
+    "GroupCounts",
     "LargeShift",
     "SmallShift",
     "TradeoffCurve",

@@ -161,6 +161,13 @@ def check_aligned(**tables: Table) -> None:
 
 def encode_column(values: Table, name: str, n_samples: int) -> Attribute:
     """Return the groups that the values of one column make."""
+    attribute = read_column(values, name, n_samples)
+    refuse_identifiers(name, len(attribute.groups), int(np.sum(attribute.code >= 0)))
+    return attribute
+
+
+def read_column(values: Table, name: str, n_samples: int) -> Attribute:
+    """Return the groups of one column, which may be part of a longer one."""
     series = _series(values, name)
     if len(series) != n_samples:
         raise InvalidInputError(
@@ -175,13 +182,20 @@ def encode_column(values: Table, name: str, n_samples: int) -> Attribute:
             f"{name} holds values that cannot be compared ({error}). Expected strings,"
             " numbers or booleans."
         ) from error
-    labels = [_label(value) for value in values_seen]
-    # 1 and "1" read alike in every table that a person sees, so they are one group.
-    groups = sorted(set(labels), key=_natural)
-    _refuse_identifiers(name, len(groups), int(np.sum(code >= 0)))
-    position = {group: k for k, group in enumerate(groups)}
-    renumber = np.array([position[label] for label in labels] + [-1], dtype=np.int64)
-    return Attribute(name, tuple(groups), renumber[np.asarray(code)])
+    labels = [group_name(value) for value in values_seen]
+    groups, position = number_groups(labels)
+    return Attribute(name, groups, np.append(position, -1)[np.asarray(code)])
+
+
+def number_groups(names: Sequence[str | None]) -> tuple[tuple[str, ...], IntArray]:
+    """Return the groups among names in their order, and the code of each name.
+
+    None is no group and gets -1.
+    """
+    groups = sorted({name for name in names if name is not None}, key=_natural)
+    position: dict[str | None, int] = {group: k for k, group in enumerate(groups)}
+    codes = [position.get(name, -1) for name in names]
+    return tuple(groups), np.array(codes, dtype=np.int64)
 
 
 def encode_rows(
@@ -301,7 +315,8 @@ def _refuse_continuous(series: "pd.Series[Any]", name: str) -> None:
         )
 
 
-def _refuse_identifiers(name: str, n_groups: int, n_rows: int) -> None:
+def refuse_identifiers(name: str, n_groups: int, n_rows: int) -> None:
+    """Refuse columns of so many groups that they name rows."""
     if n_groups > max(MOST_FRACTIONAL_VALUES, n_rows / 2):
         raise InvalidInputError(
             f"{name} makes {n_groups} groups of {n_rows} rows, so it names rows, not "
@@ -309,7 +324,11 @@ def _refuse_identifiers(name: str, n_groups: int, n_rows: int) -> None:
         )
 
 
-def _label(value: object) -> str:
+def group_name(value: object) -> str:
+    """Return what a group of this value is called.
+
+    1 and "1" read alike in every table that a person sees, so they are one group.
+    """
     if isinstance(value, float) and value.is_integer():
         return str(int(value))  # a gap turns a column of integers into floats
     return str(value)

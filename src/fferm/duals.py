@@ -110,6 +110,11 @@ class GroupWeights:
     ends: IntArray
 
 
+NO_GROUPS = GroupWeights(
+    np.zeros((0, 0)), np.zeros((0, 0)), np.zeros((0, 0)), np.zeros(1, dtype=np.int64)
+)
+
+
 def group_weights(rows: FairRows, weighting: Weighting) -> GroupWeights:
     """Return the weights of groups and strata among all rows."""
     stratum, group, weight = place_rows(rows)

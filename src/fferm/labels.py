@@ -21,8 +21,8 @@ def encode_decisions(
 
     ``known`` are classes that exist whether or not a row has them.
     """
-    code, seen = _factorize(y_pred, "y_pred")
-    labels_true = [] if y_true is None else _factorize(y_true, "y_true")[1]
+    code, seen = factorize(y_pred, "y_pred")
+    labels_true = [] if y_true is None else factorize(y_true, "y_true")[1]
     together = {*seen, *labels_true, *_plain(known)}
     # One label says nothing of the other; of 0 and 1 everyone knows it.
     classes = _sorted({0, 1} if together in ({0}, {1}) else together)
@@ -37,7 +37,7 @@ def encode_labels(
     classes = tuple(_plain(classes))
     if y is None:
         return Labels(n_samples, None, classes)
-    code, seen = _factorize(y, name)
+    code, seen = factorize(y, name)
     if code.size != n_samples:
         raise InvalidInputError(
             f"{name} has {code.size} labels and there are {n_samples} rows. Expected "
@@ -54,7 +54,8 @@ def encode_labels(
     )
 
 
-def _factorize(values: Table, name: str) -> tuple[IntArray, list[object]]:
+def factorize(values: Table, name: str) -> tuple[IntArray, list[object]]:
+    """Return one code per row, and the label of each code as it first came."""
     native = nw.from_native(values, series_only=True, pass_through=True)
     array = native.to_numpy() if isinstance(native, nw.Series) else np.asarray(values)
     if array.dtype.kind in "US":  # a list with None in it must keep its None

@@ -19,6 +19,16 @@ class GroupsFromFeatures(FairLogisticRegression):
             X, y, sensitive_features=_Parity(X), sample_weight=sample_weight
         )
 
+    def partial_fit(self, X, y, *, classes=None, sample_weight=None):
+        return super().partial_fit(
+            X,
+            y,
+            classes=classes,
+            groups={0: 1, 1: 1},
+            sensitive_features=_Parity(X),
+            sample_weight=sample_weight,
+        )
+
 
 class _Parity:
     """Groups that are computed only when they are read, after X was validated."""

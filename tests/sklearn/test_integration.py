@@ -14,6 +14,7 @@ from sklearn.compose import make_column_transformer
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import make_scorer
 from sklearn.model_selection import GridSearchCV, cross_validate
+from sklearn.multioutput import MultiOutputClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
@@ -88,6 +89,24 @@ def test_cross_validation_routes_sample_weight_too(data, routing):
         cv=3,
     )
     assert np.all(scores["test_score"] > 0.5)
+
+
+def test_everything_that_partial_fit_takes_can_be_routed(data, routing):
+    model = FairLogisticRegression(fairness_weight=1.0, random_state=0)
+    taken = ("classes", "groups", "sensitive_features", "sample_weight")
+    model.set_partial_fit_request(**dict.fromkeys(taken, True))
+    requests = model.get_metadata_routing().partial_fit.requests
+    assert requests == dict.fromkeys(taken, True)
+    # Who hands classes on by itself wants them not requested.
+    model.set_partial_fit_request(classes=None, sample_weight=None)
+    y, given = (
+        np.column_stack([data.y, 1 - data.y]),
+        {"sensitive_features": data.sensitive_features, "groups": {"0": 1, "1": 1}},
+    )
+    both = MultiOutputClassifier(model)
+    both.partial_fit(data.X, y, classes=[[0, 1], [0, 1]], **given)
+    alone = clone(model).partial_fit(data.X, data.y, classes=[0, 1], **given)
+    np.testing.assert_array_equal(both.estimators_[0].coef_, alone.coef_)
 
 
 def test_raw_columns_of_a_frame_go_through_a_column_transformer():

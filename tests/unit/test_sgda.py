@@ -13,6 +13,7 @@ from fferm.datasets import load_adult, make_biased
 from fferm.divergences import Divergence
 from fferm.errors import InvalidParameterError
 from fferm.estimators.base import FitInput
+from fferm.estimators.solving import solver_name, split_rows
 from fferm.metrics import soft_violation
 from fferm.notions import EqualOpportunity
 from fferm.solvers import LBFGS, Result, lanes, threads
@@ -227,7 +228,7 @@ def test_rows_for_early_stopping_are_not_trained_on(data):
     assert not np.array_equal(model.coef_, plain.coef_)
     given = FitInput(data.X, data.y, data.sensitive_features)
     data_of_all, _, rows = model._encode(given)
-    part, problem, _, judged_on = model._split(given, data_of_all, rows)
+    part, problem, _, judged_on = split_rows(model, given, data_of_all, rows)
     assert problem.y.size + judged_on.y.size == len(data.y)
     assert judged_on.y.size == pytest.approx(0.3 * len(data.y), abs=3)
     assert part.y.size == problem.y.size
@@ -251,7 +252,7 @@ def test_auto_takes_minibatches_where_stopping_is_asked_for(data):
     robust = {"uncertainty": LargeShift(0.001), "divergence": "js"}
     model = FairLogisticRegression(early_stopping="objective", **robust)
     size = data.X.size
-    assert model._solver_name(model._objective(), size, 1) == "semi_stochastic"
+    assert solver_name(model, model._objective(), size, 1) == "semi_stochastic"
 
 
 @pytest.mark.parametrize(

@@ -85,6 +85,8 @@ class FairClassifier(ClassifierMixin, BaseEstimator, ABC):
     l2: float
     random_state: int | np.random.RandomState | None
     classes_: NDArray[Any]
+    groups_: NDArray[Any]
+    dual_: FloatArray
     fairness_weight_: float
     violation_: float
     feasible_: bool

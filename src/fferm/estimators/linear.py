@@ -1,27 +1,29 @@
 """Fair logistic regression."""
 
-import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any, Self
 
 import numpy as np
 from sklearn.base import clone
-from sklearn.utils import check_random_state
 
-from fferm import solvers
 from fferm._types import FloatArray, Table
 from fferm.data import FairRows, GroupMode
 from fferm.divergences import Divergence
-from fferm.errors import FfermWarning, InvalidInputError, InvalidParameterError
 from fferm.estimators.base import Choice, FairClassifier, FitInput
-from fferm.estimators.bounds import choose_weight, read_bound, read_fraction
-from fferm.estimators.holdout import hold_out, kinds, weigh
+from fferm.estimators.bounds import choose_weight, read_bound
+from fferm.estimators.pieces import PieceInput, Pieces, check_solver, learn_piece
 from fferm.estimators.progress import progress
-from fferm.estimators.validation import TrainingData, check_number, check_whole
+from fferm.estimators.solving import (
+    make_solver,
+    solver_name,
+    split_rows,
+    warm_parameters,
+)
+from fferm.estimators.validation import TrainingData, check_number
 from fferm.notions import Notion
-from fferm.objective import Objective, Problem
-from fferm.solvers.base import Solution
-from fferm.solvers.linear import linear_logits, parameter_shape, penalized_logits
+from fferm.objective import Problem
+from fferm.solvers import LANES_FROM, Result, Solution, Solver
+from fferm.solvers.linear import linear_logits, penalized_logits
 from fferm.uncertainty import Uncertainty
 
 
@@ -141,6 +143,9 @@ class FairLogisticRegression(FairClassifier):
     >>> decisions = model.predict(data.X_test)
     """
 
+    # What partial_fit goes on from, None after fit.
+    _pieces: Pieces | None = None
+
     def __init__(
         self,
         *,
@@ -233,15 +238,15 @@ class FairLogisticRegression(FairClassifier):
         data, problem, rows = self._encode(given)
         judged_on = None
         if self.early_stopping == "validation":
-            data, problem, rows, judged_on = self._split(given, data, rows)
+            data, problem, rows, judged_on = split_rows(self, given, data, rows)
         choice = Choice(problem.objective.fairness_weight)
-        start = self._warm_parameters(problem, data) if self.warm_start else None
+        start = warm_parameters(self, problem, data) if self.warm_start else None
         if bound is not None and rows is not None:
             choice, judged = choose_weight(self, bound, given, data, rows)
             problem = problem.with_weight(choice.fairness_weight)
             # Of several optima, the one near which the bound was judged.
             start = None if problem.objective.uncertainty else judged._parameters()
-        solver = self._solver(problem, judged_on=judged_on)
+        solver = self._solver(problem, 1, judged_on)
         with progress(self.verbose, self.max_iter) as callbacks:
             solution = solver.solve(problem, start=start, callbacks=callbacks)
         self._learn_weight(choice)
@@ -249,6 +254,68 @@ class FairLogisticRegression(FairClassifier):
         self._store(solution, data, rows)
         codes = linear_logits(data.X, solution.value).argmax(axis=1)
         self._warn_of_collapse(codes, data.y)
+        return self
+
+    def partial_fit(
+        self,
+        X: Table,
+        y: Table,
+        *,
+        classes: Table = None,
+        groups: Table = None,
+        sensitive_features: Table = None,
+        sample_weight: Table = None,
+    ) -> Self:
+        """Train on a piece of the data, once through it in minibatches.
+
+        Call it for each piece, and again for a further pass. The steps are those of
+        ``solver="sgda"``; dual, step sizes and order of rows go on from call to call,
+        and the model is the average over the later half, or more, of all steps. `fit`
+        begins anew. After `fit`, or in a model that was loaded, it goes on from
+        ``coef_`` with small steps.
+
+        Parameters
+        ----------
+        X
+            (n_samples, n_features): array, CSR matrix or numeric data frame.
+        y
+            (n_samples,) labels, each one of ``classes``.
+        classes
+            All labels there are; in the first call at least, unless ``groups`` is a
+            `GroupCounts` that has counted labels.
+        groups
+            How large the groups are in the whole data: a `GroupCounts` that a first
+            pass has filled, or their shares by value, ``{"a": 0.4, "b": 0.6}``, by
+            ``(value, value)`` for two sensitive columns, by ``(label, value)`` under
+            notions that condition on the label, with None for a missing value. It
+            holds until it is given anew. Without it the first piece says which groups
+            there are, and the shares are those among all rows so far: right in the
+            end, and at first only where pieces are like the whole.
+        sensitive_features
+            The group of each row, as in `fit`.
+        sample_weight
+            (n_samples,) weights of the rows, which count relative to the mean weight
+            of all rows so far.
+
+        Returns
+        -------
+        Self
+        """
+        check_solver(self.solver, self.max_violation)
+        given = PieceInput(X, y, classes, groups, sensitive_features, sample_weight)
+        solver = make_solver(self, "sgda")
+        start = self._parameters() if hasattr(self, "coef_") else None
+        learned = learn_piece(self, given, solver, self._pieces, start)
+        self._pieces = learned.pieces
+        self.classes_ = learned.classes
+        self.coef_ = learned.theta[:, :-1].copy()
+        self.intercept_ = learned.theta[:, -1].copy()
+        self.groups_ = learned.groups
+        self.dual_ = learned.dual
+        self.n_iter_ = learned.pieces.n_pieces
+        self.history_: tuple[dict[str, float], ...] = ()
+        self.result_ = Result.schedule_completed
+        self._learn_weight(Choice(learned.pieces.objective.fairness_weight))
         return self
 
     def decision_function(self, X: Table) -> FloatArray:
@@ -283,7 +350,7 @@ class FairLogisticRegression(FairClassifier):
         data, problem, rows = widest._encode(given)
         judged_on = None
         if self.early_stopping == "validation":
-            data, problem, rows, judged_on = widest._split(given, data, rows)
+            data, problem, rows, judged_on = split_rows(widest, given, data, rows)
         theta = None if start is None else start._parameters()
         solver = self._solver(problem, len(weights), judged_on)
         path = solver.solve_path(problem, weights, start=theta)
@@ -298,84 +365,14 @@ class FairLogisticRegression(FairClassifier):
     def trains_together(self, given: FitInput) -> bool:
         """Return whether `fit_path` trains its models as lanes of one run."""
         size = int(np.prod(np.shape(given.X)))
-        chosen = self._solver_name(self._objective(), size, solvers.LANES_FROM)
-        return chosen != "lbfgs"
-
-    def _split(
-        self, given: FitInput, data: TrainingData, rows: FairRows | None
-    ) -> tuple[TrainingData, Problem, FairRows | None, Problem]:
-        """Return rows to train on, and the problem that early stopping judges by."""
-        has_own = given.penalty_data is None
-        kind = data.y if rows is None or not has_own else kinds(rows, data.y)
-        held = hold_out(kind, read_fraction(self), self.random_state)
-        with warnings.catch_warnings():
-            # All rows together have said what there is to say.
-            warnings.simplefilter("ignore", FfermWarning)
-            judged_on = self._encode(weigh(given, data, held))[1]
-            return *self._encode(weigh(given, data, ~held)), judged_on
-
-    def _solver_name(self, objective: Objective, size: int, n_models: int) -> str:
-        solvers.check_name(self.solver)
-        if self.early_stopping not in (None, "objective", "validation"):
-            raise InvalidParameterError(
-                f"early_stopping={self.early_stopping!r} came. Expected None, "
-                "'objective' or 'validation'."
-            )
-        if self.early_stopping is None:
-            if self.solver != "auto":
-                return self.solver
-            return solvers.choose(objective, size, n_models)
-        if self.solver == "lbfgs":
-            raise InvalidParameterError(
-                f"early_stopping={self.early_stopping!r} came with solver='lbfgs', "
-                "which stops at the optimum. Use solver='sgda', 'semi_stochastic' or "
-                "'sreda', or early_stopping=None."
-            )
-        if self.solver != "auto":
-            return self.solver
-        has_table_only = objective.uncertainty or objective.notion.is_sufficiency
-        return "semi_stochastic" if has_table_only else "sgda"
+        return solver_name(self, self._objective(), size, LANES_FROM) != "lbfgs"
 
     def _solver(
-        self, problem: Problem, n_models: int = 1, judged_on: Problem | None = None
-    ) -> solvers.Solver[Any]:
+        self, problem: Problem, n_models: int, judged_on: Problem | None
+    ) -> Solver[Any]:
         size = problem.X.shape[0] * problem.X.shape[1]
-        name = self._solver_name(problem.objective, size, n_models)
-        options = {
-            "tol": check_number("tol", self.tol, above=True),
-            "max_iter": check_whole("max_iter", self.max_iter),
-            "dual_lr": check_number("dual_learning_rate", self.dual_learning_rate),
-            "dual": self.dual,
-            "fit_intercept": bool(self.fit_intercept),
-        }
-        for option in ("batch_size", "max_epochs", "refresh_every"):
-            if getattr(self, option) is not None:
-                options[option] = check_whole(option, getattr(self, option))
-        if self.learning_rate is not None:
-            rate = check_number("learning_rate", self.learning_rate, above=True)
-            options["lr"] = rate
-        if name != "lbfgs":
-            generator = check_random_state(self.random_state)
-            options["seed"] = int(generator.randint(2**31 - 1))
-        if self.early_stopping is not None:
-            options["patience"] = check_whole("patience", self.patience)
-            options["judged_on"] = judged_on
-        return solvers.make(name, options)
-
-    def _warm_parameters(
-        self, problem: Problem, data: TrainingData
-    ) -> FloatArray | None:
-        if not hasattr(self, "coef_"):
-            return None
-        theta = self._parameters()
-        is_same = np.array_equal(self.classes_, data.classes)
-        if not is_same or theta.shape != parameter_shape(problem):
-            raise InvalidInputError(
-                f"warm_start found {self.coef_.shape[1]} features and classes "
-                f"{self.classes_.tolist()}, the data have {problem.X.shape[1]} and "
-                f"{data.classes.tolist()}. Fit with warm_start=False."
-            )
-        return theta
+        name = solver_name(self, problem.objective, size, n_models)
+        return make_solver(self, name, judged_on)
 
     def _parameters(self) -> FloatArray:
         return np.column_stack([self.coef_, self.intercept_])
@@ -395,5 +392,6 @@ class FairLogisticRegression(FairClassifier):
         self.n_iter_ = int(solution.stats["n_iter"])
         self.history_ = solution.history
         self.result_ = solution.result
+        self._pieces = None
         self._warn_of_result(solution.result)
         return self

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn import get_config
 from sklearn.base import BaseEstimator
-from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.multiclass import check_classification_targets, unique_labels
 from sklearn.utils.validation import _check_sample_weight, validate_data
 
 from fferm._types import FloatArray, IntArray, Table, is_sparse
@@ -78,21 +78,7 @@ def validate_training(
     estimator: BaseEstimator, X: Table, y: Table, sample_weight: Table
 ) -> TrainingData:
     """Return training data in the form that solvers take."""
-    _refuse_dates(X)
-    with named_errors():
-        X, y = validate_data(
-            estimator,
-            X,
-            y,
-            accept_sparse="csr",
-            dtype=np.float64,
-            order="C",
-        )
-        check_classification_targets(y)
-        weight = _check_sample_weight(
-            sample_weight, X, dtype=np.float64, ensure_non_negative=True
-        )
-    _refuse_huge(X)
+    X, y, weight = _validate_rows(estimator, X, y, sample_weight, reset=True)
     kept = weight > 0
     if not kept.any():
         raise InvalidInputError(
@@ -104,6 +90,77 @@ def validate_training(
     weight = np.ldexp(weight, -np.frexp(weight.max())[1])
     classes, codes = _encode_classes(y)
     return TrainingData(X, codes, classes, weight, kept)
+
+
+def validate_piece(
+    estimator: BaseEstimator,
+    X: Table,
+    y: Table,
+    sample_weight: Table,
+    classes: NDArray[Any],
+) -> TrainingData:
+    """Return a piece of training data, all of its rows, with weights as they came.
+
+    The first piece says which features there are.
+    """
+    is_first = not hasattr(estimator, "classes_")
+    X, y, weight = _validate_rows(estimator, X, y, sample_weight, reset=is_first)
+    found, codes = np.unique(y, return_inverse=True)
+    known = {label: code for code, label in enumerate(classes.tolist())}
+    unknown = [label for label in found.tolist() if label not in known]
+    if unknown:
+        raise InvalidInputError(
+            f"y holds the label {unknown[0]!r}, which is none of the classes "
+            f"{', '.join(map(repr, known))}. Name all classes in the first call: "
+            "partial_fit(X, y, classes=[...])."
+        )
+    place = np.array([known[label] for label in found.tolist()], dtype=np.int64)
+    return TrainingData(X, place[codes.reshape(-1)], classes, weight, weight > 0)
+
+
+def check_classes(known: NDArray[Any] | None, classes: Table) -> NDArray[Any]:
+    """Return the sorted classes of pieces: those known before, or those given."""
+    if classes is None:
+        if known is None:
+            raise InvalidInputError(
+                "classes must be passed on the first call to partial_fit: a piece need "
+                "not hold all of them. Give partial_fit(X, y, classes=[...])."
+            )
+        return known
+    with named_errors():
+        given = unique_labels(classes)
+    if known is not None and not np.array_equal(known, given):
+        raise InvalidInputError(
+            f"The classes {given.tolist()} came, and those of the first call are "
+            f"{known.tolist()}. Leave classes out, or begin anew with a clone."
+        )
+    if given.size < 2:
+        raise InvalidInputError(
+            f"classes has only {given.tolist()}. A classifier needs at least two."
+        )
+    return np.asarray(given)
+
+
+def _validate_rows(
+    estimator: BaseEstimator, X: Table, y: Table, sample_weight: Table, *, reset: bool
+) -> tuple[Table, NDArray[Any], FloatArray]:
+    _refuse_dates(X)
+    with named_errors():
+        X, y = validate_data(
+            estimator,
+            X,
+            y,
+            accept_sparse="csr",
+            dtype=np.float64,
+            order="C",
+            reset=reset,
+        )
+        check_classification_targets(y)
+        weight = _check_sample_weight(
+            sample_weight, X, dtype=np.float64, ensure_non_negative=True
+        )
+    _refuse_huge(X)
+    return X, y, weight
 
 
 def validate_features(estimator: BaseEstimator, X: Table) -> Table:

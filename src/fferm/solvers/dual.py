@@ -5,9 +5,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from fferm.divergences import strip
-from fferm.duals import GroupWeights, dual_variable, group_weights
+from fferm.duals import NO_GROUPS, GroupWeights, dual_variable, group_weights
 from fferm.errors import InvalidParameterError
-from fferm.objective import Problem
+from fferm.objective import Objective, Problem
 from fferm.solvers._arrays import Dual
 from fferm.solvers._pointers import log_ratio_pointer, projected_pointer
 
@@ -39,16 +39,27 @@ def make_dual(
     variable
         ``"log_ratio"``, ``"projected"`` or ``"auto"``.
     """
-    check_linear_dual(problem, solver)
+    check_linear_dual(problem.objective, solver)
+    return bind_dual(
+        problem.objective, _group_weights(problem), problem.n_classes, n_lanes, variable
+    )
+
+
+def bind_dual(
+    objective: Objective,
+    weights: GroupWeights,
+    n_classes: int,
+    n_lanes: int,
+    variable: str = "auto",
+) -> ChosenDual:
+    """Return the dual of independence for given weights of groups."""
     if variable not in VARIABLES:
         raise InvalidParameterError(
             f"dual={variable!r} came. Expected one of {', '.join(VARIABLES)}."
         )
-    chosen = dual_variable(problem.objective.divergence, variable)
+    chosen = dual_variable(objective.divergence, variable)
     pointer = projected_pointer if chosen.is_projected else log_ratio_pointer
-    weights = _group_weights(problem)
     n_strata, n_attributes = weights.share.shape
-    n_classes = problem.n_classes
     dual = Dual(
         np.zeros((n_strata, n_classes, weights.prior.shape[1], n_lanes)),
         np.full((n_strata, n_classes, n_attributes, n_lanes), 1 / n_classes),
@@ -60,13 +71,12 @@ def make_dual(
         chosen.upper(weights.prior),
         chosen.speed,
     )
-    scale = strip(problem.objective.divergence)[1]
+    scale = strip(objective.divergence)[1]
     return ChosenDual(dual, pointer(chosen.divergence).address, scale)
 
 
-def check_linear_dual(problem: Problem, solver: str) -> None:
+def check_linear_dual(objective: Objective, solver: str) -> None:
     """Refuse penalties whose dual is not linear in the predictions."""
-    objective = problem.objective
     if objective.uncertainty is not None or objective.notion.is_sufficiency:
         what = objective.uncertainty or objective.notion
         raise InvalidParameterError(
@@ -78,6 +88,5 @@ def check_linear_dual(problem: Problem, solver: str) -> None:
 
 def _group_weights(problem: Problem) -> GroupWeights:
     if problem.penalty is None:
-        nobody = np.zeros((0, 0))
-        return GroupWeights(nobody, nobody, nobody, np.zeros(1, dtype=np.int64))
+        return NO_GROUPS
     return group_weights(problem.penalty.rows, problem.objective.notion.weighting)

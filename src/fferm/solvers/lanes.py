@@ -267,10 +267,15 @@ def mean_iterate(state: LaneState) -> FloatArray:
     model, begin, n_steps = state.model, state.steps.average_from, state.n_steps
     if n_steps <= begin:
         return model.theta
+    return summed_iterates(model, begin, n_steps) / (n_steps - begin)
+
+
+def summed_iterates(model: Model, begin: int, n_steps: int) -> FloatArray:
+    """Return the sum of the iterates after step ``begin``."""
     # What each column is still due since it last moved.
     due = np.maximum(0, n_steps + 1 - np.maximum(model.moved, begin + 1))
-    average: FloatArray = model.total + due[:, None] * model.theta
-    return average / (n_steps - begin)
+    total: FloatArray = model.total + due[:, None] * model.theta
+    return total
 
 
 def lane_parameters(problem: Problem, theta: FloatArray, lane: int) -> FloatArray:

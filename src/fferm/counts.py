@@ -1,0 +1,276 @@
+"""How large the groups are, in data that arrive in pieces.
+
+A *cell* is a label and one value for each sensitive column. Their weights are all that
+a penalty has to know of the whole data, and there are few of them however many rows.
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from numbers import Real
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from fferm._types import FloatArray, IntArray, Table
+from fferm.data import (
+    check_aligned,
+    group_name,
+    read_column,
+    split_columns,
+)
+from fferm.errors import InvalidInputError, InvalidTypeError
+from fferm.labels import encode_weight, factorize
+
+# One value for each sensitive column, None where it is missing.
+Values = tuple[str | None, ...]
+
+
+@dataclass(frozen=True)
+class CellRows:
+    """The sensitive values of some rows.
+
+    Attributes
+    ----------
+    columns
+        Names of the sensitive columns.
+    values
+        The different rows there are.
+    code
+        (n_samples,) which of them each row is.
+    """
+
+    columns: tuple[str, ...]
+    values: tuple[Values, ...]
+    code: IntArray
+
+
+def read_cells(sensitive_features: Table, n_samples: int | None = None) -> CellRows:
+    """Return sensitive features, given as in `fit`, as codes of their cells."""
+    given = split_columns(sensitive_features)
+    if not given:
+        raise InvalidInputError(
+            "sensitive_features has no column. Expected at least one, with one value "
+            "per row."
+        )
+    n_rows = len(given[0][1]) if n_samples is None else n_samples
+    columns = [read_column(values, name, n_rows) for name, values in given]
+    shape = tuple(len(column.groups) + 1 for column in columns)
+    flat = np.ravel_multi_index(tuple(column.code + 1 for column in columns), shape)
+    present, code = np.unique(flat, return_inverse=True)
+    values = tuple(
+        tuple(
+            column.groups[k - 1] if k else None
+            for column, k in zip(columns, place, strict=True)
+        )
+        for place in zip(*np.unravel_index(present, shape), strict=True)
+    )
+    names = tuple(column.name for column in columns)
+    return CellRows(names, values, code.reshape(-1).astype(np.int64))
+
+
+class GroupCounts:
+    """The groups of data in pieces, and how large they are: a first pass fills it.
+
+    It holds one number for each label and group, whatever the number of rows. Any
+    notion that conditions on labels or on nothing can be trained with it, on the
+    intersection of the columns or on each.
+
+    Attributes
+    ----------
+    n_rows : int
+        Rows of positive weight so far.
+    columns : tuple of str, or None
+        Names of the sensitive columns, None before the first piece.
+
+    Examples
+    --------
+    >>> from fferm import GroupCounts
+    >>> counts = GroupCounts()
+    >>> counts.update(sensitive_features=["a", "b", "b"], y=[0, 0, 1])
+    >>> counts.update(sensitive_features=["a"], y=[1])
+    >>> counts.shares()
+    {(0, 'a'): 0.25, (0, 'b'): 0.25, (1, 'a'): 0.25, (1, 'b'): 0.25}
+    """
+
+    def __init__(self) -> None:
+        self.n_rows = 0
+        self.columns: tuple[str, ...] | None = None
+        self._mass: dict[tuple[object, Values], float] = defaultdict(float)
+
+    def update(
+        self,
+        *,
+        sensitive_features: Table,
+        y: Table = None,
+        sample_weight: Table = None,
+    ) -> None:
+        """Count a piece of the data.
+
+        Parameters
+        ----------
+        sensitive_features
+            The group of each row, as in `fit`.
+        y
+            The label of each row, for notions that condition on it.
+        sample_weight
+            The weight of each row, where there are weights.
+        """
+        check_aligned(
+            y=y, sensitive_features=sensitive_features, sample_weight=sample_weight
+        )
+        if y is None:
+            cells = read_cells(sensitive_features)
+            code, labels = np.zeros_like(cells.code), list[object]([None])
+        else:
+            code, labels = factorize(y, "y")
+            cells = read_cells(sensitive_features, code.size)
+        weight = encode_weight(sample_weight, cells.code.size)
+        self.add(cells, labels, code, weight)
+
+    def add(
+        self,
+        cells: CellRows,
+        labels: Sequence[object],
+        code: IntArray,
+        weight: FloatArray,
+    ) -> None:
+        """Count rows that are encoded: ``code`` says which of ``labels`` each has."""
+        check_columns(self.columns, cells.columns)
+        if self._mass and self.has_labels != (None not in labels):
+            raise InvalidInputError(
+                "Some pieces came with labels and some without. Give update(y=...) for "
+                "all pieces or for none."
+            )
+        shape = len(labels), len(cells.values)
+        flat = code * shape[1] + cells.code
+        mass = np.bincount(flat, weight, shape[0] * shape[1]).reshape(shape)
+        seen = np.bincount(flat, minlength=mass.size).reshape(shape)
+        if not np.isfinite(mass.sum() + self.total):
+            raise InvalidInputError(
+                "The sample weights add up to more than a number can hold. Scale them "
+                "down, by the same factor in every piece."
+            )
+        for j, c in zip(*np.nonzero(seen), strict=True):
+            self._mass[labels[j], cells.values[c]] += float(mass[j, c])
+        self.columns = self.columns or cells.columns
+        self.n_rows += int(np.sum(weight > 0))
+
+    @property
+    def cells(self) -> dict[tuple[object, Values], float]:
+        """The weight of each label and values of the sensitive columns."""
+        return dict(self._mass)
+
+    @property
+    def has_labels(self) -> bool:
+        """Whether labels were counted too."""
+        return bool(self._mass) and all(label is not None for label, _ in self._mass)
+
+    @property
+    def total(self) -> float:
+        """The weight of all rows so far."""
+        return sum(self._mass.values())
+
+    @property
+    def labels(self) -> list[object]:
+        """The labels so far, sorted."""
+        found = {label for label, _ in self._mass if label is not None}
+        return sorted(found)  # type: ignore[type-var]
+
+    def shares(self) -> dict[object, float]:
+        """Return the share of each cell, in the form that ``partial_fit`` takes.
+
+        Keys are values, or tuples ``(label, value, ...)`` where labels were counted or
+        there are several columns. A missing value is None.
+        """
+        total = self.total or 1.0
+        keys = {
+            (label, *values) if label is not None else values: mass / total
+            for (label, values), mass in self._mass.items()
+        }
+        ordered = sorted(keys, key=lambda key: tuple(map(_sort_key, key)))
+        return {key if len(key) > 1 else key[0]: keys[key] for key in ordered}
+
+    def copy(self) -> "GroupCounts":
+        """Return counts that may go their own way."""
+        other = GroupCounts()
+        other.n_rows, other.columns = self.n_rows, self.columns
+        other._mass = self._mass.copy()
+        return other
+
+
+def counts_from_shares(
+    shares: Table, columns: Sequence[str], has_labels: bool
+) -> GroupCounts:
+    """Return counts that stand for given shares.
+
+    Parameters
+    ----------
+    shares
+        A mapping or pandas Series from cells to shares, which need not sum to 1.
+    columns
+        Names of the sensitive columns.
+    has_labels
+        Whether a key begins with the label.
+    """
+    if not isinstance(shares, Mapping | pd.Series):
+        raise InvalidTypeError(
+            f"groups is a {type(shares).__name__}. Expected shares of the groups, "
+            "{'a': 0.4, 'b': 0.6}, or a GroupCounts that a first pass has filled."
+        )
+    counts = GroupCounts()
+    counts.columns = tuple(columns)
+    for key, share in shares.items():
+        label, values = _read_key(key, len(columns), has_labels)
+        counts._mass[label, values] += _read_share(key, share)
+    if not counts.total > 0:
+        raise InvalidInputError(
+            "The shares of groups sum to 0. Expected numbers of which some are "
+            "positive, such as {'a': 0.4, 'b': 0.6}."
+        )
+    return counts
+
+
+def _read_key(key: object, n_columns: int, has_labels: bool) -> tuple[object, Values]:
+    parts = key if isinstance(key, tuple) else (key,)
+    if len(parts) != n_columns + has_labels:
+        wanted = "one value per sensitive column"
+        if has_labels:
+            wanted = "the label, on which the notion conditions, and " + wanted
+        raise InvalidInputError(
+            f"groups has the key {key!r}. Expected {wanted}, of which there are "
+            f"{n_columns}; several make a tuple."
+        )
+    label = parts[0] if has_labels else None
+    values = tuple(
+        None if pd.isna(value) else group_name(value) for value in parts[has_labels:]
+    )
+    return label, values
+
+
+def _read_share(key: object, share: Any) -> float:
+    is_number = isinstance(share, Real) and not isinstance(share, bool)
+    if not is_number or not np.isfinite(share) or share < 0:
+        raise InvalidInputError(
+            f"groups gives {key!r} the share {share!r}. Expected a number "
+            "of at least 0."
+        )
+    return float(share)
+
+
+def check_columns(known: Sequence[str] | None, columns: Sequence[str]) -> None:
+    """Refuse sensitive columns that are not those of the pieces before."""
+    if known is None or (len(known) == len(columns) == 1):
+        return
+    if tuple(known) != tuple(columns):
+        raise InvalidInputError(
+            f"The sensitive columns {', '.join(columns)} came, and those of the pieces "
+            f"before are {', '.join(known)}. Give the same columns in the same order."
+        )
+
+
+def _sort_key(part: Any) -> tuple[int, Any]:
+    if part is None:
+        return 2, ""
+    return (0, part) if isinstance(part, Real) else (1, str(part))
