@@ -11,7 +11,13 @@ from fferm.data import FairRows, GroupMode
 from fferm.divergences import Divergence
 from fferm.estimators.base import Choice, FairClassifier, FitInput
 from fferm.estimators.bounds import choose_weight, read_bound
-from fferm.estimators.pieces import PieceInput, Pieces, check_solver, learn_piece
+from fferm.estimators.pieces import (
+    PIECE_RATE,
+    PieceInput,
+    Pieces,
+    check_solver,
+    learn_piece,
+)
 from fferm.estimators.progress import progress
 from fferm.estimators.solving import (
     make_solver,
@@ -95,8 +101,9 @@ class FairLogisticRegression(FairClassifier):
         rows and 8 passes, fewer for more than a million rows; 256 rows for ``"sreda"``,
         and 20 passes for all but ``"sgda"``.
     learning_rate, dual_learning_rate
-        Of minibatches: Adagrad's step (None is 0.8 for ``"sgda"``, else 0.4), and ``c``
-        of the dual step ``c / t`` of ``"sgda"`` and ``"sreda"``.
+        Of minibatches: Adagrad's step (None is 0.8 for ``"sgda"``, else and in
+        `partial_fit` 0.4), and ``c`` of the dual step ``c / t`` of ``"sgda"`` and
+        ``"sreda"``.
     dual
         Of ``"sgda"``: the variable that ascends. ``"log_ratio"``; ``"projected"``, the
         dual itself, clipped to its box; ``"auto"``, the latter where the dual has a
@@ -303,7 +310,8 @@ class FairLogisticRegression(FairClassifier):
         """
         check_solver(self.solver, self.max_violation)
         given = PieceInput(X, y, classes, groups, sensitive_features, sample_weight)
-        solver = make_solver(self, "sgda")
+        options = {} if self.learning_rate else {"learning_rate": PIECE_RATE}
+        solver = make_solver(clone(self).set_params(**options), "sgda")
         start = self._parameters() if hasattr(self, "coef_") else None
         learned = learn_piece(self, given, solver, self._pieces, start)
         self._pieces = learned.pieces

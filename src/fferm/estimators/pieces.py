@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from fferm.solvers.pieces import Piece, PieceRun, Start
 
 
+# Adagrad's step by default. Pieces may come sorted: longer steps would follow each.
+PIECE_RATE = 0.4
+
+
 @dataclass(frozen=True)
 class PieceInput:
     """The arguments of `partial_fit`, as they came."""
