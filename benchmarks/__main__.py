@@ -22,6 +22,7 @@ BENCHMARKS = (
     "levels",
     "batch_sizes",
     "solvers",
+    "auto",
     "bounds_table",
     "growth",
     "latency",
