@@ -18,6 +18,7 @@ from typing import Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn import config_context
 from sklearn.utils import _safe_indexing
 
 from fferm._types import FloatArray, IntArray, Table, is_sparse
@@ -46,9 +47,9 @@ M = TypeVar("M", bound=FairClassifier)
 # step above it: 13 over three decades, 8 over another two.
 N_WEIGHTS = 13
 N_BEYOND = 8
-# The last step is divided, in logarithm, until a weight is right to about one percent:
-# in halves, or in eighths where models are trained together.
-N_PARTS = 64
+# The last step is divided, in logarithm, until a weight is right to some percent: in
+# halves, or at once where models are trained together.
+N_PARTS = 16
 
 
 @dataclass(frozen=True)
@@ -108,8 +109,8 @@ def choose_weight(
         All rows: as they came, validated, and those of the penalty encoded.
     """
     trial = _make_trial(model, bound, given, data, rows)
-    with warnings.catch_warnings():
-        # Training on all rows says what there is to say; these models are thrown away.
+    # Training on all rows says what there is to say, and has looked at the features.
+    with warnings.catch_warnings(), config_context(assume_finite=True):
         warnings.simplefilter("ignore", FfermWarning)
         tried = list(trial.climb(_weights(model._objective().divergence)))
         if tried[-1].is_within:
@@ -160,7 +161,7 @@ class _Trial(Generic[M]):
 
     def narrow(self, below: _Judged[M], within: _Judged[M]) -> _Judged[M]:
         """Return the smallest weight within the bound that the search comes by."""
-        n_parts = 8 if self.model.trains_together(self.given) else 2
+        n_parts = N_PARTS if self.model.trains_together(self.given) else 2
         for _ in range(round(math.log(N_PARTS, n_parts))):
             weights = _between(below.fairness_weight, within.fairness_weight, n_parts)
             for model in self.model.fit_path(self.given, weights, below.model):

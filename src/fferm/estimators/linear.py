@@ -98,7 +98,7 @@ class FairLogisticRegression(FairClassifier):
         is round, and most iterations.
     batch_size, max_epochs
         Of minibatches: rows a step, from 1 to all, and passes over the data. None is 64
-        rows and 8 passes, fewer for more than a million rows; 256 rows for ``"sreda"``,
+        rows and 6 passes, fewer for more than a million rows; 256 rows for ``"sreda"``,
         and 20 passes for all but ``"sgda"``.
     learning_rate, dual_learning_rate
         Of minibatches: Adagrad's step (None is 0.8 for ``"sgda"``, else and in
@@ -253,7 +253,9 @@ class FairLogisticRegression(FairClassifier):
             problem = problem.with_weight(choice.fairness_weight)
             # Of several optima, the one near which the bound was judged.
             start = None if problem.objective.uncertainty else judged._parameters()
-        solver = self._solver(problem, 1, judged_on)
+        # Under a bound, by the solver that the weight was searched with.
+        n_models = 1 if bound is None else LANES_FROM
+        solver = self._solver(problem, n_models, judged_on)
         with progress(self.verbose, self.max_iter) as callbacks:
             solution = solver.solve(problem, start=start, callbacks=callbacks)
         self._learn_weight(choice)

@@ -24,9 +24,9 @@ from fferm.solvers.lanes import (
     make_model,
 )
 
-# Eight passes over the data by default, fewer where they would hold more than the last
+# Six passes over the data by default, fewer where they would hold more than the last
 # number of rows, and more where they would hold fewer than the first.
-MAX_EPOCHS = 8
+MAX_EPOCHS = 6
 LEAST_ROWS, MOST_ROWS = 100_000, 1_000_000
 
 
@@ -45,7 +45,7 @@ class SGDA(LaneSolver[SgdaState]):
     Parameters
     ----------
     max_epochs, lr, fit_intercept, seed, patience, judged_on
-        As in `LaneSolver`, but None is 8 passes, or as many as hold a million rows;
+        As in `LaneSolver`, but None is 6 passes, or as many as hold a million rows;
         there are 600 steps and 100,000 rows at least.
     batch_size
         Rows a step, from 1 to all.
