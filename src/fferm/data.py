@@ -175,9 +175,9 @@ def encode_column(values: Table, name: str, n_samples: int) -> Attribute:
             f"{name} holds values that cannot be compared ({error}). Expected strings,"
             " numbers or booleans."
         ) from error
-    labels = [_label(value) for value in values_seen]
+    labels = [group_name(value) for value in values_seen]
     # 1 and "1" read alike in every table that a person sees, so they are one group.
-    groups = sorted(set(labels), key=_natural)
+    groups = sorted(set(labels), key=natural_order)
     _refuse_identifiers(name, len(groups), int(np.sum(code >= 0)))
     position = {group: k for k, group in enumerate(groups)}
     renumber = np.array([position[label] for label in labels] + [-1], dtype=np.int64)
@@ -309,13 +309,15 @@ def _refuse_identifiers(name: str, n_groups: int, n_rows: int) -> None:
         )
 
 
-def _label(value: object) -> str:
+def group_name(value: object) -> str:
+    """Return the name of a group by its value."""
     if isinstance(value, float) and value.is_integer():
         return str(int(value))  # a gap turns a column of integers into floats
     return str(value)
 
 
-def _natural(label: str) -> tuple[int, float, str]:
+def natural_order(label: str) -> tuple[int, float, str]:
+    """Return a key that puts numbers in their order, before words."""
     try:
         return 0, float(label), label
     except ValueError:
