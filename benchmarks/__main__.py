@@ -6,7 +6,7 @@ import platform
 import subprocess
 from pathlib import Path
 
-from benchmarks import batch_sizes, curve, levels, solvers
+from benchmarks import batch_sizes, curve, levels, solvers, streaming
 
 RESULTS = Path(__file__).parent / "results"
 BENCHMARKS = {
@@ -14,6 +14,7 @@ BENCHMARKS = {
     "curve": curve.run,
     "levels": levels.run,
     "solvers": solvers.run,
+    "streaming": streaming.run,
 }
 
 

@@ -65,10 +65,15 @@ def find_shards(folder: Path) -> list[Path]:
     return found
 
 
-def open_shard(path: Path) -> pq.ParquetFile:
-    """Return an open file, read in small pieces."""
+def open_shard(path: Path, categorical: Sequence[str] = ()) -> pq.ParquetFile:
+    """Return an open file, read in small pieces; categories by their numbers in it."""
     try:
-        return pq.ParquetFile(path, buffer_size=READ_BYTES, pre_buffer=False)
+        return pq.ParquetFile(
+            path,
+            buffer_size=READ_BYTES,
+            pre_buffer=False,
+            read_dictionary=list(categorical),
+        )
     except (pa.ArrowInvalid, OSError) as error:
         raise InvalidInputError(
             f"{path} could not be read as Parquet ({error}). Write it again, or take "

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from fferm._types import IntArray
-from fferm.torch.shards.folder import open_shard
+from fferm.torch.shards.folder import Roles, open_shard
 from fferm.torch.shards.order import Order, Pieces
 from fferm.torch.shards.summary import Rows, ShardSummary
 
@@ -35,15 +35,18 @@ class GroupReader:
     ----------
     path, row_group
         The file, and which of its row groups.
-    columns
+    roles
         What is read.
     """
 
-    def __init__(self, path: Path, row_group: int, columns: list[str]) -> None:
-        self._file = open_shard(path)
+    def __init__(self, path: Path, row_group: int, roles: Roles) -> None:
+        self._file = open_shard(path, roles.categorical)
         # Threads would outlive a fork, and processes already share the cores.
         self._batches = self._file.iter_batches(
-            DECODE_ROWS, row_groups=[row_group], columns=columns, use_threads=False
+            DECODE_ROWS,
+            row_groups=[row_group],
+            columns=roles.columns,
+            use_threads=False,
         )
         self._rest: pa.RecordBatch | None = None
         self.at = 0
@@ -155,7 +158,7 @@ class Lane:
         if reader is None or self._open != piece or reader.at > begin:
             self.close()
             path, row_group = self._homes[self._pieces.row_group[piece]]
-            reader = GroupReader(path, row_group, self._summary.roles.columns)
+            reader = GroupReader(path, row_group, self._summary.roles)
             self._reader, self._open = reader, piece
         return reader.read(begin, end)
 

@@ -86,7 +86,7 @@ def scan(path: Path, roles: Roles) -> Scan:
         *(Vocabulary(column, as_group) for column in roles.sensitive),
     ]
     moments, cells = _nothing(len(roles.numeric)), Counter[Cell]()
-    with open_shard(path) as file:
+    with open_shard(path, roles.categorical) as file:
         for batch in file.iter_batches(
             SCAN_ROWS, columns=roles.columns, use_threads=False
         ):
