@@ -7,6 +7,8 @@ from datetime import timedelta
 
 import torch
 import torch.distributed as dist
+from torch.distributed.distributed_c10d import PrefixStore, Store
+from torch.distributed.rendezvous import rendezvous
 
 from fferm.errors import InvalidParameterError, LostRankError
 from fferm.torch.ranks import rank_and_size
@@ -34,9 +36,14 @@ def joined_ranks(device: str, timeout: float) -> Iterator[torch.device]:
     if chosen.type == "cuda":
         torch.cuda.set_device(chosen)
     with explained("before training", "nothing was lost"):
+        wait = timedelta(seconds=timeout)
+        store, rank, n_ranks = next(rendezvous("env://", timeout=wait))
         dist.init_process_group(
             "nccl" if chosen.type == "cuda" else "gloo",
-            timeout=timedelta(seconds=timeout),
+            store=_fresh(store),
+            rank=rank,
+            world_size=n_ranks,
+            timeout=wait,
         )
     # Left as it is after an error: to take it apart, all ranks would have to answer.
     yield chosen
@@ -70,3 +77,13 @@ def explained(when: str, rescue: str) -> Iterator[None]:
             f"({str(error).strip().splitlines()[0]}). Look at its own output first; "
             f"{rescue}."
         ) from error
+
+
+def _fresh(store: Store) -> Store:
+    # torchrun keeps its store when it starts ranks again, with the addresses of those
+    # that are gone: https://github.com/pytorch/pytorch/issues/135712. Only on one
+    # machine does everybody count restarts alike; the how-to has the remedy for more.
+    if os.environ.get("GROUP_WORLD_SIZE") != "1":
+        return store
+    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    return PrefixStore(f"attempt_{attempt}", store)
