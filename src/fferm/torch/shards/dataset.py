@@ -44,7 +44,7 @@ class ShardDataset(IterableDataset[Batch]):
         Rows that the buffer of each lane keeps; it holds up to twice as many.
     lanes
         Into how many streams an epoch is cut. A multiple of the number of ranks, and a
-        divisor of ``batch_size``. By default 8 where both allow it.
+        divisor of ``batch_size``. By default 4 where both allow it.
     drop_last
         Whether the last batch is left out, so that all are equal.
     dtype

@@ -16,8 +16,9 @@ import numpy as np
 from fferm._types import IntArray
 from fferm.errors import InvalidParameterError
 
-# Lanes of a batch, where it can be cut so: 1, 2, 4 or 8 ranks may share them.
-USUAL_LANES = 8
+# Lanes of a batch, where it can be cut so: 1, 2 or 4 ranks may share them. Each keeps a
+# row group open, which takes some 2 MiB a column for its pages.
+USUAL_LANES = 4
 
 
 @dataclass(frozen=True)

@@ -129,7 +129,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--hidden", nargs="*", type=int, help="widths of layers; none: a linear model")
     add("--dtype", choices=["float32", "float64"], help="of model and features")
     add("--device", choices=["auto", "cpu", "cuda"], help="where the model is")
-    add("--lanes", type=int, help="streams that a batch is drawn from (default: 8)")
+    add("--lanes", type=int, help="streams that a batch is drawn from (default: 4)")
     add("--restart", action="store_true", help="begin anew, whatever is in --out")
     described = {
         "divergence": "between predictions and groups",
