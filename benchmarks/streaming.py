@@ -36,12 +36,12 @@ def run() -> dict[str, Any]:
         name: {key: float(np.median([one[key] for one in runs])) for key in runs[0]}
         for name, runs in found.items()
     }
-    ratio = (
-        middle["10 million"]["microseconds a row"]
-        / middle["1 million"]["microseconds a row"]
-    )
-    print(f"time a row, 10 million / 1 million: {ratio:.3f}")
-    return {**middle, "time a row, 10 million / 1 million": ratio}
+    ratio = {
+        key: middle["10 million"][key] / middle["1 million"][key]
+        for key in ("microseconds a row", "of the processor")
+    }
+    print(f"10 million / 1 million: {ratio}")
+    return {**middle, "10 million / 1 million": ratio}
 
 
 def write_shards(folder: Path, n_rows: int) -> None:
@@ -92,7 +92,7 @@ def train(folder: str) -> dict[str, float]:
 
     torch.set_num_threads(1)
     torch.optim.Adam([torch.zeros(1, requires_grad=True)]).step()  # loads the rest
-    idle, began = mebibytes("VmRSS"), time.perf_counter()
+    idle, began, busy = mebibytes("VmRSS"), time.perf_counter(), time.process_time()
     summary = summarize(folder, target="y", sensitive="sex")
     passed = time.perf_counter()
     fair = summary.fairness_loss()
@@ -107,7 +107,8 @@ def train(folder: str) -> dict[str, float]:
     ended = time.perf_counter()
     return {
         "microseconds a row": 1e6 * (ended - began) / summary.n_rows,
-        "of these, the first pass": 1e6 * (passed - began) / summary.n_rows,
+        "of the processor": 1e6 * (time.process_time() - busy) / summary.n_rows,
+        "in the first pass": 1e6 * (passed - began) / summary.n_rows,
         "MiB above idle": mebibytes("VmHWM") - idle,
         "MiB idle": idle,
     }

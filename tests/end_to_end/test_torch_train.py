@@ -237,8 +237,8 @@ def test_other_settings_than_the_checkpoint_are_refused(folder, tmp_path):
     train(parse(arguments(folder, tmp_path)))
     with pytest.raises(InvalidParameterError, match=r"lr=0.5 came.*lr=0.001"):
         train(parse(arguments(folder, tmp_path, "--lr", "0.5")))
-    with pytest.raises(InvalidParameterError, match=r"lanes=2 came.* has 4"):
-        train(parse(arguments(folder, tmp_path, "--lanes", "2")))
+    with pytest.raises(InvalidParameterError, match=r"streams=2 came.* has 4"):
+        train(parse(arguments(folder, tmp_path, "--streams", "2")))
     train(parse(arguments(folder, tmp_path, "--lr", "0.5", "--restart")))
 
 

@@ -3,10 +3,6 @@
 import itertools
 import json
 import math
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -211,8 +207,8 @@ def test_rows_are_mixed_well_beyond_their_row_group(summary):
     assert np.diff(rows).max() < N // 4
 
 
-def test_without_a_shuffle_lanes_run_in_order(summary):
-    data = ShardDataset(summary, 10, lanes=1, shuffle=False, buffer=33)
+def test_without_a_shuffle_streams_run_in_order(summary):
+    data = ShardDataset(summary, 10, streams=1, shuffle=False, buffer=33)
     assert_array_equal(np.concatenate(epoch_rows(summary, data)), np.arange(N))
 
 
@@ -331,56 +327,15 @@ def test_a_column_that_names_rows_is_no_category(tmp_path):
 @pytest.mark.parametrize(
     ("options", "match"),
     [
-        ({"batch_size": 10, "lanes": 4}, "batch_size=10 came with lanes=4"),
+        ({"batch_size": 10, "streams": 4}, "batch_size=10 came with streams=4"),
         ({"batch_size": 0}, "batch_size=0"),
-        ({"batch_size": 8, "lanes": 2, "rank": 0, "n_ranks": 4}, "multiple of the num"),
+        (
+            {"batch_size": 8, "streams": 2, "rank": 0, "n_ranks": 4},
+            "multiple of the num",
+        ),
         ({"batch_size": 8, "dtype": torch.float16}, "dtype=torch.float16"),
     ],
 )
 def test_parameters_out_of_range_are_refused(summary, options, match):
     with pytest.raises(InvalidParameterError, match=match):
         ShardDataset(summary, **options)
-
-
-READ_ONCE = """
-import sys
-from pathlib import Path
-import torch
-from fferm.torch.shards import ShardDataset, summarize
-
-def mebibytes(field):
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) / 1024 for line in lines if field in line)
-
-idle = mebibytes("VmRSS")
-summary = summarize(sys.argv[1], target="y", sensitive="s")
-n_rows = sum(len(y) for _, y, _ in ShardDataset(summary, 1024, buffer=1000))
-print(n_rows, mebibytes("VmHWM") - idle)
-"""
-
-
-def memory_of_reading(folder, n_rows):
-    """Return the peak of a fresh process above what it held after its imports."""
-    rng = np.random.default_rng(0)
-    columns = {f"x{j}": rng.normal(size=n_rows).astype(np.float32) for j in range(25)}
-    columns["s"], columns["y"] = rng.integers(0, 2, (2, n_rows))
-    path = folder / f"{n_rows}.parquet"
-    pq.write_table(pa.table(columns), path)  # one row group
-    done = subprocess.run(
-        [sys.executable, "-c", READ_ONCE, str(path)],
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    n_read, peak = map(float, done.stdout.split())
-    assert n_read == n_rows
-    return peak
-
-
-@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs /proc")
-def test_memory_does_not_grow_with_the_rows(tmp_path):
-    few = memory_of_reading(tmp_path, 300_000)
-    many = memory_of_reading(tmp_path, 900_000)
-    # Encoded, the rows that are more would take 57 MiB; decoded, as much again.
-    assert many < few + 30

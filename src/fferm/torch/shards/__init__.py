@@ -2,7 +2,7 @@
 
 `folder` finds the files and checks that they agree, `columns` turns their columns into
 numbers, `scan` and `first_pass` find priors, vocabularies and means for `summary`;
-`order` says which rows come when, `lane` reads them and `dataset` makes batches.
+`order` says which rows come when, `stream` reads them and `dataset` makes batches.
 """
 
 try:

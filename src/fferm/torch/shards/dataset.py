@@ -11,14 +11,14 @@ from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from fferm.errors import InvalidParameterError
 from fferm.torch.ranks import rank_and_size
-from fferm.torch.shards.lane import Lane, joined_rows
-from fferm.torch.shards.order import Order, share_lanes, usual_lanes
+from fferm.torch.shards.order import Order, share_streams, usual_streams
+from fferm.torch.shards.stream import Stream, joined_rows
 from fferm.torch.shards.summary import ShardSummary
 
 Batch = tuple[Tensor, Tensor, Tensor]
 
 NUMPY_TYPES = {torch.float32: np.float32, torch.float64: np.float64}
-# Rows that the shuffle buffer of a lane keeps.
+# Rows that the shuffle buffer of a stream keeps.
 BUFFER = 16_384
 
 
@@ -41,10 +41,11 @@ class ShardDataset(IterableDataset[Batch]):
     seed
         Of the shuffles.
     buffer
-        Rows that the buffer of each lane keeps; it holds up to twice as many.
-    lanes
-        Into how many streams an epoch is cut. A multiple of the number of ranks, and a
-        divisor of ``batch_size``. By default 4 where both allow it.
+        Rows that the buffer of each stream keeps; it holds up to twice as many.
+    streams
+        Into how many parts an epoch is cut, to be read side by side. A multiple of the
+        number of ranks, and a divisor of ``batch_size``. By default 4 where both allow
+        it.
     drop_last
         Whether the last batch is left out, so that all are equal.
     dtype
@@ -61,7 +62,7 @@ class ShardDataset(IterableDataset[Batch]):
         shuffle: bool = True,
         seed: int = 0,
         buffer: int = BUFFER,
-        lanes: int | None = None,
+        streams: int | None = None,
         drop_last: bool = False,
         dtype: torch.dtype = torch.float32,
         rank: int | None = None,
@@ -72,19 +73,23 @@ class ShardDataset(IterableDataset[Batch]):
         self.rank = own_rank if rank is None else rank
         self.n_ranks = all_ranks if n_ranks is None else n_ranks
         sizes = tuple(n for shard in summary.shards for n in shard.row_groups)
-        lanes = usual_lanes(batch_size, self.n_ranks) if lanes is None else lanes
+        streams = (
+            usual_streams(batch_size, self.n_ranks) if streams is None else streams
+        )
         self.summary = summary
-        self.order = Order(sizes, batch_size, lanes, buffer, seed if shuffle else None)
-        if lanes % self.n_ranks or not 0 <= self.rank < self.n_ranks:
+        self.order = Order(
+            sizes, batch_size, streams, buffer, seed if shuffle else None
+        )
+        if streams % self.n_ranks or not 0 <= self.rank < self.n_ranks:
             raise InvalidParameterError(
-                f"lanes={lanes} came for rank {self.rank} of {self.n_ranks}. Expected "
-                "a multiple of the number of ranks; ranks count from 0."
+                f"streams={streams} came for rank {self.rank} of {self.n_ranks}. "
+                "Expected a multiple of the number of ranks; ranks count from 0."
             )
         if dtype not in NUMPY_TYPES:
             raise InvalidParameterError(
                 f"dtype={dtype} came. Expected torch.float32 or torch.float64."
             )
-        self.lanes = share_lanes(range(lanes), self.rank, self.n_ranks)
+        self.streams = share_streams(range(streams), self.rank, self.n_ranks)
         self.drop_last = drop_last
         self.dtype = dtype
         self.epoch = 0
@@ -101,28 +106,30 @@ class ShardDataset(IterableDataset[Batch]):
 
     def n_rows(self, step: int) -> int:
         """Return how many rows batch ``step`` has, on all ranks together."""
-        return self.order.n_in_batch(step, range(self.order.lanes))
+        return self.order.n_in_batch(step, range(self.order.streams))
 
     def __iter__(self) -> Iterator[Batch]:
         worker = get_worker_info()
-        part, n_parts = (0, 1) if worker is None else (worker.id, worker.num_workers)
+        place, n_places = (0, 1) if worker is None else (worker.id, worker.num_workers)
         dtype = NUMPY_TYPES[self.dtype]
-        lanes = [
-            Lane(self.summary, self.order, self.epoch, lane, dtype)
-            for lane in share_lanes(self.lanes, part, n_parts)
+        streams = [
+            Stream(self.summary, self.order, self.epoch, stream, dtype)
+            for stream in share_streams(self.streams, place, n_places)
         ]
-        streams = [chain(lane.parts(self.step), repeat(lane.none())) for lane in lanes]
+        parts = [
+            chain(stream.parts(self.step), repeat(stream.none())) for stream in streams
+        ]
         try:
-            for _ in range(self.step, self.n_steps if streams else 0):
-                rows = joined_rows([next(stream) for stream in streams])
+            for _ in range(self.step, self.n_steps if parts else 0):
+                rows = joined_rows([next(part) for part in parts])
                 yield (
                     torch.from_numpy(rows.x),
                     torch.from_numpy(rows.y),
                     torch.from_numpy(rows.group),
                 )
         finally:
-            for lane in lanes:
-                lane.close()
+            for stream in streams:
+                stream.close()
 
 
 class ShardLoader:
@@ -137,7 +144,7 @@ class ShardLoader:
         The rows.
     num_workers
         Processes that read ahead; 0 reads in this one. No more than this rank has
-        lanes are used.
+        streams are used.
     prefetch_factor
         Batches that each of them reads ahead.
     """
@@ -146,7 +153,7 @@ class ShardLoader:
         self, dataset: ShardDataset, *, num_workers: int = 0, prefetch_factor: int = 4
     ) -> None:
         self.dataset = dataset
-        self.num_workers = min(num_workers, len(dataset.lanes))
+        self.num_workers = min(num_workers, len(dataset.streams))
         self._loader = DataLoader(
             dataset,
             batch_size=None,

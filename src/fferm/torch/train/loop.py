@@ -57,7 +57,7 @@ class Training:
         What it was told.
     summary
         What the shards hold.
-    lanes
+    streams
         As in `ShardDataset`.
     device
         Where it runs.
@@ -67,7 +67,7 @@ class Training:
         self,
         options: Options,
         summary: ShardSummary,
-        lanes: int | None,
+        streams: int | None,
         device: torch.device,
     ) -> None:
         self.options = options
@@ -80,7 +80,7 @@ class Training:
                 options.batch_size,
                 seed=options.seed,
                 buffer=options.buffer,
-                lanes=lanes,
+                streams=streams,
                 dtype=dtype,
             ),
             num_workers=options.workers,
@@ -138,7 +138,7 @@ class Training:
         return {
             "settings": self.options.settings(),
             "summary": self.summary.to_json(),
-            "lanes": self.loader.dataset.order.lanes,
+            "streams": self.loader.dataset.order.streams,
             "loader": self.loader.state_dict(),
             "model": self.model.state_dict(),
             "fair": self.fair.state_dict(),
@@ -230,15 +230,15 @@ def _begin(options: Options, device: torch.device) -> Training:
             features=options.features,
             drop_sensitive=options.drop_sensitive,
         )
-        return Training(options, summary, options.lanes, device)
+        return Training(options, summary, options.streams, device)
     summary = ShardSummary.from_json(state["summary"], options.data)
     _check_shards(summary, options.data)
-    if options.lanes not in (None, state["lanes"]):
+    if options.streams not in (None, state["streams"]):
         raise InvalidParameterError(
-            f"lanes={options.lanes} came, and the checkpoint has {state['lanes']}. "
-            "Leave --lanes out to go on."
+            f"streams={options.streams} came, and the checkpoint has "
+            f"{state['streams']}. Leave --streams out to go on."
         )
-    training = Training(options, summary, state["lanes"], device)
+    training = Training(options, summary, state["streams"], device)
     training.load_state_dict(state)
     if training.rank == 0:
         place = training.loader.state_dict()

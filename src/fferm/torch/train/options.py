@@ -11,7 +11,7 @@ from fferm.errors import InvalidParameterError
 from fferm.torch.shards.dataset import BUFFER
 
 # What may differ when a run goes on from its checkpoint.
-FREE = {"data", "out", "epochs", "lanes", "workers", "device", "timeout"}
+FREE = {"data", "out", "epochs", "streams", "workers", "device", "timeout"}
 FREE |= {"checkpoint_every", "restart"}
 
 
@@ -37,7 +37,7 @@ class Options:
         Widths of the hidden layers; none for a linear model.
     epochs, batch_size, lr, weight_decay
         Of AdamW; ``batch_size`` counts the rows of all ranks together.
-    seed, lanes, buffer, workers
+    seed, streams, buffer, workers
         As in `fferm.torch.shards.ShardDataset` and ``ShardLoader``.
     dtype, device
         ``"float32"`` or ``"float64"``; ``"auto"``, ``"cpu"`` or ``"cuda"``.
@@ -66,7 +66,7 @@ class Options:
     lr: float = 1e-3
     weight_decay: float = 0.0
     seed: int = 0
-    lanes: int | None = None
+    streams: int | None = None
     buffer: int = BUFFER
     workers: int = 0
     dtype: str = "float32"
@@ -129,7 +129,11 @@ def _parser() -> argparse.ArgumentParser:
     add("--hidden", nargs="*", type=int, help="widths of layers; none: a linear model")
     add("--dtype", choices=["float32", "float64"], help="of model and features")
     add("--device", choices=["auto", "cpu", "cuda"], help="where the model is")
-    add("--lanes", type=int, help="streams that a batch is drawn from (default: 4)")
+    add(
+        "--streams",
+        type=int,
+        help="parts of an epoch that a batch draws on (default: 4)",
+    )
     add("--restart", action="store_true", help="begin anew, whatever is in --out")
     described = {
         "divergence": "between predictions and groups",
@@ -141,7 +145,7 @@ def _parser() -> argparse.ArgumentParser:
         "lr": "learning rate of AdamW",
         "weight_decay": "of AdamW",
         "seed": "of weights and shuffles",
-        "buffer": "rows in the shuffle buffer of a lane",
+        "buffer": "rows in the shuffle buffer of a stream",
         "workers": "processes that read ahead, on each rank",
         "timeout": "seconds to wait for another rank",
         "checkpoint_every": "steps between checkpoints",

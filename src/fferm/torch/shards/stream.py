@@ -1,4 +1,4 @@
-"""The rows of one lane, read piece by piece and shuffled in a buffer."""
+"""The rows of one stream, read piece by piece and shuffled in a buffer."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -68,8 +68,8 @@ class GroupReader:
         self._file.close()
 
 
-class Lane:
-    """One lane of an epoch.
+class Stream:
+    """One stream of an epoch.
 
     Parameters
     ----------
@@ -77,20 +77,20 @@ class Lane:
         What the shards hold.
     order
         Which rows come when.
-    epoch, lane
+    epoch, stream
         Which of them.
     dtype
         Of the features.
     """
 
     def __init__(
-        self, summary: ShardSummary, order: Order, epoch: int, lane: int, dtype: Any
+        self, summary: ShardSummary, order: Order, epoch: int, stream: int, dtype: Any
     ) -> None:
         self._summary = summary
         self._order = order
-        self._epoch, self._lane = epoch, lane
+        self._epoch, self._stream = epoch, stream
         self._dtype = dtype
-        self._pieces: Pieces = order.pieces(epoch, lane)
+        self._pieces: Pieces = order.pieces(epoch, stream)
         self._homes = [
             (summary.path_of(shard), g)
             for shard in summary.shards
@@ -122,7 +122,7 @@ class Lane:
         """Yield shuffled rows, the first ``skip`` of them left out and never read."""
         places = np.arange(0)  # of the rows that the buffer keeps
         kept: Rows | None = None
-        for turn in self._order.rounds(self._epoch, self._lane):
+        for turn in self._order.rounds(self._epoch, self._stream):
             come = np.arange(turn.first, turn.last)
             places = np.concatenate([places, come])[turn.order]
             if skip >= turn.n_out:
@@ -138,7 +138,7 @@ class Lane:
             places = places[turn.n_out :]
 
     def _load(self, places: IntArray) -> Rows:
-        """Return the rows at some places of the lane."""
+        """Return the rows at some places of the stream."""
         by_place = np.argsort(places, kind="stable")
         sought = places[by_place]
         piece = np.searchsorted(self._pieces.ends, sought, side="right") - 1
