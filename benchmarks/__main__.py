@@ -26,6 +26,7 @@ BENCHMARKS = (
     "bounds_table",
     "growth",
     "latency",
+    "streaming",
 )
 PACKAGES = ("numpy", "scipy", "numba", "scikit-learn", "torch", "fairlearn")
 

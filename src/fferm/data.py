@@ -192,7 +192,7 @@ def number_groups(names: Sequence[str | None]) -> tuple[tuple[str, ...], IntArra
 
     None is no group and gets -1.
     """
-    groups = sorted({name for name in names if name is not None}, key=_natural)
+    groups = sorted({name for name in names if name is not None}, key=natural_order)
     position: dict[str | None, int] = {group: k for k, group in enumerate(groups)}
     codes = [position.get(name, -1) for name in names]
     return tuple(groups), np.array(codes, dtype=np.int64)
@@ -334,7 +334,8 @@ def group_name(value: object) -> str:
     return str(value)
 
 
-def _natural(label: str) -> tuple[int, float, str]:
+def natural_order(label: str) -> tuple[int, float, str]:
+    """Return a key that puts numbers in their order, before words."""
     try:
         return 0, float(label), label
     except ValueError:

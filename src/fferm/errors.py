@@ -12,6 +12,7 @@ to do::
     ├── MissingSensitiveError     (ValueError)   fairness asked for, no groups given
     ├── ComponentError            (TypeError)    a class that breaks its contract
     ├── NonFiniteError            (ArithmeticError)  training left the finite numbers
+    ├── LostRankError             (RuntimeError) another process of a run is gone
     ├── MissingDependencyError    (ImportError)  an optional package is not installed
     ├── DataUnavailableError      (OSError)      a data set that cannot be had
     └── PersistenceError          (ValueError)   a file that is no saved model
@@ -61,6 +62,10 @@ class ComponentError(FfermError, TypeError):
 
 class NonFiniteError(FfermError, ArithmeticError):
     """Training reached a value that is not a finite number."""
+
+
+class LostRankError(FfermError, RuntimeError):
+    """Another rank of a distributed run died, or did not answer in time."""
 
 
 class MissingDependencyError(FfermError, ImportError):
