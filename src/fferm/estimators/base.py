@@ -82,7 +82,7 @@ class FairClassifier(ClassifierMixin, BaseEstimator, ABC):
     confident: bool
     sharpness: float
     groups: GroupMode
-    l2: float
+    l2: float = 0.0  # networks have weight decay instead
     random_state: int | np.random.RandomState | None
     classes_: NDArray[Any]
     fairness_weight_: float

@@ -181,7 +181,7 @@ def _make_trial(
     model: M, bound: Bound, given: FitInput, data: TrainingData, rows: FairRows
 ) -> _Trial[M]:
     label = data.y if given.penalty_data is None else rows.strata.code
-    held = _hold_out(_kinds(rows, label), bound.validation_fraction, model.random_state)
+    held = hold_out(kinds_of(rows, label), bound.validation_fraction, model.random_state)
     if given.penalty_data is None:
         weight = np.zeros(data.kept.size)
         weight[data.kept] = np.where(held, 0.0, data.weight)
@@ -206,18 +206,21 @@ def _weights(divergence: Divergence) -> list[float]:
     return [float(weight) for weight in (*weights, *beyond)]
 
 
-def _kinds(rows: FairRows, label: IntArray) -> IntArray:
-    # (n_samples,) rows of the same label, stratum and groups share a number.
+def kinds_of(rows: FairRows, label: IntArray) -> IntArray:
+    """Return (n_samples,) numbers: rows of one label, stratum and groups share one."""
     codes = [attribute.code for attribute in rows.attributes]
     columns = np.column_stack([label, rows.strata.code, *codes])
     kind = np.unique(columns, axis=0, return_inverse=True)[1]
     return np.asarray(kind, dtype=np.int64).reshape(-1)
 
 
-def _hold_out(
+def hold_out(
     kind: IntArray, fraction: float, random_state: int | np.random.RandomState | None
 ) -> NDArray[np.bool_]:
-    # The same share of every kind of row, and one row at least on either side of two.
+    """Return which rows to hold out: the same share of every kind.
+
+    Of two rows of a kind, one at least is on either side.
+    """
     size = np.bincount(kind)
     count = np.minimum(np.maximum(np.rint(fraction * size), 1), size - 1)
     order = np.lexsort((check_random_state(random_state).random(kind.size), kind))
