@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from fferm.auditing import audit
     from fferm.estimators import FairLogisticRegression
+    from fferm.estimators.net import FairNetClassifier
     from fferm.persistence import load, save
     from fferm.tradeoff import TradeoffCurve, tradeoff_curve
     from fferm.uncertainty import LargeShift, SmallShift
@@ -20,6 +21,7 @@ __version__ = version("fferm")
 # Where each public name lives.
 _HOMES = {
     "FairLogisticRegression": "fferm.estimators",
+    "FairNetClassifier": "fferm.estimators.net",
     "LargeShift": "fferm.uncertainty",
     "SmallShift": "fferm.uncertainty",
     "TradeoffCurve": "fferm.tradeoff",
@@ -31,6 +33,7 @@ _HOMES = {
 
 __all__ = [
     "FairLogisticRegression",
+    "FairNetClassifier",
     "LargeShift",
     "SmallShift",
     "TradeoffCurve",

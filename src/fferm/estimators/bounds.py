@@ -44,8 +44,6 @@ M = TypeVar("M", bound=FairClassifier)
 # step above it: 13 over three decades, 8 over another two.
 N_WEIGHTS = 13
 N_BEYOND = 8
-# Halvings, in logarithm, of the last step: a weight is then right to about one percent.
-N_HALVINGS = 6
 
 
 @dataclass(frozen=True)
@@ -151,7 +149,7 @@ class _Trial(Generic[M]):
 
     def narrow(self, below: _Judged[M], within: _Judged[M]) -> _Judged[M]:
         """Return the smallest weight within the bound that bisection comes by."""
-        for _ in range(N_HALVINGS):
+        for _ in range(self.model.search_halvings):
             low, high = below.fairness_weight, within.fairness_weight
             middle = np.sqrt(low * high) if low else high / 2
             (model,) = self.model.fit_path(self.given, [float(middle)], below.model)
@@ -181,7 +179,9 @@ def _make_trial(
     model: M, bound: Bound, given: FitInput, data: TrainingData, rows: FairRows
 ) -> _Trial[M]:
     label = data.y if given.penalty_data is None else rows.strata.code
-    held = hold_out(kinds_of(rows, label), bound.validation_fraction, model.random_state)
+    held = hold_out(
+        kinds_of(rows, label), bound.validation_fraction, model.random_state
+    )
     if given.penalty_data is None:
         weight = np.zeros(data.kept.size)
         weight[data.kept] = np.where(held, 0.0, data.weight)

@@ -49,8 +49,8 @@ class Checkpoint:
             )
         except Exception as error:  # whatever a damaged file may provoke
             raise PersistenceError(
-                f"{self.path} is no checkpoint that can be read ({error}). Delete it to "
-                "train from the beginning."
+                f"{self.path} is no checkpoint that can be read ({error}). Delete it "
+                "to train from the beginning."
             ) from error
         return found
 

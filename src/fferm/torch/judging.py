@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 import torch
-from torch.nn import functional as F
+from torch import nn
 
 from fferm.objective import Penalty
 from fferm.torch.table_penalties import Call
@@ -34,7 +34,7 @@ class Judge:
         logits = torch.cat([call(x) for x in self.rows.X.blocks()], dim=1).double()
         found = []
         for part, weight in zip(logits, weights, strict=True):
-            loss = F.cross_entropy(part, self.rows.y, reduction="none")
+            loss = nn.functional.cross_entropy(part, self.rows.y, reduction="none")
             if self.rows.weight is not None:
                 loss = loss * self.rows.weight
             value = float(loss.mean())

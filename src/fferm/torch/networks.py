@@ -7,7 +7,6 @@ the module into a function of them, so a step of many costs the launches of one.
 import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
@@ -20,28 +19,9 @@ from fferm.torch.outputs import check_shape
 Factory = Callable[[int, int], nn.Module]
 
 
-class MLP(nn.Sequential):
-    """A multi-layer perceptron with ReLU between its layers.
-
-    Parameters
-    ----------
-    n_features, n_classes
-        Width of its ends.
-    hidden
-        Width of each hidden layer; none makes a linear model.
-    """
-
-    def __init__(self, n_features: int, n_classes: int, hidden: Sequence[int]) -> None:
-        sizes = [n_features, *hidden, n_classes]
-        layers: list[nn.Module] = []
-        for before, after in pairwise(sizes):
-            layers += [nn.Linear(before, after), nn.ReLU()]
-        super().__init__(*layers[:-1])
-
-
 def make_network(
     given: nn.Module | Factory | None,
-    hidden: Sequence[int],
+    make_default: Factory,
     n_features: int,
     n_classes: int,
     seed: int,
@@ -51,15 +31,7 @@ def make_network(
         return copy.deepcopy(given)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        if given is None:
-            return MLP(n_features, n_classes, hidden)
-        if not callable(given):
-            raise InvalidTypeError(
-                f"module is a {type(given).__name__}. Expected None for the default "
-                "network, a torch.nn.Module, or a class or function that makes one of "
-                "(n_features, n_classes)."
-            )
-        made = given(n_features, n_classes)
+        made = (make_default if given is None else given)(n_features, n_classes)
     if not isinstance(made, nn.Module):
         raise InvalidTypeError(
             f"module(n_features, n_classes) gave a {type(made).__name__}. Expected a "

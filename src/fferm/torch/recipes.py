@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,7 +15,7 @@ from fferm.solvers.base import Callback
 # An epoch of few batches has few steps: go on until there are this many.
 LEAST_STEPS = 400
 # Passes over the data where the user did not say how many.
-EPOCHS = 20
+EPOCHS = 10
 # The penalty comes in over this share of the run: the dual has to find the model first.
 WARM_UP = 0.02
 # So many numbers are trained in double precision on a CPU, where that costs nothing.
@@ -94,7 +95,7 @@ def find_device(asked: object) -> torch.device:
     if isinstance(asked, str) and asked == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
-        device = torch.device(asked)  # type: ignore[call-overload]
+        device: torch.device = torch.device(asked)  # type: ignore[call-overload]
     except (RuntimeError, TypeError) as error:
         raise InvalidParameterError(
             f"device={asked!r} came. Expected 'auto', 'cpu', 'cuda' or a torch.device."
@@ -106,7 +107,10 @@ def find_device(asked: object) -> torch.device:
             f"device={asked!r} came. Duals are in double precision, which only 'cpu' "
             "and 'cuda' have for certain; choose one of them, or 'auto'."
         )
-    if not torch.cuda.is_available() or (device.index or 0) >= torch.cuda.device_count():
+    if (
+        not torch.cuda.is_available()
+        or (device.index or 0) >= torch.cuda.device_count()
+    ):
         raise InvalidParameterError(
             f"device={asked!r} came and PyTorch finds {torch.cuda.device_count()} CUDA "
             "devices. Use device='auto' or 'cpu', or install a build for your GPU."
@@ -130,7 +134,7 @@ def find_dtype(asked: object, n_numbers: int, device: torch.device) -> torch.dty
 def check_schedule(asked: object) -> str | Schedule:
     """Return a schedule by name or as a function."""
     if callable(asked) or asked in SCHEDULES:
-        return asked  # type: ignore[return-value]
+        return asked
     raise InvalidParameterError(
         f"schedule={asked!r} came. Expected one of {', '.join(SCHEDULES)}, or a "
         "function of the share of the run that is over, from 0 to 1."
@@ -140,7 +144,7 @@ def check_schedule(asked: object) -> str | Schedule:
 def check_optimizer(asked: object) -> str | MakeOptimizer:
     """Return an optimizer by name or as a function."""
     if callable(asked) or asked in OPTIMIZERS:
-        return asked  # type: ignore[return-value]
+        return asked
     raise InvalidParameterError(
         f"optimizer={asked!r} came. Expected one of {', '.join(OPTIMIZERS)}, or a "
         "function that makes one of (parameters)."
@@ -162,7 +166,7 @@ def make_optimizer(recipe: Recipe, parameters: list[Tensor]) -> Optimizer:
             "torch.optim.Optimizer, for example functools.partial(torch.optim.SGD, "
             "lr=0.1)."
         )
-    options: dict[str, object] = {"weight_decay": recipe.weight_decay, "fused": True}
+    options: dict[str, Any] = {"weight_decay": recipe.weight_decay, "fused": True}
     options["lr"] = recipe.learning_rate
     if recipe.optimizer == "sgd":
         options["momentum"] = 0.9
@@ -170,7 +174,7 @@ def make_optimizer(recipe: Recipe, parameters: list[Tensor]) -> Optimizer:
         options["lr"] = torch.tensor(recipe.learning_rate, device=recipe.device)
         options["capturable"] = True
     kind = OPTIMIZERS[recipe.optimizer]
-    return kind(parameters, **options)  # type: ignore[call-arg]
+    return kind(parameters, **options)
 
 
 def set_rate(optimizer: Optimizer, base: list[float], factor: float) -> None:

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from fferm._types import IntArray, Table
 from fferm.data import split_columns
@@ -59,7 +58,7 @@ class BatchRows:
     def term(self, payoff: Tensor) -> Tensor:
         """Return ``(1/b) sum_i sum_j prob[i, j] payoff[r_i, j, k_i]`` of each model."""
         by_cell = payoff.detach().transpose(-1, -2).flatten(-3, -2)  # (..., R K, m)
-        flat = F.pad(by_cell, (0, 0, 0, 1)).to(self.prob.dtype)
+        flat = nn.functional.pad(by_cell, (0, 0, 0, 1)).to(self.prob.dtype)
         looked_up = flat[..., self.cell, :].sum(dim=-2)  # (..., b, m)
         by_row = (self.prob * looked_up).sum(dim=-1)
         if self.weight is not None:

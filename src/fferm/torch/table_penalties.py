@@ -17,7 +17,7 @@ from fferm.torch.encoding import Column, Encoding
 from fferm.torch.fairness_loss import FairnessLoss, split_groups
 from fferm.torch.rows import BatchRows
 from fferm.torch.semi_stochastic import SemiStochasticFairnessLoss
-from fferm.torch.table_rows import PASS_ROWS, PenaltyRows
+from fferm.torch.table_rows import PASS_ROWS, PenaltyRows, parts_of
 
 # (x) -> (n_models, b, m) logits.
 Call = Callable[[Tensor], Tensor]
@@ -149,11 +149,11 @@ class SemiStochastic(TablePenalty):
         if step % self.every:
             return
         logits = torch.cat([call(x) for x in rows.X.blocks()], dim=1)
-        parts = [rows.cell.split(PASS_ROWS)]
+        parts = [parts_of(rows.cell, PASS_ROWS)]
         if rows.weight is not None:
-            parts.append(rows.weight.split(PASS_ROWS))
+            parts.append(parts_of(rows.weight, PASS_ROWS))
         for lane, loss in enumerate(self.losses):
-            blocks = zip(logits[lane].split(PASS_ROWS), *parts, strict=True)
+            blocks = zip(parts_of(logits[lane], PASS_ROWS), *parts, strict=True)
             batches = [(x, cell, None, None, *w) for x, cell, *w in blocks]
             assert isinstance(loss, SemiStochasticFairnessLoss)
             self.value[lane] = loss.refresh_from(batches).divergence
@@ -184,23 +184,27 @@ def make_penalty(
     every
         Of ``"semi_stochastic"``: steps between two passes.
     """
-    is_linear = objective.uncertainty is None and not objective.notion.is_sufficiency
+    reader = CellReader(rows, classes, objective.sharpness)
+    if _is_linear(objective) and solver != "semi_stochastic":
+        return DescentAscent(reader, objective, rows, n_models)
+    return SemiStochastic(reader, objective, n_models, every)
+
+
+def check_solver(solver: str, objective: Objective) -> None:
+    """Refuse an unknown solver, and one that cannot train an objective."""
     if solver not in ("auto", "sgda", "semi_stochastic"):
         raise InvalidParameterError(
             f"solver={solver!r} came. Networks know 'auto', 'sgda' and "
             "'semi_stochastic'."
         )
-    if solver == "sgda" and not is_linear:
-        what = (
-            objective.notion.name
-            if objective.uncertainty is None
-            else repr(objective.uncertainty)
-        )
+    if solver == "sgda" and not _is_linear(objective):
+        shift = objective.uncertainty
+        what = objective.notion.name if shift is None else repr(shift)
         raise InvalidParameterError(
             f"solver='sgda' needs a dual that is linear in the predictions, and {what} "
             "has none. Use solver='semi_stochastic' or 'auto'."
         )
-    reader = CellReader(rows, classes, objective.sharpness)
-    if is_linear and solver != "semi_stochastic":
-        return DescentAscent(reader, objective, rows, n_models)
-    return SemiStochastic(reader, objective, n_models, every)
+
+
+def _is_linear(objective: Objective) -> bool:
+    return objective.uncertainty is None and not objective.notion.is_sufficiency

@@ -29,7 +29,7 @@ class Features:
     def __init__(self, X: Table, dtype: torch.dtype, device: torch.device) -> None:
         self.dtype, self.device = dtype, device
         self.sparse = X.tocsr() if is_sparse(X) else None
-        self.dense = None if is_sparse(X) else torch.as_tensor(X).to(device, dtype)
+        self.dense = None if is_sparse(X) else self._tensor(X)
         self.n_rows, self.n_columns = X.shape
 
     def take(self, index: Tensor) -> Tensor:
@@ -50,7 +50,12 @@ class Features:
                 yield self._made_dense(self.sparse[rows])
 
     def _made_dense(self, rows: Table) -> Tensor:
-        return torch.as_tensor(rows.toarray()).to(self.device, self.dtype)
+        return self._tensor(rows.toarray())
+
+    def _tensor(self, table: Table) -> Tensor:
+        precise = np.float64 if self.dtype == torch.float64 else np.float32
+        # A copy: PyTorch warns of memory that it may not write.
+        return torch.from_numpy(np.array(table, dtype=precise)).to(self.device)
 
 
 @dataclass(frozen=True)
@@ -118,3 +123,9 @@ def scaled(weight: FloatArray, X: Features, dtype: torch.dtype) -> Tensor | None
 def batch_order(seed: int, epoch: int, n_rows: int) -> IntArray:
     """Return the order of rows in an epoch, a function of seed and epoch alone."""
     return np.random.default_rng([seed, epoch]).permutation(n_rows)
+
+
+def parts_of(table: Tensor, size: int) -> tuple[Tensor, ...]:
+    """Return a table in parts of ``size`` rows, the last with what is left."""
+    parts: tuple[Tensor, ...] = torch.split(table, size)
+    return parts

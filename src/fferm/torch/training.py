@@ -12,7 +12,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from fferm.data import FairRows
 from fferm.errors import NonFiniteError
@@ -24,7 +23,7 @@ from fferm.torch.judging import Judge
 from fferm.torch.networks import Networks
 from fferm.torch.recipes import WARM_UP, Recipe, make_optimizer, set_rate
 from fferm.torch.table_penalties import TablePenalty, make_penalty
-from fferm.torch.table_rows import LossRows, PenaltyRows, batch_order
+from fferm.torch.table_rows import LossRows, PenaltyRows, batch_order, parts_of
 
 # An epoch that lowers the objective by less than this share has gained nothing.
 LEAST_GAIN = 1e-4
@@ -127,9 +126,7 @@ class Run:
                     self.checkpoint.write(self)
         state = self.progress.best_state or self.networks.state()
         return [
-            Trained(
-                module, self.progress.result, tuple(m.history), self.progress.epoch
-            )
+            Trained(module, self.progress.result, tuple(m.history), self.progress.epoch)
             for module, m in zip(
                 self.networks.modules(state), self.monitors, strict=True
             )
@@ -173,11 +170,12 @@ class Run:
         index = self._on_device(batch_order(seed, epoch, n))
         rows = self.task.penalty_rows
         if rows is None or rows.X is self.task.loss_rows.X:
-            yield from ((part, None) for part in index.split(size))
+            yield from ((part, None) for part in parts_of(index, size))
             return
         # Rows of the penalty's own go round as often as there are batches.
-        parts = self._on_device(batch_order(seed + 1, epoch, rows.X.n_rows)).split(size)
-        for i, part in enumerate(index.split(size)):
+        other = self._on_device(batch_order(seed + 1, epoch, rows.X.n_rows))
+        parts = parts_of(other, size)
+        for i, part in enumerate(parts_of(index, size)):
             yield part, parts[i % len(parts)]
 
     def _run_epoch(self, steps: Steps) -> None:
@@ -277,7 +275,7 @@ def own_randomness(recipe: Recipe) -> Iterator[None]:
 def _cross_entropy(logits: Tensor, y: Tensor) -> Tensor:
     n_models, n_rows, _ = logits.shape
     repeated = y.expand(n_models, n_rows).reshape(-1)
-    loss = F.cross_entropy(logits.flatten(0, 1), repeated, reduction="none")
+    loss = nn.functional.cross_entropy(logits.flatten(0, 1), repeated, reduction="none")
     return loss.view(n_models, n_rows)
 
 
