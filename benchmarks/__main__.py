@@ -6,14 +6,16 @@ import platform
 import subprocess
 from pathlib import Path
 
-from benchmarks import batch_sizes, curve, levels, solvers
+from benchmarks import batch_sizes, curve, levels, net, solvers, torch_overhead
 
 RESULTS = Path(__file__).parent / "results"
 BENCHMARKS = {
     "batch_sizes": batch_sizes.run,
     "curve": curve.run,
     "levels": levels.run,
+    "net": net.run,
     "solvers": solvers.run,
+    "torch_overhead": torch_overhead.run,
 }
 
 
