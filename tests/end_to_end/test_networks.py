@@ -7,8 +7,8 @@ import pytest
 
 pytest.importorskip("torch")
 
-from fferm import FairNetClassifier, tradeoff_curve  # noqa: E402 - after torch
-from fferm.datasets import load_adult  # noqa: E402
+from fferm import FairNetClassifier, tradeoff_curve
+from fferm.datasets import load_adult
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 

@@ -365,14 +365,14 @@ def test_a_progress_bar_is_shown_where_asked_for(data, capsys):
     assert "2/2" in capsys.readouterr().err
 
 
-class Killed(Exception):
+class KilledError(Exception):
     pass
 
 
 def kill_after(n_epochs):
     def callback(record):
         if record["iteration"] + 1 >= n_epochs:
-            raise Killed
+            raise KilledError
 
     return callback
 
@@ -401,7 +401,7 @@ def test_a_killed_run_resumes_to_the_same_network_bit_for_bit(name, data, tmp_pa
     options = dict(RESUMED[name])
     if "module" in options:
         options["module"] = dropout_net
-    with pytest.raises(Killed):
+    with pytest.raises(KilledError):
         fit(data, **options, checkpoint=tmp_path, callbacks=[kill_after(4)])
     resumed = fit(data, **options, checkpoint=tmp_path)
     assert len(resumed.history_) == resumed.n_iter_
@@ -443,7 +443,7 @@ np.save(sys.argv[1] + "/out.npy", model.predict_proba(data.X_test))
 def test_a_curve_that_was_killed_goes_on_and_other_data_begin_anew(data, tmp_path):
     given = FitInput(data.X, data.y, data.sensitive_features)
     options = {**FAST, "checkpoint": tmp_path}
-    with pytest.raises(Killed):
+    with pytest.raises(KilledError):
         list(
             FairNetClassifier(**options, callbacks=[kill_after(3)]).fit_path(
                 given, [0.0, 1.0]
