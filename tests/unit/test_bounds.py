@@ -367,7 +367,7 @@ def test_rows_are_held_out_alike_from_every_label_and_group(biased):
 def test_two_rows_of_a_kind_are_parted_and_one_is_trained_on(fraction):
     kind = np.array([0, 1, 1, 2, 2, 2, 3] * 2)[:-1]  # kind 3 has one row
 
-    held = bounds._hold_out(kind, fraction, 0)
+    held = bounds.hold_out(kind, fraction, 0)
 
     counts = np.bincount(kind[held], minlength=4)
     sizes = np.bincount(kind)

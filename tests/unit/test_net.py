@@ -554,3 +554,13 @@ def test_without_torch_the_line_to_install_it_is_named():
         check=True,
     )
     assert 'pip install "fferm[torch]"' in done.stdout
+
+
+def test_the_default_learning_rate_goes_with_the_root_of_the_batch_size(data):
+    rates = [
+        fit(
+            data, learning_rate=None, schedule="constant", batch_size=size, max_epochs=1
+        ).history_[0]["learning_rate"]
+        for size in (4, 256)
+    ]
+    assert rates == pytest.approx([1e-3 / 8, 1e-3])

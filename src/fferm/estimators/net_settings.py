@@ -30,7 +30,7 @@ def make_recipe(model: "FairNetClassifier", problem: Problem) -> recipes.Recipe:
     return recipes.Recipe(
         batch_size=min(check_whole("batch_size", model.batch_size), n_rows),
         n_epochs=_whole_or_none("max_epochs", model.max_epochs),
-        learning_rate=check_number("learning_rate", model.learning_rate, above=True),
+        learning_rate=_learning_rate(model),
         weight_decay=check_number("weight_decay", model.weight_decay),
         optimizer=recipes.check_optimizer(model.optimizer),
         schedule=recipes.check_schedule(model.schedule),
@@ -126,6 +126,13 @@ def _check_callbacks(callbacks: Any) -> tuple[Any, ...]:
                 "of numbers; one that returns True stops training."
             )
     return found
+
+
+def _learning_rate(model: "FairNetClassifier") -> float:
+    if model.learning_rate is not None:
+        return check_number("learning_rate", model.learning_rate, above=True)
+    size = check_whole("batch_size", model.batch_size)
+    return recipes.BASE_RATE * float(np.sqrt(size / recipes.BASE_SIZE))
 
 
 def _whole_or_none(name: str, value: object) -> int | None:

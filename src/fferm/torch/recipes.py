@@ -16,6 +16,10 @@ from fferm.solvers.base import Callback
 LEAST_STEPS = 400
 # Passes over the data where the user did not say how many.
 EPOCHS = 10
+# The default learning rate at batches of so many rows. Adam divides by the root of the
+# mean square, mostly noise, which falls with the root of the batch size: with a rate
+# that goes with that root, an epoch moves a network as far at any batch size.
+BASE_RATE, BASE_SIZE = 1e-3, 256
 # The penalty comes in over this share of the run: the dual has to find the model first.
 WARM_UP = 0.02
 # So many numbers are trained in double precision on a CPU, where that costs nothing.
