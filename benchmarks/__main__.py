@@ -27,6 +27,8 @@ BENCHMARKS = (
     "growth",
     "latency",
     "streaming",
+    "net",
+    "torch_overhead",
 )
 PACKAGES = ("numpy", "scipy", "numba", "scikit-learn", "torch", "fairlearn")
 

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from fferm.auditing import audit
     from fferm.counts import GroupCounts
     from fferm.estimators import FairLogisticRegression
+    from fferm.estimators.net import FairNetClassifier
     from fferm.persistence import load, save
     from fferm.tradeoff import TradeoffCurve, tradeoff_curve
     from fferm.uncertainty import LargeShift, SmallShift
@@ -21,6 +22,7 @@ __version__ = version("fferm")
 # Where each public name lives.
 _HOMES = {
     "FairLogisticRegression": "fferm.estimators",
+    "FairNetClassifier": "fferm.estimators.net",
     "GroupCounts": "fferm.counts",
     "LargeShift": "fferm.uncertainty",
     "SmallShift": "fferm.uncertainty",
@@ -33,6 +35,7 @@ _HOMES = {
 
 __all__ = [
     "FairLogisticRegression",
+    "FairNetClassifier",
     "GroupCounts",
     "LargeShift",
     "SmallShift",

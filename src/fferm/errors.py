@@ -22,6 +22,7 @@ to do::
     ├── ConvergenceWarning        (also scikit-learn's)  stopped before the optimum
     ├── CollapseWarning           one class is predicted for everyone
     ├── InfeasibleWarning         no fairness weight keeps the bound
+    ├── StackingWarning           networks train one after another
     └── DataFairnessWarning       the data limit what fairness can mean
         ├── MissingGroupWarning   rows without a group skip the penalty
         ├── SmallGroupWarning     groups too small to say anything about
@@ -98,6 +99,10 @@ class CollapseWarning(FfermWarning):
 
 class InfeasibleWarning(FfermWarning):
     """No fairness weight brings the held-out violation within ``max_violation``."""
+
+
+class StackingWarning(FfermWarning):
+    """Networks cannot be trained as one stack and train one after another."""
 
 
 class DataFairnessWarning(FfermWarning):

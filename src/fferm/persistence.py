@@ -19,23 +19,26 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator
 
 import fferm
 from fferm.components import Component
 from fferm.errors import FfermError, PersistenceError, UnsafeFileError
+from fferm.estimators.base import FairClassifier
 from fferm.solvers import Result
 
 FORMAT = "fferm-model"
 FORMAT_VERSION = 1
 MANIFEST = "manifest.json"
 # Classes that can be saved, by name, and where they live.
-SAVABLE = {"FairLogisticRegression": "fferm.estimators"}
+SAVABLE = {
+    "FairLogisticRegression": "fferm.estimators",
+    "FairNetClassifier": "fferm.estimators.net",
+}
 # Kinds of numbers that arrays may hold: booleans, integers, floats, text.
 ARRAY_KINDS = "biufU"
 
 
-def save(estimator: BaseEstimator, path: str | os.PathLike[str]) -> None:
+def save(estimator: FairClassifier, path: str | os.PathLike[str]) -> None:
     """Write a fitted estimator to one file, whole or not at all.
 
     Parameters
@@ -58,13 +61,14 @@ def save(estimator: BaseEstimator, path: str | os.PathLike[str]) -> None:
     if not hasattr(estimator, "classes_"):
         raise PersistenceError(f"This {name} is not fitted. Call fit before save.")
     arrays: dict[str, bytes] = {}
+    parameters, learned = estimator._to_saved()
     manifest = {
         "format": FORMAT,
         "format_version": FORMAT_VERSION,
         "fferm_version": fferm.__version__,
         "class": name,
-        "parameters": _encode_all(estimator.get_params(deep=False), arrays),
-        "learned": _encode_all(_learned(estimator), arrays),
+        "parameters": _encode_all(parameters, arrays),
+        "learned": _encode_all(learned, arrays),
     }
     manifest["sha256"] = {key: _digest(data) for key, data in arrays.items()}
     text = json.dumps(manifest, indent=1, sort_keys=True, allow_nan=False)
@@ -73,24 +77,29 @@ def save(estimator: BaseEstimator, path: str | os.PathLike[str]) -> None:
     _write_whole(Path(path), files)
 
 
-def load(path: str | os.PathLike[str]) -> Any:
+def load(path: str | os.PathLike[str], *, module: object = None) -> Any:
     """Return the estimator that `save` wrote.
 
     Parameters
     ----------
     path
         A file written by `save`.
+    module
+        Of a `FairNetClassifier` that was trained with a module of the user's own: that
+        module, as it was given to the constructor. A file holds numbers and no code.
     """
     files = _read_files(Path(path))
     try:
         manifest = _checked_manifest(files, path)
-        model = _savable(manifest["class"])(
-            **_decode_all(manifest["parameters"], files)
-        )
-        for name, value in _decode_all(manifest["learned"], files).items():
+        parameters = _decode_all(manifest["parameters"], files)
+        if module is not None:
+            parameters["module"] = module
+        model = _savable(manifest["class"])(**parameters)
+        learned = _decode_all(manifest["learned"], files)
+        for name in learned:
             if not (name.isidentifier() and name.endswith("_") and name[0] != "_"):
                 raise PersistenceError(f"{path}: {name!r} is no learned attribute.")
-            setattr(model, name, value)
+        model._from_saved(learned)
     except (FfermError, MemoryError):
         raise
     except Exception as error:  # anything a hand-made manifest may provoke
@@ -100,16 +109,8 @@ def load(path: str | os.PathLike[str]) -> Any:
     return model
 
 
-def _savable(name: str) -> type[BaseEstimator]:
+def _savable(name: str) -> type[FairClassifier]:
     return getattr(importlib.import_module(SAVABLE[name]), name)  # type: ignore[no-any-return]
-
-
-def _learned(estimator: BaseEstimator) -> dict[str, Any]:
-    return {
-        name: value
-        for name, value in vars(estimator).items()
-        if name.endswith("_") and not name.startswith("_")
-    }
 
 
 def _encode_all(values: Mapping[str, Any], arrays: dict[str, bytes]) -> dict[str, Any]:
@@ -148,13 +149,18 @@ def _encode_component(name: str, value: Component, arrays: dict[str, bytes]) -> 
 
 
 def _encode_container(name: str, value: Any, arrays: dict[str, bytes]) -> Any:
+    if isinstance(value, bytes):
+        arrays[f"{name}.safetensors"] = value
+        return {"@bytes": f"{name}.safetensors"}
     if isinstance(value, np.ndarray):  # objects: labels of mixed or text type
         return {"@objects": [_encode(name, item, arrays) for item in value.tolist()]}
     if isinstance(value, tuple | list):
         tag = "@tuple" if isinstance(value, tuple) else "@list"
         return {tag: [_encode(name, item, arrays) for item in value]}
     if isinstance(value, dict):
-        return {"@dict": _encode_all(value, arrays)}
+        if all(isinstance(key, str) for key in value):
+            return {"@dict": _encode_all(value, arrays)}
+        return {"@pairs": _encode(name, list(value.items()), arrays)}
     raise PersistenceError(
         f"{name} is a {type(value).__name__}, which a saved model cannot hold. Replace "
         "it by numbers, text or a component, for example random_state=0."
@@ -207,11 +213,13 @@ def _decode_objects(content: Any, files: dict[str, bytes]) -> NDArray[Any]:
 
 _DECODERS: dict[str, Callable[[Any, dict[str, bytes]], Any]] = {
     "@array": _decode_array,
+    "@bytes": lambda name, files: files[name],
     "@component": _decode_component,
     "@dict": _decode_all,
     "@float": lambda text, _: float(text),
     "@list": lambda items, files: [_decode(item, files) for item in items],
     "@objects": _decode_objects,
+    "@pairs": lambda content, files: dict(_decode(content, files)),
     "@result": lambda name, _: Result[name],
     "@tuple": lambda items, files: tuple(_decode(item, files) for item in items),
 }

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from fferm import FairLogisticRegression
+from fferm import FairLogisticRegression, FairNetClassifier
 
 
 class GroupsFromFeatures(FairLogisticRegression):
@@ -52,4 +52,19 @@ class _Parity:
     [FairLogisticRegression(fairness_weight=0), GroupsFromFeatures(fairness_weight=0.1)]
 )
 def test_every_scikit_learn_check_passes(estimator, check):
+    check(estimator)
+
+
+# A smaller network and fewer steps than by default: the checks fit some 150 times.
+SMALL_NET = FairNetClassifier(
+    fairness_weight=0, hidden=(16,), max_epochs=60, learning_rate=0.02
+)
+
+
+@pytest.mark.filterwarnings(
+    # One check weighs a class ten million times the other, and asks for a collapse.
+    "ignore::fferm.errors.CollapseWarning",
+)
+@parametrize_with_checks([SMALL_NET])
+def test_every_scikit_learn_check_passes_on_a_network(estimator, check):
     check(estimator)

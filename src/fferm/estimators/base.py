@@ -4,7 +4,7 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -73,6 +73,10 @@ class FairClassifier(ClassifierMixin, BaseEstimator, ABC):
     and, for data frames, ``feature_names_in_``.
     """
 
+    # Halvings, in logarithm, of the last step of a search for the weight that keeps a
+    # bound: a weight is then right to some percent.
+    search_halvings: ClassVar[int] = 4
+
     divergence: str | Divergence
     notion: str | Notion
     uncertainty: Uncertainty | None
@@ -82,7 +86,7 @@ class FairClassifier(ClassifierMixin, BaseEstimator, ABC):
     confident: bool
     sharpness: float
     groups: GroupMode
-    l2: float
+    l2: float = 0.0  # networks have weight decay instead
     random_state: int | np.random.RandomState | None
     classes_: NDArray[Any]
     groups_: NDArray[Any]
@@ -258,6 +262,20 @@ class FairClassifier(ClassifierMixin, BaseEstimator, ABC):
         return shifted, encode_rows(
             sensitive, objective.notion, labels, how=self.groups
         )
+
+    def _to_saved(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return parameters and learned attributes, of kinds that a file can hold."""
+        learned = {
+            name: value
+            for name, value in vars(self).items()
+            if name.endswith("_") and not name.startswith("_")
+        }
+        return self.get_params(deep=False), learned
+
+    def _from_saved(self, learned: dict[str, Any]) -> None:
+        """Take the learned attributes that `_to_saved` gave."""
+        for name, value in learned.items():
+            setattr(self, name, value)
 
     def _learn_weight(self, choice: Choice) -> None:
         self.fairness_weight_ = choice.fairness_weight

@@ -10,7 +10,6 @@ penalty has rows of its own: no group), so that every kind of table, and control
 features with one value per row, work as they do without a bound.
 """
 
-import math
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -47,9 +46,6 @@ M = TypeVar("M", bound=FairClassifier)
 # step above it: 13 over three decades, 8 over another two.
 N_WEIGHTS = 13
 N_BEYOND = 8
-# The last step is divided, in logarithm, until a weight is right to some percent: in
-# halves, or at once where models are trained together.
-N_PARTS = 16
 
 
 @dataclass(frozen=True)
@@ -161,8 +157,11 @@ class _Trial(Generic[M]):
 
     def narrow(self, below: _Judged[M], within: _Judged[M]) -> _Judged[M]:
         """Return the smallest weight within the bound that the search comes by."""
-        n_parts = N_PARTS if self.model.trains_together(self.given) else 2
-        for _ in range(round(math.log(N_PARTS, n_parts))):
+        n_halvings = self.model.search_halvings
+        n_parts, n_rounds = 2, n_halvings
+        if self.model.trains_together(self.given):
+            n_parts, n_rounds = 2**n_halvings, 1
+        for _ in range(n_rounds):
             weights = _between(below.fairness_weight, within.fairness_weight, n_parts)
             for model in self.model.fit_path(self.given, weights, below.model):
                 judged = self.judge(model)

@@ -80,6 +80,9 @@ class Dual(nn.Module):
         Number of classes.
     steps
         How it moves.
+    n_models
+        How many tables there are, one for each of several models; None is one, without
+        an axis for it.
     """
 
     def __init__(
@@ -88,6 +91,7 @@ class Dual(nn.Module):
         weights: GroupWeights,
         n_classes: int,
         steps: DualSteps,
+        n_models: int | None = None,
     ) -> None:
         super().__init__()
         self.kind = dual_variable(divergence)
@@ -95,7 +99,9 @@ class Dual(nn.Module):
         self.steps = steps
         n_strata, n_groups = weights.prior.shape
         self._add_constants(weights, strip(divergence)[1])
-        zeros = torch.zeros(n_strata, n_classes, n_groups, dtype=torch.float64)
+        shape = (n_strata, n_classes, n_groups)
+        models = () if n_models is None else (n_models,)
+        zeros = torch.zeros(*models, *shape, dtype=torch.float64)
         # A parameter, so that it is found where parameters are looked for; without a
         # gradient, so that no optimizer, weight decay or clipping touches it.
         self.variable = nn.Parameter(zeros, requires_grad=False)

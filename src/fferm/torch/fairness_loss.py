@@ -70,8 +70,7 @@ class FairnessLoss(nn.Module):
         self.reader = reader
         self.dual = dual
         self.objective = objective
-        shape = reader.shape
-        self.register_buffer("seen", torch.zeros(shape, dtype=torch.float64))
+        self.register_buffer("seen", torch.zeros_like(dual.variable))
         self.register_buffer("n_seen", torch.zeros((), dtype=torch.float64))
 
     seen: Tensor
@@ -242,7 +241,7 @@ class FairnessLoss(nn.Module):
     @torch.no_grad()
     def _observe(self, rows: BatchRows) -> None:
         mass = rows.mass(self.reader.shape)
-        mass, n_rows = add_ranks(mass, mass.new_full((), float(len(rows.prob))))
+        mass, n_rows = add_ranks(mass, mass.new_full((), float(rows.n_rows)))
         self.dual.observe(mass, n_rows)
         finite = torch.isfinite(mass).all()
         self.seen += torch.where(finite, mass, 0.0)

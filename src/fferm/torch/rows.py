@@ -25,7 +25,7 @@ class BatchRows:
     Attributes
     ----------
     prob
-        (b, m) probabilities that the penalty sees.
+        (..., b, m) probabilities that the penalty sees; axes before these are models.
     cell
         (b, A) ``stratum * K + group`` for each attribute; ``R * K`` where the row is in
         no stratum or its group is unknown.
@@ -37,27 +37,33 @@ class BatchRows:
     cell: Tensor
     weight: Tensor | None
 
+    @property
+    def n_rows(self) -> int:
+        """The number of rows."""
+        return self.prob.shape[-2]
+
     def mass(self, shape: tuple[int, int, int]) -> Tensor:
-        """Return the (R, m, K) sums of probabilities, in double precision."""
+        """Return the (..., R, m, K) sums of probabilities, in double precision."""
         n_strata, n_classes, n_groups = shape
         prob = self.prob.detach().double()
         if self.weight is not None:
             prob = prob * self.weight[:, None]
-        sums = prob.new_zeros(n_strata * n_groups + 1, n_classes)
+        models = prob.shape[:-2]
+        sums = prob.new_zeros(*models, n_strata * n_groups + 1, n_classes)
         for cell in self.cell.unbind(1):
-            sums = sums.index_add(0, cell, prob)
-        table = sums[:-1].reshape(n_strata, n_groups, n_classes)
-        return table.transpose(1, 2)
+            sums = sums.index_add(-2, cell, prob)
+        table = sums[..., :-1, :].reshape(*models, n_strata, n_groups, n_classes)
+        return table.transpose(-1, -2)
 
     def term(self, payoff: Tensor) -> Tensor:
-        """Return ``(1/b) sum_i sum_j prob[i, j] payoff[r_i, j, k_i]``."""
-        flat = payoff.detach().transpose(1, 2).reshape(-1, payoff.shape[1])
-        flat = torch.cat([flat, flat.new_zeros(1, flat.shape[1])]).to(self.prob.dtype)
-        looked_up = flat[self.cell].sum(dim=1)  # (b, m)
-        by_row = (self.prob * looked_up).sum(dim=1)
+        """Return ``(1/b) sum_i sum_j prob[i, j] payoff[r_i, j, k_i]`` of each model."""
+        by_cell = payoff.detach().transpose(-1, -2).flatten(-3, -2)  # (..., R K, m)
+        flat = nn.functional.pad(by_cell, (0, 0, 0, 1)).to(self.prob.dtype)
+        looked_up = flat[..., self.cell, :].sum(dim=-2)  # (..., b, m)
+        by_row = (self.prob * looked_up).sum(dim=-1)
         if self.weight is not None:
             by_row = by_row * self.weight.to(by_row.dtype)
-        return by_row.sum() / max(len(by_row), 1)
+        return by_row.sum(dim=-1) / max(self.n_rows, 1)
 
 
 class RowReader(nn.Module):

@@ -139,7 +139,7 @@ class SemiStochasticFairnessLoss(nn.Module):
         for batch in batches:
             rows: BatchRows = self.reader(*batch)
             mass += rows.mass(self.reader.shape)
-            n_rows += len(rows.prob)
+            n_rows += rows.n_rows
         mass, n_rows = add_ranks(mass, n_rows)
         if float(n_rows) == 0 or not bool(torch.isfinite(mass).all()):
             raise InvalidInputError(
