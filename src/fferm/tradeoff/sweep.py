@@ -251,7 +251,9 @@ class _Measure:
         hard = measure(self.setting, one_hot(codes, prob.shape[1])).worst
         # Where nobody can be compared there is no table either.
         is_judged = not np.isnan(hard)
-        distance = self.penalty.value_and_gradient(prob)[0] if is_judged else np.nan
+        distance = np.nan
+        if is_judged:
+            distance = self.penalty.on_tables(self.penalty.tables(prob))[0]
         return {
             "accuracy": float(np.average(codes == y, weights=self.weight)),
             "violation": hard,
