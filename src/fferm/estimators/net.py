@@ -73,9 +73,9 @@ class FairNetClassifier(FairClassifier):
         parameters that returns a ``torch.optim.Optimizer``, whose own learning rate
         and weight decay count then.
     learning_rate, weight_decay
-        Of a named optimizer. A learning rate of None is 0.001 at batches of 256 rows and
-        goes with the root of ``batch_size``, so that an epoch of small batches moves a
-        network as far as one of large batches.
+        Of a named optimizer. A learning rate of None is 0.001 at batches of 256 rows
+        and goes with the root of ``batch_size``, so that an epoch of small batches
+        moves a network as far as one of large batches.
     schedule
         ``"cosine"`` or ``"linear"`` to 0, ``"constant"``, or a function from the share
         of the run that is over to the factor of the learning rate.
