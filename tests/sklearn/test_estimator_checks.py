@@ -68,3 +68,10 @@ SMALL_NET = FairNetClassifier(
 @parametrize_with_checks([SMALL_NET])
 def test_every_scikit_learn_check_passes_on_a_network(estimator, check):
     check(estimator)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::fferm.errors.CollapseWarning")
+@parametrize_with_checks([FairNetClassifier(fairness_weight=0)])
+def test_every_scikit_learn_check_passes_on_the_default_network(estimator, check):
+    check(estimator)

@@ -556,6 +556,7 @@ def test_without_torch_the_line_to_install_it_is_named():
     assert 'pip install "fferm[torch]"' in done.stdout
 
 
+@pytest.mark.filterwarnings("ignore::fferm.errors.CollapseWarning")
 def test_the_default_learning_rate_goes_with_the_root_of_the_batch_size(data):
     rates = [
         fit(
