@@ -517,7 +517,8 @@ def test_a_module_of_the_users_own_is_passed_when_loading(data, tmp_path):
         ({"dtype": "half"}, InvalidParameterError, "dtype='half' came"),
         ({"learning_rate": 1e30, "optimizer": "sgd"}, NonFiniteError, "Lower learning"),
     ],
-    ids=str,
+    # The address of a function would be another in every process.
+    ids=lambda value: value if isinstance(value, str) else type(value).__name__,
 )
 def test_bad_parameters_are_refused_with_advice(options, error, words, data):
     with pytest.raises(error, match=words):
