@@ -3,6 +3,7 @@
 import runpy
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 pytest.importorskip("torch")
@@ -24,6 +25,7 @@ def test_the_default_curve_on_adult_is_accurate_at_each_level(batch_size):
         data.y,
         sensitive_features=data.sensitive_features,
         test=test,
+        fairness_weights=np.geomspace(2, 32, 17),
     )
     rows = curve.records.query("split == 'test'")
     for bound, least in ((0.03, 0.838), (0.06, 0.845)):

@@ -89,7 +89,8 @@ class Unstackable(torch.nn.Module):
         return logits if logits.sum().item() < 1e9 else -logits
 
 
-def test_a_larger_weight_is_fairer(data):
+def test_a_larger_weight_is_fairer():
+    data = make_biased(1500, random_state=0)
     plain, fair = (fit(data, fairness_weight=w, max_epochs=20) for w in (0, 20))
     assert gap(fair, data) < gap(plain, data) - 0.1
     assert plain.score(data.X_test, data.y_test) > 0.65
@@ -208,7 +209,8 @@ def test_a_curve_trains_and_measures_every_weight(data):
     ).frame.shape[0]
 
 
-def test_a_bound_on_the_violation_is_kept_on_held_out_rows(data):
+def test_a_bound_on_the_violation_is_kept_on_held_out_rows():
+    data = make_biased(1500, random_state=0)
     model = fit(data, max_violation=0.35, max_epochs=5)
     assert model.feasible_
     assert model.violation_ <= 0.35

@@ -52,7 +52,8 @@ class FairNetClassifier(FairClassifier):
         of weights and then fewer halvings, for a network is not that exact.
     sharpness
         The penalty sees ``softmax(sharpness * logits)``. A network can be fair in
-        probability and unfair in decisions; 2 instead of 1 brings decisions along.
+        probability and unfair in decisions; a little more than 1 brings decisions
+        along, more costs accuracy.
     groups, uncertainty
         As in `FairLogisticRegression`.
     solver
@@ -144,7 +145,7 @@ class FairNetClassifier(FairClassifier):
         max_violation: float | None = None,
         validation_fraction: float = 0.2,
         confident: bool = False,
-        sharpness: float = 1.0,
+        sharpness: float = 1.25,
         groups: GroupMode = "intersection",
         uncertainty: Uncertainty | None = None,
         solver: str = "auto",
