@@ -143,7 +143,7 @@ STEPS += [("chi2", "equalized_odds", "intersection")]
 def test_two_hundred_steps_are_those_of_the_fused_kernel(divergence, notion, how):
     notion = NOTIONS[notion]
     problem, s, weight = make_problem(REGISTERED[divergence], notion, how)
-    state = SGDA(batch_size=BATCH).begin(problem, None, [LAMBDA])
+    state = SGDA(batch_size=BATCH, lr=0.4).begin(problem, None, [LAMBDA])
     state = replace(state, steps=state.steps._replace(warm_up=1))
     rng = np.random.default_rng(3)
     orders = [rng.permutation(N) for _ in range(N_EPOCHS)]

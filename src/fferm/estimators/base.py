@@ -74,8 +74,8 @@ class FairClassifier(ClassifierMixin, BaseEstimator, ABC):
     """
 
     # Halvings, in logarithm, of the last step of a search for the weight that keeps a
-    # bound: a weight is then right to some percent.
-    search_halvings: ClassVar[int] = 4
+    # bound: a weight is then right to about one percent.
+    search_halvings: ClassVar[int] = 6
 
     divergence: str | Divergence
     notion: str | Notion

@@ -159,8 +159,8 @@ class _Trial(Generic[M]):
         """Return the smallest weight within the bound that the search comes by."""
         n_halvings = self.model.search_halvings
         n_parts, n_rounds = 2, n_halvings
-        if self.model.trains_together(self.given):
-            n_parts, n_rounds = 2**n_halvings, 1
+        if self.model.trains_together(self.given):  # three halvings at once
+            n_parts, n_rounds = 8, -(-n_halvings // 3)
         for _ in range(n_rounds):
             weights = _between(below.fairness_weight, within.fairness_weight, n_parts)
             for model in self.model.fit_path(self.given, weights, below.model):

@@ -20,8 +20,8 @@ ROUNDING = 1.5 * 2.0**52
 # ln 2 in two parts, the first with so few bits that whole multiples of it are exact.
 LN2_HIGH = float.fromhex("0x1.62e42fee00000p-1")
 LN2_LOW = float.fromhex("0x1.a39ef35793c76p-33")
-# Powers of 2 beyond are not normal numbers.
-LOWEST, HIGHEST = -708.0, 709.0
+# Powers of 2 beyond are not normal numbers, and count as 0 and infinity.
+LOWEST, HIGHEST = -708.0, 709.78
 TAYLOR = tuple(1 / math.factorial(n) for n in range(13, -1, -1))
 ARTANH = tuple(1 / n for n in range(31, 0, -2))
 
@@ -48,7 +48,7 @@ def _double(_context, x):
 
 @numba.njit(error_model="numpy", cache=True)
 def exp(x):
-    """Return ``e^x`` to the last bit or two; 0 and infinity beyond the doubles."""
+    """Return ``e^x`` to the last bit or two; 0 and infinity beyond the range."""
     inside = min(max(x, LOWEST), HIGHEST)
     shifted = inside * (1 / math.log(2)) + ROUNDING
     whole = shifted - ROUNDING

@@ -7,9 +7,11 @@ import numpy as np
 
 from fferm._types import FloatArray
 from fferm.duals import group_ends
+from fferm.errors import NonFiniteError
 from fferm.objective import Problem, check_finite
 from fferm.solvers._arrays import Rows
 from fferm.solvers._full_batch import Sums, accumulate, make_room
+from fferm.solvers.base import Result
 from fferm.solvers.evaluation import Evaluator, Measured
 from fferm.solvers.kernel_rows import make_rows
 from fferm.solvers.linear import parameter_shape
@@ -145,6 +147,8 @@ class FusedEvaluator(Evaluator):
         loss, gradient, mass, jacobian = (
             np.add.reduce(kind) / n_rows for kind in zip(*parts, strict=True)
         )
+        if not (np.all(np.isfinite(mass)) and np.all(np.isfinite(loss))):
+            raise NonFiniteError(Result.nonfinite.value)
         wide = (n_columns, n_outputs, n_lanes)
         pieces = list(zip(self._ends[:-1], self._ends[1:], self.known, strict=True))
         return Pass(
