@@ -29,7 +29,7 @@ def make_data():
 class Run:
     """A linear model, its loss, and one step on the batch that is held."""
 
-    def __init__(self, device):
+    def __init__(self, device, *, capturable=False):
         self.data = [part.to(device) for part in make_data()]
         _, y, s = self.data
         self.fair = FairnessLoss.from_labels(y, s, notion="equalized_odds").to(device)
@@ -38,7 +38,8 @@ class Run:
         self.optimizer = torch.optim.Adam(
             [*self.model.parameters(), *self.fair.parameters()],
             lr=0.01,
-            capturable=device == "cuda",
+            # Rounds to single precision, so not where the CPU is the measure.
+            capturable=capturable,
         )
         self.held = [part[:BATCH].clone() for part in self.data]
 
@@ -86,19 +87,20 @@ def test_a_gpu_trains_as_the_cpu_does():
         assert_allclose(one, other, rtol=0, atol=1e-9)
 
 
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype")
 def test_the_loss_never_waits_for_the_device():
     x, y, s = (part.to("cuda") for part in make_data())
     fair = FairnessLoss.from_labels(y, s, notion="equalized_odds").to("cuda")
     logits = x.clone().requires_grad_()
-    torch.cuda.set_sync_debug_mode("error")
     try:
+        torch.cuda.set_sync_debug_mode("error")
         fair(logits, s, y).backward()
     finally:
         torch.cuda.set_sync_debug_mode("default")
 
 
 def test_a_captured_step_replays_as_plain_steps():
-    plain, graph = Run("cuda"), Run("cuda")
+    plain, graph = (Run("cuda", capturable=True) for _ in range(2))
     expected, found = plain.train(plain.step), graph.train(graph.captured())
     for one, other in zip(found, expected, strict=True):
         assert_allclose(one, other, rtol=0, atol=1e-9)
