@@ -143,7 +143,11 @@ def _captured(step: Callable[[], None]) -> Callable[[], None]:
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         step()
-    return graph.replay
+
+    def replay(_held: Callable[[], None] = step) -> None:
+        graph.replay()  # on memory that belongs to what the step holds
+
+    return replay
 
 
 def _norm_loss(device: str) -> Penalty | None:
