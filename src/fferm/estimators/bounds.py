@@ -149,11 +149,13 @@ class _Trial(Generic[M]):
 
     def climb(self, weights: list[float]) -> Iterator[_Judged[M]]:
         """Yield judged models of growing weight, the first within the bound last."""
-        for model in self.model.fit_path(self.given, weights):
-            judged = self.judge(model)
-            yield judged
-            if judged.is_within:
-                return
+        # Weights beyond the default range come after all others, and rarely.
+        for part in (weights[:-N_BEYOND], weights[-N_BEYOND:]):
+            for model in self.model.fit_path(self.given, part):
+                judged = self.judge(model)
+                yield judged
+                if judged.is_within:
+                    return
 
     def narrow(self, below: _Judged[M], within: _Judged[M]) -> _Judged[M]:
         """Return the smallest weight within the bound that the search comes by."""

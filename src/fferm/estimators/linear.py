@@ -26,6 +26,7 @@ from fferm.estimators.solving import (
     warm_parameters,
 )
 from fferm.estimators.validation import TrainingData, check_number
+from fferm.estimators.weights import default_weights
 from fferm.notions import Notion
 from fferm.objective import Problem
 from fferm.solvers import LANES_FROM, Result, Solution, Solver
@@ -255,7 +256,7 @@ class FairLogisticRegression(FairClassifier):
             start = None if problem.objective.uncertainty else judged._parameters()
         # Under a bound, by the solver that the weight was searched with.
         n_models = 1 if bound is None else LANES_FROM
-        solver = self._solver(problem, n_models, judged_on)
+        solver = self._solver(problem, [choice.fairness_weight] * n_models, judged_on)
         with progress(self.verbose, self.max_iter) as callbacks:
             solution = solver.solve(problem, start=start, callbacks=callbacks)
         self._learn_weight(choice)
@@ -362,7 +363,7 @@ class FairLogisticRegression(FairClassifier):
         if self.early_stopping == "validation":
             data, problem, rows, judged_on = split_rows(widest, given, data, rows)
         theta = None if start is None else start._parameters()
-        solver = self._solver(problem, len(weights), judged_on)
+        solver = self._solver(problem, weights, judged_on)
         path = solver.solve_path(problem, weights, start=theta)
         for weight, solution in zip(weights, path, strict=True):
             model = clone(widest).set_params(fairness_weight=weight)
@@ -378,9 +379,12 @@ class FairLogisticRegression(FairClassifier):
         return solver_name(self, self._objective(), size, LANES_FROM) != "lbfgs"
 
     def _solver(
-        self, problem: Problem, n_models: int, judged_on: Problem | None
+        self, problem: Problem, weights: Sequence[float], judged_on: Problem | None
     ) -> Solver[Any]:
         size = problem.X.shape[0] * problem.X.shape[1]
+        # Minibatches throw a model about where the penalty is all that counts.
+        largest = default_weights(problem.objective.divergence, 3)[-1]
+        n_models = len(weights) if max(weights, default=0) <= largest else 1
         name = solver_name(self, problem.objective, size, n_models)
         return make_solver(self, name, judged_on)
 
