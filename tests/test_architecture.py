@@ -21,6 +21,7 @@ ORDER = [
     "labels",
     "uncertainty",
     "tables",
+    "columns",
     "data",
     "counts",
     "duals",

@@ -14,12 +14,8 @@ import numpy as np
 import pandas as pd
 
 from fferm._types import FloatArray, IntArray, Table
-from fferm.data import (
-    check_aligned,
-    group_name,
-    read_column,
-    split_columns,
-)
+from fferm.columns import group_name, read_column, split_columns
+from fferm.data import check_aligned
 from fferm.errors import InvalidInputError, InvalidTypeError
 from fferm.labels import encode_weight, factorize
 

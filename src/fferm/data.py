@@ -1,14 +1,9 @@
-"""Encode labels and sensitive features as users hold them into integer codes.
-
-Frames of pandas, polars and pyarrow, lists, dictionaries and arrays come in; one
-integer per row goes on. Missing sensitive values become -1 and are counted aloud.
-"""
+"""The rows that a penalty or an audit looks at, encoded, and what they lack."""
 
 import itertools
 import warnings
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
 import narwhals as nw
 import numpy as np
@@ -16,6 +11,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from fferm._types import FloatArray, IntArray, Table, is_sparse
+from fferm.columns import Attribute, GroupMode, encode_column, encode_sensitive
 from fferm.errors import (
     EmptyStratumWarning,
     InvalidInputError,
@@ -25,34 +21,10 @@ from fferm.errors import (
 )
 from fferm.notions import Labels, Notion, Strata
 
-GroupMode = Literal["intersection", "marginal"]
-
 # Fewer rows than this in a cell of stratum and group: its rate says next to nothing.
 SMALL_GROUP = 10
-# A column of fractional numbers with more values than this is no set of groups, nor is
-# one with more values than this that names every other row.
-MOST_FRACTIONAL_VALUES = 20
 # Frames from a warning of `warn_of_gaps` up to the line that called `fit`.
 FIT_DEPTH = 6
-
-
-@dataclass(frozen=True)
-class Attribute:
-    """One partition of the rows into groups.
-
-    Attributes
-    ----------
-    name
-        The column, or columns, that it came from.
-    groups
-        The name of each group.
-    code
-        (n_samples,) group codes, -1 where the value is missing.
-    """
-
-    name: str
-    groups: tuple[str, ...]
-    code: IntArray
 
 
 @dataclass(frozen=True)
@@ -96,49 +68,6 @@ class FairRows:
         )
 
 
-def encode_sensitive(
-    sensitive_features: Table, n_samples: int, how: GroupMode = "intersection"
-) -> tuple[Attribute, ...]:
-    """Return the groups that sensitive features make.
-
-    Parameters
-    ----------
-    sensitive_features
-        List, array (n,) or (n, a), Series, DataFrame or dict of arrays.
-    n_samples
-        How many rows there must be.
-    how
-        ``"intersection"``: one partition by all columns jointly. ``"marginal"``: one
-        partition per column.
-    """
-    return partition(encode_columns(sensitive_features, n_samples), how)
-
-
-def encode_columns(sensitive_features: Table, n_samples: int) -> list[Attribute]:
-    """Return the groups that each sensitive column makes."""
-    columns = [
-        encode_column(values, name, n_samples)
-        for name, values in split_columns(sensitive_features)
-    ]
-    if not columns:
-        raise InvalidInputError(
-            "sensitive_features has no column. Expected at least one, with one value "
-            "per row."
-        )
-    return columns
-
-
-def partition(columns: Sequence[Attribute], how: GroupMode) -> tuple[Attribute, ...]:
-    """Return one partition per column, or one for their intersection."""
-    if how not in ("intersection", "marginal"):
-        raise InvalidParameterError(
-            f"groups={how!r} came. Expected 'intersection' or 'marginal'."
-        )
-    if how == "marginal" or len(columns) == 1:
-        return tuple(columns)
-    return (_intersection(columns),)
-
-
 def check_aligned(**tables: Table) -> None:
     """Refuse pandas objects that hold the same rows in another order.
 
@@ -157,45 +86,6 @@ def check_aligned(**tables: Table) -> None:
                 f"{first} and {name} have the same index in another order, and rows "
                 f"are matched by position. Reorder one: {name}.loc[{first}.index]."
             )
-
-
-def encode_column(values: Table, name: str, n_samples: int) -> Attribute:
-    """Return the groups that the values of one column make."""
-    attribute = read_column(values, name, n_samples)
-    refuse_identifiers(name, len(attribute.groups), int(np.sum(attribute.code >= 0)))
-    return attribute
-
-
-def read_column(values: Table, name: str, n_samples: int) -> Attribute:
-    """Return the groups of one column, which may be part of a longer one."""
-    series = _series(values, name)
-    if len(series) != n_samples:
-        raise InvalidInputError(
-            f"sensitive_features: {name} has {len(series)} values and there are "
-            f"{n_samples} rows. Expected one value per row: values, not column names."
-        )
-    _refuse_continuous(series, name)
-    try:
-        code, values_seen = pd.factorize(series, use_na_sentinel=True)
-    except TypeError as error:
-        raise InvalidInputError(
-            f"{name} holds values that cannot be compared ({error}). Expected strings,"
-            " numbers or booleans."
-        ) from error
-    labels = [group_name(value) for value in values_seen]
-    groups, position = number_groups(labels)
-    return Attribute(name, groups, np.append(position, -1)[np.asarray(code)])
-
-
-def number_groups(names: Sequence[str | None]) -> tuple[tuple[str, ...], IntArray]:
-    """Return the groups among names in their order, and the code of each name.
-
-    None is no group and gets -1.
-    """
-    groups = sorted({name for name in names if name is not None}, key=natural_order)
-    position: dict[str | None, int] = {group: k for k, group in enumerate(groups)}
-    codes = [position.get(name, -1) for name in names]
-    return tuple(groups), np.array(codes, dtype=np.int64)
 
 
 def encode_rows(
@@ -234,136 +124,6 @@ def control_labels(
             )
     attribute = encode_column(values, "the control feature", n_samples)
     return attribute.code, attribute.groups
-
-
-def split_columns(sensitive_features: Table) -> list[tuple[str, Table]]:
-    """Return name and values of each sensitive column."""
-    data = sensitive_features
-    if isinstance(data, str | bytes) or np.isscalar(data):
-        raise InvalidInputError(
-            f"sensitive_features is {data!r}. Expected the values themselves, one per "
-            "row: a list, an array, a column of a data frame, or a dict of these."
-        )
-    if isinstance(data, Mapping):
-        return [(str(name), values) for name, values in data.items()]
-    try:
-        native = nw.from_native(data, allow_series=True, pass_through=True)
-    except nw.exceptions.DuplicateError as error:
-        raise InvalidInputError(
-            f"Two columns of sensitive_features share a name ({error}). Rename one."
-        ) from error
-    if isinstance(native, nw.LazyFrame):
-        native = native.collect()
-    if isinstance(native, nw.DataFrame):
-        return [(str(column.name), column) for column in native.iter_columns()]
-    if isinstance(native, nw.Series):
-        return [(str(native.name or "group"), native)]
-    return _array_columns(data)
-
-
-def _array_columns(data: Table) -> list[tuple[str, Table]]:
-    array = _as_array(data, "sensitive_features")
-    if array.ndim == 1:
-        return [("group", array)]
-    if array.ndim == 2:
-        return [(f"group_{a}", array[:, a]) for a in range(array.shape[1])]
-    raise InvalidInputError(
-        f"sensitive_features has shape {array.shape}. Expected (n_samples,) or "
-        "(n_samples, n_columns)."
-    )
-
-
-def _as_array(values: Table, name: str) -> NDArray[Any]:
-    try:
-        array = np.asarray(values)
-        if array.dtype.kind in "US":  # a list with None in it must keep its None
-            array = np.asarray(values, dtype=object)
-    except ValueError as error:
-        raise InvalidInputError(
-            f"{name} is ragged ({error}). Expected one value per row, or the same "
-            "number of values in each row."
-        ) from error
-    return array
-
-
-def _series(values: Table, name: str) -> "pd.Series[Any]":
-    native = nw.from_native(values, series_only=True, pass_through=True)
-    if isinstance(native, nw.Series):
-        return native.to_pandas()
-    array = _as_array(values, name)
-    if array.ndim != 1:
-        raise InvalidInputError(
-            f"{name} has shape {array.shape}. Expected one value per row."
-        )
-    return pd.Series(array)
-
-
-def _refuse_continuous(series: "pd.Series[Any]", name: str) -> None:
-    known = series.dropna().infer_objects()  # a gap makes a column of objects
-    if not pd.api.types.is_float_dtype(known.dtype):
-        return
-    values = known.to_numpy(dtype=np.float64)
-    if np.isinf(values).any():
-        raise InvalidInputError(
-            f"{name} holds infinity. Expected groups: strings, whole numbers, booleans."
-        )
-    distinct = np.unique(values)
-    if distinct.size > MOST_FRACTIONAL_VALUES and np.any(distinct % 1):
-        raise InvalidInputError(
-            f"{name} holds {distinct.size} different fractional numbers, so it is no "
-            "set of groups. Cut it into bands first, for example with pandas.qcut."
-        )
-
-
-def refuse_identifiers(name: str, n_groups: int, n_rows: int) -> None:
-    """Refuse columns of so many groups that they name rows."""
-    if n_groups > max(MOST_FRACTIONAL_VALUES, n_rows / 2):
-        raise InvalidInputError(
-            f"{name} makes {n_groups} groups of {n_rows} rows, so it names rows, not "
-            "groups. Give a column whose values are shared by many rows."
-        )
-
-
-def group_name(value: object) -> str:
-    """Return what a group of this value is called.
-
-    1 and "1" read alike in every table that a person sees, so they are one group.
-    """
-    if isinstance(value, float) and value.is_integer():
-        return str(int(value))  # a gap turns a column of integers into floats
-    return str(value)
-
-
-def natural_order(label: str) -> tuple[int, float, str]:
-    """Return a key that puts numbers in their order, before words."""
-    try:
-        return 0, float(label), label
-    except ValueError:
-        return 1, 0.0, label
-
-
-def _intersection(columns: Sequence[Attribute]) -> Attribute:
-    codes = np.stack([column.code for column in columns])  # (a, n)
-    is_known = (codes >= 0).all(axis=0)
-    shape = tuple(len(column.groups) for column in columns)
-    flat = np.ravel_multi_index(tuple(codes[:, is_known]), shape)
-    present, inverse = np.unique(flat, return_inverse=True)
-    cells = list(zip(*np.unravel_index(present, shape), strict=True))
-    groups = tuple(_join(columns, cell, " × ", "{1}") for cell in cells)
-    if len(set(groups)) < len(groups):  # some values hold the sign themselves
-        groups = tuple(_join(columns, cell, ", ", "{0}={1}") for cell in cells)
-    code = np.full(codes.shape[1], -1, dtype=np.int64)
-    code[is_known] = inverse.reshape(-1)
-    return Attribute(" × ".join(column.name for column in columns), groups, code)
-
-
-def _join(
-    columns: Sequence[Attribute], cell: tuple[int, ...], sign: str, form: str
-) -> str:
-    return sign.join(
-        form.format(column.name, column.groups[k])
-        for column, k in zip(columns, cell, strict=True)
-    )
 
 
 def _column_of(X: Table, control: str | int | np.integer) -> Table:

@@ -20,11 +20,8 @@ import numpy as np
 import pandas as pd
 
 from fferm._types import FloatArray, IntArray, Table
-from fferm.data import (
-    Attribute,
-    FairRows,
-    GroupMode,
-)
+from fferm.columns import Attribute, GroupMode
+from fferm.data import FairRows
 from fferm.errors import EmptyStratumWarning
 from fferm.intervals import RateTable
 from fferm.labels import (

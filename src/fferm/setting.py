@@ -8,13 +8,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from fferm._types import FloatArray, IntArray, Table
-from fferm.data import (
-    Attribute,
-    FairRows,
-    GroupMode,
-    control_labels,
-    encode_sensitive,
-)
+from fferm.columns import Attribute, GroupMode, encode_sensitive
+from fferm.data import FairRows, control_labels
 from fferm.errors import InvalidInputError, MissingGroupWarning
 from fferm.intervals import RateTable
 from fferm.labels import encode_weight

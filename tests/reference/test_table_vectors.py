@@ -6,7 +6,8 @@ from instances import REFERENCE as DIVERGENCES
 from instances import TABLES
 
 from fferm import tables
-from fferm.data import Attribute, FairRows
+from fferm.columns import Attribute
+from fferm.data import FairRows
 from fferm.notions import EqualizedOdds, Labels
 from fferm.notions import get as get_notion
 from fferm.objective import Penalty, make_objective

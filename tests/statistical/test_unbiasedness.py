@@ -16,7 +16,8 @@ from numpy.testing import assert_allclose
 from scipy.special import softmax
 
 from fferm import tables
-from fferm.data import Attribute, FairRows
+from fferm.columns import Attribute
+from fferm.data import FairRows
 from fferm.divergences import KL, Affine
 from fferm.notions import EqualizedOdds, Labels, Strata
 from fferm.notions import get as get_notion

@@ -9,7 +9,7 @@ import pytest
 
 import fferm
 from fferm import FairLogisticRegression, LargeShift, tradeoff_curve
-from fferm.data import encode_sensitive
+from fferm.columns import encode_sensitive
 from fferm.datasets import load_german, make_biased
 from fferm.divergences import KL
 from fferm.errors import (

@@ -8,15 +8,8 @@ import pytest
 import scipy.sparse
 
 from fferm import FairLogisticRegression
-from fferm.data import (
-    Attribute,
-    FairRows,
-    control_labels,
-    count_cells,
-    encode_column,
-    encode_rows,
-    encode_sensitive,
-)
+from fferm.columns import Attribute, encode_column, encode_sensitive
+from fferm.data import FairRows, control_labels, count_cells, encode_rows
 from fferm.errors import (
     DataFairnessWarning,
     EmptyStratumWarning,

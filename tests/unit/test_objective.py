@@ -8,7 +8,8 @@ import pytest
 from scipy.special import softmax
 
 from fferm import LargeShift, SmallShift
-from fferm.data import Attribute, FairRows
+from fferm.columns import Attribute
+from fferm.data import FairRows
 from fferm.divergences import (
     KL,
     Affine,

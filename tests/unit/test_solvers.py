@@ -9,7 +9,8 @@ import scipy.sparse
 from scipy.special import softmax
 
 from fferm import LargeShift, SmallShift
-from fferm.data import Attribute, FairRows
+from fferm.columns import Attribute
+from fferm.data import FairRows
 from fferm.datasets import make_biased
 from fferm.errors import NonFiniteError, UnknownNameError
 from fferm.notions import Labels

@@ -13,7 +13,8 @@ from fferm.auditing.resampling import bootstrap_sample
 from fferm.auditing.result import Asked, Audit, DivergenceValue
 from fferm.auditing.spelling import spell, unique
 from fferm.certificates import violation_bound
-from fferm.data import SMALL_GROUP, GroupMode, check_aligned
+from fferm.columns import GroupMode
+from fferm.data import SMALL_GROUP, check_aligned
 from fferm.divergences import Divergence
 from fferm.divergences import get as get_divergence
 from fferm.errors import (

@@ -15,8 +15,9 @@ import numpy as np
 from sklearn.pipeline import Pipeline
 
 from fferm._types import Table
+from fferm.columns import GroupMode
 from fferm.components import Component
-from fferm.data import GroupMode, control_labels
+from fferm.data import control_labels
 from fferm.divergences import Divergence
 from fferm.divergences import get as get_divergence
 from fferm.errors import InvalidInputError, InvalidParameterError

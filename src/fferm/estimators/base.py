@@ -13,13 +13,8 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
 from fferm._types import FloatArray, IntArray, Table
-from fferm.data import (
-    FairRows,
-    GroupMode,
-    check_aligned,
-    control_labels,
-    encode_rows,
-)
+from fferm.columns import GroupMode
+from fferm.data import FairRows, check_aligned, control_labels, encode_rows
 from fferm.divergences import Divergence
 from fferm.errors import (
     CollapseWarning,

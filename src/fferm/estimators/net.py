@@ -9,7 +9,8 @@ import numpy as np
 from sklearn.base import clone
 
 from fferm._types import FloatArray, Table
-from fferm.data import FairRows, GroupMode
+from fferm.columns import GroupMode
+from fferm.data import FairRows
 from fferm.divergences import Divergence
 from fferm.estimators import net_modules, net_settings
 from fferm.estimators.base import Choice, FairClassifier, FitInput

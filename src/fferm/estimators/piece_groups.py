@@ -7,6 +7,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from fferm._types import IntArray, Table
+from fferm.columns import (
+    Attribute,
+    GroupMode,
+    number_groups,
+    partition,
+    refuse_identifiers,
+)
 from fferm.counts import (
     CellRows,
     GroupCounts,
@@ -15,14 +22,7 @@ from fferm.counts import (
     counts_from_shares,
     read_cells,
 )
-from fferm.data import (
-    Attribute,
-    FairRows,
-    GroupMode,
-    number_groups,
-    partition,
-    refuse_identifiers,
-)
+from fferm.data import FairRows
 from fferm.duals import NO_GROUPS, GroupWeights, group_ends, group_weights
 from fferm.errors import InvalidInputError, MissingGroupWarning, MissingSensitiveError
 from fferm.estimators.validation import TrainingData

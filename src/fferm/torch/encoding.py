@@ -12,16 +12,8 @@ import numpy as np
 import torch
 
 from fferm._types import IntArray, Table
-from fferm.data import (
-    Attribute,
-    FairRows,
-    GroupMode,
-    control_labels,
-    encode_column,
-    encode_columns,
-    partition,
-    warn_of_gaps,
-)
+from fferm.columns import Attribute, GroupMode, encode_column, encode_columns, partition
+from fferm.data import FairRows, control_labels, warn_of_gaps
 from fferm.errors import InvalidInputError, InvalidParameterError
 from fferm.labels import encode_labels, encode_weight
 from fferm.notions import Labels, Notion

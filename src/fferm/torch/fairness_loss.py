@@ -8,7 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from fferm._types import FloatArray, Table
-from fferm.data import FairRows, GroupMode
+from fferm.columns import GroupMode
+from fferm.data import FairRows
 from fferm.divergences import Divergence
 from fferm.duals import group_weights
 from fferm.errors import InvalidParameterError

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from fferm._types import IntArray, Table
-from fferm.data import split_columns
+from fferm.columns import split_columns
 from fferm.errors import InvalidInputError
 from fferm.labels import encode_labels
 from fferm.torch.encoding import Column, Encoding, count_rows, plain

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from fferm._types import FloatArray, Table
-from fferm.data import GroupMode
+from fferm.columns import GroupMode
 from fferm.divergences import Divergence
 from fferm.errors import InvalidInputError, NonFiniteError
 from fferm.notions import Notion

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fferm._types import FloatArray, IntArray
-from fferm.data import group_name
+from fferm.columns import group_name
 from fferm.errors import InvalidInputError
 from fferm.torch.encoding import UNKNOWN
 

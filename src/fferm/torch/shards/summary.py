@@ -12,7 +12,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from fferm._types import FloatArray, IntArray
-from fferm.data import SMALL_GROUP, GroupMode
+from fferm.columns import GroupMode
+from fferm.data import SMALL_GROUP
 from fferm.divergences import Divergence
 from fferm.errors import InvalidInputError, MissingGroupWarning
 from fferm.notions import Notion
