@@ -10,10 +10,10 @@ from typing import Any
 from fferm import FairLogisticRegression
 from fferm.datasets import load_adult, load_german, make_biased
 from fferm.estimators.base import FitInput
-from fferm.estimators.weights import default_weights
 from fferm.objective import Problem
 from fferm.solvers import LBFGS, Solver, choose
 from fferm.solvers.linear_sgda import SGDA
+from fferm.weights import default_weights
 
 
 def run() -> dict[str, Any]:
@@ -32,7 +32,7 @@ def run() -> dict[str, Any]:
             full, best = _timed(LBFGS(), problem, asked)
             small, ends = _timed(SGDA(), problem, asked)
             excess = max(100 * (e / b - 1) for e, b in zip(ends, best, strict=True))
-            chosen = choose(problem.objective, size, n_models)
+            chosen = choose(problem.objective, size, asked)
             lines.append(
                 f"| {name} | {size:,} | {n_models} | {full:.2f} s | {small:.2f} s | "
                 f"{excess:.2f} % | `{chosen}` |"

@@ -14,7 +14,7 @@ from benchmarks.timing import Timed, in_words, interleaved, ratio, spread
 from fferm import FairLogisticRegression, tradeoff_curve
 from fferm.datasets import FairDataset, load_adult
 from fferm.estimators.base import FitInput
-from fferm.estimators.weights import default_weights
+from fferm.weights import default_weights
 
 ROUNDS = 3
 N_POINTS = 20

@@ -24,6 +24,7 @@ ORDER = [
     "columns",
     "data",
     "counts",
+    "weights",
     "duals",
     "objective",
     "certificates",

@@ -170,7 +170,7 @@ def test_a_model_that_is_fair_already_gets_no_penalty(biased):
 
 
 def test_a_weight_below_the_first_of_the_grid_is_found(biased, monkeypatch):
-    monkeypatch.setattr(bounds, "_weights", lambda divergence: [0.0, 50.0])
+    monkeypatch.setattr(bounds, "_weights", lambda divergence: ([0.0, 50.0], []))
 
     model = fit(bounded(0.45), biased)
 
@@ -228,8 +228,8 @@ def test_an_impossible_bound_warns_and_gives_the_closest(biased):
     assert caught[0].filename == __file__
     assert model.feasible_ is False
     trial = search_of(model, biased)
-    weights = bounds._weights(model._objective().divergence)
-    path = [trial.judge(m) for m in model.fit_path(trial.given, weights)]
+    weights, beyond = bounds._weights(model._objective().divergence)
+    path = [trial.judge(m) for m in model.fit_path(trial.given, weights + beyond)]
     closest = min(path, key=lambda judged: judged.violation)
     assert model.violation_ == closest.violation > 0
     assert model.fairness_weight_ == closest.fairness_weight
@@ -591,3 +591,12 @@ def test_a_grid_search_runs_over_bounds(biased):
 
     assert search.best_estimator_.fairness_weight_ >= 0
     assert len(search.cv_results_["mean_test_score"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "highest"),
+    [({"solver": "lbfgs"}, "10000"), ({"solver": "sgda", "max_epochs": 1}, "100")],
+)
+def test_a_search_ends_where_the_solver_no_longer_trains_well(biased, options, highest):
+    with pytest.warns(InfeasibleWarning, match=f"No fairness_weight up to {highest} "):
+        fit(bounded(0.0, **options), biased)

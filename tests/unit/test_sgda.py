@@ -215,6 +215,15 @@ def test_patience_is_counted_in_epochs_without_a_gain(data):
     assert short.n_iter_ < long.n_iter_
 
 
+def test_the_lanes_of_a_path_stop_together(data):
+    model = FairLogisticRegression(
+        solver="sgda", max_epochs=400, early_stopping="objective", random_state=0
+    )
+    given = FitInput(data.X, data.y, data.sensitive_features)
+    weights = [0.1 * 2**n for n in range(16)]
+    assert len({lane.n_iter_ for lane in model.fit_path(given, weights)}) == 1
+
+
 def test_early_stopping_keeps_the_best_model_that_was_met(data):
     model = fit(data, max_epochs=400, early_stopping="objective")
     met = [record["objective"] for record in model.history_]
@@ -252,7 +261,7 @@ def test_auto_takes_minibatches_where_stopping_is_asked_for(data):
     robust = {"uncertainty": LargeShift(0.001), "divergence": "js"}
     model = FairLogisticRegression(early_stopping="objective", **robust)
     size = data.X.size
-    assert solver_name(model, model._objective(), size, 1) == "semi_stochastic"
+    assert solver_name(model, model._objective(), size, [1.0]) == "semi_stochastic"
 
 
 @pytest.mark.parametrize(

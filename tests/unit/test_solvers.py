@@ -405,19 +405,22 @@ def test_an_unknown_solver_is_refused_with_a_suggestion():
 
 
 @pytest.mark.parametrize(
-    ("options", "n_numbers", "n_models", "expected"),
+    ("options", "n_numbers", "weights", "expected"),
     [
-        ({}, 1_000, 20, "lbfgs"),
-        ({}, 3_000_000, 1, "lbfgs"),
-        ({}, 3_000_000, 3, "lbfgs"),
-        ({}, 3_000_000, 20, "sgda"),
-        ({}, 300_000_000, 1, "sgda"),
-        ({"uncertainty": SmallShift(0.01)}, 300_000_000, 20, "lbfgs"),
-        ({"notion": "sufficiency"}, 300_000_000, 20, "lbfgs"),
+        ({}, 1_000, [1.0] * 20, "lbfgs"),
+        ({}, 3_000_000, [1.0], "lbfgs"),
+        ({}, 3_000_000, [1.0] * 3, "lbfgs"),
+        ({}, 3_000_000, [100.0] * 20, "sgda"),
+        ({}, 3_000_000, [101.0] * 20, "lbfgs"),
+        ({}, 300_000_000, [1.0], "sgda"),
+        ({"uncertainty": SmallShift(0.01)}, 300_000_000, [1.0] * 20, "lbfgs"),
+        ({"notion": "sufficiency"}, 300_000_000, [1.0] * 20, "lbfgs"),
     ],
 )
-def test_auto_chooses_by_size_and_penalty(options, n_numbers, n_models, expected):
-    assert choose(make_objective(**options), n_numbers, n_models) == expected
+def test_auto_chooses_by_size_weights_and_penalty(
+    options, n_numbers, weights, expected
+):
+    assert choose(make_objective(**options), n_numbers, weights) == expected
 
 
 @dataclass(frozen=True)

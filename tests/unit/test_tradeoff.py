@@ -19,10 +19,10 @@ from fferm.errors import (
     InvalidParameterError,
     MissingSensitiveError,
 )
-from fferm.estimators.weights import default_weights
 from fferm.metrics import soft_violation, violation
 from fferm.notions import ConditionalParity
 from fferm.tables import joint, penalty
+from fferm.weights import default_weights
 
 COLUMNS = [
     "fairness_weight",

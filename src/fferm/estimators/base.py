@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit, log_softmax, softmax
-from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.utils.validation import check_is_fitted
 
 from fferm._types import FloatArray, IntArray, Table
@@ -106,6 +106,10 @@ class FairClassifier(ClassifierMixin, BaseEstimator, ABC):
     def trains_together(self, given: FitInput) -> bool:
         """Return whether `fit_path` trains all its models at once."""
         return False
+
+    def reaches_beyond(self) -> bool:
+        """Return whether weights beyond the default range train well."""
+        return True
 
     @abstractmethod
     def decision_function(self, X: Table) -> FloatArray:
@@ -271,6 +275,15 @@ class FairClassifier(ClassifierMixin, BaseEstimator, ABC):
         """Take the learned attributes that `_to_saved` gave."""
         for name, value in learned.items():
             setattr(self, name, value)
+
+    def _with_weight(self, fairness_weight: float) -> Self:
+        """Return a model to be fitted on the same features with another weight."""
+        model: Self = clone(self).set_params(fairness_weight=fairness_weight)
+        model.n_features_in_ = self.n_features_in_
+        if hasattr(self, "feature_names_in_"):
+            model.feature_names_in_ = self.feature_names_in_
+        model._learn_weight(Choice(fairness_weight))
+        return model
 
     def _learn_weight(self, choice: Choice) -> None:
         self.fairness_weight_ = choice.fairness_weight

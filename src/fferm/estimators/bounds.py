@@ -33,12 +33,12 @@ from fferm.errors import (
 from fferm.estimators.base import Choice, FairClassifier, FitInput
 from fferm.estimators.holdout import hold_out, kinds, weigh
 from fferm.estimators.validation import TrainingData, check_number
-from fferm.estimators.weights import default_weights
 from fferm.intervals import RateTable, compared, violation_interval
 from fferm.labels import one_hot
 from fferm.metrics import measure
 from fferm.notions import Labels
 from fferm.setting import Setting
+from fferm.weights import default_weights
 
 M = TypeVar("M", bound=FairClassifier)
 
@@ -108,7 +108,7 @@ def choose_weight(
     # Training on all rows says what there is to say, and has looked at the features.
     with warnings.catch_warnings(), config_context(assume_finite=True):
         warnings.simplefilter("ignore", FfermWarning)
-        tried = list(trial.climb(_weights(model._objective().divergence)))
+        tried = list(trial.climb(model._objective().divergence))
         if tried[-1].is_within:
             best = trial.narrow(*tried[-2:]) if len(tried) > 1 else tried[0]
             return Choice(best.fairness_weight, best.violation, True), best.model
@@ -147,10 +147,12 @@ class _Trial(Generic[M]):
     setting: Setting
     n_gaps: int  # of a model that can be judged wherever the rows allow it
 
-    def climb(self, weights: list[float]) -> Iterator[_Judged[M]]:
+    def climb(self, divergence: Divergence) -> Iterator[_Judged[M]]:
         """Yield judged models of growing weight, the first within the bound last."""
+        weights, beyond = _weights(divergence)
         # Weights beyond the default range come after all others, and rarely.
-        for part in (weights[:-N_BEYOND], weights[-N_BEYOND:]):
+        parts = [weights, beyond] if self.model.reaches_beyond() else [weights]
+        for part in parts:
             for model in self.model.fit_path(self.given, part):
                 judged = self.judge(model)
                 yield judged
@@ -217,11 +219,12 @@ def _between(low: float, high: float, n_parts: int) -> list[float]:
     return [float(w) for w in np.geomspace(low, high, n_parts + 1)[1:-1]]
 
 
-def _weights(divergence: Divergence) -> list[float]:
+def _weights(divergence: Divergence) -> tuple[list[float], list[float]]:
+    # Those of the default range, and those beyond it.
     weights = default_weights(divergence, N_WEIGHTS + 1)
     step = weights[-1] / weights[-2]
     beyond = weights[-1] * step ** np.arange(1, N_BEYOND + 1)
-    return [float(weight) for weight in (*weights, *beyond)]
+    return weights.tolist(), beyond.tolist()
 
 
 def _groups_without(rows: FairRows, held: NDArray[np.bool_]) -> dict[str, Table]:

@@ -27,7 +27,6 @@ from fferm.estimators.solving import (
     warm_parameters,
 )
 from fferm.estimators.validation import TrainingData, check_number
-from fferm.estimators.weights import default_weights
 from fferm.notions import Notion
 from fferm.objective import Problem
 from fferm.solvers import LANES_FROM, Result, Solution, Solver
@@ -63,11 +62,10 @@ class FairLogisticRegression(FairClassifier):
         None, or a number in [0, 1] that the violation of decisions has to keep: find
         the smallest fairness weight that keeps it on held-out rows, then train on all
         rows with that weight, begun at the model that was judged. The weight is
-        searched for along a warm-started path and then by bisection. On a sample the
+        searched for among growing weights, then between two of them. On a sample the
         violation does not fall everywhere, so "smallest" means that of the weights
         tried. A model that predicts one class for every held-out row never counts.
-        Where no weight keeps the bound, the closest is taken, with an
-        `InfeasibleWarning`.
+        Where none keeps the bound, the closest is taken, with an `InfeasibleWarning`.
     validation_fraction
         The share of rows held out for ``max_violation``, drawn by ``random_state``
         within each label and group; any two rows of one kind are parted. With
@@ -89,12 +87,11 @@ class FairLogisticRegression(FairClassifier):
         Whether to learn intercepts.
     solver
         ``"lbfgs"``: full batch, any penalty. ``"semi_stochastic"``: minibatches, any
-        penalty, with a pass over the penalty's rows every few steps. ``"sgda"``:
-        stochastic descent-ascent on minibatches of any size, for notions that condition
-        on labels or controls and without an uncertainty set. ``"sreda"``: the same with
-        gradients of less variance, at the price of larger batches and more passes.
-        ``"auto"`` is ``"sgda"`` for many models of large data (a curve, the search of
-        ``max_violation``), else ``"lbfgs"``.
+        penalty, with a pass over its rows every few steps. ``"sgda"``: descent-ascent
+        on minibatches of any size, for notions that condition on labels or controls and
+        no uncertainty set. ``"sreda"``: the same with less noise, in larger batches and
+        more passes. ``"auto"``: ``"sgda"`` for many models of large data (a curve, the
+        search of ``max_violation``), else ``"lbfgs"``.
     tol, max_iter
         Of ``"lbfgs"``: tolerance on the gradient, in coordinates in which the problem
         is round, and most iterations.
@@ -116,8 +113,8 @@ class FairLogisticRegression(FairClassifier):
     early_stopping, patience
         Of minibatches: None runs all epochs. ``"objective"`` stops when the objective,
         ``"validation"`` when the objective on a share ``validation_fraction`` of the
-        rows, held out, has not fallen by a ten-thousandth for ``patience`` epochs (of
-        100 steps at least), and keeps the best model met.
+        rows, held out, has not fallen by 1e-4 of it for ``patience`` epochs (of 100
+        steps at least), and keeps the best model met.
     warm_start
         Whether `fit` begins at the last solution.
     random_state
@@ -228,9 +225,9 @@ class FairLogisticRegression(FairClassifier):
         y
             (n_samples,) labels of any kind, two or more classes.
         sensitive_features
-            The group of each row: list, array (n,) or (n, a), Series, DataFrame or
-            dict of arrays. Rows with missing values train the loss only. Required
-            unless ``fairness_weight`` is 0 or ``penalty_data`` is given.
+            The group of each row: list, array (n,) or (n, a), Series, DataFrame or dict
+            of arrays. Rows with missing values train the loss only. Required unless
+            ``fairness_weight`` is 0 or ``penalty_data`` is given.
         sample_weight
             (n_samples,) weights of the rows in loss and penalty.
         penalty_data
@@ -256,8 +253,8 @@ class FairLogisticRegression(FairClassifier):
             # Of several optima, the one near which the bound was judged.
             start = None if problem.objective.uncertainty else judged._parameters()
         # Under a bound, by the solver that the weight was searched with.
-        n_models = 1 if bound is None else LANES_FROM
-        solver = self._solver(problem, [choice.fairness_weight] * n_models, judged_on)
+        weights = [choice.fairness_weight] * (1 if bound is None else LANES_FROM)
+        solver = self._solver(problem, weights, judged_on)
         with progress(self.verbose, self.max_iter) as callbacks:
             solution = solver.solve(problem, start=start, callbacks=callbacks)
         self._learn_weight(choice)
@@ -367,26 +364,22 @@ class FairLogisticRegression(FairClassifier):
         solver = self._solver(problem, weights, judged_on)
         path = solver.solve_path(problem, weights, start=theta)
         for weight, solution in zip(weights, path, strict=True):
-            model = clone(widest).set_params(fairness_weight=weight)
-            model.n_features_in_ = widest.n_features_in_
-            if hasattr(widest, "feature_names_in_"):
-                model.feature_names_in_ = widest.feature_names_in_
-            model._learn_weight(Choice(weight))
-            yield model._store(solution, data, rows)
+            yield widest._with_weight(weight)._store(solution, data, rows)
 
     def trains_together(self, given: FitInput) -> bool:
         """Return whether `fit_path` trains its models as lanes of one run."""
         size = int(np.prod(np.shape(given.X)))
-        return solver_name(self, self._objective(), size, LANES_FROM) != "lbfgs"
+        return solver_name(self, self._objective(), size, [0.0] * LANES_FROM) != "lbfgs"
+
+    def reaches_beyond(self) -> bool:
+        """Return whether weights beyond the default range train well."""
+        return self.solver in ("auto", "lbfgs") and self.early_stopping is None
 
     def _solver(
         self, problem: Problem, weights: Sequence[float], judged_on: Problem | None
     ) -> Solver[Any]:
         size = problem.X.shape[0] * problem.X.shape[1]
-        # Minibatches throw a model about where the penalty is all that counts.
-        largest = default_weights(problem.objective.divergence, 3)[-1]
-        n_models = len(weights) if max(weights, default=0) <= largest else 1
-        name = solver_name(self, problem.objective, size, n_models)
+        name = solver_name(self, problem.objective, size, weights)
         return make_solver(self, name, judged_on)
 
     def _parameters(self) -> FloatArray:

@@ -253,12 +253,11 @@ class FairNetClassifier(FairClassifier):
         module = None if start is None else start.module_
         path = widest._train(data, problem, rows, weights, module)
         for weight, trained in zip(weights, path, strict=True):
-            model = clone(widest).set_params(fairness_weight=weight)
-            model.n_features_in_ = widest.n_features_in_
-            if hasattr(widest, "feature_names_in_"):
-                model.feature_names_in_ = widest.feature_names_in_
-            model._learn_weight(Choice(weight))
-            yield model._store(trained, data, problem, rows)
+            yield widest._with_weight(weight)._store(trained, data, problem, rows)
+
+    def reaches_beyond(self) -> bool:
+        """Return False: minibatches do not bear such weights."""
+        return False
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what is pickled: the network is moved to the CPU, which all have."""

@@ -1,6 +1,7 @@
 """How a linear model is trained: by which solver, from where, on which rows."""
 
 import warnings
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,9 +25,12 @@ STOPPING = (None, "objective", "validation")
 
 
 def solver_name(
-    model: "FairLogisticRegression", objective: Objective, size: int, n_models: int
+    model: "FairLogisticRegression",
+    objective: Objective,
+    size: int,
+    weights: Sequence[float],
 ) -> str:
-    """Return the solver for ``n_models`` on ``size`` numbers in X."""
+    """Return the solver for these fairness weights on ``size`` numbers in X."""
     solvers.check_name(model.solver)
     if model.early_stopping not in STOPPING:
         raise InvalidParameterError(
@@ -36,7 +40,7 @@ def solver_name(
     if model.early_stopping is None:
         if model.solver != "auto":
             return model.solver
-        return solvers.choose(objective, size, n_models)
+        return solvers.choose(objective, size, weights)
     if model.solver == "lbfgs":
         raise InvalidParameterError(
             f"early_stopping={model.early_stopping!r} came with solver='lbfgs', "

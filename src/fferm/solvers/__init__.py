@@ -2,6 +2,7 @@
 
 import dataclasses
 import importlib
+from collections.abc import Sequence
 from typing import Any
 
 from fferm.components import unknown_name
@@ -9,6 +10,7 @@ from fferm.errors import UnknownNameError
 from fferm.objective import Objective
 from fferm.solvers.base import Monitor, Result, Solution, Solver
 from fferm.solvers.lbfgs import LBFGS
+from fferm.weights import weight_range
 
 __all__ = [
     "LBFGS",
@@ -37,9 +39,11 @@ LINEAR = {
 LANES_FROM = 4
 PATH_FROM = 500_000
 SINGLE_FROM = 200_000_000
+# How far beyond the default range a weight counts as rounding.
+ROUNDING = 1e-9
 
 
-def choose(objective: Objective, n_numbers: int, n_models: int = 1) -> str:
+def choose(objective: Objective, n_numbers: int, weights: Sequence[float]) -> str:
     """Return the solver that ``"auto"`` stands for.
 
     Parameters
@@ -48,12 +52,16 @@ def choose(objective: Objective, n_numbers: int, n_models: int = 1) -> str:
         What is minimised.
     n_numbers
         Rows times columns of X.
-    n_models
-        How many fairness weights are trained for.
+    weights
+        The fairness weights that are trained for.
     """
     if objective.uncertainty is not None or objective.notion.is_sufficiency:
         return "lbfgs"
-    is_path = n_models >= LANES_FROM and n_numbers >= PATH_FROM
+    # Minibatches throw a model about where the penalty is all that counts.
+    largest = weight_range(objective.divergence)[1] * (1 + ROUNDING)
+    if max(weights, default=0.0) > largest:
+        return "lbfgs"
+    is_path = len(weights) >= LANES_FROM and n_numbers >= PATH_FROM
     return "sgda" if is_path or n_numbers >= SINGLE_FROM else "lbfgs"
 
 

@@ -162,8 +162,10 @@ class LaneSolver(Solver[State]):
         """Yield the solutions of all weights, trained as lanes of one run.
 
         Many lanes are shared out between the cores; a lane does not depend on which.
+        Under ``patience`` all stop together, and share one core.
         """
         count = max(1, min(n_threads(), len(weights) // LANES_PER_THREAD))
+        count = 1 if self.patience else count
         shares = [list(part) for part in np.array_split(np.asarray(weights), count)]
         runs = in_threads(
             lambda part: self._run(problem, start, part, callbacks),

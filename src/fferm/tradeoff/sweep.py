@@ -25,12 +25,12 @@ from fferm.errors import (
 )
 from fferm.estimators.base import FairClassifier, FitInput
 from fferm.estimators.validation import check_number
-from fferm.estimators.weights import default_weights
 from fferm.labels import encode_labels, one_hot
 from fferm.metrics import measure
 from fferm.objective import Penalty
 from fferm.setting import make_setting
 from fferm.tradeoff.curve import TradeoffCurve
+from fferm.weights import default_weights
 
 HELD_OUT_SHARE = 0.25
 # A certain mistake costs the logarithm of this, not infinity.

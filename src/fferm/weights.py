@@ -12,13 +12,19 @@ SMOOTH_WEIGHTS = (0.05, 50.0)
 KINKED_WEIGHTS = (0.005, 5.0)
 
 
+def weight_range(divergence: Divergence) -> tuple[float, float]:
+    """Return the weights between which a divergence acts."""
+    if not divergence.is_smooth:
+        return KINKED_WEIGHTS
+    curvature = float(divergence.f_second(np.float64(1), np)) / 2
+    low, high = SMOOTH_WEIGHTS
+    return low / curvature, high / curvature
+
+
 def default_weights(divergence: Divergence, count: int) -> FloatArray:
     """Return 0 and ``count - 1`` weights over the range in which a divergence acts."""
-    if divergence.is_smooth:
-        curvature = float(divergence.f_second(np.float64(1), np)) / 2
-        low, high = np.array(SMOOTH_WEIGHTS) / curvature
-    else:
-        low, high = KINKED_WEIGHTS
+    low, high = weight_range(divergence)
     # A lone weight stands in the middle of the range.
-    ends = (low, high) if count > 2 else (np.sqrt(low * high),) * 2
-    return np.concatenate([[0.0], np.geomspace(*ends, count - 1)])
+    if count == 2:
+        low = high = float(np.sqrt(low * high))
+    return np.concatenate([[0.0], np.geomspace(low, high, count - 1)])
