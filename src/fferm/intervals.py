@@ -14,6 +14,7 @@ Rates come as (comparisons x groups) arrays, one per sensitive attribute, NaN wh
 group is absent. This file knows nothing of notions, models or data frames.
 """
 
+import functools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -48,8 +49,10 @@ class RateTable:
     ----------
     attribute, groups, strata, outcomes
         What the table and its axes are called.
-    mass, square
-        (n_strata, n_outcomes, n_groups) sums of weights and of squared weights.
+    mass
+        (n_strata, n_outcomes, n_groups) sums of weights.
+    squares
+        Gives the sums of squared weights, which only intervals ask for.
     total
         The weight of all rows whose group is known.
     """
@@ -59,10 +62,10 @@ class RateTable:
     strata: tuple[str, ...]
     outcomes: tuple[str, ...]
     mass: FloatArray
-    square: FloatArray
+    squares: Callable[[], FloatArray]
     total: float
 
-    @property
+    @functools.cached_property
     def rate(self) -> FloatArray:
         """(n_strata, n_outcomes, n_groups) rates, NaN where a group is absent."""
         return rates_of(self.mass)
@@ -70,10 +73,10 @@ class RateTable:
     @property
     def size(self) -> FloatArray:
         """(n_strata, n_groups) effective numbers of rows, ``(sum w)^2 / sum w^2``."""
-        square = self.square.sum(axis=1)
+        square = self.squares().sum(axis=1)
         return np.asarray(self.mass.sum(axis=1) ** 2 / np.where(square > 0, square, 1))
 
-    @property
+    @functools.cached_property
     def is_judged(self) -> BoolArray:
         """(n_strata,) whether at least two groups are present."""
         return np.asarray((self.mass.sum(axis=1) > 0).sum(axis=1) >= 2)

@@ -74,14 +74,16 @@ class Setting:
         where, cell, weight = self._kept[number]
         prob = prob[where]
         shape = len(self.rows.strata.names), len(attribute.groups)
-        mass = joint_from_cells(prob, cell, weight, *shape)
-        square = joint_from_cells(prob**2, cell, weight**2, *shape)
+
+        def summed(prob: FloatArray, weight: FloatArray) -> FloatArray:
+            return self.orient(joint_from_cells(prob, cell, weight, *shape))
+
         return RateTable(
             attribute.name,
             attribute.groups,
             *self._names(),
-            self.orient(mass),
-            self.orient(square),
+            summed(prob, weight),
+            lambda: summed(prob**2, weight**2),
             float(self.rows.weight[attribute.code >= 0].sum()),
         )
 

@@ -31,7 +31,7 @@ def table_of(mass, square=None):
         names[0],
         names[1],
         mass,
-        mass if square is None else np.asarray(square, dtype=float),
+        lambda: mass if square is None else np.asarray(square, dtype=float),
         float(mass.sum()),
     )
 

@@ -1,5 +1,6 @@
 """What every fair classifier shares: encoding, checks after training, prediction."""
 
+import copy
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
@@ -9,7 +10,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit, log_softmax, softmax
-from sklearn.base import BaseEstimator, ClassifierMixin, clone
+from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
 from fferm._types import FloatArray, IntArray, Table
@@ -277,11 +278,11 @@ class FairClassifier(ClassifierMixin, BaseEstimator, ABC):
             setattr(self, name, value)
 
     def _with_weight(self, fairness_weight: float) -> Self:
-        """Return a model to be fitted on the same features with another weight."""
-        model: Self = clone(self).set_params(fairness_weight=fairness_weight)
-        model.n_features_in_ = self.n_features_in_
-        if hasattr(self, "feature_names_in_"):
-            model.feature_names_in_ = self.feature_names_in_
+        """Return this model with another weight, to be given what is learned."""
+        # Parameters are never changed in place, so none is copied: to clone twenty
+        # models takes a fifth of the time to train them.
+        model = copy.copy(self)
+        model.fairness_weight = fairness_weight
         model._learn_weight(Choice(fairness_weight))
         return model
 

@@ -46,6 +46,9 @@ M = TypeVar("M", bound=FairClassifier)
 # step above it: 13 over three decades, 8 over another two.
 N_WEIGHTS = 13
 N_BEYOND = 8
+# Minibatches tell no two models apart whose weights are nearer than some percent, so
+# lanes divide the last step once.
+N_PARTS = 16
 
 
 @dataclass(frozen=True)
@@ -161,10 +164,9 @@ class _Trial(Generic[M]):
 
     def narrow(self, below: _Judged[M], within: _Judged[M]) -> _Judged[M]:
         """Return the smallest weight within the bound that the search comes by."""
-        n_halvings = self.model.search_halvings
-        n_parts, n_rounds = 2, n_halvings
-        if self.model.trains_together(self.given):  # three halvings at once
-            n_parts, n_rounds = 8, -(-n_halvings // 3)
+        n_parts, n_rounds = 2, self.model.search_halvings
+        if self.model.trains_together(self.given):
+            n_parts, n_rounds = N_PARTS, 1
         for _ in range(n_rounds):
             weights = _between(below.fairness_weight, within.fairness_weight, n_parts)
             for model in self.model.fit_path(self.given, weights, below.model):

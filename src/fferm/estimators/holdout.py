@@ -14,10 +14,12 @@ from fferm.estimators.validation import TrainingData
 
 def kinds(rows: FairRows, label: IntArray) -> IntArray:
     """Return (n_samples,) numbers: rows of one label, stratum and groups share one."""
-    codes = [attribute.code for attribute in rows.attributes]
-    columns = np.column_stack([label, rows.strata.code, *codes])
-    kind = np.unique(columns, axis=0, return_inverse=True)[1]
-    return np.asarray(kind, dtype=np.int64).reshape(-1)
+    kind: IntArray = np.asarray(label, dtype=np.int64)
+    for code in (rows.strata.code, *(a.code for a in rows.attributes)):
+        # Numbers of pairs, which sort ten times as fast as the pairs.
+        pair = kind * (code.max() + 2) + code + 1
+        kind = np.unique(pair, return_inverse=True)[1]
+    return kind
 
 
 def hold_out(

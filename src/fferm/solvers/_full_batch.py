@@ -34,7 +34,7 @@ class Sums(NamedTuple):
     Attributes
     ----------
     loss, gradient
-        (L,) and (d + 1, C L): the weighted loss and its gradient.
+        (L,) and (d + 1, C L): the weighted loss and its gradient, or no room for it.
     mass
         (R, m, K, L) the weighted table.
     jacobian
@@ -93,7 +93,7 @@ def surprise_into(logits, label, surprise):
 
 @numba.njit(**FAST)
 def add_rows_of_loss(rows, begin, size, room, loss, gradient):
-    """Add the loss of a block of rows, and its gradient."""
+    """Add the loss of a block of rows, and its gradient where there is room."""
     prob, surprise, factor = room.prob, room.surprise, room.factor
     n_classes, n_lanes = prob.shape[0], loss.size
     n_outputs = factor.size // n_lanes
@@ -111,6 +111,8 @@ def add_rows_of_loss(rows, begin, size, room, loss, gradient):
             continue
         for lane in range(n_lanes):
             loss[lane] += weight * surprise[b * n_lanes + lane]
+        if gradient.size == 0:
+            continue
         for c in range(n_outputs):
             target = 1.0 if y[i] == c + first else 0.0
             for lane in range(n_lanes):

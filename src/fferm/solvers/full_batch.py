@@ -30,11 +30,11 @@ class Pass:
     loss
         (L,).
     gradient
-        (d + 1, C, L) of the loss.
+        (d + 1, C, L) of the loss, empty without slopes.
     tables
         (R, m, K_a, L) of each attribute.
     jacobians
-        (R, K_a, P, d + 1, C, L) of each attribute.
+        (R, K_a, P, d + 1, C, L) of each attribute; P is 0 without slopes.
     """
 
     loss: FloatArray
@@ -91,7 +91,7 @@ class FusedEvaluator(Evaluator):
         self, problem: Problem, thetas: Sequence[FloatArray], weights: Sequence[float]
     ) -> list[Measured]:
         """Return objective and dual of several models, each under its own weight."""
-        found = self._pass(problem, thetas, with_jacobian=False)
+        found = self._pass(problem, thetas, with_slopes=False)
         measured = []
         for lane, (theta, weight) in enumerate(zip(thetas, weights, strict=True)):
             coef = theta[:, :-1]
@@ -110,7 +110,7 @@ class FusedEvaluator(Evaluator):
         self, problem: Problem, thetas: Sequence[FloatArray]
     ) -> list[list[FloatArray]]:
         """Return the (R, m, K) tables of each model, one for every attribute."""
-        found = self._pass(problem, thetas, with_loss=False, with_jacobian=False)
+        found = self._pass(problem, thetas, with_loss=False, with_slopes=False)
         return [
             [table[..., lane] for table in found.tables] for lane in range(len(thetas))
         ]
@@ -121,19 +121,19 @@ class FusedEvaluator(Evaluator):
         thetas: Sequence[FloatArray],
         *,
         with_loss: bool = True,
-        with_jacobian: bool = True,
+        with_slopes: bool = True,
     ) -> Pass:
         n_lanes = len(thetas)
         n_outputs, n_columns = parameter_shape(problem)
         theta = np.ascontiguousarray(np.stack(thetas, axis=-1).transpose(1, 0, 2))
         theta = theta.reshape(n_columns, n_outputs * n_lanes)
         shape = (self._n_strata, problem.n_classes, int(self._ends[-1]), n_lanes)
-        n_kept = n_outputs if with_jacobian else 0
+        n_kept = n_outputs if with_slopes else 0
 
         def block(begin: int, end: int) -> Sums:
             sums = Sums(
                 np.zeros(n_lanes),
-                np.zeros(theta.shape),
+                np.zeros(theta.shape if with_slopes else (0, 0)),
                 np.zeros(shape),
                 np.zeros((shape[0], shape[2], n_kept, *theta.shape)),
             )
@@ -153,7 +153,7 @@ class FusedEvaluator(Evaluator):
         pieces = list(zip(self._ends[:-1], self._ends[1:], self.known, strict=True))
         return Pass(
             loss,
-            gradient.reshape(wide),
+            gradient.reshape(wide) if with_slopes else gradient,
             [mass[:, :, begin:end] / known for begin, end, known in pieces],
             [
                 jacobian[:, begin:end].reshape(shape[0], end - begin, n_kept, *wide)
