@@ -1,27 +1,30 @@
 """What the fairness term costs: a fair step over a plain one, in one run.
 
 The same model, the same batches, Adam on both sides. On a GPU every side is one CUDA
-graph; without graphs one measures how fast Python launches. fairret's NormLoss stands
-in the same table where it is installed.
+graph, of its steps as they are and as `torch.compile` fuses them; without graphs one
+measures how fast Python launches. fairret's NormLoss stands in the same table where it
+is installed; it waits for the GPU, so no graph can hold it, and it runs as it is.
 """
 
+import itertools
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from benchmarks.timing import spread
 from fferm import FairNetClassifier
-from fferm.datasets import make_biased
+from fferm.datasets import load_adult
 from fferm.estimators import net_modules, net_settings
 from fferm.estimators.base import FitInput
 from fferm.torch import FairnessLoss, fitting
 from fferm.torch.graphs import make_steps
 from fferm.torch.networks import Alone, Networks, Stacked
-from fferm.torch.training import Run
+from fferm.torch.training import Run, fast_products
 
 REPETITIONS = 15
 N_GROUPS = 4
@@ -40,6 +43,8 @@ class Case:
 
 CPU = [Case(3, 512, 1024, 1.15, 10)]
 GPU = [Case(3, 512, 4096, 1.10, 200), Case(4, 2048, 16384, 1.01, 30)]
+COLUMNS = ("step, how it runs", "plain or single", "ratio", "range", "asked")
+HOW = {"cpu": ("one by one",), "cuda": ("one graph", "compiled, one graph")}
 N_CURVE, CURVE_BAR = 64, 1.5
 
 Penalty = Callable[[Tensor, Tensor, Tensor], Tensor]
@@ -48,50 +53,64 @@ Penalty = Callable[[Tensor, Tensor, Tensor], Tensor]
 def run() -> dict[str, Any]:
     """Return medians and ranges of the ratios to a plain step."""
     torch.set_num_threads(1)
-    found = {}
+    tables = {}
     for device, cases in (("cpu", CPU), ("cuda", GPU)):
         if device == "cuda" and not torch.cuda.is_available():
             print("no GPU: its half is left out")
             continue
-        for case in cases:
-            name = f"{device}, {case.n_layers} x {case.width}, batch {case.batch_size}"
-            found[name] = _compare(name, case, device)
-    if torch.cuda.is_available():
-        found["cuda, curve"] = _compare_curve("cuda")
-    return found
+        lines = [f"| {' | '.join(COLUMNS)} |", f"|{'---|' * len(COLUMNS)}"]
+        for case, how in itertools.product(cases, HOW[device]):
+            lines += _compare(case, device, how)
+        if device == "cuda":
+            lines += _compare_curve(device)
+        tables[f"torch_overhead_{device}"] = [*lines, "", _machine(device)]
+    return {"tables": tables}
 
 
-def _compare(name: str, case: Case, device: str) -> dict[str, Any]:
+def _machine(device: str) -> str:
+    if device == "cuda":
+        name = torch.cuda.get_device_name()
+        return f"PyTorch {torch.__version__}, {name}, CUDA {torch.version.cuda}."
+    return f"PyTorch {torch.__version__}, one thread."
+
+
+def _compare(case: Case, device: str, how: str) -> list[str]:
+    name = f"{case.n_layers} × {case.width}, batch {case.batch_size:,}, {how}"
     rng = np.random.default_rng(0)
     s = torch.tensor(rng.integers(0, N_GROUPS, case.batch_size), device=device)
     y = torch.tensor(rng.integers(0, 2, case.batch_size), device=device)
-    sides = {"plain": _stepper(case, device, None, y, s)}
+    sides = {"plain": _stepper(case, how, None, y, s)}
     fair = FairnessLoss.from_labels(y, s).to(device)
-    sides["fferm"] = _stepper(case, device, fair, y, s)
+    sides["fferm"] = _stepper(case, how, fair, y, s)
     rival = _norm_loss(device)
     if rival is not None:
-        sides["fairret"] = _stepper(case, device, rival, y, s)
+        sides["fairret"] = _stepper(case, "one by one", rival, y, s)
     return _ratios(name, sides, case.n_steps, case.bar)
 
 
 def _ratios(
     name: str, sides: dict[str, Callable[[], None]], n_steps: int, bar: float
-) -> dict[str, Any]:
+) -> list[str]:
     seconds: dict[str, list[float]] = {side: [] for side in sides}
     for _ in range(REPETITIONS):
         for side, step in sides.items():
             seconds[side].append(_seconds(step, n_steps))
     first, *others = sides
     plain = np.array(seconds[first])
-    found: dict[str, Any] = {f"{first}, ms": 1e3 * float(np.median(plain))}
-    print(f"{name}: {first} {found[f'{first}, ms']:.3f} ms a step, bar {bar}")
+    lines = []
     for side in others:
-        ratio = np.array(seconds[side]) / plain
-        found[side] = [float(np.median(ratio)), float(ratio.min()), float(ratio.max())]
-        print(
-            f"  {side}: {found[side][0]:.3f} x ({ratio.min():.3f} to {ratio.max():.3f})"
+        median, least, largest = spread(np.array(seconds[side]) / plain)
+        asked = "" if side == "fairret" else f"at most {bar:g}"
+        cells = (
+            name,
+            f"{1e3 * np.median(plain):.2f} ms",
+            f"{side} {median:.3f}",
+            f"{least:.3f} to {largest:.3f}",
+            asked,
         )
-    return found
+        lines.append(f"| {' | '.join(cells)} |")
+        print(lines[-1], flush=True)
+    return lines
 
 
 def _seconds(step: Callable[[], None], n_steps: int) -> float:
@@ -109,8 +128,9 @@ def _wait() -> None:
 
 
 def _stepper(
-    case: Case, device: str, penalty: Penalty | None, y: Tensor, s: Tensor
+    case: Case, how: str, penalty: Penalty | None, y: Tensor, s: Tensor
 ) -> Callable[[], None]:
+    device = y.device.type
     torch.manual_seed(0)
     layers: list[nn.Module] = []
     for _ in range(case.n_layers):
@@ -121,16 +141,21 @@ def _stepper(
     )
     x = torch.randn(case.batch_size, case.width, device=device)
 
-    def step() -> None:
+    def objective() -> Tensor:
         logits = model(x)
         loss = nn.functional.cross_entropy(logits, y)
-        if penalty is not None:
-            loss = loss + penalty(logits, s, y)
+        return loss if penalty is None else loss + penalty(logits, s, y)
+
+    if how.startswith("compiled"):
+        objective = torch.compile(objective)
+
+    def step() -> None:
+        loss = objective()
         optimizer.zero_grad(set_to_none=False)
         loss.backward()
         optimizer.step()
 
-    return _captured(step) if device == "cuda" else step
+    return _captured(step) if "graph" in how else step
 
 
 def _captured(step: Callable[[], None]) -> Callable[[], None]:
@@ -165,22 +190,27 @@ def _norm_loss(device: str) -> Penalty | None:
     return penalty
 
 
-def _compare_curve(device: str) -> dict[str, Any]:
+def _compare_curve(device: str) -> list[str]:
     """Return the cost of a step of many small networks over a step of one."""
-    data = make_biased(40_000, n_features=64, random_state=0)
+    data = load_adult(sensitive=("sex", "race"), races=("Black", "White"))
     given = FitInput(data.X, data.y, data.sensitive_features)
-    sides = {
-        "one network": _curve_stepper(given, 1, device),
-        f"{N_CURVE} networks": _curve_stepper(given, N_CURVE, device),
-    }
-    return _ratios(f"{device}, curve", sides, 100, CURVE_BAR)
+    lines = []
+    for how in ("one by one", "one graph"):
+        sides = {str(n): _curve_stepper(given, n, device, how) for n in (1, N_CURVE)}
+        name = f"curve of default networks, batch 4,096, {how}"
+        with fast_products():
+            lines += _ratios(name, sides, 100, CURVE_BAR)
+    return lines
 
 
-def _curve_stepper(given: FitInput, n_models: int, device: str) -> Callable[[], None]:
-    model = FairNetClassifier(batch_size=4096, device=device, random_state=0)
+def _curve_stepper(
+    given: FitInput, n_models: int, device: str, how: str
+) -> Callable[[], None]:
+    model = FairNetClassifier(
+        batch_size=4096, device=device, dtype="float32", random_state=0
+    )
     data, problem, rows = model._encode(given)
     recipe = net_settings.make_recipe(model, problem)
-    recipe = replace(recipe, dtype=torch.float32)
     make = net_modules.maker(model, problem, None)
     plan = fitting.Plan(
         problem, rows, data.classes.tolist(), data.weight, None, make, True
@@ -192,12 +222,9 @@ def _curve_stepper(given: FitInput, n_models: int, device: str) -> Callable[[], 
     )
     trained = Run(networks, fitting._make_task(plan, weights, recipe), recipe)
     networks.train(True)
-    steps = make_steps(trained)
     index = next(iter(trained.batches()))[0]
     trained.prepare(0)
-    steps(index, None)
+    with fast_products():
+        steps = make_steps(trained) if how == "one graph" else trained.step
+        steps(index, None)
     return lambda: steps(index, None)
-
-
-if __name__ == "__main__":
-    run()

@@ -61,6 +61,10 @@ class Checkpoint:
             return
         run.networks.load(found["networks"])
         run.optimizer.load_state_dict(found["optimizer"])
+        for group in run.optimizer.param_groups:
+            if isinstance(group["lr"], torch.Tensor):
+                # A captured step follows a rate on its device, and freezes any other.
+                group["lr"] = group["lr"].to(run.recipe.device)
         if run.penalty is not None:
             run.penalty.load_state_dict(found["penalty"])
         for monitor, history in zip(run.monitors, found["histories"], strict=True):

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, stack_module_state, vmap
 
 from fferm.errors import InvalidInputError, InvalidParameterError, InvalidTypeError
+from fferm.torch.bins import Bins
 from fferm.torch.outputs import check_shape
 
 # What a user may give: a network, or what makes one of (n_features, n_classes).
@@ -150,12 +151,21 @@ class Stacked(Networks):
         self.params = {name: p.detach().clone() for name, p in params.items()}
         for name, p in self.params.items():
             p.requires_grad_(not self.is_frozen[name])
+        # Bins are the same for all: with one set of edges a batch is cut only once.
+        self._shared = {
+            f"{prefix}.{name}"
+            for prefix, module in self.template.named_modules()
+            if isinstance(module, Bins)
+            for name, _ in module.named_buffers()
+        }
         # The same draws of dropout for all: each trains as it would alone.
-        self._call = vmap(self._one, in_dims=(0, 0, None), randomness="same")
+        self._call = vmap(self._one, in_dims=(0, 0, None, None), randomness="same")
 
     def __call__(self, x: Tensor) -> Tensor:
         """Return (n_models, b, m) logits."""
-        logits: Tensor = self._call(self.params, self.buffers, x)
+        own = {n: t for n, t in self.buffers.items() if n not in self._shared}
+        shared = {n: self.buffers[n][0] for n in self._shared}
+        logits: Tensor = self._call(self.params, own, shared, x)
         return logits
 
     def parameters(self) -> list[Tensor]:
@@ -176,9 +186,14 @@ class Stacked(Networks):
         return [_loaded(self.template, state, lane) for lane in range(count)]
 
     def _one(
-        self, params: dict[str, Tensor], buffers: dict[str, Tensor], x: Tensor
+        self,
+        params: dict[str, Tensor],
+        own: dict[str, Tensor],
+        shared: dict[str, Tensor],
+        x: Tensor,
     ) -> Tensor:
-        return two_columns(functional_call(self.template, (params, buffers), (x,)))
+        state = (params, own, shared)
+        return two_columns(functional_call(self.template, state, (x,)))
 
 
 def _loaded(module: nn.Module, state: dict[str, Tensor], lane: int) -> nn.Module:

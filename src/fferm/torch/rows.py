@@ -48,12 +48,14 @@ class BatchRows:
         prob = self.prob.detach().double()
         if self.weight is not None:
             prob = prob * self.weight[:, None]
+        # A product with the rows' places: to add up rows in a few cells, one by one,
+        # is slow on a GPU and in no fixed order.
+        cells = torch.arange(n_strata * n_groups, device=prob.device)
+        place = (self.cell[:, :, None] == cells).sum(dim=1).to(prob.dtype)  # (b, R K)
+        table = prob.transpose(-1, -2) @ place  # (..., m, R K)
         models = prob.shape[:-2]
-        sums = prob.new_zeros(*models, n_strata * n_groups + 1, n_classes)
-        for cell in self.cell.unbind(1):
-            sums = sums.index_add(-2, cell, prob)
-        table = sums[..., :-1, :].reshape(*models, n_strata, n_groups, n_classes)
-        return table.transpose(-1, -2)
+        table = table.reshape(*models, n_classes, n_strata, n_groups)
+        return table.transpose(-2, -3)
 
     def term(self, payoff: Tensor) -> Tensor:
         """Return ``(1/b) sum_i sum_j prob[i, j] payoff[r_i, j, k_i]`` of each model."""
