@@ -134,6 +134,9 @@ def group_weights(rows: FairRows, weighting: Weighting) -> GroupWeights:
 
 def place_rows(rows: FairRows) -> tuple[IntArray, IntArray, FloatArray]:
     """Return stratum, groups numbered through all attributes, and share of each row."""
+    first, *others = rows.attributes
+    if not others:  # as they are: a copy would be one of the largest arrays there are
+        return rows.strata.code, first.code[:, None], rows.weight / rows.weight.sum()
     group = np.stack(
         [
             np.where(attribute.code >= 0, attribute.code + begin, -1)

@@ -14,6 +14,7 @@ from fferm._types import FloatArray
 from fferm.objective import Problem
 from fferm.solvers._arrays import Dual, Steps, make_scratch
 from fferm.solvers._kernels import sgda_epoch
+from fferm.solvers.batches import shuffled
 from fferm.solvers.dual import make_dual
 from fferm.solvers.kernel_rows import make_rows
 from fferm.solvers.lanes import (
@@ -96,18 +97,20 @@ class SGDA(LaneSolver[SgdaState]):
 
     def run_chunk(self, problem: Problem, state: SgdaState) -> int:
         """Run one epoch."""
-        order = state.rng.permutation(state.rows.y.size)
-        n_steps: int = sgda_epoch(
-            state.rows,
-            order,
-            min(self.batch_size, order.size),
-            state.model,
-            state.dual,
-            state.steps,
-            state.pointer,
-            state.scratch,
-            state.n_steps,
-        )
+        n_rows, n_steps = state.rows.y.size, state.n_steps
+        batch_size = min(self.batch_size, n_rows)
+        for order in shuffled(state.rng, n_rows, batch_size):
+            n_steps = sgda_epoch(
+                state.rows,
+                order,
+                batch_size,
+                state.model,
+                state.dual,
+                state.steps,
+                state.pointer,
+                state.scratch,
+                n_steps,
+            )
         return n_steps
 
     def n_chunks(self, n_rows: int) -> int:

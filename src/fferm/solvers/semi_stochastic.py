@@ -17,6 +17,7 @@ from fferm.objective import Problem, check_finite
 from fferm.solvers._arrays import Model, Steps, make_scratch
 from fferm.solvers._lookup_kernel import lookup_steps
 from fferm.solvers.base import Result
+from fferm.solvers.batches import shuffled
 from fferm.solvers.full_batch import FusedEvaluator
 from fferm.solvers.kernel_rows import make_rows
 from fferm.solvers.lanes import (
@@ -103,23 +104,24 @@ class SemiStochastic(LaneSolver[LookupState]):
 
     def run_chunk(self, problem: Problem, state: LookupState) -> int:
         """Run one epoch."""
-        order = state.rng.permutation(state.rows.y.size)
-        every = self.refresh_every or max(1, self._n_batches(order.size) // REFRESHES)
-        t, begin = state.n_steps, 0
-        while begin < order.size:
-            if t > 0 and t % every == 0:
-                _refresh(problem, state, t // every)
-            end = begin + (every - t % every) * self.batch_size
-            t = lookup_steps(
-                state.rows,
-                order[begin:end],
-                self.batch_size,
-                state.model,
-                state.steps,
-                state.scratch,
-                t,
-            )
-            begin = end
+        n_rows, t = state.rows.y.size, state.n_steps
+        every = self.refresh_every or max(1, self._n_batches(n_rows) // REFRESHES)
+        for order in shuffled(state.rng, n_rows, self.batch_size):
+            begin = 0
+            while begin < order.size:
+                if t > 0 and t % every == 0:
+                    _refresh(problem, state, t // every)
+                end = begin + (every - t % every) * self.batch_size
+                t = lookup_steps(
+                    state.rows,
+                    order[begin:end],
+                    self.batch_size,
+                    state.model,
+                    state.steps,
+                    state.scratch,
+                    t,
+                )
+                begin = end
         return t
 
     def n_chunks(self, n_rows: int) -> int:
