@@ -100,7 +100,7 @@ class FairLogisticRegression(FairClassifier):
         rows and 6 passes, fewer for more than a million rows; 256 rows for ``"sreda"``,
         and 20 passes for all but ``"sgda"``.
     learning_rate, dual_learning_rate
-        Of minibatches: Adagrad's step (None is 0.8 for ``"sgda"``, else and in
+        Of minibatches: Adagrad's step (None is 0.8 for ``"sgda"``, else 0.2, in
         `partial_fit` 0.4), and ``c`` of the dual step ``c / t`` of ``"sgda"`` and
         ``"sreda"``.
     dual

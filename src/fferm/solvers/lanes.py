@@ -96,7 +96,7 @@ class LaneSolver(Solver[State]):
     """
 
     max_epochs: int | None = None
-    lr: float = 0.4
+    lr: float = 0.2
     fit_intercept: bool = True
     seed: int = 0
     patience: int | None = None
