@@ -185,6 +185,22 @@ def violation_interval(
     return max(low for low, _ in limits), max(high for _, high in limits)
 
 
+def interval_of_tables(
+    tables: Sequence[RateTable], confidence: float = 0.95
+) -> Interval:
+    """Return the `violation_interval` of tables, one per attribute."""
+    rates = [table.rate for table in tables]
+    sizes = [
+        np.broadcast_to(table.size[:, None], rate.shape)
+        for table, rate in zip(tables, rates, strict=True)
+    ]
+    return violation_interval(
+        [compared(rate) for rate in rates],
+        [compared(size) for size in sizes],
+        confidence,
+    )
+
+
 def _newcombe(rate: FloatArray, size: FloatArray, quantile: float) -> Interval:
     low, high = wilson_limits(rate, size, quantile)
     a, b = np.triu_indices(rate.shape[1], 1)

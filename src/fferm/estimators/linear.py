@@ -22,12 +22,12 @@ from fferm.estimators.pieces import (
 from fferm.estimators.progress import progress
 from fferm.estimators.solving import (
     make_solver,
+    path_solver_name,
     solver_name,
     split_rows,
     warm_parameters,
 )
 from fferm.estimators.validation import TrainingData, check_number
-from fferm.estimators.weights import default_weights
 from fferm.notions import Notion
 from fferm.objective import Problem
 from fferm.solvers import LANES_FROM, Result, Solution, Solver
@@ -379,14 +379,19 @@ class FairLogisticRegression(FairClassifier):
         size = int(np.prod(np.shape(given.X)))
         return solver_name(self, self._objective(), size, LANES_FROM) != "lbfgs"
 
+    def continues_path(
+        self, given: FitInput, fairness_weights: Sequence[float]
+    ) -> bool:
+        """Return whether models begin where the last one ended: the full batch."""
+        size = int(np.prod(np.shape(given.X)))
+        objective = self._objective()
+        return path_solver_name(self, objective, size, fairness_weights) == "lbfgs"
+
     def _solver(
         self, problem: Problem, weights: Sequence[float], judged_on: Problem | None
     ) -> Solver[Any]:
         size = problem.X.shape[0] * problem.X.shape[1]
-        # Minibatches throw a model about where the penalty is all that counts.
-        largest = default_weights(problem.objective.divergence, 3)[-1]
-        n_models = len(weights) if max(weights, default=0) <= largest else 1
-        name = solver_name(self, problem.objective, size, n_models)
+        name = path_solver_name(self, problem.objective, size, weights)
         return make_solver(self, name, judged_on)
 
     def _parameters(self) -> FloatArray:

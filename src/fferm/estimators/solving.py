@@ -1,6 +1,7 @@
 """How a linear model is trained: by which solver, from where, on which rows."""
 
 import warnings
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from fferm.estimators.base import FitInput
 from fferm.estimators.bounds import read_fraction
 from fferm.estimators.holdout import hold_out, kinds, weigh
 from fferm.estimators.validation import TrainingData, check_number, check_whole
+from fferm.estimators.weights import default_weights
 from fferm.objective import Objective, Problem
 from fferm.solvers.linear import parameter_shape
 
@@ -47,6 +49,19 @@ def solver_name(
         return model.solver
     has_table_only = objective.uncertainty or objective.notion.is_sufficiency
     return "semi_stochastic" if has_table_only else "sgda"
+
+
+def path_solver_name(
+    model: "FairLogisticRegression",
+    objective: Objective,
+    size: int,
+    weights: Sequence[float],
+) -> str:
+    """Return the solver for a path of fairness weights."""
+    # Minibatches throw a model about where the penalty is all that counts.
+    largest = default_weights(objective.divergence, 3)[-1]
+    n_models = len(weights) if max(weights, default=0) <= largest else 1
+    return solver_name(model, objective, size, n_models)
 
 
 def make_solver(
