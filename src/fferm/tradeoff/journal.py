@@ -150,13 +150,17 @@ def check_folder(folder: Path, headers: list[dict[str, Any]]) -> None:
         for header in headers:
             is_same_curve = found.header["curve"] == header["curve"]
             if is_same_curve or found.header["data"] != header["data"]:
-                _check_same(found.header, {**header, "seed": None}, folder)
+                _check_same(found.header, header, folder)
 
 
 def _check_same(found: dict[str, Any], asked: dict[str, Any], folder: Path) -> None:
-    for name in ("data", "weights", "description", "settings", "seed"):
-        if asked[name] is not None and found[name] != asked[name]:
-            what = {"data": "rows", "weights": "fairness weights"}.get(name, name)
+    for name, what in (
+        ("data", "rows"),
+        ("weights", "fairness weights"),
+        ("description", "settings"),
+        ("settings", "settings"),
+    ):
+        if found[name] != asked[name]:
             raise PersistenceError(
                 f"{folder} holds records of another sweep: its {what} differ. Choose "
                 "another folder, or repeat the call that began these records."
