@@ -14,6 +14,7 @@ Rates come as (comparisons x groups) arrays, one per sensitive attribute, NaN wh
 group is absent. This file knows nothing of notions, models or data frames.
 """
 
+import functools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -384,6 +385,7 @@ def _pairs(
         yield gap[i, p], np.where(np.isnan(deviation), 0.0, deviation)
 
 
+@functools.lru_cache
 def _two_sided(confidence: float) -> float:
     if not 0 < confidence < 1:
         raise InvalidParameterError(

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from fferm.tradeoff.curve import TradeoffCurve
 from fferm.tradeoff.journal import Journal, Recorded, read_folder
 from fferm.tradeoff.keys import ByKey, Key, Made
 from fferm.tradeoff.paths import Outcome, audit_rows
-from fferm.tradeoff.splits import Rows
+from fferm.tradeoff.splits import Rows, Split
 
 KEY = ["curve", "fairness_weight", "seed"]
 MEASURES = ["accuracy", "violation", "soft_violation", "loss", "divergence"]
@@ -35,14 +35,35 @@ class Leg:
     model: Callable[[float], Callable[[], FairClassifier]]
     audit: Callable[[float], Callable[[], Audit]]
 
+    @property
+    def place(self) -> tuple[int, int]:
+        """Where it stands in a sweep."""
+        return self.recorded.header["number"], self.recorded.header["seed"]
+
+
+class MeasuredRows:
+    """The test rows of a seed, held out when they are first asked for."""
+
+    def __init__(self, rows: Rows, seed: int) -> None:
+        self.rows, self.seed = rows, seed
+
+    @cached_property
+    def split(self) -> Split:
+        """The rows."""
+        return self.rows.for_seed(self.seed)["test"]
+
+    def audit(self, model: FairClassifier) -> Audit:
+        """Return what a model does to each group of them."""
+        return audit_rows(model, self.split)
+
 
 def in_memory(outcome: Outcome, rows: Rows) -> Leg:
     """Return a leg whose models are at hand, and are audited when asked for."""
-    test = partial(_test_rows, rows, outcome.recorded.header["seed"])
+    test = MeasuredRows(rows, outcome.recorded.header["seed"])
     return Leg(
         outcome.recorded,
         lambda weight: Made(outcome.models[weight]),
-        lambda weight: partial(_audited, outcome.models[weight], test),
+        lambda weight: partial(test.audit, outcome.models[weight]),
     )
 
 
@@ -67,12 +88,7 @@ def load_curve(path: str | os.PathLike[str]) -> TradeoffCurve:
             f"{folder} holds no records of a sweep. Expected the folder that "
             "tradeoff_curve(..., records=...) wrote to."
         )
-    header = {id(leg): leg.recorded.header for leg in legs}
-    return assemble(
-        sorted(
-            legs, key=lambda leg: (header[id(leg)]["number"], header[id(leg)]["seed"])
-        )
-    )
+    return assemble(sorted(legs, key=lambda leg: leg.place))
 
 
 def assemble(legs: Iterable[Leg]) -> TradeoffCurve:
@@ -110,11 +126,3 @@ def _frame(rows: list[dict[str, Any]], columns: list[str]) -> pd.DataFrame:
 def _number(header: dict[str, Any], weight: float) -> int:
     weights: list[float] = header["weights"]
     return weights.index(weight)
-
-
-def _test_rows(rows: Rows, seed: int) -> dict[str, Any]:
-    return rows.for_seed(seed)
-
-
-def _audited(model: FairClassifier, splits: Callable[[], dict[str, Any]]) -> Audit:
-    return audit_rows(model, splits()["test"])

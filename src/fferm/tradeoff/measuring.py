@@ -97,18 +97,27 @@ class Measure:
         kept = one_hot(prob.argmax(axis=1), prob.shape[1])
         given_up = np.zeros_like(kept)
         given_up[:, towards] = 1
+        ends = kept, given_up
+        accuracies = [self._accuracy(end) for end in ends]
+        tables = [self.setting.tables(end) for end in ends]
         found = []
         for share in THINNINGS.tolist():
-            mixed = (1 - share) * kept + share * given_up
-            right = self._chance_of_truth(mixed)
+            mix = 1 - share, share
+            mixed = tuple(
+                replace(one, mass=mix[0] * one.mass + mix[1] * other.mass)
+                for one, other in zip(*tables, strict=True)
+            )
             found.append(
                 {
                     "thinning": share,
-                    "accuracy": float(np.average(right, weights=self.weight)),
-                    "violation": measure(self.setting, mixed).worst,
+                    "accuracy": float(np.dot(mix, accuracies)),
+                    "violation": measure_tables(mixed).worst,
                 }
             )
         return found
+
+    def _accuracy(self, prob: FloatArray) -> float:
+        return float(np.average(self._chance_of_truth(prob), weights=self.weight))
 
     def _chance_of_truth(self, prob: FloatArray) -> FloatArray:
         return np.asarray(prob[np.arange(len(prob)), self.y])
