@@ -117,7 +117,11 @@ def _compared(audit: Audit) -> set[str]:
     if audit.asked.groups != "marginal" or not audit.gaps:
         return set(audit.groups)
     worst = max(audit.gaps, key=lambda gap: gap.gap)
-    return {worst.lowest_group, worst.highest_group}
+    # As the table of groups calls them where there are several attributes.
+    return {
+        f"{worst.attribute}={group}"
+        for group in (worst.lowest_group, worst.highest_group)
+    }
 
 
 def _levelling(changes: list[Change]) -> Levelling | None:
