@@ -18,6 +18,7 @@ BENCHMARKS = (
     "steps",
     "machine",
     "curve",
+    "sweep",
     "bound",
     "levels",
     "batch_sizes",

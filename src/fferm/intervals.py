@@ -188,6 +188,22 @@ def violation_interval(
     return max(low for low, _ in limits), max(high for _, high in limits)
 
 
+def interval_of_tables(
+    tables: Sequence[RateTable], confidence: float = 0.95
+) -> Interval:
+    """Return the `violation_interval` of tables, one per attribute."""
+    rates = [table.rate for table in tables]
+    sizes = [
+        np.broadcast_to(table.size[:, None], rate.shape)
+        for table, rate in zip(tables, rates, strict=True)
+    ]
+    return violation_interval(
+        [compared(rate) for rate in rates],
+        [compared(size) for size in sizes],
+        confidence,
+    )
+
+
 def _newcombe(rate: FloatArray, size: FloatArray, quantile: float) -> Interval:
     low, high = wilson_limits(rate, size, quantile)
     a, b = np.triu_indices(rate.shape[1], 1)
@@ -371,6 +387,7 @@ def _pairs(
         yield gap[i, p], np.where(np.isnan(deviation), 0.0, deviation)
 
 
+@functools.lru_cache
 def _two_sided(confidence: float) -> float:
     if not 0 < confidence < 1:
         raise InvalidParameterError(

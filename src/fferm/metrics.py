@@ -257,7 +257,11 @@ def judge(setting: Setting, prob: FloatArray) -> Violations:
 
 def measure(setting: Setting, prob: FloatArray) -> Violations:
     """Return the gaps of (n_samples, n_classes) predictions."""
-    tables = setting.tables(prob)
+    return measure_tables(setting.tables(prob))
+
+
+def measure_tables(tables: tuple[RateTable, ...]) -> Violations:
+    """Return the gaps of tables, one per attribute."""
     gaps = (
         _gap(table, r, j)
         for table in tables

@@ -1,11 +1,14 @@
 """Reports: what they say is what the records say, and nothing from data is markup."""
 
+import base64
 import html
 import math
 import os
 import re
 import subprocess
 import sys
+from dataclasses import replace
+from hashlib import sha256
 from html.parser import HTMLParser
 from importlib.resources import files
 from itertools import pairwise
@@ -14,6 +17,7 @@ from typing import ClassVar
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib.collections import LineCollection
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
@@ -75,7 +79,7 @@ class Page(HTMLParser):
         assert self.open.pop() == tag
 
     def handle_data(self, data):
-        if "style" not in self.open:
+        if not {"style", "script"} & set(self.open):
             self.texts.append(data)
 
     @property
@@ -86,8 +90,9 @@ class Page(HTMLParser):
         return [attributes for name, attributes in self.tags if name == tag]
 
     def rows(self):
-        """Return the cells of each row of the first table's body."""
-        body = self.source.partition("<tbody>")[2].partition("</tbody>")[0]
+        """Return the cells of each row of the first wide table's body."""
+        body = self.source.partition('class="scroll')[2]
+        body = body.partition("<tbody>")[2].partition("</tbody>")[0]
         return [
             [
                 re.sub("<[^>]*>", " ", cell).strip()
@@ -99,6 +104,7 @@ class Page(HTMLParser):
 
 def record(weight, split, accuracy, violation, **others):
     usual = {
+        "curve": "FairLogisticRegression",
         "fairness_weight": weight,
         "seed": 0,
         "split": split,
@@ -110,13 +116,18 @@ def record(weight, split, accuracy, violation, **others):
         "collapsed": False,
         "result": "converged",
         "seconds": 0.5,
+        "accuracy_low": accuracy - 0.01,
+        "accuracy_high": accuracy + 0.01,
+        "violation_low": max(violation - 0.01, 0),
+        "violation_high": violation + 0.01,
     }
     return usual | others
 
 
 def make_curve(*records, **description):
     about = {"estimator": "FairLogisticRegression", "notion": "DemographicParity()"}
-    return TradeoffCurve(pd.DataFrame(records), {}, about | description)
+    name = "FairLogisticRegression"
+    return TradeoffCurve(pd.DataFrame(records), {}, {name: about | description})
 
 
 @pytest.fixture
@@ -186,7 +197,8 @@ def test_the_picture_marks_the_plain_model_and_shows_both_splits(curve):
     drawn = {mark.get_label(): mark.get_offsets() for mark in ax.collections}
     np.testing.assert_allclose(drawn["plain model (weight 0)"], [[0.30, 0.89]])
     assert len(drawn["models, test rows"]) == len(drawn["models, train rows"]) == 4
-    assert set(drawn) <= {text.get_text() for text in ax.get_legend().get_texts()}
+    named = {label for label in drawn if not label.startswith("_")}
+    assert named <= {text.get_text() for text in ax.get_legend().get_texts()}
 
 
 def test_the_picture_of_the_training_split_has_its_plain_model(curve):
@@ -195,25 +207,71 @@ def test_the_picture_of_the_training_split_has_its_plain_model(curve):
     np.testing.assert_allclose(plain, [[0.30, 0.90]])
 
 
-def test_several_seeds_are_drawn_as_their_mean_and_range(seeded):
+def drawn_intervals(ax):
+    """Return the (violation, accuracy) segments of the intervals of the violation."""
+    (bars,) = (c for c in ax.collections if isinstance(c, LineCollection))
+    return bars.get_segments()
+
+
+def test_several_seeds_are_drawn_as_their_mean_and_its_interval(seeded):
     ax = plot_curve(seeded)
-    (bars,) = ax.containers
-    assert bars.get_label() == "range over seeds"
-    across, _ = bars.lines[2]
-    np.testing.assert_allclose(across.get_segments()[0][:, 0], [0.30, 0.32])
+    bands = seeded.bands()
+    (fairest, plain) = drawn_intervals(ax)
+    np.testing.assert_allclose(
+        plain[:, 0], bands.loc[0, ["violation_low", "violation_high"]].astype(float)
+    )
+    np.testing.assert_allclose(fairest[:, 1], 0.81)
     drawn = {mark.get_label(): mark.get_offsets() for mark in ax.collections}
     np.testing.assert_allclose(drawn["plain model (weight 0)"], [[0.31, 0.81]])
 
 
-def test_a_point_that_one_seed_spoils_has_no_bars(seeded):
+def test_a_point_that_one_seed_spoils_has_no_interval(seeded):
     is_spoilt = (seeded.records["seed"] == 1) & (seeded.records["fairness_weight"] == 1)
     seeded.records.loc[is_spoilt, "collapsed"] = True
-    across, _ = plot_curve(seeded).containers[0].lines[2]
-    assert len(across.get_segments()) == 1
+    assert len(drawn_intervals(plot_curve(seeded))) == 1
 
 
-def test_one_seed_has_no_bars(curve):
-    assert plot_curve(curve).containers == []
+def test_one_seed_has_the_intervals_of_its_rows(curve):
+    fairest = drawn_intervals(plot_curve(curve))[0]
+    np.testing.assert_allclose(fairest[:, 0], [0.01, 0.03])
+
+
+def test_several_curves_have_a_colour_and_a_mark_each(curve):
+    both = several(curve)
+    drawn = {m.get_label(): m for m in plot_curve(both).collections}
+    one, other = drawn["kl, test rows"], drawn["chi\\$2, test rows"]
+    assert one.get_facecolor().tolist() != other.get_facecolor().tolist()
+    marks = [len(found.get_paths()[0].vertices) for found in (one, other)]
+    assert marks[0] != marks[1]
+
+
+def several(curve):
+    """Return a curve beside a copy of it that is worse, under a name with a dollar."""
+    worse = curve.records.assign(
+        curve="chi$2", accuracy=curve.records["accuracy"] - 0.1
+    )
+    about = {"estimator": "FairLogisticRegression", "notion": "DemographicParity()"}
+    return TradeoffCurve(
+        pd.concat([curve.records.assign(curve="kl"), worse], ignore_index=True),
+        {},
+        {"kl": about, "chi$2": about},
+    )
+
+
+def test_the_naive_baseline_is_drawn_where_it_is_known(curve):
+    baseline = pd.DataFrame(
+        {
+            "curve": "FairLogisticRegression",
+            "seed": [0, 0, 1, 1],
+            "split": "test",
+            "thinning": [0.0, 1.0] * 2,
+            "accuracy": [0.9, 0.5, 0.8, 0.6],
+            "violation": [0.3, 0.0] * 2,
+        }
+    )
+    naive, _ = plot_curve(replace(curve, baseline=baseline)).get_lines()
+    assert naive.get_label() == "naive: decisions thinned at random"
+    np.testing.assert_allclose(naive.get_xydata(), [[0.3, 0.85], [0.0, 0.55]])
 
 
 def test_a_collapsed_model_is_crossed_out_and_not_on_the_front():
@@ -302,7 +360,7 @@ def test_the_page_says_what_was_compared_and_what_it_cost(curve, tmp_path):
     page = report(write_curve, curve, folder=tmp_path, title="Toy data")
     assert page.source.count("Toy data") == 3  # title, heading, recipe
     assert "DemographicParity()" in page.text
-    assert "15.0 points of accuracy" in page.text
+    assert "2.0 points of accuracy" in page.text  # at the knee
 
 
 def test_the_page_names_the_most_accurate_model_within_a_bound(curve, tmp_path):
@@ -575,22 +633,30 @@ def test_a_notion_of_the_users_own_is_not_explained_wrongly():
 # Every page
 
 
-@pytest.fixture(params=["curve", "audit", "both"])
+@pytest.fixture(params=["curve", "audit", "both", "several"])
 def page(request, curve, found, tmp_path):
+    if request.param == "several":
+        return report(write_curve, several(curve), folder=tmp_path)
     if request.param == "audit":
         return report(write_audit, found, folder=tmp_path, max_violation=0.05)
     beside = found if request.param == "both" else None
     return report(write_curve, curve, folder=tmp_path, audit=beside)
 
 
-def test_a_page_loads_and_runs_nothing(page):
-    assert not {"script", "link", "iframe", "img", "object"} & {t for t, _ in page.tags}
+def test_a_page_loads_nothing_and_runs_only_what_it_names(page):
+    assert not {"link", "iframe", "img", "object"} & {t for t, _ in page.tags}
+    (policy,) = (m["content"] for m in page.named("meta") if "http-equiv" in m)
+    assert policy.startswith("default-src 'none'; style-src 'unsafe-inline'")
+    scripts = re.findall(r"<script>(.*?)</script>", page.source, re.DOTALL)
+    digests = [base64.b64encode(sha256(s.encode()).digest()).decode() for s in scripts]
+    assert re.findall(r"'sha256-([^']+)'", policy) == digests
     for _, attributes in page.tags:
         assert not any(name.startswith("on") for name in attributes)
         for name in ("src", "href", "xlink:href"):
             assert attributes.get(name, "#").startswith("#")
-    assert "url(http" not in page.source
-    assert "@import" not in page.source
+    style = page.source.partition("<style>")[2].partition("</style>")[0]
+    assert "url(" not in style
+    assert "@import" not in style
 
 
 def test_a_page_is_readable_without_sight(page):
@@ -623,11 +689,14 @@ def test_a_page_is_the_same_whenever_it_is_written(curve, found, tmp_path):
 def test_names_from_data_stay_text(curve, tmp_path):
     hostile = make_audit(names=(HOSTILE, "</style></title><script>1</script>"))
     description = {"notion": "DemographicParity()", "estimator": HOSTILE, QUOTED: "x"}
-    risky = TradeoffCurve(curve.records, {}, description)
+    risky = TradeoffCurve(
+        curve.records.assign(curve=HOSTILE), {}, {HOSTILE: description}
+    )
     page = report(write_curve, risky, folder=tmp_path, audit=hostile, title=HOSTILE)
-    assert {"img", "script"}.isdisjoint(tag for tag, _ in page.tags)
+    assert "img" not in {tag for tag, _ in page.tags}
+    assert len(page.named("script")) == 3
     assert page.text.count(HOSTILE) >= 5
-    assert "<img" not in page.source
+    assert "<img src=x" not in page.source
 
 
 def test_names_with_quotes_and_half_characters_stay_text(tmp_path):
@@ -705,7 +774,7 @@ def test_an_existing_report_is_replaced(found, tmp_path):
 
 @pytest.mark.parametrize(
     ("blocked", "package"),
-    [("jinja2", "jinja2"), ("matplotlib", "matplotlib")],
+    [("jinja2", "jinja2"), ("matplotlib", "matplotlib"), ("plotly", "plotly")],
 )
 def test_a_missing_package_says_what_to_install(
     curve, tmp_path, monkeypatch, blocked, package

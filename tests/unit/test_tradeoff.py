@@ -22,9 +22,11 @@ from fferm.errors import (
 from fferm.metrics import soft_violation, violation
 from fferm.notions import ConditionalParity
 from fferm.tables import joint, penalty
+from fferm.tradeoff.keys import Key
 from fferm.weights import default_weights
 
 COLUMNS = [
+    "curve",
     "fairness_weight",
     "seed",
     "split",
@@ -36,6 +38,10 @@ COLUMNS = [
     "collapsed",
     "result",
     "seconds",
+    "accuracy_low",
+    "accuracy_high",
+    "violation_low",
+    "violation_high",
 ]
 
 
@@ -75,6 +81,7 @@ def make_curve(points, is_collapsed=None, split="test"):
     """Return a curve of (accuracy, violation) points whose models are their names."""
     records = pd.DataFrame(
         {
+            "curve": "made",
             "fairness_weight": np.arange(float(len(points))),
             "seed": 0,
             "split": split,
@@ -83,8 +90,8 @@ def make_curve(points, is_collapsed=None, split="test"):
             "collapsed": is_collapsed or [False] * len(points),
         }
     )
-    models = {(float(k), 0): f"model {k}" for k in range(len(points))}
-    return TradeoffCurve(records, models, {})
+    models = {Key("made", float(k), 0): f"model {k}" for k in range(len(points))}
+    return TradeoffCurve(records, models, {"made": {}})
 
 
 def test_there_is_one_record_per_weight_and_split(curve):
@@ -98,7 +105,8 @@ def test_there_is_one_record_per_weight_and_split(curve):
     assert set(records["result"]) == {"converged"}
     assert not records["collapsed"].any()
     assert (records["seconds"] > 0).all()
-    assert set(curve.models) == {(0.0, 0), (1.0, 0), (10.0, 0)}
+    name = "FairLogisticRegression"
+    assert set(curve.models) == {(name, 0.0, 0), (name, 1.0, 0), (name, 10.0, 0)}
 
 
 def test_a_description_says_what_was_compared(curve):
@@ -110,6 +118,11 @@ def test_a_description_says_what_was_compared(curve):
         "groups": "intersection",
         "test": "given",
         "sample_weight": "none",
+        "rows": "630",
+        "features": "5",
+        "code": "FairLogisticRegression()",
+        "imports": "from fferm.estimators import FairLogisticRegression",
+        "notes": "",
     }
 
 
@@ -179,7 +192,8 @@ def test_a_quarter_of_the_rows_is_held_out_where_no_test_came(data):
 def test_seeds_are_set_on_the_models(data):
     curve = sweep(data, FairLogisticRegression(random_state=99), seeds=[3, 8, 3])
 
-    assert set(curve.models) == {(0.0, 3), (3.0, 3), (0.0, 8), (3.0, 8)}
+    keys = {key[1:] for key in curve.models}
+    assert keys == {(0.0, 3), (3.0, 3), (0.0, 8), (3.0, 8)}
     assert curve.models[3.0, 8].random_state == 8
     assert len(curve.records) == 8
 
@@ -345,7 +359,7 @@ def test_default_weights_follow_the_curvature(divergence, low, high):
 def test_a_number_of_weights_takes_the_default_ones(data):
     curve = sweep(data, FairLogisticRegression(divergence="chi2"), fairness_weights=3)
 
-    weights = sorted({weight for weight, _ in curve.models})
+    weights = sorted({key.fairness_weight for key in curve.models})
     np.testing.assert_allclose(weights, [0, 0.05, 50], rtol=1e-9)
 
 
@@ -620,7 +634,8 @@ def test_weights_are_held_out_with_their_rows():
 
 def test_several_seeds_of_a_weight_are_judged_by_their_mean():
     rows = [
-        {"fairness_weight": weight, "seed": seed, "split": "test", "accuracy": accuracy}
+        {"curve": "X", "fairness_weight": weight, "seed": seed, "split": "test"}
+        | {"accuracy": accuracy}
         | {"violation": violation, "collapsed": False, "result": "converged"}
         for weight, seed, accuracy, violation in [
             (1.0, 0, 0.9, 0.01),  # lucky
@@ -629,9 +644,9 @@ def test_several_seeds_of_a_weight_are_judged_by_their_mean():
             (2.0, 1, 0.8, 0.02),
         ]
     ]
-    models = {(row["fairness_weight"], row["seed"]): str(row) for row in rows}
-    curve = TradeoffCurve(pd.DataFrame(rows), models, {"estimator": "X"})
-    assert curve.select(max_violation=0.03) == models[2.0, 0]
+    models = {Key("X", row["fairness_weight"], row["seed"]): str(row) for row in rows}
+    curve = TradeoffCurve(pd.DataFrame(rows), models, {"X": {"estimator": "X"}})
+    assert curve.select(max_violation=0.03) == models["X", 2.0, 0]
     assert curve.pareto()["fairness_weight"].tolist() == [2.0]
 
 

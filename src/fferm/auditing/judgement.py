@@ -28,8 +28,7 @@ from fferm.intervals import (
     RateTable,
     bootstrap_interval,
     check_draws,
-    compared,
-    violation_interval,
+    interval_of_tables,
     wilson_interval,
 )
 from fferm.labels import encode_decisions, encode_prob, one_hot
@@ -129,7 +128,7 @@ def audit(  # noqa: PLR0913 - one call states all that an audit depends on
         divergence=next(iter(divergences)),
         confidence=confidence,
         violation=found.worst,
-        interval=_closed_interval(tables, confidence),
+        interval=interval_of_tables(tables, confidence),
         bootstrap_interval=draws.interval(setting, hard, decision),
         soft_violation=None if soft is None else measure(setting, soft).worst,
         soft_interval=None if soft is None else draws.interval(setting, soft),
@@ -289,19 +288,6 @@ class _Small:
         worth = f", as good as {self.size:.3g} without weights"
         rows = f"{self.count:.0f} rows{worth if self.is_weighted else ''}"
         return f"{self.group} ({rows}, {self.stratum})"
-
-
-def _closed_interval(tables: tuple[RateTable, ...], confidence: float) -> Interval:
-    rates = [table.rate for table in tables]
-    sizes = [
-        np.broadcast_to(table.size[:, None], rate.shape)
-        for table, rate in zip(tables, rates, strict=True)
-    ]
-    return violation_interval(
-        [compared(rate) for rate in rates],
-        [compared(size) for size in sizes],
-        confidence,
-    )
 
 
 def _groups(

@@ -2,10 +2,11 @@
 
 import math
 import os
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from html import escape
 from numbers import Real
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import pandas as pd
@@ -168,14 +169,47 @@ class Audit:
         plain["divergences"] = {
             name: value._asdict() for name, value in self.divergences.items()
         }
-        return {name: _json_ready(value) for name, value in plain.items()}
+        return {name: json_ready(value) for name, value in plain.items()}
 
-    def to_html(self, path: str | os.PathLike[str]) -> None:
-        """Write a report that needs nothing but a browser."""
+    @classmethod
+    def from_dict(cls, plain: Mapping[str, Any]) -> Self:
+        """Return the audit that `to_dict` turned into plain values.
+
+        Parameters
+        ----------
+        plain
+            What `to_dict` returned, as it is or back from JSON.
+        """
+        from fferm.auditing.reading import read_audit
+
+        return cls(**read_audit(plain))
+
+    def to_html(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        title: str | None = None,
+        max_violation: float | None = None,
+        before: "Audit | None" = None,
+    ) -> None:
+        """Write a report that needs nothing but a browser.
+
+        Parameters
+        ----------
+        path
+            Where to write; an existing file is replaced.
+        title
+            The heading of the page; name the model and the data here.
+        max_violation
+            The bound to hold the audit against.
+        before
+            The audit, on the same rows, of the model that this one takes the place
+            of; the page then says what changed for whom.
+        """
         # Late, for the report stands above audits and needs an extra.
         from fferm.report import write_audit
 
-        write_audit(self, path)
+        write_audit(self, path, title=title, max_violation=max_violation, before=before)
 
     @property
     def left_out(self) -> tuple[str, ...]:
@@ -233,11 +267,12 @@ class Audit:
         return "\n".join(lines)
 
 
-def _json_ready(value: Any) -> Any:
+def json_ready(value: Any) -> Any:
+    """Return a value for JSON: undefined is None, infinite is ``"inf"``."""
     if isinstance(value, dict):
-        return {str(key): _json_ready(part) for key, part in value.items()}
+        return {str(key): json_ready(part) for key, part in value.items()}
     if isinstance(value, tuple | list):
-        return [_json_ready(part) for part in value]
+        return [json_ready(part) for part in value]
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, float) and not math.isfinite(value):

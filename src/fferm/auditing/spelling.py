@@ -1,10 +1,11 @@
 """Settings as Python: the code that makes a value again, and what it needs."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 import numpy as np
+from sklearn.base import BaseEstimator
 
 from fferm.components import Component
 
@@ -69,9 +70,28 @@ def spell_call(maker: type, arguments: dict[str, Spelling]) -> Spelling:
     )
 
 
+def spell_model(model: BaseEstimator, hidden: Collection[str] = ()) -> Spelling:
+    """Return the call that makes an estimator, of parameters that are not the usual.
+
+    ``hidden`` names parameters to leave out.
+    """
+    usual = _spelled_parameters(type(model)())
+    changed = {
+        name: value
+        for name, value in _spelled_parameters(model).items()
+        if name not in hidden and value != usual[name]
+    }
+    return spell_call(type(model), changed)
+
+
 def unique(lines: Iterable[str]) -> tuple[str, ...]:
     """Return lines without repeats, in order."""
     return tuple(dict.fromkeys(lines))
+
+
+def _spelled_parameters(model: BaseEstimator) -> dict[str, Spelling]:
+    parameters = model.get_params(deep=False)
+    return {name: spell(value, name) for name, value in parameters.items()}
 
 
 def _spell_component(component: Component) -> Spelling:

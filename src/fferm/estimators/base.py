@@ -112,6 +112,16 @@ class FairClassifier(ClassifierMixin, BaseEstimator, ABC):
         """Return whether weights beyond the default range train well."""
         return True
 
+    def continues_path(
+        self, given: FitInput, fairness_weights: Sequence[float]
+    ) -> bool:
+        """Return whether `fit_path` can go on from one of its models.
+
+        If so, a path of the weights that are left, begun at the model before them,
+        yields what the whole path would have yielded.
+        """
+        return False
+
     @abstractmethod
     def decision_function(self, X: Table) -> FloatArray:
         """Return the logits: (n_samples,) for two classes, else (n_samples, m)."""

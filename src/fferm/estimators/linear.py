@@ -375,6 +375,14 @@ class FairLogisticRegression(FairClassifier):
         """Return whether weights beyond the default range train well."""
         return self.solver in ("auto", "lbfgs") and self.early_stopping is None
 
+    def continues_path(
+        self, given: FitInput, fairness_weights: Sequence[float]
+    ) -> bool:
+        """Return whether models begin where the last one ended: the full batch."""
+        size = int(np.prod(np.shape(given.X)))
+        objective = self._objective()
+        return solver_name(self, objective, size, fairness_weights) == "lbfgs"
+
     def _solver(
         self, problem: Problem, weights: Sequence[float], judged_on: Problem | None
     ) -> Solver[Any]:

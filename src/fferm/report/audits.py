@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from fferm.auditing import Audit
 from fferm.metrics import Gap
+from fferm.report.costs import compare
 from fferm.report.pages import brief, number, points, render, write_page
 from fferm.report.recipes import audit_recipe
 from fferm.report.wording import explain
@@ -49,8 +50,9 @@ def write_audit(
     audit: Audit,
     path: str | os.PathLike[str],
     *,
-    title: str = TITLE,
+    title: str | None = None,
     max_violation: float | None = None,
+    before: Audit | None = None,
 ) -> None:
     """Write an audit as one page: verdict, groups, divergences, meaning and limits.
 
@@ -65,29 +67,34 @@ def write_audit(
     max_violation
         The bound to hold the audit against; without one the page states the gap and
         judges nothing.
+    before
+        The audit, on the same rows, of the model that this one takes the place of; the
+        page then says what changed for whom.
 
     Examples
     --------
     >>> write_audit(found, "audit.html", max_violation=0.05)  # doctest: +SKIP
     """
     values = {
-        "title": title,
+        "title": title or TITLE,
         "notion": explain(audit.notion),
         "recipe": audit_recipe(
             audit,
-            title=None if title == TITLE else title,
+            title=title,
             max_violation=max_violation,
+            before=before,
         ),
-        "audited": describe_audit(audit, max_violation),
+        "audited": describe_audit(audit, max_violation, before),
+        "digests": [],
     }
     write_page(render("audit.html", values), path)
 
 
-def describe_audit(audit: Audit, max_violation: float | None) -> dict[str, object]:
+def describe_audit(
+    audit: Audit, max_violation: float | None, before: Audit | None = None
+) -> dict[str, object]:
     """Return what the audit's part of a page speaks of."""
-    # Of two classes the rates of one say all.
-    shown = audit.classes[1:] if len(audit.classes) == 2 else audit.classes
-    classes = {label: _class_rows(audit, label) for label in shown}
+    classes = class_rows(audit)
     highs = [row.high for rows in classes.values() for row in rows]
     return {
         "audit": audit,
@@ -95,7 +102,8 @@ def describe_audit(audit: Audit, max_violation: float | None) -> dict[str, objec
         "worst": _worst(audit),
         "left_out": [left_out(*item, audit.n_rows) for item in audit.unjudged.items()],
         "classes": classes,
-        "scale": _scale(highs),
+        "scale": scale_of(highs),
+        "costs": [] if before is None else compare(before, audit),
         "errors": {
             name: label
             for name, label in ERROR_RATES.items()
@@ -127,6 +135,12 @@ def judge_audit(audit: Audit, max_violation: float | None) -> Verdict:
     return Verdict("Keeps the bound on these rows", sentence, None)
 
 
+def class_rows(audit: Audit) -> dict[str, list[ClassRow]]:
+    """Return the rates of each group, by class; of two classes one says all."""
+    shown = audit.classes[1:] if len(audit.classes) == 2 else audit.classes
+    return {label: _class_rows(audit, label) for label in shown}
+
+
 def _class_rows(audit: Audit, label: str) -> list[ClassRow]:
     return [
         ClassRow(
@@ -149,7 +163,7 @@ def _worst(audit: Audit) -> Gap | None:
     return largest[-1] if largest else None
 
 
-def _scale(highs: list[float]) -> float:
-    # The right end of the bars: the next tenth above every interval.
+def scale_of(highs: list[float]) -> float:
+    """Return the right end of bars: the next tenth above every interval."""
     highest = max((high for high in highs if not math.isnan(high)), default=1.0)
     return min(1.0, math.ceil(10 * highest) / 10) or 1.0

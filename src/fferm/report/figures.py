@@ -17,14 +17,17 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-INK, FRONT, PLAIN, FAINT, GRID = "#1d1d21", "#0072b2", "#d55e00", "#85858a", "#e2e2e6"
+INK, PLAIN, FAINT, GRID = "#1d1d21", "#d55e00", "#85858a", "#e2e2e6"
+# One per curve; after the last they begin again.
+CURVES = ("#0072b2", "#00805d", "#a8548a", "#8f6c00", "#5b3fa3")
+MARKS = ("o", "s", "^", "v", "P")
 # On a page the same colours are the page's own, which follow light and dark.
 PAGE_COLORS = {
     INK: "var(--ink)",
-    FRONT: "var(--front)",
     PLAIN: "var(--plain)",
     FAINT: "var(--faint)",
     GRID: "var(--line)",
+    **{color: f"var(--curve{k})" for k, color in enumerate(CURVES)},
 }
 # Inches; narrow, so that the text is still readable where a phone shrinks it.
 PAGE_SIZE = (4.9, 3.7)
@@ -40,6 +43,10 @@ PAGE_STYLE = {
     "xtick.color": INK,
     "ytick.color": INK,
 }
+# The naive baseline goes down to one class for everyone. So much of it is shown below
+# the models, in units of what they span, that these still fill the picture.
+ROOM_BELOW = 0.6
+LEAST_SPAN = 0.01
 
 
 def plot_curve(
@@ -47,7 +54,9 @@ def plot_curve(
 ) -> "Axes":
     """Draw accuracy against violation and return the axes.
 
-    Several seeds are drawn as their mean, with bars from the lowest to the highest.
+    Every curve of the sweep has a colour and a mark. Shaded is the 95 % interval of
+    the accuracy on test rows, thin lines are those of the violation
+    (`TradeoffCurve.bands`).
 
     Parameters
     ----------
@@ -57,7 +66,7 @@ def plot_curve(
         Where to draw; a new figure by default, ``ax.figure``, that pyplot does not
         know of.
     split
-        ``"train"`` or ``"test"``; the other one is drawn faintly.
+        ``"train"`` or ``"test"``; of a single curve the other one is drawn faintly.
 
     Examples
     --------
@@ -67,14 +76,25 @@ def plot_curve(
     front = means.pareto(split)
     drawn = _new_axes() if ax is None else ax
     other = "train" if split == "test" else "test"
-    _draw_points(drawn, means.records, other, FAINT, alpha=0.6)
+    is_alone = len(curve.descriptions) == 1
+    _draw_baseline(drawn, curve, split)
+    if is_alone:
+        _draw_points(drawn, means.records, other, (FAINT, MARKS[0]), "models")
+    for number, (name, alone) in enumerate(means.curves.items()):
+        color = CURVES[number % len(CURVES)]
+        look = (color, MARKS[number % len(MARKS)])
+        _draw_points(drawn, alone.records, split, look, "models" if is_alone else name)
+        if split == "test":
+            _draw_band(drawn, curve.curves[name].bands(), color)
     drawn.plot(
-        front["violation"], front["accuracy"], color=FRONT, label="best trade-offs"
+        front["violation"],
+        front["accuracy"],
+        color=CURVES[0] if is_alone else INK,
+        linewidth=1.5 if is_alone else 1,
+        label="best trade-offs",
     )
-    _draw_points(drawn, means.records, split, FRONT)
-    _draw_spread(drawn, curve.records, split)
     _draw_special(drawn, means.records[means.records["split"] == split])
-    _annotate(drawn)
+    _annotate(drawn, means.records)
     return drawn
 
 
@@ -87,6 +107,13 @@ def draw_svg(curve: TradeoffCurve) -> str:
         figure = Figure(figsize=PAGE_SIZE, layout="constrained")
         plot_curve(curve, figure.subplots())
         return _as_element(figure)
+
+
+def accuracy_range(records: pd.DataFrame) -> tuple[float, float]:
+    """Return the accuracies to show: all models, and some room for the baseline."""
+    low, high = records["accuracy"].min(), records["accuracy"].max()
+    span = max(high - low, LEAST_SPAN)
+    return float(low - ROOM_BELOW * span), float(high + 0.1 * span)
 
 
 def _as_element(figure: "Figure") -> str:
@@ -107,40 +134,69 @@ def _new_axes() -> "Axes":
     return Figure(layout="constrained").subplots()
 
 
+def _draw_baseline(ax: "Axes", curve: TradeoffCurve, split: str) -> None:
+    label = "naive: decisions thinned at random"
+    for line in baselines(curve, split).values():
+        ax.plot(
+            line["violation"],
+            line["accuracy"],
+            color=FAINT,
+            linestyle="--",
+            linewidth=1,
+            label=label,
+        )
+        label = "_"  # once in the legend
+
+
+def baselines(curve: TradeoffCurve, split: str) -> dict[str, pd.DataFrame]:
+    """Return the naive baseline of each curve, averaged over seeds."""
+    if curve.baseline.empty:
+        return {}
+    rows = curve.baseline[curve.baseline["split"] == split]
+    means = rows.groupby(["curve", "thinning"], sort=False)[["violation", "accuracy"]]
+    return {str(name): line for name, line in means.mean().groupby(level=0, sort=False)}
+
+
 def _draw_points(
-    ax: "Axes", records: pd.DataFrame, split: str, color: str, alpha: float = 1.0
+    ax: "Axes", records: pd.DataFrame, split: str, look: tuple[str, str], title: str
 ) -> None:
     rows = records[(records["split"] == split) & ~records["collapsed"]]
+    color, mark = look
     ax.scatter(
         rows["violation"],
         rows["accuracy"],
         s=18,
         color=color,
-        alpha=alpha,
-        label=f"models, {split} rows",
+        marker=mark,
+        alpha=0.5 if color == FAINT else 1,
+        label=_escaped(f"{title}, {split} rows"),
     )
 
 
-def _draw_spread(ax: "Axes", records: pd.DataFrame, split: str) -> None:
-    if records["seed"].nunique() < 2:
+def _escaped(text: str) -> str:
+    # A dollar begins mathematics in matplotlib, an underscore hides from a legend.
+    return text.replace("$", r"\$").removeprefix("_")
+
+
+def _draw_band(ax: "Axes", bands: pd.DataFrame, color: str) -> None:
+    rows = bands.sort_values("violation")
+    if rows.empty:
         return
-    rows = records[records["split"] == split]
-    # A point that one seed spoils is not drawn, so neither are its bars.
-    is_usable = ~rows["collapsed"] & rows["violation"].notna()
-    rows = rows[is_usable.groupby(rows["fairness_weight"]).transform("all")]
-    by_weight = rows.groupby("fairness_weight")[["violation", "accuracy"]]
-    low, mean, high = by_weight.min(), by_weight.mean(), by_weight.max()
-    below, above = mean - low, high - mean
-    ax.errorbar(
-        mean["violation"],
-        mean["accuracy"],
-        xerr=[below["violation"], above["violation"]],
-        yerr=[below["accuracy"], above["accuracy"]],
-        fmt="none",
-        ecolor=FRONT,
-        elinewidth=0.8,
-        alpha=0.5,
-        label="range over seeds",
+    ax.fill_between(
+        rows["violation"],
+        rows["accuracy_low"],
+        rows["accuracy_high"],
+        color=color,
+        alpha=0.15,
+        linewidth=0,
+    )
+    ax.hlines(
+        rows["accuracy"],
+        rows["violation_low"],
+        rows["violation_high"],
+        color=color,
+        linewidth=0.8,
+        alpha=0.4,
     )
 
 
@@ -163,11 +219,12 @@ def _draw_special(ax: "Axes", rows: pd.DataFrame) -> None:
             )
 
 
-def _annotate(ax: "Axes") -> None:
+def _annotate(ax: "Axes", records: pd.DataFrame) -> None:
     ax.set_xlabel("Violation: largest gap between groups (left is fairer)")
     ax.set_ylabel("Accuracy (up is better)")
     # From zero, the fair end, with room for the marks on it.
     ax.set_xlim(left=-0.02 * ax.get_xlim()[1])
+    ax.set_ylim(accuracy_range(records))
     ax.grid(color=GRID, linewidth=0.6)
     ax.set_axisbelow(True)
     ax.spines[["top", "right"]].set_visible(False)

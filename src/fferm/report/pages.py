@@ -33,7 +33,7 @@ def render(template: str, values: Mapping[str, object]) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    for show in (number, percent, points, brief):
+    for show in (number, percent, points, brief, signed):
         environment.filters[show.__name__] = show
     return environment.get_template(template).render(versions=_versions(), **values)
 
@@ -83,6 +83,13 @@ def percent(value: float | None, digits: int = 1) -> str:
 def points(value: float) -> str:
     """Return a difference of two shares in percentage points."""
     return f"{number(100 * value, 1)}\N{NO-BREAK SPACE}percentage points"
+
+
+def signed(value: float) -> str:
+    """Return a change with its sign, a minus as long as a plus."""
+    if not math.isfinite(value):
+        return number(value)
+    return f"{value:+.1f}".replace("-", "\N{MINUS SIGN}")
 
 
 def brief(value: float | None) -> str:

@@ -1,12 +1,16 @@
-"""The points of a curve: one per fairness weight, averaged over seeds."""
+"""The points of a sweep: one per curve and fairness weight, averaged over seeds."""
 
 from dataclasses import dataclass, replace
 
 import pandas as pd
 
+from fferm.auditing import Audit
+from fferm.solvers import Result
 from fferm.tradeoff import TradeoffCurve
+from fferm.tradeoff.keys import Key
 
 MEASURES = ("accuracy", "violation", "soft_violation", "divergence")
+POINT = ["curve", "fairness_weight"]
 
 
 @dataclass(frozen=True)
@@ -20,10 +24,12 @@ class Spread:
 
 @dataclass(frozen=True)
 class Point:
-    """The models of one fairness weight.
+    """The models of one curve and fairness weight.
 
     Attributes
     ----------
+    key
+        Which model stands for them: that of the first seed.
     train, test
         Each measure of that split, by name.
     seconds
@@ -33,16 +39,29 @@ class Point:
     is_collapsed
         Whether some model decides the same for everyone.
     is_converged
-        Whether every model reached its tolerance.
+        Whether every model reached its tolerance, or the end of its schedule.
+    audit
+        Of the model that stands for them, on the test rows; None if there is none.
     """
 
-    fairness_weight: float
+    key: Key
     train: dict[str, Spread]
     test: dict[str, Spread]
     seconds: float
     is_best: bool
     is_collapsed: bool
     is_converged: bool
+    audit: Audit | None = None
+
+    @property
+    def curve(self) -> str:
+        """The name of its curve."""
+        return self.key.curve
+
+    @property
+    def fairness_weight(self) -> float:
+        """The weight of its models."""
+        return self.key.fairness_weight
 
     @property
     def is_plain(self) -> bool:
@@ -51,12 +70,12 @@ class Point:
 
 
 def average(curve: TradeoffCurve) -> TradeoffCurve:
-    """Return the curve of means over seeds: one record per weight and split.
+    """Return the curve of means over seeds: one record per point and split.
 
     A measure that is undefined for one seed stays undefined: the mean of the others
     would compare other models.
     """
-    grouped = curve.records.groupby(["fairness_weight", "split"], sort=True)
+    grouped = curve.records.groupby([*POINT, "split"], sort=False)
     means = grouped[[*MEASURES, "loss", "seconds"]].agg(_mean)
     means["seed"] = grouped["seed"].first()
     means["collapsed"] = grouped["collapsed"].any()
@@ -65,36 +84,33 @@ def average(curve: TradeoffCurve) -> TradeoffCurve:
 
 
 def points(curve: TradeoffCurve) -> list[Point]:
-    """Return one point per fairness weight, in ascending order."""
+    """Return the points of each curve, in ascending order of their weights."""
     means = average(curve)
-    best = set(means.pareto()["fairness_weight"])
-    return [
-        Point(
-            fairness_weight=weight,
-            train=_spreads(curve.records, weight, "train"),
-            test=_spreads(curve.records, weight, "test"),
-            seconds=float(rows["seconds"].iloc[0]),
-            is_best=weight in best,
-            is_collapsed=bool(rows["collapsed"].any()),
-            is_converged=bool((rows["result"] == "converged").all()),
+    front = means.pareto()
+    best = set(zip(front["curve"], front["fairness_weight"], strict=True))
+    found = []
+    for _, rows in means.records.groupby(POINT, sort=False):
+        first = rows.iloc[0]
+        key = Key(first["curve"], float(first["fairness_weight"]), int(first["seed"]))
+        found.append(
+            Point(
+                key,
+                train=_spreads(curve.records, key, "train"),
+                test=_spreads(curve.records, key, "test"),
+                seconds=float(first["seconds"]),
+                is_best=key[:2] in best,
+                is_collapsed=bool(rows["collapsed"].any()),
+                is_converged=all(map(_is_success, rows["result"])),
+                audit=curve.audits.get(key),
+            )
         )
-        for weight in means.records["fairness_weight"].unique().tolist()
-        for rows in [means.records[means.records["fairness_weight"] == weight]]
-    ]
+    order = list(dict.fromkeys(point.curve for point in found))
+    return sorted(found, key=lambda p: (order.index(p.curve), p.fairness_weight))
 
 
-def choose(points: list[Point], max_violation: float | None) -> Point | None:
-    """Return the most accurate point within a bound; without one the fairest."""
-    best = [point for point in points if point.is_best]
-    if max_violation is None:
-        return min(best, key=lambda point: point.test["violation"].mean, default=None)
-    within = [point for point in best if point.test["violation"].mean <= max_violation]
-    return max(within, key=lambda point: point.test["accuracy"].mean, default=None)
-
-
-def _spreads(records: pd.DataFrame, weight: float, split: str) -> dict[str, Spread]:
-    is_here = (records["fairness_weight"] == weight) & (records["split"] == split)
-    rows = records[is_here]
+def _spreads(records: pd.DataFrame, key: Key, split: str) -> dict[str, Spread]:
+    is_here = (records["curve"] == key.curve) & (records["split"] == split)
+    rows = records[is_here & (records["fairness_weight"] == key.fairness_weight)]
     return {
         name: Spread(_mean(rows[name]), rows[name].min(), rows[name].max())
         for name in MEASURES
@@ -106,6 +122,9 @@ def _mean(values: "pd.Series[float]") -> float:
 
 
 def _worst_result(values: "pd.Series[str]") -> str:
-    # The first that is not "converged", if any: trouble must not average away.
-    trouble = values[values != "converged"]
-    return str(trouble.iloc[0]) if len(trouble) else "converged"
+    # The first that is no success, if any: trouble must not average away.
+    return str(next((v for v in values if not _is_success(v)), values.iloc[0]))
+
+
+def _is_success(result: str) -> bool:
+    return Result[result].is_success

@@ -3,12 +3,11 @@
 import textwrap
 
 from fferm.auditing import Audit
-from fferm.auditing.spelling import Spelling, spell, spell_call, unique
+from fferm.auditing.spelling import Spelling, spell, unique
 from fferm.tradeoff import TradeoffCurve
 
 WIDTH = 76
-# A sweep sets these itself.
-SWEPT = ("fairness_weight", "random_state")
+UNKNOWN = "# estimator: what was given before."
 
 
 def curve_recipe(curve: TradeoffCurve, **page: object) -> str:
@@ -61,6 +60,8 @@ def audit_recipe(audit: Audit, **page: object) -> str:
     if asked.random_state is None:
         notes.append("# random_state: the generator in the state that it was in.")
         settings["random_state"] = "random_state"
+    if page.get("before") is not None:
+        notes.append("# before: the audit of the model before, on the same rows.")
     if asked.is_weighted:
         settings["sample_weight"] = "sample_weight"
     arguments = [
@@ -76,24 +77,21 @@ def audit_recipe(audit: Audit, **page: object) -> str:
 
 
 def _estimator(curve: TradeoffCurve) -> Spelling:
-    name = curve.description["estimator"]
-    if not curve.models:
-        note = f"# estimator: what was given before, of type {name}."
-        return Spelling("estimator", notes=(note,))
-    model = next(iter(curve.models.values()))
-    usual = {name: spell(value, name) for name, value in _own(type(model)()).items()}
-    given = {name: spell(value, name) for name, value in _own(model).items()}
-    changed = {
-        name: value
-        for name, value in given.items()
-        if name not in SWEPT and value != usual[name]
+    spelled = {
+        name: Spelling(
+            about.get("code", "estimator"),
+            tuple(about.get("imports", "").splitlines()),
+            tuple(about.get("notes", UNKNOWN).splitlines()),
+        )
+        for name, about in curve.descriptions.items()
     }
-    return spell_call(type(model), changed)
-
-
-def _own(model: object) -> dict[str, object]:
-    parameters: dict[str, object] = model.get_params(deep=False)  # type: ignore[attr-defined]
-    return parameters
+    imports = [line for part in spelled.values() for line in part.imports]
+    notes = [line for part in spelled.values() for line in part.notes]
+    if len(spelled) == 1 and curve.description.get("estimator") in spelled:
+        return next(iter(spelled.values()))
+    pairs = [f"{name!r}: {part.code}" for name, part in spelled.items()]
+    code = "{\n" + textwrap.indent(",\n".join([*pairs, "}"]), " " * 4)
+    return Spelling(code.removesuffix("    }") + "}", unique(imports), unique(notes))
 
 
 def _written(

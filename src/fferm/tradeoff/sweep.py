@@ -1,54 +1,35 @@
-"""The sweep itself: one model per fairness weight and seed, measured on two splits."""
+"""The sweep itself: one model per curve, fairness weight and seed."""
 
-import time
-import warnings
-from collections.abc import Mapping, Sequence, Sized
-from dataclasses import dataclass, replace
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
+import joblib
 import numpy as np
-import pandas as pd
 from joblib import Parallel, delayed
-from sklearn import config_context
 from sklearn.base import clone
-from sklearn.model_selection import train_test_split
-from sklearn.utils import _safe_indexing
 
-from fferm._types import IntArray, Table, is_sparse
-from fferm.data import check_aligned
+from fferm._types import Table
+from fferm.auditing.spelling import spell, spell_model
 from fferm.divergences import Divergence
-from fferm.errors import (
-    CollapseWarning,
-    DataFairnessWarning,
-    InvalidParameterError,
-    MissingSensitiveError,
-)
-from fferm.estimators.base import FairClassifier, FitInput
+from fferm.divergences import get as get_divergence
+from fferm.errors import InvalidParameterError, MissingSensitiveError
+from fferm.estimators.base import FairClassifier
 from fferm.estimators.validation import check_number
-from fferm.labels import encode_labels, one_hot
-from fferm.metrics import measure
-from fferm.objective import Penalty
-from fferm.setting import make_setting
+from fferm.tradeoff.assembly import assemble, in_memory, on_disk
 from fferm.tradeoff.curve import TradeoffCurve
+from fferm.tradeoff.journal import check_folder
+from fferm.tradeoff.paths import Task, record_path, train_path
+from fferm.tradeoff.splits import Rows, Split, read_test
 from fferm.weights import default_weights
 
-HELD_OUT_SHARE = 0.25
-# A certain mistake costs the logarithm of this, not infinity.
-SMALLEST_CHANCE = 1e-300
-
-
-@dataclass(frozen=True)
-class Split:
-    """Rows to train or to measure on."""
-
-    X: Table
-    y: Table
-    sensitive_features: Table
-    sample_weight: Table = None
+# A sweep sets these itself.
+SWEPT = ("fairness_weight", "random_state")
 
 
 def tradeoff_curve(
-    estimator: FairClassifier,
+    estimator: FairClassifier | Mapping[str, FairClassifier],
     X: Table,
     y: Table,
     *,
@@ -57,14 +38,17 @@ def tradeoff_curve(
     test: tuple[Table, ...] | Mapping[str, Table] | None = None,
     fairness_weights: int | Sequence[float] = 20,
     seeds: int | Sequence[int] = 1,
+    divergences: Sequence[str | Divergence] | None = None,
     n_jobs: int | None = None,
+    records: str | os.PathLike[str] | None = None,
 ) -> TradeoffCurve:
     """Train a model per fairness weight and measure what each costs.
 
     Parameters
     ----------
     estimator
-        An unfitted fair classifier; its own ``fairness_weight`` is not used.
+        An unfitted fair classifier, whose own ``fairness_weight`` is not used, or
+        several by the names of their curves.
     X, y, sensitive_features, sample_weight
         Training data, as in `fit`.
     test
@@ -72,12 +56,18 @@ def tradeoff_curve(
         perhaps ``sample_weight``, or a tuple of them in this order. By default a
         quarter of the training data, drawn anew for each seed, is held out.
     fairness_weights
-        The weights, or how many: 0 and the rest spread evenly in logarithm over the
-        range in which this divergence acts.
+        The weights, or how many, spread evenly in logarithm over the range in which a
+        divergence acts. The plain model, weight 0, is always among them.
     seeds
         The seeds, or how many. A seed sets ``random_state`` and the held-out part.
+    divergences
+        A curve for each of these, in place of the estimator's own.
     n_jobs
-        Parallel processes over seeds, through joblib.
+        Parallel processes over curves and seeds, through joblib's current backend:
+        inside of ``joblib.parallel_config(backend="dask")`` they are a cluster's.
+    records
+        A folder for records and models, written as they are made. The same call goes
+        on where a killed one was, and loses no more than the fits in flight.
 
     Returns
     -------
@@ -95,34 +85,109 @@ def tradeoff_curve(
     >>> sorted(curve.records["split"].unique())
     ['test', 'train']
     """
+    swept = _named_estimators(estimator, divergences)
+    if sensitive_features is None:
+        raise MissingSensitiveError(
+            "A curve measures fairness and no sensitive_features came. Pass "
+            "tradeoff_curve(estimator, X, y, sensitive_features=...)."
+        )
+    rows = Rows(Split(X, y, sensitive_features, sample_weight), read_test(test))
+    tasks = [
+        Task(name, model, weights, seed, _described(model, rows), number)
+        for number, (name, model) in enumerate(swept.items())
+        for weights in [_weights(fairness_weights, model._objective().divergence)]
+        for seed in _seeds(seeds)
+    ]
+    parallel = Parallel(n_jobs=n_jobs)
+    if records is None:
+        outcomes = parallel(delayed(train_path)(task, rows) for task in tasks)
+        return assemble(in_memory(outcome, rows) for outcome in outcomes)
+    folder = Path(records)
+    headers = _headers(tasks, rows)
+    check_folder(folder, headers)
+    outcomes = parallel(
+        delayed(record_path)(task, rows, folder, header)
+        for task, header in zip(tasks, headers, strict=True)
+    )
+    return assemble(on_disk(outcome.recorded, folder) for outcome in outcomes)
+
+
+def _named_estimators(
+    given: FairClassifier | Mapping[str, FairClassifier],
+    divergences: Sequence[str | Divergence] | None,
+) -> dict[str, FairClassifier]:
+    several = given if isinstance(given, Mapping) else {"": given}
+    if not several:
+        raise InvalidParameterError(
+            "No estimator came. Expected a fair classifier, or several by name."
+        )
+    for model in several.values():
+        _check_estimator(model)
+    if divergences is None:
+        return {name or type(model).__name__: model for name, model in several.items()}
+    if isinstance(divergences, str) or not len(divergences):
+        raise InvalidParameterError(
+            f"divergences={divergences!r} came. Expected a list of them, at least one."
+        )
+    chosen = [get_divergence(divergence) for divergence in divergences]
+    return {
+        ", ".join(filter(None, [name, _shortest(divergence)])): _with(model, divergence)
+        for name, model in several.items()
+        for divergence in chosen
+    }
+
+
+def _check_estimator(estimator: object) -> None:
     if not isinstance(estimator, FairClassifier):
         raise InvalidParameterError(
             f"A {type(estimator).__name__} came. Expected a fair classifier such as "
             "FairLogisticRegression(). Transform the features before the curve; a "
             "pipeline cannot be trained along a path."
         )
-    _check_sensitive(sensitive_features)
-    held_out = _test_split(test)
-    objective = estimator._objective()
-    weights = _weights(fairness_weights, objective.divergence)
-    numbers = _seeds(seeds)
-    whole = Split(X, y, sensitive_features, sample_weight)
-    sweeps = Parallel(n_jobs=n_jobs)(
-        delayed(_sweep)(estimator, whole, held_out, weights, seed) for seed in numbers
-    )
-    return TradeoffCurve(
-        pd.DataFrame([row for rows, _ in sweeps for row in rows]),
-        {key: model for _, models in sweeps for key, model in models.items()},
-        {
-            "estimator": type(estimator).__name__,
-            "divergence": repr(objective.divergence),
-            "notion": repr(objective.notion),
-            "uncertainty": repr(objective.uncertainty),
-            "groups": str(estimator.groups),
-            "test": "held out" if test is None else "given",
-            "sample_weight": "none" if sample_weight is None else "given",
-        },
-    )
+
+
+def _with(model: FairClassifier, divergence: Divergence) -> FairClassifier:
+    changed: FairClassifier = clone(model).set_params(divergence=divergence)
+    return changed
+
+
+def _shortest(divergence: Divergence) -> str:
+    # Its name, if that says all of it.
+    spelled = spell(divergence, "divergence").code
+    return divergence.name if spelled == repr(divergence.name) else repr(divergence)
+
+
+def _described(model: FairClassifier, rows: Rows) -> dict[str, str]:
+    objective, spelled = model._objective(), spell_model(model, SWEPT)
+    n_rows, n_features = np.shape(rows.whole.X)
+    return {
+        "estimator": type(model).__name__,
+        "divergence": repr(objective.divergence),
+        "notion": repr(objective.notion),
+        "uncertainty": repr(objective.uncertainty),
+        "groups": str(model.groups),
+        "test": "held out" if rows.test is None else "given",
+        "sample_weight": "none" if rows.whole.sample_weight is None else "given",
+        "rows": str(n_rows),
+        "features": str(n_features),
+        "code": spelled.code,
+        "imports": "\n".join(spelled.imports),
+        "notes": "\n".join(spelled.notes),
+    }
+
+
+def _headers(tasks: list[Task], rows: Rows) -> list[dict[str, Any]]:
+    # Rows may be large, and are the same for all.
+    data = joblib.hash(rows)
+    return [task.header(data, _digest(task.estimator)) for task in tasks]
+
+
+def _digest(model: FairClassifier) -> str:
+    # Of what the description spells by name only, such as a control feature's values.
+    objective = model._objective()
+    parts = (objective.divergence, objective.notion, objective.uncertainty)
+    inside = [None if part is None else part.parameters() for part in parts]
+    return str(joblib.hash(inside))
 
 
 def _weights(given: int | Sequence[float], divergence: Divergence) -> list[float]:
@@ -137,7 +202,8 @@ def _weights(given: int | Sequence[float], divergence: Divergence) -> list[float
         raise InvalidParameterError(
             f"fairness_weights={given!r} came. Expected a list of numbers, or how many."
         )
-    return sorted({check_number("fairness_weights", w) for w in given})
+    # Every figure is read beside the plain model's, so that is always there.
+    return sorted({0.0, *(check_number("fairness_weights", w) for w in given)})
 
 
 def _seeds(given: int | Sequence[int]) -> list[int]:
@@ -152,142 +218,3 @@ def _seeds(given: int | Sequence[int]) -> list[int]:
             f"seeds={given!r} came. Expected whole numbers of at least 0."
         )
     return [int(seed) for seed in dict.fromkeys(numbers)]
-
-
-def _check_sensitive(sensitive_features: Table) -> None:
-    if sensitive_features is None:
-        raise MissingSensitiveError(
-            "A curve measures fairness and no sensitive_features came. Pass "
-            "tradeoff_curve(estimator, X, y, sensitive_features=...)."
-        )
-
-
-def _test_split(test: tuple[Table, ...] | Mapping[str, Table] | None) -> Split | None:
-    if test is None:
-        return None
-    names = ("X", "y", "sensitive_features", "sample_weight")
-    if isinstance(test, Mapping):
-        if set(names[:3]) <= set(test) <= set(names):
-            return Split(**test)
-        came = f"keys {', '.join(map(str, test))}"
-    else:
-        if isinstance(test, tuple | list) and len(test) in (3, 4):
-            return Split(*test)
-        came = f"{len(test)} parts" if isinstance(test, Sized) else "no parts"
-    raise InvalidParameterError(
-        f"test is a {type(test).__name__} with {came}. Expected a dict with keys X, y, "
-        "sensitive_features and perhaps sample_weight, a tuple of them in this order, "
-        "or None to hold out a quarter of the rows."
-    )
-
-
-def _sweep(
-    estimator: FairClassifier,
-    whole: Split,
-    test: Split | None,
-    weights: list[float],
-    seed: int,
-) -> tuple[list[dict[str, Any]], dict[tuple[float, int], FairClassifier]]:
-    if test is None:
-        train, held_out = _hold_out(whole, seed)
-    else:
-        train, held_out = whole, test
-    model = clone(estimator).set_params(random_state=seed)
-    splits = {"train": train, "test": held_out}
-    measures: dict[str, _Measure] = {}
-    rows: list[dict[str, Any]] = []
-    models: dict[tuple[float, int], FairClassifier] = {}
-    given = FitInput(train.X, train.y, train.sensitive_features, train.sample_weight)
-    began = time.perf_counter()
-    with warnings.catch_warnings():
-        # A collapsed point is in the records; one warning a point would drown them.
-        warnings.simplefilter("ignore", CollapseWarning)
-        for fitted in model.fit_path(given, weights):
-            seconds = time.perf_counter() - began
-            measures = measures or {
-                name: _Measure(fitted, split) for name, split in splits.items()
-            }
-            key = {"fairness_weight": fitted.fairness_weight, "seed": seed}
-            # The rows are the same for every model: look at them once.
-            with config_context(assume_finite=bool(models)):
-                for name, found in measures.items():
-                    measured = found(fitted)
-                    rows.append({**key, "split": name, **measured, "seconds": seconds})
-            models[fitted.fairness_weight, seed] = fitted
-            began = time.perf_counter()
-    return rows, models
-
-
-class _Measure:
-    """Measures models on one split, whose labels and groups are encoded once."""
-
-    def __init__(self, model: FairClassifier, split: Split) -> None:
-        check_aligned(**vars(split))
-        objective = replace(model._objective(), uncertainty=None)
-        classes = model.classes_.tolist()
-        labels = encode_labels(split.y, len(split.y), classes, "y")
-        self.X = split.X
-        with warnings.catch_warnings():
-            # Training has warned of the same groups already.
-            warnings.simplefilter("ignore", DataFairnessWarning)
-            self.setting = make_setting(
-                labels,
-                objective.notion,
-                split.sensitive_features,
-                model.groups,
-                split.sample_weight,
-                split.X,
-            )
-        self.weight = self.setting.rows.weight
-        kept_class = objective.notion.kept_class(labels.classes)
-        self.penalty = Penalty(objective, self.setting.rows, kept_class)
-
-    def __call__(self, model: FairClassifier) -> dict[str, Any]:
-        """Return the measures of one model."""
-        prob = model.predict_proba(self.X)
-        codes, y = prob.argmax(axis=1), self.setting.labels.y
-        chance = prob[np.arange(len(prob)), y]  # of the true label
-        surprise = -np.log(np.maximum(chance, SMALLEST_CHANCE))
-        hard = measure(self.setting, one_hot(codes, prob.shape[1])).worst
-        # Where nobody can be compared there is no table either.
-        is_judged = not np.isnan(hard)
-        distance = np.nan
-        if is_judged:
-            distance = self.penalty.on_tables(self.penalty.tables(prob))[0]
-        return {
-            "accuracy": float(np.average(codes == y, weights=self.weight)),
-            "violation": hard,
-            "soft_violation": measure(self.setting, prob).worst,
-            "loss": float(np.average(surprise, weights=self.weight)),
-            "divergence": distance,
-            "collapsed": bool(np.all(codes == codes[0])),
-            "result": model.result_.name,
-        }
-
-
-def _hold_out(whole: Split, seed: int) -> tuple[Split, Split]:
-    y = np.asarray(whole.y)
-    counts = np.unique(y, return_counts=True)[1]
-    train, test = train_test_split(
-        np.arange(len(y)),
-        test_size=HELD_OUT_SHARE,
-        random_state=seed,
-        stratify=y if counts.min() > 1 else None,
-    )
-    return _take(whole, train), _take(whole, test)
-
-
-def _take(whole: Split, rows: IntArray) -> Split:
-    sensitive = whole.sensitive_features
-    if isinstance(sensitive, Mapping):
-        taken: Table = {k: _safe_indexing(v, rows) for k, v in sensitive.items()}
-    else:
-        taken = _safe_indexing(sensitive, rows)
-    X = whole.X.tocsr() if is_sparse(whole.X) else whole.X
-    weight = whole.sample_weight
-    return Split(
-        _safe_indexing(X, rows),
-        _safe_indexing(whole.y, rows),
-        taken,
-        None if weight is None else _safe_indexing(weight, rows),
-    )

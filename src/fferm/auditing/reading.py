@@ -1,0 +1,78 @@
+"""From the plain values of a file back to the fields of an audit."""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from fferm.auditing.result import Asked, DivergenceValue
+from fferm.errors import PersistenceError
+from fferm.metrics import Absence, Gap
+
+# Fields that are what they are.
+PLAIN = ("n_rows", "notion", "divergence", "confidence", "unjudged")
+
+
+def read_audit(plain: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of the audit that `Audit.to_dict` turned into plain values."""
+    try:
+        return _read(plain)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise PersistenceError(
+            f"These values make no audit ({type(error).__name__}: {error}). Expected "
+            "what Audit.to_dict() returns."
+        ) from error
+
+
+def _read(plain: Mapping[str, Any]) -> dict[str, Any]:
+    groups = {name: _numbers(row) for name, row in plain["groups"].items()}
+    # A file has null for undefined as for not measured; the groups tell which.
+    is_soft = any(
+        key.startswith("soft_rate_") for row in groups.values() for key in row
+    )
+    return {
+        **{name: plain[name] for name in PLAIN},
+        "accuracy": _number(plain["accuracy"]),
+        "classes": tuple(plain["classes"]),
+        "violation": _number(plain["violation"]),
+        "interval": _interval(plain["interval"]),
+        "bootstrap_interval": _interval(plain["bootstrap_interval"]),
+        "soft_violation": _number(plain["soft_violation"]) if is_soft else None,
+        "soft_interval": _interval(plain["soft_interval"]),
+        "gaps": tuple(Gap(**{**g, "gap": _number(g["gap"])}) for g in plain["gaps"]),
+        "groups": groups,
+        "absent": tuple(
+            Absence(**{**absence, "groups": tuple(absence["groups"])})
+            for absence in plain["absent"]
+        ),
+        "divergences": {
+            name: DivergenceValue(
+                _number(value["hard"]),
+                _number(value["soft"]) if is_soft else None,
+                _number(value["share_of_largest"]),
+            )
+            for name, value in plain["divergences"].items()
+        },
+        "certificates": _numbers(plain["certificates"]),
+        "soft_certificates": _numbers(plain["soft_certificates"]),
+        "asked": _asked(plain["asked"]),
+    }
+
+
+def _asked(plain: Mapping[str, Any]) -> Asked:
+    lists = {name: tuple(plain[name]) for name in ("imports", "notes")}
+    return Asked(**{**plain, **lists})
+
+
+def _number(value: Any) -> float:
+    return math.nan if value is None else float(value)
+
+
+def _numbers(values: Mapping[str, Any]) -> dict[str, float]:
+    return {name: _number(value) for name, value in values.items()}
+
+
+def _interval(value: Any) -> tuple[float, float] | None:
+    if value is None:
+        return None
+    low, high = value
+    return _number(low), _number(high)

@@ -1,0 +1,107 @@
+"""Points in the plane of violation and accuracy: fronts, areas, knees, bands."""
+
+import numpy as np
+import pandas as pd
+from scipy.stats import t as student
+
+from fferm.errors import InvalidParameterError
+from fferm.tradeoff.measuring import CONFIDENCE
+
+POINT = ["curve", "fairness_weight"]
+
+
+def usable_points(records: pd.DataFrame, split: str) -> pd.DataFrame:
+    """Return the means over seeds of a split, without collapsed or unjudged points.
+
+    Parameters
+    ----------
+    records
+        The records of a curve.
+    split
+        ``"train"`` or ``"test"``.
+    """
+    if split not in ("train", "test"):
+        raise InvalidParameterError(
+            f"split={split!r} came. Expected 'train' or 'test'."
+        )
+    rows = records[records["split"] == split]
+    # One class for everyone is fair and useless: never a choice in silence.
+    is_usable = ~rows["collapsed"] & rows["violation"].notna()
+    by_point = is_usable.groupby([rows[name] for name in POINT]).transform("all")
+    numbers = rows.select_dtypes("number").columns.difference([*POINT, "seed"])
+    how = {
+        name: "mean" if name in numbers else "first"
+        for name in rows.columns.drop(POINT)
+    }
+    points = rows[by_point].groupby(POINT, as_index=False, sort=False).agg(how)
+    return points[rows.columns]
+
+
+def pareto_front(points: pd.DataFrame) -> pd.DataFrame:
+    """Return the points that no other beats, from the fairest to the most accurate."""
+    rows = points.sort_values(
+        ["violation", "accuracy"], ascending=[True, False], kind="stable"
+    )
+    best_before = rows["accuracy"].cummax().shift(fill_value=-np.inf)
+    return rows[rows["accuracy"] > best_before].reset_index(drop=True)
+
+
+def dominated_area(front: pd.DataFrame, reference: tuple[float, float]) -> float:
+    """Return the area that a front dominates up to the worst values that count."""
+    worst_accuracy, worst_violation = reference
+    front = front[
+        (front["accuracy"] > worst_accuracy) & (front["violation"] < worst_violation)
+    ]
+    edges = np.append(front["violation"].to_numpy(), worst_violation)
+    heights = front["accuracy"].to_numpy() - worst_accuracy
+    return float(np.sum(heights * np.diff(edges)))
+
+
+def knee(front: pd.DataFrame) -> int:
+    """Return the position of the point that bulges most above the line of the ends.
+
+    Accuracy and violation are counted in units of the front's own range. Beyond the
+    knee, fairness costs more of the one than it gains of the other. Of equals the
+    fairest counts.
+    """
+    violation, accuracy = front["violation"].to_numpy(), front["accuracy"].to_numpy()
+    return int(np.argmax(_in_units(accuracy) - _in_units(violation)))
+
+
+def confidence_bands(records: pd.DataFrame) -> pd.DataFrame:
+    """Return each point's accuracy and violation on test rows, with intervals.
+
+    Of several seeds, Student's interval of their mean: how much training, and the
+    choice of held-out rows, vary. Of one seed, the interval of its measures on the
+    test rows: how sure so many rows can be.
+    """
+    rows = records[records["split"] == "test"]
+    bands = [
+        {**dict(zip(POINT, point, strict=True)), **_band(group)}
+        for point, group in rows.groupby(POINT, sort=False)
+        if not group["collapsed"].any() and group["violation"].notna().all()
+    ]
+    names = ["accuracy", "violation"]
+    ends = [f"{name}_{end}" for name in names for end in ("low", "high")]
+    return pd.DataFrame(bands, columns=[*POINT, "n_seeds", *names, *ends])
+
+
+def _band(rows: pd.DataFrame) -> dict[str, float]:
+    n_seeds = len(rows)
+    band: dict[str, float] = {"n_seeds": n_seeds}
+    for name in ("accuracy", "violation"):
+        middle = float(rows[name].mean())
+        low, high = rows[f"{name}_low"].iloc[0], rows[f"{name}_high"].iloc[0]
+        if n_seeds > 1:
+            quantile = student.ppf((1 + CONFIDENCE) / 2, n_seeds - 1)
+            half = quantile * rows[name].std() / np.sqrt(n_seeds)
+            low, high = max(middle - half, 0.0), min(middle + half, 1.0)
+        band |= {name: middle, f"{name}_low": low, f"{name}_high": high}
+    return band
+
+
+def _in_units(
+    values: np.ndarray[tuple[int], np.dtype[np.float64]],
+) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    span = np.ptp(values)
+    return (values - values.min()) / span if span > 0 else np.zeros_like(values)

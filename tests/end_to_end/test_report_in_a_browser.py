@@ -1,0 +1,236 @@
+"""The report in a real browser: it draws, it is picked from, it asks for nothing."""
+
+import shutil
+
+import numpy as np
+import pytest
+
+from fferm import FairLogisticRegression, tradeoff_curve
+from fferm.datasets import make_biased
+
+sync_api = pytest.importorskip(
+    "playwright.sync_api", reason="playwright is not installed: pip install -e .[dev]"
+)
+HOSTILE = "<img src=x onerror=alert(1)>"
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+PHONE, DESKTOP = {"width": 390, "height": 844}, {"width": 1280, "height": 900}
+
+
+@pytest.fixture(scope="module")
+def browser():
+    found = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if found is None:
+        pytest.skip(f"no browser: none of {', '.join(BROWSERS)} is installed")
+    with sync_api.sync_playwright() as driver:
+        # A container has no sandbox to offer.
+        browser = driver.chromium.launch(executable_path=found, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="module")
+def curve():
+    data = make_biased(600, random_state=0)
+    group = np.where(data.sensitive_features["group"] == "1", HOSTILE, "Œuvre & Söhne")
+    return tradeoff_curve(
+        {HOSTILE: FairLogisticRegression(), "b$<i>": FairLogisticRegression(l2=0.3)},
+        data.X,
+        data.y,
+        sensitive_features={"<script>alert(2)</script>": group},
+        fairness_weights=[0, 1, 5, 20],
+        seeds=2,
+    )
+
+
+@pytest.fixture(scope="module")
+def pages(curve, tmp_path_factory):
+    """The files of a curve and of an audit, by name."""
+    folder = tmp_path_factory.mktemp("pages")
+    curve.to_html(folder / "curve.html", title=HOSTILE)
+    alone = curve.curves[HOSTILE]
+    alone.audits[20.0, 0].to_html(folder / "audit.html", before=alone.audits[0.0, 0])
+    return {name: folder / f"{name}.html" for name in ("curve", "audit")}
+
+
+class Visit:
+    """A page that is open, and all that went wrong on it."""
+
+    def __init__(self, browser, path, **options):
+        self.context = browser.new_context(**options)
+        self.tab = self.context.new_page()
+        self.trouble = []
+        self.tab.on("console", lambda message: self.trouble.append(message.text))
+        self.tab.on("pageerror", lambda error: self.trouble.append(str(error)))
+        self.tab.on("dialog", self._dismiss)
+        self.tab.on("request", self._asked)
+        self.address = path.as_uri()
+        self.tab.goto(self.address)
+
+    def _dismiss(self, dialog):
+        self.trouble.append(f"dialog: {dialog.message}")
+        dialog.dismiss()
+
+    def _asked(self, request):
+        if request.url != self.address:
+            self.trouble.append(f"request: {request.url}")
+
+    def shown_groups(self):
+        tables = self.tab.locator(".detail:visible table.groups").all()
+        return [table.inner_text() for table in tables]
+
+    def place_of(self, number):
+        """Return where on the screen a point is drawn."""
+        self.tab.locator("#front").scroll_into_view_if_needed()
+        return self.tab.evaluate(
+            """number => {
+                const figure = document.getElementById("front");
+                const data = JSON.parse(
+                    document.getElementById("front-data").textContent);
+                const { xaxis, yaxis, _size } = figure._fullLayout;
+                const box = figure.getBoundingClientRect();
+                const point = data.points[number];
+                return [
+                    box.left + _size.l + xaxis.d2p(point.violation),
+                    box.top + _size.t + yaxis.d2p(point.accuracy),
+                ];
+            }""",
+            number,
+        )
+
+    def wait_for(self, number):
+        """Wait until the groups of a point are shown."""
+        self.tab.locator(f".detail[data-point='{number}']").wait_for(timeout=10_000)
+
+
+@pytest.fixture
+def visit(browser, request):
+    """Open a page; whatever happened on it, nothing may have gone wrong."""
+    visits = []
+
+    def open_page(path, **options):
+        visits.append(Visit(browser, path, viewport=DESKTOP, **options))
+        return visits[-1]
+
+    yield open_page
+    for done in visits:
+        done.context.close()
+        assert done.trouble == []
+
+
+@pytest.mark.parametrize("name", ["curve", "audit"])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_page_opens_without_errors_and_asks_for_nothing(visit, pages, name, scheme):
+    page = visit(pages[name], color_scheme=scheme).tab
+    background = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert (background == "rgb(255, 255, 255)") == (scheme == "light")
+    page.mouse.wheel(0, 2000)
+
+
+def test_clicking_a_point_changes_the_table_of_groups(visit, pages):
+    page = visit(pages["curve"])
+    page.tab.locator("#sharper").click()
+    seen = [page.shown_groups()]
+    for number in (1, 3):
+        page.tab.mouse.click(*page.place_of(number))
+        page.wait_for(number)
+        seen.append(page.shown_groups())
+    assert len({tuple(tables) for tables in seen}) == 3
+    assert all(len(tables) == 1 for tables in seen)
+    assert page.tab.locator("input[name=point]:checked").get_attribute("value") == "3"
+
+
+def test_what_is_shown_after_a_click_is_what_the_audit_says(visit, pages, curve):
+    page = visit(pages["curve"])
+    page.tab.mouse.click(*page.place_of(3))
+    page.wait_for(3)
+    found = curve.audits[HOSTILE, 20.0, 0]
+    (table,) = page.shown_groups()
+    for group, row in found.groups.items():
+        rate = f"{100 * row['selection_rate_1']:.1f}\N{NO-BREAK SPACE}%"
+        (line,) = [line for line in table.splitlines() if line.startswith(f"{group}\t")]
+        assert line.split("\t")[3] == rate
+
+
+def test_points_can_be_picked_with_the_keyboard_alone(visit, pages):
+    page = visit(pages["curve"])
+    before = page.shown_groups()
+    page.tab.locator("input[name=point]:checked").focus()
+    page.tab.keyboard.press("ArrowDown")
+    after = page.shown_groups()
+    assert before != after
+    page.tab.locator(".steps button:enabled").first.focus()
+    page.tab.keyboard.press("Enter")
+    assert page.shown_groups() != after
+
+
+def test_the_keyboard_reaches_the_buttons_and_the_models(visit, pages):
+    page = visit(pages["curve"]).tab
+    reached = set()
+    for _ in range(40):
+        page.keyboard.press("Tab")
+        reached.add(
+            page.evaluate("document.activeElement.id || document.activeElement.name")
+        )
+    assert {"fairer", "sharper", "point"} <= reached
+
+
+def test_names_from_data_are_shown_as_text(visit, pages):
+    page = visit(pages["curve"])
+    (table,) = page.shown_groups()
+    assert HOSTILE in table
+    assert "Œuvre & Söhne" in table
+    assert page.tab.locator("h1").inner_text() == HOSTILE
+    assert page.tab.locator("img").count() == 0
+    legend = page.tab.locator("#front .legendtext").all_text_contents()
+    assert {HOSTILE, "b$<i>"} <= set(legend)
+
+
+@pytest.mark.parametrize("name", ["curve", "audit"])
+def test_a_page_fits_a_phone(browser, pages, name):
+    page = Visit(browser, pages[name], viewport=PHONE, has_touch=True, is_mobile=True)
+    assert page.tab.evaluate("document.documentElement.scrollWidth") == PHONE["width"]
+    page.context.close()
+    assert page.trouble == []
+
+
+def test_a_tap_on_a_phone_picks_a_point(browser, pages):
+    page = Visit(browser, pages["curve"], viewport=PHONE, has_touch=True)
+    before = page.shown_groups()
+    page.tab.touchscreen.tap(*page.place_of(1))
+    page.wait_for(1)
+    assert page.shown_groups() != before
+    page.context.close()
+    assert page.trouble == []
+
+
+def test_on_paper_the_still_picture_takes_the_place_of_the_buttons(visit, pages):
+    page = visit(pages["curve"]).tab
+    assert page.locator(".still").is_hidden()
+    page.emulate_media(media="print")
+    assert page.locator(".still").is_visible()
+    assert page.locator("#front").is_hidden()
+    assert page.locator("#fairer").is_hidden()
+    assert page.locator(".detail:visible").count() == 1
+
+
+def test_without_scripts_the_picture_and_one_model_are_there(visit, pages):
+    page = visit(pages["curve"], java_script_enabled=False).tab
+    assert page.locator(".still").is_visible()
+    assert page.locator(".detail:visible").count() == 1
+    assert page.locator("#fairer").is_hidden()
+
+
+def test_a_report_from_records_alone_is_the_same_page(tmp_path):
+    data = make_biased(200, random_state=0)
+    made = tradeoff_curve(
+        FairLogisticRegression(),
+        data.X,
+        data.y,
+        sensitive_features=data.sensitive_features,
+        fairness_weights=[0, 5],
+        records=tmp_path / "records",
+    )
+    made.to_html(tmp_path / "made.html")
+    type(made).load(tmp_path / "records").to_html(tmp_path / "read.html")
+    pages = [(tmp_path / name).read_bytes() for name in ("made.html", "read.html")]
+    assert pages[0] == pages[1]

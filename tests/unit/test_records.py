@@ -1,0 +1,226 @@
+"""Records of a sweep: what is written, what is read back, and what is refused."""
+
+import json
+import threading
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from fferm import FairLogisticRegression, TradeoffCurve, tradeoff_curve
+from fferm.auditing import Audit
+from fferm.datasets import make_biased
+from fferm.errors import PersistenceError
+from fferm.notions import ConditionalParity
+from fferm.tradeoff.journal import Journal
+
+WEIGHTS = [0, 1, 5]
+
+
+@pytest.fixture(scope="module")
+def data():
+    return make_biased(300, random_state=0)
+
+
+def sweep(data, folder, model=None, **options):
+    given = {
+        "X": data.X,
+        "y": data.y,
+        "sensitive_features": data.sensitive_features,
+        "fairness_weights": WEIGHTS,
+        "seeds": 2,
+    }
+    model = model or FairLogisticRegression(solver="lbfgs")
+    return tradeoff_curve(model, **given | options, records=folder)
+
+
+@pytest.fixture
+def folder(data, tmp_path):
+    sweep(data, tmp_path / "records")
+    return tmp_path / "records"
+
+
+@pytest.fixture(scope="module")
+def in_memory(data):
+    return sweep(data, None)
+
+
+def assert_same(one, other):
+    pd.testing.assert_frame_equal(
+        one.records.drop(columns="seconds"), other.records.drop(columns="seconds")
+    )
+    pd.testing.assert_frame_equal(one.baseline, other.baseline)
+    assert one.descriptions == other.descriptions
+    assert list(one.models) == list(other.models)
+    for key in one.models:
+        assert one.models[key].coef_.tobytes() == other.models[key].coef_.tobytes()
+        assert one.audits[key].to_dict() == other.audits[key].to_dict()
+
+
+def test_a_recorded_sweep_is_one_in_memory_and_can_be_read_back(folder, in_memory):
+    assert_same(TradeoffCurve.load(folder), in_memory)
+
+
+def test_there_is_a_line_for_each_fit_and_a_file_for_each_model(folder):
+    files = sorted(folder.glob("*.jsonl"))
+    assert len(files) == 2
+    for path in files:
+        header, *fits = map(json.loads, path.read_text().splitlines())
+        assert header["weights"] == [0.0, 1.0, 5.0]
+        assert [fit["fairness_weight"] for fit in fits] == [0.0, 1.0, 5.0]
+    assert len(list((folder / "models").iterdir())) == 6
+
+
+def test_a_finished_sweep_is_not_trained_again(data, folder, in_memory, monkeypatch):
+    def refuse(*_):
+        raise AssertionError("trained again")
+
+    monkeypatch.setattr(FairLogisticRegression, "fit_path", refuse)
+    assert_same(sweep(data, folder), in_memory)
+
+
+@pytest.mark.parametrize(
+    ("solver", "n_kept"),
+    [("lbfgs", 0), ("lbfgs", 1), ("lbfgs", 2), ("lbfgs", 3), ("sgda", 2)],
+)
+def test_a_sweep_goes_on_from_any_line(data, tmp_path, solver, n_kept):
+    model = FairLogisticRegression(solver=solver, max_epochs=2)
+    whole = sweep(data, tmp_path, model)
+    for path in tmp_path.glob("*.jsonl"):
+        lines = path.read_bytes().splitlines(keepends=True)
+        # The next line is torn, as by a kill.
+        path.write_bytes(b"".join(lines[:n_kept]) + lines[n_kept][:40])
+    assert_same(sweep(data, tmp_path, model), whole)
+    assert_same(TradeoffCurve.load(tmp_path), whole)
+
+
+def test_a_model_that_is_gone_is_trained_again(data, folder, in_memory):
+    for path in (folder / "models").glob("*-001.fferm"):
+        path.unlink()
+    (folder / "models" / f".{path.name}.half").write_bytes(b"cut off")
+    assert_same(sweep(data, folder), in_memory)
+    assert not list((folder / "models").glob(".*"))
+
+
+def test_more_seeds_and_curves_can_be_added(data, folder, in_memory):
+    assert set(sweep(data, folder, seeds=3).records["seed"]) == {0, 1, 2}
+    both = {"FairLogisticRegression": FairLogisticRegression(solver="lbfgs")}
+    both["chi"] = FairLogisticRegression(divergence="chi2")
+    curve = sweep(data, folder, both)
+    assert_same(curve.curves["FairLogisticRegression"], in_memory)
+    found = TradeoffCurve.load(folder)
+    assert list(found.curves) == ["FairLogisticRegression", "chi"]
+    assert len(found.models) == 3 * 3 + 2 * 3
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"fairness_weights": [0, 2]}, "its fairness weights differ"),
+        ({"y": np.zeros(210)}, "its rows differ"),
+        ({"model": FairLogisticRegression(l2=1.0)}, "its settings differ"),
+        ({"sample_weight": np.ones(210)}, "its rows differ"),
+    ],
+)
+def test_records_of_another_sweep_are_refused(data, folder, options, words):
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    with pytest.raises(PersistenceError, match=words):
+        sweep(data, folder, **options)
+    after = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    assert before == after
+
+
+def test_another_control_feature_is_another_sweep(data, tmp_path):
+    def model(first):
+        control = np.r_[first, np.arange(209) % 2]
+        return FairLogisticRegression(notion=ConditionalParity(control))
+
+    rows = (data.X, data.y, data.sensitive_features)
+    sweep(data, tmp_path, model(0), test=rows)
+    with pytest.raises(PersistenceError, match="its settings differ"):
+        sweep(data, tmp_path, model(1), test=rows)
+
+
+def test_a_file_in_place_of_the_folder_is_refused(data, tmp_path):
+    (tmp_path / "records").write_text("mine")
+    with pytest.raises(PersistenceError, match=r"is a file\. Expected a folder"):
+        sweep(data, tmp_path / "records")
+    with pytest.raises(PersistenceError, match="holds no records of a sweep"):
+        TradeoffCurve.load(tmp_path / "records")
+
+
+def test_a_folder_that_cannot_be_made_is_refused(data, tmp_path):
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(PersistenceError, match=r"Cannot write records to .*Not a dir"):
+        sweep(data, tmp_path / "file" / "records")
+
+
+@pytest.mark.parametrize("text", ["", "{}\n", '{"format": "other"}\n', "no json\n"])
+def test_what_holds_no_records_is_no_curve(tmp_path, text):
+    (tmp_path / "x.jsonl").write_text(text)
+    with pytest.raises(PersistenceError, match="holds no records of a sweep"):
+        TradeoffCurve.load(tmp_path)
+
+
+def test_records_of_another_version_are_refused(folder):
+    path = next(folder.glob("*.jsonl"))
+    path.write_text(path.read_text().replace('"version": 1', '"version": 9', 1))
+    with pytest.raises(PersistenceError, match="format version 9"):
+        TradeoffCurve.load(folder)
+
+
+def test_a_curve_with_any_name_has_a_file_of_its_own(data, tmp_path):
+    names = ["../up", "a/b", "a b", "<img>", "日本", "x" * 300]
+    model, folder = FairLogisticRegression(solver="lbfgs"), tmp_path / "records"
+    sweep(data, folder, dict.fromkeys(names, model), seeds=1, fairness_weights=[0])
+    assert list(TradeoffCurve.load(folder).curves) == names
+    assert len(list(folder.glob("*.jsonl"))) == len(names)
+    assert [path.name for path in tmp_path.iterdir()] == ["records"]
+
+
+def test_a_second_writer_waits_for_the_first(tmp_path):
+    header = {"format": "fferm-sweep", "version": 1, "curve": "c", "seed": 0}
+    header |= {"data": "", "weights": [0.0], "description": {}, "settings": ""}
+    order = []
+
+    def write(name, ready, go):
+        journal = Journal(tmp_path, "c", 0)
+        with journal.opened(header) as found:
+            order.append((name, len(found.fits)))
+            ready.set()
+            go.wait(5)
+            journal.append({"fairness_weight": float(len(found.fits))})
+
+    holds, release = threading.Event(), threading.Event()
+    first = threading.Thread(target=write, args=("first", holds, release))
+    first.start()
+    holds.wait(5)
+    free = threading.Event()
+    free.set()
+    second = threading.Thread(target=write, args=("second", threading.Event(), free))
+    second.start()
+    second.join(0.2)
+    assert order == [("first", 0)]
+    release.set()
+    first.join()
+    second.join()
+    assert order == [("first", 0), ("second", 1)]
+
+
+def test_undefined_and_infinite_numbers_survive_a_file(data, tmp_path):
+    # One group alone in the test rows: there is no violation to speak of.
+    test = (data.X_test, data.y_test, ["0"] * len(data.y_test))
+    made = sweep(data, tmp_path, test=test)
+    read = TradeoffCurve.load(tmp_path)
+    pd.testing.assert_frame_equal(made.records, read.records)
+    rows = read.records.query("split == 'test'")
+    assert rows["violation"].isna().all()
+    assert rows["violation"].dtype == float
+    for line in next(tmp_path.glob("*.jsonl")).read_text().splitlines():
+        json.loads(line, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
+
+
+@pytest.mark.parametrize("broken", [{}, {"groups": 3}, {"groups": {}}])
+def test_values_that_make_no_audit_are_refused(broken):
+    with pytest.raises(PersistenceError, match="make no audit"):
+        Audit.from_dict(broken)
