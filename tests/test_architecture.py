@@ -34,11 +34,14 @@ ORDER = [
     "solvers",
     "torch",
     "estimators",
+    "frames",
     "tradeoff",
     "persistence",
     "datasets",
     "testing",
     "report",
+    "cli",
+    "__main__",
 ]
 
 # Results know how to draw themselves; report is imported when they are asked to.
@@ -52,6 +55,7 @@ HEAVY = {
     "matplotlib": ["report/"],
     "plotly": ["report/"],
     "jinja2": ["report/"],
+    "typer": ["cli/"],
 }
 
 FILES = sorted(PACKAGE.rglob("*.py"))
