@@ -29,6 +29,7 @@ BENCHMARKS = (
     "streaming",
     "net",
     "torch_overhead",
+    "tuning",
 )
 PACKAGES = ("numpy", "scipy", "numba", "scikit-learn", "torch", "fairlearn")
 

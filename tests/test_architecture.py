@@ -36,6 +36,7 @@ ORDER = [
     "estimators",
     "frames",
     "tradeoff",
+    "tuning",
     "persistence",
     "datasets",
     "testing",
@@ -55,6 +56,7 @@ HEAVY = {
     "matplotlib": ["report/"],
     "plotly": ["report/"],
     "jinja2": ["report/"],
+    "optuna": ["tuning/"],
     "typer": ["cli/"],
 }
 
