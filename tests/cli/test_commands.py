@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import time
 
 import numpy as np
 import pandas as pd
@@ -11,6 +12,7 @@ from unseen import GROUPS, MARKUP, make_table
 
 import fferm
 from fferm.cli.catalog import CATALOG
+from fferm.cli.console import _asked
 from fferm.frames import FrameClassifier
 
 COLUMNS = ("--target", "outcome", "--sensitive", "region")
@@ -188,3 +190,58 @@ def test_a_terminal_without_unicode_is_no_failure(folder):
     )
     assert done.returncode == 0, done.stderr
     assert "\\u65e5" in done.stdout
+
+
+def curve(folder, out):
+    line = ("curve", folder / "data.csv", *COLUMNS, "--weights", "4", "--out", out)
+    return (*line, "--drop", "city", "--divergence", "kl", "--divergence", "chi2")
+
+
+def test_curve_records_a_front_and_goes_on_where_it_was(folder, call, tmp_path):
+    line = curve(folder, tmp_path / "records")
+    first = call(*line, "--json")
+    assert first.code == 0, first.err
+    found = json.loads(first.out)
+    assert {row["curve"] for row in found["front"]} <= {"kl", "chi2"}
+    kept = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.fferm")}
+    assert len(kept) == 8
+    assert call(*line, "--json").out == first.out
+    assert kept == {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.fferm")}
+    other = call(*line, "--seed", "3")
+    assert other.code == 2
+    assert "another sweep" in other.err
+
+
+def test_report_makes_a_page_of_records_and_of_an_audit(folder, call, tmp_path):
+    records, page = tmp_path / "records", tmp_path / "page.html"
+    direct = tmp_path / "direct.html"
+    assert call(*curve(folder, records), "--html", direct, "--quiet").code == 0
+    assert direct.exists()
+    assert call("report", records, "--out", page, "--title", "<b>mine</b>").code == 0
+    text = page.read_text(encoding="utf-8")
+    assert MARKUP not in text
+    assert "<b>mine</b>" not in text
+    audited = call("audit", folder / "model.fferm", folder / "data.csv", "--json")
+    (tmp_path / "audit.json").write_text(audited.out, encoding="utf-8")
+    done = call("report", tmp_path / "audit.json", "--out", page, "--json")
+    assert json.loads(done.out) == {"report": str(page)}
+    text = page.read_text(encoding="utf-8")
+    assert MARKUP not in text
+    assert "&lt;img src=x onerror=alert(1)&gt;" in text
+
+
+def test_what_is_no_record_is_refused(tmp_path, call):
+    (tmp_path / "audit.json").write_text("{}")
+    for source in (tmp_path, tmp_path / "audit.json"):
+        done = call("report", source, "--out", tmp_path / "page.html")
+        assert done.code == 2
+        assert len(done.errors) == 1
+    assert not (tmp_path / "page.html").exists()
+
+
+def test_progress_counts_what_is_done():
+    done, seen = iter(range(100)), []
+    with _asked(lambda: next(done), seen.append):
+        while len(seen) < 2:
+            time.sleep(0.01)
+    assert seen[:2] == [0, 1]

@@ -3,8 +3,9 @@
 import contextlib
 import json
 import sys
+import threading
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TextIO
 
@@ -18,6 +19,8 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 from rich.table import Table as RichTable
+
+SECONDS_BETWEEN_COUNTS = 0.2
 
 
 @dataclass(frozen=True)
@@ -56,8 +59,23 @@ class Output:
         return "\n".join(line.rstrip() for line in capture.get().splitlines())
 
     @contextlib.contextmanager
-    def progress(self, what: str, total: int | None = None) -> Iterator[Progress]:
-        """Show a bar (a spinner where there is no total) on a terminal."""
+    def progress(
+        self,
+        what: str,
+        total: int | None = None,
+        count: Callable[[], int] | None = None,
+    ) -> Iterator[None]:
+        """Show on a terminal that something is done, and how much of it.
+
+        Parameters
+        ----------
+        what
+            What is done.
+        total
+            How much there is to do; without it, a spinner.
+        count
+            How much is done already; asked a few times a second, from another thread.
+        """
         console = Console(stderr=True, markup=False)
         is_hidden = self.is_quiet or self.is_json or not console.is_terminal
         shown = [BarColumn(), MofNCompleteColumn()] if total else [SpinnerColumn()]
@@ -70,8 +88,9 @@ class Output:
             disable=is_hidden,
         )
         with bar:
-            bar.add_task(printable(what), total=total)
-            yield bar
+            task = bar.add_task(printable(what), total=total)
+            with _asked(count, lambda done: bar.update(task, completed=done)):
+                yield
 
     @contextlib.contextmanager
     def warnings_as_lines(self) -> Iterator[None]:
@@ -90,6 +109,28 @@ class Output:
                 warnings.simplefilter("ignore", category)
             warnings.showwarning = show
             yield
+
+
+@contextlib.contextmanager
+def _asked(
+    count: Callable[[], int] | None, tell: Callable[[int], None]
+) -> Iterator[None]:
+    if count is None:
+        yield
+        return
+    is_over = threading.Event()
+
+    def ask() -> None:
+        while not is_over.wait(SECONDS_BETWEEN_COUNTS):
+            tell(count())
+
+    asking = threading.Thread(target=ask, daemon=True)
+    asking.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        asking.join()
 
 
 def one_line(message: str) -> str:

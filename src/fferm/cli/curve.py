@@ -80,7 +80,7 @@ def curve(
         columns = source.model(estimator, left_out)
         rows = encoded(columns, *split(source, columns, test_share, seed))
         total = weights * seeds * len(divergences)
-        with output.progress(f"training {total} models"):
+        with output.progress("models", total, lambda: n_trained(out)):
             found = tradeoff_curve(
                 estimator,
                 **rows,
@@ -107,6 +107,11 @@ def encoded(
         "sensitive_features": columns.groups(train),
         "test": (encoder.transform(test), columns.labels(test), columns.groups(test)),
     }
+
+
+def n_trained(records: Path) -> int:
+    """Return how many models a folder of records holds."""
+    return sum(1 for _ in (records / "models").glob("*.fferm"))
 
 
 def _check_counts(**counts: int) -> None:
