@@ -42,6 +42,9 @@ ARRAY_KINDS = "biufU"
 class Savable(Protocol):
     """An estimator that says what of it a file has to hold."""
 
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Return the parameters of the constructor."""
+
     def _to_saved(self) -> tuple[dict[str, Any], dict[str, Any]]: ...
 
     def _from_saved(self, learned: dict[str, Any]) -> None: ...
@@ -120,8 +123,11 @@ def _is_savable(value: object) -> bool:
 def _encode_estimator(
     prefix: str, estimator: Savable, arrays: dict[str, bytes]
 ) -> dict[str, Any]:
-    # An estimator within another is not fitted where only its parameters count.
-    parameters, learned = estimator._to_saved()
+    parameters: dict[str, Any] = estimator.get_params(deep=False)
+    learned: dict[str, Any] = {}
+    if any(name.endswith("_") for name in vars(estimator)):
+        # Of an estimator within another only the parameters may count.
+        parameters, learned = estimator._to_saved()
     return {
         "class": type(estimator).__name__,
         "parameters": _encode_all(parameters, arrays, prefix),
@@ -138,7 +144,8 @@ def _decode_estimator(
     for name in learned:
         if not (name.isidentifier() and name.endswith("_") and name[0] != "_"):
             raise PersistenceError(f"{name!r} is no learned attribute of a model.")
-    model._from_saved(learned)
+    if learned:
+        model._from_saved(learned)
     return model
 
 

@@ -145,6 +145,15 @@ def test_a_shipped_data_set_is_named_instead_of_a_file(call, tmp_path):
     assert call("audit", out, "german").code == 0
 
 
+def test_a_network_is_trained_saved_and_audited(folder, call, tmp_path):
+    pytest.importorskip("torch")
+    out = tmp_path / "net.fferm"
+    line = ("fit", folder / "data.csv", *COLUMNS, "--out", out, "--model", "net")
+    done = call(*line, "--quiet")
+    assert done.code == 0, done.err
+    assert call("audit", out, folder / "data.csv", "--quiet").code == 0
+
+
 def test_datasets_lists_every_loader(call):
     listed = json.loads(call("datasets", "--json").out)["datasets"]
     assert [row["name"] for row in listed] == list(CATALOG)
