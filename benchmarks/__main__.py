@@ -31,6 +31,7 @@ BENCHMARKS = (
     "net",
     "torch_overhead",
     "batch_bias",
+    "tuning",
 )
 PACKAGES = ("numpy", "scipy", "numba", "scikit-learn", "torch", "fairlearn")
 

@@ -39,7 +39,11 @@ ORDER = [
     "tradeoff",
     "datasets",
     "testing",
+    "frames",
+    "tuning",
     "report",
+    "cli",
+    "__main__",
 ]
 
 # Results know how to draw themselves; report is imported when they are asked to.
@@ -53,6 +57,8 @@ HEAVY = {
     "matplotlib": ["report/"],
     "plotly": ["report/"],
     "jinja2": ["report/"],
+    "optuna": ["tuning/"],
+    "typer": ["cli/"],
 }
 
 FILES = sorted(PACKAGE.rglob("*.py"))

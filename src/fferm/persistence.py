@@ -15,7 +15,7 @@ import secrets
 import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +23,6 @@ from numpy.typing import NDArray
 import fferm
 from fferm.components import Component
 from fferm.errors import FfermError, PersistenceError, UnsafeFileError
-from fferm.estimators.base import FairClassifier
 from fferm.solvers import Result
 
 FORMAT = "fferm-model"
@@ -33,12 +32,25 @@ MANIFEST = "manifest.json"
 SAVABLE = {
     "FairLogisticRegression": "fferm.estimators",
     "FairNetClassifier": "fferm.estimators.net",
+    "FrameClassifier": "fferm.frames",
+    "FrameEncoder": "fferm.frames",
 }
 # Kinds of numbers that arrays may hold: booleans, integers, floats, text.
 ARRAY_KINDS = "biufU"
 
 
-def save(estimator: FairClassifier, path: str | os.PathLike[str]) -> None:
+class Savable(Protocol):
+    """An estimator that says what of it a file has to hold."""
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Return the parameters of the constructor."""
+
+    def _to_saved(self) -> tuple[dict[str, Any], dict[str, Any]]: ...
+
+    def _from_saved(self, learned: dict[str, Any]) -> None: ...
+
+
+def save(estimator: Savable, path: str | os.PathLike[str]) -> None:
     """Write a fitted estimator to one file, whole or not at all.
 
     Parameters
@@ -53,7 +65,7 @@ def save(estimator: FairClassifier, path: str | os.PathLike[str]) -> None:
     >>> fferm.save(model, "model.fferm")  # doctest: +SKIP
     """
     name = type(estimator).__name__
-    if name not in SAVABLE or type(estimator) is not _savable(name):
+    if not _is_savable(estimator):
         raise PersistenceError(
             f"A {name} came. Expected one of {', '.join(SAVABLE)}; save other "
             "estimators with their own library."
@@ -61,14 +73,11 @@ def save(estimator: FairClassifier, path: str | os.PathLike[str]) -> None:
     if not hasattr(estimator, "classes_"):
         raise PersistenceError(f"This {name} is not fitted. Call fit before save.")
     arrays: dict[str, bytes] = {}
-    parameters, learned = estimator._to_saved()
     manifest = {
         "format": FORMAT,
         "format_version": FORMAT_VERSION,
         "fferm_version": fferm.__version__,
-        "class": name,
-        "parameters": _encode_all(parameters, arrays),
-        "learned": _encode_all(learned, arrays),
+        **_encode_estimator("", estimator, arrays),
     }
     manifest["sha256"] = {key: _digest(data) for key, data in arrays.items()}
     text = json.dumps(manifest, indent=1, sort_keys=True, allow_nan=False)
@@ -91,30 +100,61 @@ def load(path: str | os.PathLike[str], *, module: object = None) -> Any:
     files = _read_files(Path(path))
     try:
         manifest = _checked_manifest(files, path)
-        parameters = _decode_all(manifest["parameters"], files)
-        if module is not None:
-            parameters["module"] = module
-        model = _savable(manifest["class"])(**parameters)
-        learned = _decode_all(manifest["learned"], files)
-        for name in learned:
-            if not (name.isidentifier() and name.endswith("_") and name[0] != "_"):
-                raise PersistenceError(f"{path}: {name!r} is no learned attribute.")
-        model._from_saved(learned)
+        given = {} if module is None else {"module": module}
+        return _decode_estimator(manifest, files, given)
     except (FfermError, MemoryError):
         raise
     except Exception as error:  # anything a hand-made manifest may provoke
         raise PersistenceError(
             f"{path} says it is a saved model, and its content makes none ({error})."
         ) from error
+
+
+def _savable(name: str) -> type[Savable]:
+    home = importlib.import_module(SAVABLE[name])
+    return cast(type[Savable], getattr(home, name))
+
+
+def _is_savable(value: object) -> bool:
+    name = type(value).__name__
+    return name in SAVABLE and type(value) is _savable(name)
+
+
+def _encode_estimator(
+    prefix: str, estimator: Savable, arrays: dict[str, bytes]
+) -> dict[str, Any]:
+    parameters: dict[str, Any] = estimator.get_params(deep=False)
+    learned: dict[str, Any] = {}
+    if any(name.endswith("_") for name in vars(estimator)):
+        # Of an estimator within another only the parameters may count.
+        parameters, learned = estimator._to_saved()
+    return {
+        "class": type(estimator).__name__,
+        "parameters": _encode_all(parameters, arrays, prefix),
+        "learned": _encode_all(learned, arrays, prefix),
+    }
+
+
+def _decode_estimator(
+    content: Mapping[str, Any], files: dict[str, bytes], given: Mapping[str, Any]
+) -> Savable:
+    parameters = _decode_all(content["parameters"], files)
+    model = _savable(content["class"])(**{**parameters, **given})
+    learned = _decode_all(content["learned"], files)
+    for name in learned:
+        if not (name.isidentifier() and name.endswith("_") and name[0] != "_"):
+            raise PersistenceError(f"{name!r} is no learned attribute of a model.")
+    if learned:
+        model._from_saved(learned)
     return model
 
 
-def _savable(name: str) -> type[FairClassifier]:
-    return getattr(importlib.import_module(SAVABLE[name]), name)  # type: ignore[no-any-return]
-
-
-def _encode_all(values: Mapping[str, Any], arrays: dict[str, bytes]) -> dict[str, Any]:
-    return {name: _encode(name, value, arrays) for name, value in values.items()}
+def _encode_all(
+    values: Mapping[str, Any], arrays: dict[str, bytes], prefix: str = ""
+) -> dict[str, Any]:
+    return {
+        name: _encode(prefix + name, value, arrays) for name, value in values.items()
+    }
 
 
 def _encode(name: str, value: Any, arrays: dict[str, bytes]) -> Any:
@@ -128,8 +168,8 @@ def _encode(name: str, value: Any, arrays: dict[str, bytes]) -> Any:
         return value if math.isfinite(value) else {"@float": repr(value)}
     if isinstance(value, np.ndarray) and value.dtype.kind in ARRAY_KINDS:
         return _encode_array(name, value, arrays)
-    if isinstance(value, Component):
-        return _encode_component(name, value, arrays)
+    if isinstance(value, Component) or _is_savable(value):
+        return _encode_object(name, value, arrays)
     return _encode_container(name, value, arrays)
 
 
@@ -140,7 +180,11 @@ def _encode_array(name: str, value: NDArray[Any], arrays: dict[str, bytes]) -> A
     return {"@array": f"{name}.npy"}
 
 
-def _encode_component(name: str, value: Component, arrays: dict[str, bytes]) -> Any:
+def _encode_object(
+    name: str, value: Component | Savable, arrays: dict[str, bytes]
+) -> Any:
+    if not isinstance(value, Component):
+        return {"@estimator": _encode_estimator(f"{name}.", value, arrays)}
     fields = {
         field: _encode(f"{name}.{field}", inner, arrays)
         for field, inner in value.parameters().items()
@@ -159,7 +203,7 @@ def _encode_container(name: str, value: Any, arrays: dict[str, bytes]) -> Any:
         return {tag: [_encode(name, item, arrays) for item in value]}
     if isinstance(value, dict):
         if all(isinstance(key, str) for key in value):
-            return {"@dict": _encode_all(value, arrays)}
+            return {"@dict": _encode_all(value, arrays, f"{name}.")}
         return {"@pairs": _encode(name, list(value.items()), arrays)}
     raise PersistenceError(
         f"{name} is a {type(value).__name__}, which a saved model cannot hold. Replace "
@@ -216,6 +260,7 @@ _DECODERS: dict[str, Callable[[Any, dict[str, bytes]], Any]] = {
     "@bytes": lambda name, files: files[name],
     "@component": _decode_component,
     "@dict": _decode_all,
+    "@estimator": lambda content, files: _decode_estimator(content, files, {}),
     "@float": lambda text, _: float(text),
     "@list": lambda items, files: [_decode(item, files) for item in items],
     "@objects": _decode_objects,

@@ -75,8 +75,9 @@ def _resolved(
 ) -> C:
     if given is not None:
         return get(given)
+    learned = getattr(_winner(estimator), f"{name}_", None)
     with suppress(InvalidParameterError):  # another library's parameter of that name
-        return get(_own_parameter(estimator, name))
+        return get(_own_parameter(estimator, name) if learned is None else learned)
     return get(default)
 
 

@@ -172,6 +172,11 @@ class FairClassifier(ClassifierMixin, BaseEstimator, ABC):
         return validate_features(self, X)
 
     def _objective(self) -> Objective:
+        if self.divergence == "auto":
+            raise InvalidParameterError(
+                "divergence='auto' is for FairLogisticRegression.fit. Name a "
+                "divergence here, or choose one with fferm.tuning.tune."
+            )
         return make_objective(
             self.divergence,
             self.notion,

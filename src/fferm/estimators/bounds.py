@@ -107,7 +107,7 @@ def choose_weight(
     given, data, rows
         All rows: as they came, validated, and those of the penalty encoded.
     """
-    trial = _make_trial(model, bound, given, data, rows)
+    trial = make_trial(model, bound, given, data, rows)
     # Training on all rows says what there is to say, and has looked at the features.
     with warnings.catch_warnings(), config_context(assume_finite=True):
         warnings.simplefilter("ignore", FfermWarning)
@@ -192,9 +192,10 @@ class _Trial(Generic[M]):
         return _Judged(model, found.worst, value, is_usable, is_within)
 
 
-def _make_trial(
+def make_trial(
     model: M, bound: Bound, given: FitInput, data: TrainingData, rows: FairRows
 ) -> _Trial[M]:
+    """Return the rows that a search trains on and those that it judges by."""
     label = data.y if given.penalty_data is None else rows.strata.code
     held = hold_out(kinds(rows, label), bound.validation_fraction, model.random_state)
     if given.penalty_data is None:

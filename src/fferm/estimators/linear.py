@@ -12,6 +12,7 @@ from fferm.data import FairRows
 from fferm.divergences import Divergence
 from fferm.estimators.base import Choice, FairClassifier, FitInput
 from fferm.estimators.bounds import choose_weight, read_bound
+from fferm.estimators.divergence_choice import AUTO, choose_divergence
 from fferm.estimators.pieces import (
     PIECE_RATE,
     PieceInput,
@@ -51,6 +52,10 @@ class FairLogisticRegression(FairClassifier):
     divergence
         ``"kl"``, ``"reverse_kl"``, ``"chi2"``, ``"total_variation"``,
         ``"jensen_shannon"``, ``"squared_hellinger"``, ``"alpha"`` or an instance.
+        ``"auto"`` trains the six that need no parameters, under ``max_violation`` each
+        with the weight that keeps it, else at the strength of ``fairness_weight`` in
+        ``kl``, and takes the one that does best on held-out rows: the most accurate
+        that keeps the bound, else the largest accuracy minus violation.
     notion
         ``"demographic_parity"``, ``"equal_opportunity"``, ``"equalized_odds"``,
         ``"sufficiency"``, ``"predictive_parity"`` or an instance such as
@@ -131,6 +136,7 @@ class FairLogisticRegression(FairClassifier):
     groups_ : ndarray of group names
     dual_ : ndarray of shape (n_strata, n_classes, n_groups), the optimal dual
     fairness_weight_ : the weight that was used
+    divergence_ : the divergence that was used, an instance
     violation_ : under ``max_violation``, the violation of decisions on the held-out
         rows with that weight, before training on all rows
     feasible_ : under ``max_violation``, whether it was kept on the held-out rows
@@ -240,6 +246,8 @@ class FairLogisticRegression(FairClassifier):
         Self
         """
         given = FitInput(X, y, sensitive_features, sample_weight, penalty_data)
+        if self.divergence == AUTO:
+            return self._fit_best(given)
         bound = read_bound(self)
         data, problem, rows = self._encode(given)
         judged_on = None
@@ -327,6 +335,19 @@ class FairLogisticRegression(FairClassifier):
         self._learn_weight(Choice(learned.pieces.objective.fairness_weight))
         return self
 
+    def _fit_best(self, given: FitInput) -> Self:
+        # With the divergence that does best, and all that its fit learns.
+        best = choose_divergence(self, given).fit(
+            given.X,
+            given.y,
+            sensitive_features=given.sensitive_features,
+            sample_weight=given.sample_weight,
+        )
+        self._learn_weight(Choice(best.fairness_weight_))
+        self._from_saved(best._to_saved()[1])
+        self._pieces = None
+        return self
+
     def decision_function(self, X: Table) -> FloatArray:
         """Return the logits: (n_samples,) for two classes, else (n_samples, m).
 
@@ -408,6 +429,7 @@ class FairLogisticRegression(FairClassifier):
         self.n_iter_ = int(solution.stats["n_iter"])
         self.history_ = solution.history
         self.result_ = solution.result
+        self.divergence_ = self._objective().divergence
         self._pieces = None
         self._warn_of_result(solution.result)
         return self

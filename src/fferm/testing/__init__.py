@@ -8,5 +8,6 @@ wherever ours do.
 
 from fferm.testing.divergences import check_divergence
 from fferm.testing.notions import check_notion
+from fferm.testing.solvers import check_solver
 
-__all__ = ["check_divergence", "check_notion"]
+__all__ = ["check_divergence", "check_notion", "check_solver"]

@@ -1,0 +1,45 @@
+"""The command ``fferm``: fit, audit, curve, reproduce, report, datasets.
+
+`program` runs a command line and turns whatever went wrong into one line and an exit
+code. Each command has a file of its own; `options` says what they share, `sources`
+reads tables, `console` writes to the terminal.
+
+Exit codes
+----------
+0
+    Done; of an audit, and of a fit under a bound: the bound is kept.
+1
+    The bound is not kept.
+2
+    The input cannot be used: an option, a file, a column. Nothing was written.
+3
+    fferm failed where it should not; ``FFERM_TRACEBACK=1`` shows where.
+130
+    Interrupted.
+"""
+
+import importlib.util
+import sys
+from collections.abc import Sequence
+
+__all__ = ["main"]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command line and return its exit code.
+
+    Parameters
+    ----------
+    arguments
+        What follows the name of the program; by default what the shell gave.
+    """
+    for package in ("typer", "rich", "pyarrow"):
+        if importlib.util.find_spec(package) is None:
+            sys.stderr.write(
+                f"error: The command line needs the package {package}, which is not "
+                'installed. Run: pip install "fferm[cli]"\n'
+            )
+            return 2
+    from fferm.cli.program import run
+
+    return run(sys.argv[1:] if arguments is None else list(arguments))

@@ -1,0 +1,53 @@
+"""The data sets that commands know by name."""
+
+import importlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from fferm.datasets import FairDataset
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A data set: who loads it, and what is predicted and compared by default."""
+
+    loader: str
+    target: str
+    sensitive: tuple[str, ...]
+    is_shipped: bool
+    about: str
+    options: dict[str, str] = field(default_factory=dict)
+
+    def load(self, sensitive: Sequence[str]) -> FairDataset:
+        """Return the data set with these sensitive columns."""
+        loader = getattr(importlib.import_module("fferm.datasets"), self.loader)
+        found: FairDataset = loader(sensitive=tuple(sensitive), **self.options)
+        return found
+
+
+CATALOG = {
+    "adult": Entry(
+        "load_adult", "income", ("sex",), True, "who earned more than 50,000 dollars"
+    ),
+    "german": Entry(
+        "load_german", "good_risk", ("sex",), True, "who is a good credit risk"
+    ),
+    "compas": Entry(
+        "load_compas", "two_year_recid", ("race",), False, "who was charged again"
+    ),
+    "acs_income": Entry(
+        "load_acs_income",
+        "over_50k",
+        ("sex",),
+        False,
+        "who earns more than 50,000, California 2018",
+    ),
+    "gov_census": Entry(
+        "load_gov_census",
+        "over_50k",
+        ("sex",),
+        False,
+        "which government employees earn more than 50,000 dollars",
+        {"target": "over_50k"},
+    ),
+}

@@ -1,0 +1,29 @@
+"""``fferm datasets``: what can be named instead of a file."""
+
+from fferm.cli.catalog import CATALOG
+from fferm.cli.console import Output
+from fferm.cli.options import JsonOption, QuietOption
+from fferm.datasets._store import data_home
+
+
+def datasets(quiet: QuietOption = False, json: JsonOption = False) -> int:
+    """List the data sets that commands know by name."""
+    output = Output(quiet, json)
+    rows = [
+        (
+            name,
+            entry.target,
+            ", ".join(entry.sensitive),
+            "in the package" if entry.is_shipped else "in the data folder",
+            entry.about,
+        )
+        for name, entry in CATALOG.items()
+    ]
+    columns = ("name", "target", "sensitive", "where", "about")
+    data = {
+        "data_home": str(data_home()),
+        "datasets": [dict(zip(columns, row, strict=True)) for row in rows],
+    }
+    words = f"{output.table(columns, rows)}\n\nThe data folder is {data_home()}"
+    output.result(words, data)
+    return 0

@@ -1,0 +1,63 @@
+"""``fferm report``: records of a curve, or an audit, as one page."""
+
+import json as json_format
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from fferm.auditing.result import Audit
+from fferm.cli.console import Output
+from fferm.cli.options import JsonOption, QuietOption
+from fferm.cli.targets import check_writable
+from fferm.errors import InvalidInputError
+from fferm.tradeoff import TradeoffCurve
+
+
+def report(
+    source: Annotated[
+        Path,
+        typer.Argument(
+            metavar="RECORDS",
+            help="The folder of `fferm curve`, or the file of `fferm audit --json`.",
+        ),
+    ],
+    out: Annotated[Path, typer.Option("--out", help="The page to write.")] = Path(
+        "report.html"
+    ),
+    max_violation: Annotated[
+        float | None, typer.Option(help="A bound to mark on the page.")
+    ] = None,
+    title: Annotated[str | None, typer.Option(help="What the page is called.")] = None,
+    quiet: QuietOption = False,
+    json: JsonOption = False,
+) -> int:
+    """Write one self-contained page that needs nothing but a browser."""
+    output = Output(quiet, json)
+    if not source.exists():
+        raise InvalidInputError(
+            f"{source} does not exist. Expected the folder of a curve or the JSON file "
+            "of an audit."
+        )
+    check_writable(out, str(source))
+    with output.warnings_as_lines():
+        found = TradeoffCurve.load(source) if source.is_dir() else _read_audit(source)
+        found.to_html(out, title=title, max_violation=max_violation)
+    output.result(f"Wrote {out}", {"report": str(out)})
+    return 0
+
+
+def _read_audit(path: Path) -> Audit:
+    try:
+        content: Any = json_format.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise InvalidInputError(
+            f"{path} is no JSON ({error}). Expected what `fferm audit --json` wrote."
+        ) from error
+    if isinstance(content, dict) and isinstance(content.get("audit"), dict):
+        content = content["audit"]
+    if not isinstance(content, dict):
+        raise InvalidInputError(
+            f"{path} holds no audit. Expected what `fferm audit --json` wrote."
+        )
+    return Audit.from_dict(content)

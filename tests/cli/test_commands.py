@@ -1,0 +1,256 @@
+"""Each command does what the documentation says of it."""
+
+import json
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pandas as pd
+import pytest
+from unseen import GROUPS, MARKUP, make_table
+
+import fferm
+from fferm.cli.catalog import CATALOG
+from fferm.cli.console import _asked
+from fferm.frames import FrameClassifier
+
+COLUMNS = ("--target", "outcome", "--sensitive", "region")
+
+
+def test_fit_saves_a_model_that_predicts_the_rows_of_a_file(folder, table):
+    model = fferm.load(folder / "model.fferm")
+    assert isinstance(model, FrameClassifier)
+    assert model.classes_.tolist() == ["high", "low", "middle"]
+    accuracy = np.mean(model.predict(table) == table["outcome"])
+    assert accuracy > 0.6
+    assert model.encoder_.dropped_ == ("id", "constant")
+
+
+def test_csv_and_parquet_of_one_table_give_one_model(folder, call, tmp_path):
+    models = []
+    for kind in ("csv", "parquet"):
+        out = tmp_path / f"{kind}.fferm"
+        done = call("fit", folder / f"data.{kind}", *COLUMNS, "--out", out)
+        assert done.code == 0, done.err
+        models.append(fferm.load(out))
+    frame = make_table(seed=1)
+    first, second = (model.predict_proba(frame) for model in models)
+    np.testing.assert_allclose(first, second, atol=1e-9)
+
+
+@pytest.mark.parametrize("delimiter", [";", "\t", "|"])
+def test_other_delimiters_are_found_in_the_header(delimiter, table, call, tmp_path):
+    path = tmp_path / "data.csv"
+    table.to_csv(path, index=False, sep=delimiter)
+    done = call("fit", path, *COLUMNS, "--out", tmp_path / "model.fferm")
+    assert done.code == 0, done.err
+
+
+def test_the_encoding_is_learned_from_training_rows_only(folder, call, tmp_path):
+    # Held-out rows with an enormous age must not move the scale.
+    frame = make_table()
+    out = tmp_path / "model.fferm"
+    call("fit", folder / "data.csv", *COLUMNS, "--out", out, "--quiet")
+    ages = {c["name"]: c for c in fferm.load(out).encoder_.columns_}["age"]
+    assert ages["mean"] != pytest.approx(frame["age"].fillna(ages["fill"]).mean())
+
+
+def test_fit_reports_held_out_rows_in_words_and_as_json(folder, call, tmp_path):
+    line = ("fit", folder / "data.csv", *COLUMNS, "--out", tmp_path / "m.fferm")
+    words = call(*line)
+    assert "Audit of 75 rows" in words.out
+    assert all(group in words.out for group in GROUPS)
+    found = json.loads(call(*line, "--json").out)
+    assert found["audit"]["n_rows"] == 75
+    assert found["unused_columns"] == ["id", "constant"]
+    assert MARKUP in found["audit"]["groups"]
+
+
+def test_quiet_says_nothing(folder, call, tmp_path):
+    line = ("fit", folder / "data.csv", *COLUMNS, "--out", tmp_path / "m.fferm")
+    done = call(*line, "--quiet")
+    assert (done.code, done.out, done.err) == (0, "", "")
+
+
+def test_a_bound_that_cannot_be_kept_is_exit_code_1(tmp_path, call):
+    rng = np.random.default_rng(0)
+    group = rng.choice(["a", "b"], 400)
+    # The group is the label: no weight separates them without collapse.
+    frame = pd.DataFrame({"x": (group == "a") * 1.0, "g": group, "y": group == "a"})
+    frame.to_csv(tmp_path / "data.csv", index=False)
+    line = ("fit", tmp_path / "data.csv", "--target", "y", "--sensitive", "g")
+    out = tmp_path / "model.fferm"
+    done = call(*line, "--out", out, "--max-violation", "0.01")
+    assert done.code == 1
+    assert "NOT KEPT" in done.out
+    assert out.exists()
+
+
+def test_audit_passes_and_fails_by_its_exit_code(folder, call):
+    line = ("audit", folder / "model.fferm", folder / "data.csv")
+    found = json.loads(call(*line, "--json").out)["audit"]["violation"]
+    for bound, code, said in ((found + 0.01, 0, "PASSES"), (found - 0.01, 1, "FAILS")):
+        done = call(*line, "--max-violation", bound)
+        assert done.code == code
+        assert said in done.out
+    assert call(*line, "--max-violation", found + 0.01, "--confident").code == 1
+
+
+def test_audit_measures_what_the_library_measures(folder, table, call):
+    model = fferm.load(folder / "model.fferm")
+    expected = fferm.audit(
+        model, table, model.labels(table), sensitive_features=table[["region"]]
+    )
+    line = ("audit", folder / "model.fferm", folder / "data.csv", "--json")
+    found = json.loads(call(*line).out)
+    assert found["audit"]["violation"] == pytest.approx(expected.violation, abs=1e-12)
+    assert found["passes"] is True
+
+
+def test_rows_without_a_label_are_left_out_with_a_warning(table, call, tmp_path):
+    frame = table.copy()
+    frame.loc[:9, "outcome"] = None
+    frame.to_csv(tmp_path / "data.csv", index=False)
+    done = call("fit", tmp_path / "data.csv", *COLUMNS, "--out", tmp_path / "m.fferm")
+    assert done.code == 0
+    assert "warning: 10 of 300 rows have no label in 'outcome'" in done.err
+
+
+def test_numbers_as_labels_are_the_same_in_every_file(table, call, tmp_path):
+    frame = table.assign(outcome=(table["outcome"] == "low").astype(int))
+    frame.to_csv(tmp_path / "train.csv", index=False)
+    # A gap turns a column of integers into floats.
+    frame.assign(outcome=frame["outcome"].where(frame.index > 3)).to_csv(
+        tmp_path / "new.csv", index=False
+    )
+    out = tmp_path / "m.fferm"
+    assert call("fit", tmp_path / "train.csv", *COLUMNS, "--out", out).code == 0
+    assert call("audit", out, tmp_path / "new.csv").code == 0
+
+
+def test_sensitive_columns_can_be_left_out_of_the_features(folder, call, tmp_path):
+    out = tmp_path / "m.fferm"
+    line = ("fit", folder / "data.csv", *COLUMNS, "--out", out, "--drop", "city")
+    assert call(*line, "--drop-sensitive").code == 0
+    used = {column["name"] for column in fferm.load(out).encoder_.columns_}
+    assert used == {"age", "joined", "member"}
+
+
+def test_a_shipped_data_set_is_named_instead_of_a_file(call, tmp_path):
+    out = tmp_path / "german.fferm"
+    done = call("fit", "german", "--sensitive", "age_over_25", "--out", out)
+    assert done.code == 0, done.err
+    assert "Audit of 300 rows" in done.out
+    assert call("audit", out, "german").code == 0
+
+
+def test_a_network_is_trained_saved_and_audited(folder, call, tmp_path):
+    pytest.importorskip("torch")
+    out = tmp_path / "net.fferm"
+    line = ("fit", folder / "data.csv", *COLUMNS, "--out", out, "--model", "net")
+    done = call(*line, "--quiet")
+    assert done.code == 0, done.err
+    assert call("audit", out, folder / "data.csv", "--quiet").code == 0
+
+
+def test_datasets_lists_every_loader(call):
+    listed = json.loads(call("datasets", "--json").out)["datasets"]
+    assert [row["name"] for row in listed] == list(CATALOG)
+    assert "adult" in call("datasets").out
+    loaders = {name for name in fferm.datasets.__all__ if name.startswith("load_")}
+    assert {entry.loader for entry in CATALOG.values()} == loaders
+
+
+def test_help_lists_the_commands_and_the_exit_codes(call):
+    done = call("--help")
+    assert done.code == 0
+    names = ("fit", "audit", "curve", "report", "reproduce", "datasets")
+    assert all(name in done.out for name in names)
+    assert "2 bad input" in done.out
+    assert call("--version").out == f"fferm {fferm.__version__}\n"
+
+
+def test_python_m_fferm_is_the_same_program(folder):
+    command = [sys.executable, "-m", "fferm"]
+    model, data = folder / "model.fferm", folder / "data.csv"
+    for arguments, code in (
+        (["audit", model, data, "--max-violation", "0.001", "--quiet"], 1),
+        (["audit", model, folder / "none.csv"], 2),
+    ):
+        done = subprocess.run(
+            [*command, *map(str, arguments)],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == code, done.stderr
+        assert "Traceback" not in done.stderr
+
+
+def test_a_terminal_without_unicode_is_no_failure(folder):
+    line = ["audit", str(folder / "model.fferm"), str(folder / "data.csv")]
+    done = subprocess.run(
+        [sys.executable, "-m", "fferm", *line],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**__import__("os").environ, "PYTHONIOENCODING": "ascii"},
+    )
+    assert done.returncode == 0, done.stderr
+    assert "\\u65e5" in done.stdout
+
+
+def curve(folder, out):
+    line = ("curve", folder / "data.csv", *COLUMNS, "--weights", "4", "--out", out)
+    return (*line, "--drop", "city", "--divergence", "kl", "--divergence", "chi2")
+
+
+def test_curve_records_a_front_and_goes_on_where_it_was(folder, call, tmp_path):
+    line = curve(folder, tmp_path / "records")
+    first = call(*line, "--json")
+    assert first.code == 0, first.err
+    found = json.loads(first.out)
+    assert {row["curve"] for row in found["front"]} <= {"kl", "chi2"}
+    kept = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.fferm")}
+    assert len(kept) == 8
+    assert call(*line, "--json").out == first.out
+    assert kept == {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.fferm")}
+    other = call(*line, "--seed", "3")
+    assert other.code == 2
+    assert "another sweep" in other.err
+
+
+def test_report_makes_a_page_of_records_and_of_an_audit(folder, call, tmp_path):
+    records, page = tmp_path / "records", tmp_path / "page.html"
+    direct = tmp_path / "direct.html"
+    assert call(*curve(folder, records), "--html", direct, "--quiet").code == 0
+    assert direct.exists()
+    assert call("report", records, "--out", page, "--title", "<b>mine</b>").code == 0
+    text = page.read_text(encoding="utf-8")
+    assert MARKUP not in text
+    assert "<b>mine</b>" not in text
+    audited = call("audit", folder / "model.fferm", folder / "data.csv", "--json")
+    (tmp_path / "audit.json").write_text(audited.out, encoding="utf-8")
+    done = call("report", tmp_path / "audit.json", "--out", page, "--json")
+    assert json.loads(done.out) == {"report": str(page)}
+    text = page.read_text(encoding="utf-8")
+    assert MARKUP not in text
+    assert "&lt;img src=x onerror=alert(1)&gt;" in text
+
+
+def test_what_is_no_record_is_refused(tmp_path, call):
+    (tmp_path / "audit.json").write_text("{}")
+    for source in (tmp_path, tmp_path / "audit.json"):
+        done = call("report", source, "--out", tmp_path / "page.html")
+        assert done.code == 2
+        assert len(done.errors) == 1
+    assert not (tmp_path / "page.html").exists()
+
+
+def test_progress_counts_what_is_done():
+    done, seen = iter(range(100)), []
+    with _asked(lambda: next(done), seen.append):
+        while len(seen) < 2:
+            time.sleep(0.01)
+    assert seen[:2] == [0, 1]

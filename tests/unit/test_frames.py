@@ -1,0 +1,157 @@
+"""Frames of mixed columns: learned from training rows, the same ever after."""
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+
+import fferm
+from fferm.errors import InvalidInputError, InvalidParameterError, InvalidTypeError
+from fferm.frames import FrameClassifier, FrameEncoder
+
+FRAME = pd.DataFrame(
+    {
+        "age": [20.0, None, 40.0, 60.0],
+        "city": ["A", "B", "A", None],
+        "when": pd.to_datetime(["2020-01-01", "2020-01-03", None, "2020-01-02"]),
+        "is_new": [True, False, None, True],
+        "id": list("wxyz"),
+        "same": 1,
+    }
+)
+
+
+def encoded(encoder, frame):
+    return pd.DataFrame(
+        encoder.transform(frame), columns=encoder.get_feature_names_out()
+    )
+
+
+def test_gaps_are_filled_marked_and_standardised():
+    found = encoded(FrameEncoder().fit(FRAME), FRAME)
+    assert found["age=(missing)"].tolist() == [0, 1, 0, 0]
+    filled = np.array([20.0, 40.0, 40.0, 60.0])
+    expected = (filled - filled.mean()) / filled.std()
+    np.testing.assert_allclose(found["age"], expected)
+
+
+def test_levels_of_one_row_and_columns_that_say_nothing_are_dropped():
+    encoder = FrameEncoder().fit(FRAME)
+    assert encoder.dropped_ == ("id", "same")
+    names = encoder.get_feature_names_out().tolist()
+    assert [name for name in names if name.startswith("city")] == ["city=A"]
+
+
+def test_dates_and_truth_values_are_numbers():
+    found = encoded(FrameEncoder().fit(FRAME), FRAME)
+    assert found["when"].iloc[1] > found["when"].iloc[3] > found["when"].iloc[0]
+    assert found["is_new=(missing)"].tolist() == [0, 0, 1, 0]
+
+
+def test_unknown_levels_are_zero_and_new_gaps_are_filled():
+    encoder = FrameEncoder().fit(FRAME.assign(age=[1.0, 2.0, 3.0, 4.0]))
+    found = encoded(encoder, FRAME.assign(city="C", age=np.nan))
+    assert found["city=A"].tolist() == [0] * 4
+    assert found["age"].abs().max() == 0  # the median is the mean here
+
+
+def test_the_order_of_columns_and_further_ones_do_not_matter():
+    encoder = FrameEncoder().fit(FRAME)
+    shuffled = FRAME[FRAME.columns[::-1]].assign(extra=3)
+    np.testing.assert_array_equal(encoder.transform(FRAME), encoder.transform(shuffled))
+
+
+def test_polars_and_pandas_are_encoded_alike():
+    encoder = FrameEncoder().fit(FRAME[["age", "city"]])
+    found = encoder.transform(pl.DataFrame({"age": [1.0, None], "city": ["A", None]}))
+    expected = encoder.transform(
+        pd.DataFrame({"age": [1.0, None], "city": ["A", None]})
+    )
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_numbers_that_come_as_text_are_read_as_numbers():
+    encoder = FrameEncoder().fit(FRAME[["age"]])
+    text = pd.DataFrame({"age": ["20", None, "40", "60"]})
+    np.testing.assert_array_equal(
+        encoder.transform(text), encoder.transform(FRAME[["age"]])
+    )
+
+
+def test_only_the_most_frequent_levels_are_kept():
+    column = [f"c{i % 7}" for i in range(100)] + ["c0"] * 5
+    encoder = FrameEncoder(max_levels=3).fit(pd.DataFrame({"c": column}))
+    assert encoder.get_feature_names_out().tolist() == ["c=c0", "c=c1", "c=c2"][:3]
+
+
+@pytest.mark.parametrize(
+    ("frame", "said"),
+    [
+        (FRAME[["city"]], "The data lack 'age'"),
+        (FRAME.assign(age="old"), "holds 'old'. Expected numbers"),
+        (FRAME.assign(age=np.inf), "holds infinity"),
+    ],
+)
+def test_rows_that_cannot_be_encoded_are_refused(frame, said):
+    encoder = FrameEncoder().fit(FRAME[["age", "city"]])
+    with pytest.raises(InvalidInputError, match=said):
+        encoder.transform(frame)
+
+
+def test_an_array_is_no_frame():
+    with pytest.raises(InvalidTypeError, match="Expected a data frame"):
+        FrameEncoder().fit(np.zeros((3, 2)))
+
+
+def make_frame(n_rows=200):
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(
+        {"x": rng.normal(size=n_rows), "g": rng.choice(["a", "b"], n_rows)}
+    )
+    noise = rng.normal(size=n_rows)
+    return frame.assign(y=(frame["x"] + (frame["g"] == "a") + noise > 0).astype(int))
+
+
+def test_a_saved_model_predicts_the_same(tmp_path):
+    frame = make_frame()
+    model = FrameClassifier(
+        fferm.FairLogisticRegression(max_violation=0.1, random_state=0),
+        target="y",
+        sensitive=("g",),
+    ).fit(frame)
+    fferm.save(model, tmp_path / "model.fferm")
+    loaded = fferm.load(tmp_path / "model.fferm")
+    np.testing.assert_array_equal(
+        loaded.predict_proba(frame), model.predict_proba(frame)
+    )
+    assert loaded.estimator_.violation_ == model.estimator_.violation_
+    assert loaded.get_params()["estimator__max_violation"] == 0.1
+
+
+def test_an_audit_asks_what_the_model_within_was_trained_for():
+    frame = make_frame()
+    estimator = fferm.FairLogisticRegression(notion="equal_opportunity")
+    model = FrameClassifier(estimator, target="y", sensitive=["g"]).fit(frame)
+    found = fferm.audit(
+        model, frame, model.labels(frame), sensitive_features=model.groups(frame)
+    )
+    assert found.notion == "equal_opportunity"
+
+
+def test_the_target_is_never_a_feature():
+    model = FrameClassifier(
+        fferm.FairLogisticRegression(), target="y", sensitive=["g"], left_out=["g"]
+    ).fit(make_frame())
+    assert model.encoder_.get_feature_names_out().tolist() == ["x"]
+    assert len(model.predict(make_frame()[["x"]])) == 200
+
+
+def test_labels_that_training_did_not_have_are_refused():
+    frame = make_frame()
+    model = FrameClassifier(
+        fferm.FairLogisticRegression(), target="y", sensitive=["g"]
+    ).fit(frame)
+    with pytest.raises(InvalidInputError, match=r"holds '7'\. Expected one of"):
+        model.labels(frame.assign(y=7))
+    with pytest.raises(InvalidParameterError, match="none that is the target"):
+        FrameClassifier(model.estimator, target="y", sensitive=["y"]).fit(frame)

@@ -1,0 +1,314 @@
+"""Choosing weight, radius and divergence by rows that training does not see."""
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import RepeatedStratifiedKFold, StratifiedShuffleSplit
+
+import fferm
+from fferm import FairLogisticRegression, SmallShift, tradeoff_curve
+from fferm.datasets import make_biased
+from fferm.errors import (
+    InfeasibleWarning,
+    InvalidInputError,
+    InvalidParameterError,
+    MissingDependencyError,
+    MissingSensitiveError,
+)
+from fferm.estimators.base import FitInput
+from fferm.estimators.divergence_choice import CANDIDATES
+from fferm.metrics import violation
+from fferm.tuning import CrossValidation, EvenHoldout, TargetSample, tune
+from fferm.tuning.goals import Goal
+
+DATA = make_biased(1000, bias=0.5, random_state=0)
+SOURCE = {"X": DATA.X, "y": DATA.y, "sensitive_features": DATA.sensitive_features}
+TARGET = TargetSample(DATA.X_test, DATA.y_test, DATA.sensitive_features_test)
+QUICK = {"divergences": ["kl", "chi2"], "fairness_weights": 5}
+WAYS = [CrossValidation(3), EvenHoldout(), TARGET]
+
+
+def name(way):
+    return type(way).__name__
+
+
+@pytest.mark.parametrize("way", WAYS, ids=name)
+def test_the_most_accurate_candidate_within_the_bound_is_chosen(way):
+    found = tune(
+        FairLogisticRegression(), **SOURCE, **QUICK, validation=way, max_violation=0.3
+    )
+    assert found.feasible
+    within = found.records[found.records["violation"] <= 0.3]
+    assert found.best["accuracy"] == within["accuracy"].max()
+    assert found.best["violation"] <= 0.3
+    assert len(found.records) == 2 * 5
+
+
+@pytest.mark.parametrize("way", WAYS, ids=name)
+def test_the_fairest_candidate_of_enough_accuracy_is_chosen(way):
+    found = tune(
+        FairLogisticRegression(), **SOURCE, **QUICK, validation=way, min_accuracy=0.7
+    )
+    within = found.records[found.records["accuracy"] >= 0.7]
+    assert found.best["violation"] == within["violation"].min()
+
+
+def test_the_winner_is_trained_on_all_source_rows():
+    found = tune(
+        FairLogisticRegression(),
+        **SOURCE,
+        **QUICK,
+        validation=TARGET,
+        max_violation=0.3,
+    )
+    again = FairLogisticRegression(
+        divergence=found.best["divergence"],
+        fairness_weight=found.best["fairness_weight"],
+    ).fit(**SOURCE)
+    np.testing.assert_allclose(found.estimator.coef_, again.coef_)
+
+
+def test_a_target_sample_measures_what_the_metrics_measure():
+    found = tune(
+        FairLogisticRegression(),
+        **SOURCE,
+        divergences=["kl"],
+        fairness_weights=[3.0],
+        validation=TARGET,
+        min_accuracy=0.0,
+    )
+    decided = found.estimator.predict(DATA.X_test)
+    groups = DATA.sensitive_features_test
+    expected = violation(DATA.y_test, decided, sensitive_features=groups)
+    assert found.best["violation"] == pytest.approx(expected)
+    assert found.best["accuracy"] == pytest.approx(np.mean(decided == DATA.y_test))
+
+
+def test_a_bound_on_the_target_holds_there_where_one_on_the_source_does_not():
+    # In the target the groups lie further apart than in the source.
+    target = make_biased(3000, bias=0.8, random_state=1)
+    sample = TargetSample(target.X, target.y, target.sensitive_features)
+    gaps = {}
+    for way in (CrossValidation(3), sample):
+        found = tune(
+            FairLogisticRegression(),
+            **SOURCE,
+            divergences=["kl"],
+            fairness_weights=8,
+            validation=way,
+            max_violation=0.3,
+        )
+        gaps[name(way)] = violation(
+            target.y_test,
+            found.estimator.predict(target.X_test),
+            sensitive_features=target.sensitive_features_test,
+        )
+    assert gaps["TargetSample"] <= gaps["CrossValidation"]
+    assert gaps["TargetSample"] <= 0.3 + 0.04  # the sample and the test rows are noisy
+
+
+@pytest.mark.parametrize(
+    "splitter",
+    [
+        4,
+        StratifiedShuffleSplit(2, test_size=0.3, random_state=0),
+        RepeatedStratifiedKFold(n_splits=2, n_repeats=2, random_state=0),
+    ],
+    ids=lambda each: type(each).__name__,
+)
+def test_folds_hold_every_label_and_group(splitter):
+    folds = list(CrossValidation(splitter).folds(FitInput(**SOURCE)))
+    shares = np.zeros((len(folds), 4))
+    for row, fold in zip(shares, folds, strict=True):
+        group = np.asarray(fold.judge.sensitive_features).reshape(-1)
+        kind = 2 * (group == np.unique(group)[0]) + fold.judge.y
+        row[:] = np.bincount(kind.astype(int), minlength=4) / kind.size
+    assert np.ptp(shares, axis=0).max() < 0.01
+
+
+def test_the_rows_that_judge_are_those_of_the_folds_in_order():
+    given = FitInput(**SOURCE)
+    for way in WAYS:
+        judges = way.judges(given)
+        parts = [fold.judge.y for fold in way.folds(given)]
+        np.testing.assert_array_equal(judges.y, np.concatenate(parts))
+
+
+def test_an_even_holdout_has_as_many_rows_of_each_group():
+    group = np.array(["large"] * 900 + ["small"] * 100)
+    given = FitInput(np.zeros((1000, 1)), np.tile([0, 1], 500), group)
+    (fold,) = EvenHoldout(0.2).folds(given)
+    counts = np.unique(fold.judge.sensitive_features, return_counts=True)[1]
+    assert counts.tolist() == [100, 50]  # half of the small group, and no more
+    assert len(fold.train.y) == 850
+
+
+def test_radii_are_chosen_too_and_total_variation_goes_without():
+    found = tune(
+        FairLogisticRegression(uncertainty=SmallShift(0.01)),
+        **SOURCE,
+        divergences=None,
+        radii=[0, 0.005],
+        fairness_weights=[1.0, 10.0],
+        validation=EvenHoldout(),
+        max_violation=0.3,
+    )
+    tried = set(map(tuple, found.records[["divergence", "radius"]].to_numpy()))
+    assert {radius for _, radius in tried} == {0.0, 0.005}
+    assert ("total_variation", 0.005) not in tried
+    assert ("total_variation", 0.0) in tried
+
+
+def test_optuna_tries_as_many_points_as_asked():
+    optuna = pytest.importorskip("optuna")
+    call = {**SOURCE, **QUICK, "validation": EvenHoldout(), "max_violation": 0.3}
+    found = tune(FairLogisticRegression(), **call, n_trials=12)
+    assert len(found.records) == 12
+    assert found.best["violation"] <= 0.3
+    again = tune(FairLogisticRegression(), **call, n_trials=12)
+    assert again.best == found.best
+    random = optuna.samplers.RandomSampler(seed=1)
+    other = tune(FairLogisticRegression(), **call, n_trials=12, sampler=random)
+    assert set(other.records["fairness_weight"]) != set(
+        found.records["fairness_weight"]
+    )
+
+
+def test_a_missing_optuna_says_what_to_install(monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(MissingDependencyError, match=r"fferm\[tune\]"):
+        tune(FairLogisticRegression(), **SOURCE, **QUICK, max_violation=0.3, n_trials=3)
+
+
+def test_a_bound_that_nothing_keeps_warns_and_takes_the_closest():
+    with pytest.warns(InfeasibleWarning, match="The closest has accuracy"):
+        found = tune(
+            FairLogisticRegression(),
+            **SOURCE,
+            divergences=["kl"],
+            fairness_weights=[0.01, 0.02],
+            validation=EvenHoldout(),
+            max_violation=0.0,
+        )
+    assert not found.feasible
+    assert found.best["violation"] == found.records["violation"].min()
+    assert "fairness_weight" in repr(found)
+
+
+def test_sparse_rows_dictionaries_and_weights_are_taken():
+    from scipy.sparse import coo_matrix
+
+    groups = {"group": np.asarray(DATA.sensitive_features).reshape(-1)}
+    weight = np.random.default_rng(0).uniform(0.5, 1.5, len(DATA.y))
+    found = tune(
+        FairLogisticRegression(),
+        coo_matrix(DATA.X),
+        DATA.y,
+        sensitive_features=groups,
+        sample_weight=weight,
+        divergences=["kl"],
+        fairness_weights=3,
+        validation=CrossValidation(2),
+        min_accuracy=0.5,
+    )
+    assert 0 <= found.best["violation"] <= 1
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({}, "one of max_violation and min_accuracy"),
+        ({"max_violation": 0.1, "min_accuracy": 0.5}, "not both"),
+        ({"max_violation": 3}, "between 0 and 1"),
+        ({"max_violation": 0.1, "radii": [0.1]}, "no uncertainty set"),
+        ({"max_violation": 0.1, "radii": []}, "radii is empty"),
+        ({"max_violation": 0.1, "divergences": []}, "divergences is empty"),
+        ({"max_violation": 0.1, "divergences": ["klx"]}, "Unknown divergence"),
+        ({"max_violation": 0.1, "fairness_weights": []}, "list of numbers"),
+        ({"max_violation": 0.1, "fairness_weights": 0}, "above 0"),
+        ({"max_violation": 0.1, "n_trials": 0}, "above 0"),
+        ({"max_violation": 0.1, "validation": CrossValidation(1)}, "two folds"),
+        ({"max_violation": 0.1, "validation": EvenHoldout(1.0)}, "below 1"),
+    ],
+)
+def test_what_makes_no_search_is_refused(options, said):
+    with pytest.raises(InvalidParameterError, match=said):
+        tune(FairLogisticRegression(), **SOURCE, **options)
+
+
+def test_a_search_needs_a_fair_classifier_and_groups():
+    with pytest.raises(InvalidParameterError, match="A LogisticRegression came"):
+        tune(LogisticRegression(), **SOURCE, max_violation=0.1)
+    with pytest.raises(MissingSensitiveError, match="no sensitive_features"):
+        tune(
+            FairLogisticRegression(),
+            DATA.X,
+            DATA.y,
+            sensitive_features=None,
+            max_violation=0.3,
+        )
+    with pytest.raises(InvalidInputError, match="too few rows to hold any out"):
+        tune(
+            FairLogisticRegression(),
+            DATA.X,
+            DATA.y,
+            sensitive_features=["only"] + ["rest"] * (len(DATA.y) - 1),
+            validation=EvenHoldout(),
+            max_violation=0.3,
+        )
+
+
+def test_a_goal_prefers_what_keeps_it_to_what_does_not():
+    goal = Goal(0.05, None)
+    assert goal.score(0.5, 0.05) > goal.score(0.99, 0.06)
+    assert goal.score(0.9, 0.01) > goal.score(0.8, 0.0)
+    assert goal.score(0.9, 0.06) > goal.score(0.95, 0.2)
+
+
+def test_auto_takes_the_most_accurate_divergence_that_keeps_the_bound():
+    model = FairLogisticRegression(
+        divergence="auto", max_violation=0.3, random_state=0
+    ).fit(**SOURCE)
+    assert model.divergence_.name in CANDIDATES
+    assert model.feasible_
+    assert model.violation_ <= 0.3
+    assert model.divergence == "auto"
+    named = clone(model).set_params(divergence=model.divergence_).fit(**SOURCE)
+    np.testing.assert_array_equal(named.coef_, model.coef_)
+
+
+def test_auto_with_a_weight_takes_the_largest_accuracy_minus_violation():
+    model = FairLogisticRegression(
+        divergence="auto", fairness_weight=5.0, random_state=0
+    ).fit(**SOURCE)
+    named = clone(model).set_params(
+        divergence=model.divergence_, fairness_weight=model.fairness_weight_
+    )
+    np.testing.assert_array_equal(named.fit(**SOURCE).coef_, model.coef_)
+    assert not hasattr(model, "violation_")
+
+
+def test_auto_without_a_penalty_is_plain_training():
+    model = FairLogisticRegression(divergence="auto", fairness_weight=0.0)
+    plain = FairLogisticRegression(fairness_weight=0.0).fit(DATA.X, DATA.y)
+    np.testing.assert_array_equal(model.fit(DATA.X, DATA.y).coef_, plain.coef_)
+
+
+def test_auto_is_saved_and_audited_with_what_it_chose(tmp_path):
+    model = FairLogisticRegression(
+        divergence="auto", fairness_weight=5.0, random_state=0
+    ).fit(**SOURCE)
+    fferm.save(model, tmp_path / "model.fferm")
+    loaded = fferm.load(tmp_path / "model.fferm")
+    assert loaded.divergence_ == model.divergence_
+    found = fferm.audit(loaded, **SOURCE)
+    assert found.divergence == model.divergence_.name
+
+
+def test_auto_is_refused_where_it_has_no_meaning():
+    auto = FairLogisticRegression(divergence="auto")
+    with pytest.raises(InvalidParameterError, match="divergence='auto' is for"):
+        tradeoff_curve(auto, **SOURCE)
+    with pytest.raises(InvalidParameterError, match="came with penalty_data"):
+        auto.fit(DATA.X, DATA.y, penalty_data=(DATA.X, DATA.sensitive_features))
