@@ -13,7 +13,7 @@ where fewer than two remain everywhere the violation is NaN.
 import math
 import warnings
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -262,27 +262,28 @@ def measure(setting: Setting, prob: FloatArray) -> Violations:
 
 def measure_tables(tables: tuple[RateTable, ...]) -> Violations:
     """Return the gaps of tables, one per attribute."""
-    gaps = (
-        _gap(table, r, j)
-        for table in tables
-        for r in map(int, np.flatnonzero(table.is_judged))
-        for j in range(len(table.outcomes))
-    )
+    gaps = (gap for table in tables for gap in _gaps(table))
     absent = (absence for table in tables for absence in _absences(table))
     return Violations(tuple(gaps), tuple(absent))
 
 
-def _gap(table: RateTable, r: int, j: int) -> Gap:
-    rate = table.rate[r, j]
-    low, high = int(np.nanargmin(rate)), int(np.nanargmax(rate))
-    return Gap(
-        table.attribute,
-        table.strata[r],
-        table.outcomes[j],
-        float(rate[high] - rate[low]),
-        table.groups[low],
-        table.groups[high],
-    )
+def _gaps(table: RateTable) -> Iterator[Gap]:
+    # A group that is absent has the rate NaN, and is neither lowest nor highest.
+    is_absent = np.isnan(table.rate)
+    lowest = np.where(is_absent, np.inf, table.rate).argmin(axis=2)
+    highest = np.where(is_absent, -np.inf, table.rate).argmax(axis=2)
+    for r in map(int, np.flatnonzero(table.is_judged)):
+        for j, outcome in enumerate(table.outcomes):
+            low, high = int(lowest[r, j]), int(highest[r, j])
+            rate = table.rate[r, j]
+            yield Gap(
+                table.attribute,
+                table.strata[r],
+                outcome,
+                float(rate[high] - rate[low]),
+                table.groups[low],
+                table.groups[high],
+            )
 
 
 def _absences(table: RateTable) -> list[Absence]:

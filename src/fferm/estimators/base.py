@@ -58,6 +58,13 @@ class Choice:
     is_feasible: bool | None = None
 
 
+def probabilities(scores: FloatArray) -> FloatArray:
+    """Return (n_samples, n_classes) probabilities of `decision_function`'s logits."""
+    if scores.ndim == 1:
+        return np.column_stack([expit(-scores), expit(scores)])
+    return np.asarray(softmax(scores, axis=1), dtype=np.float64)
+
+
 class FairClassifier(ClassifierMixin, BaseEstimator, ABC):
     """Base of the fair classifiers; a subclass trains and computes logits.
 
@@ -146,10 +153,13 @@ class FairClassifier(ClassifierMixin, BaseEstimator, ABC):
         X
             (n_samples, n_features).
         """
-        scores = self.decision_function(X)
-        if scores.ndim == 1:
-            return np.column_stack([expit(-scores), expit(scores)])
-        return np.asarray(softmax(scores, axis=1), dtype=np.float64)
+        return probabilities(self.decision_function(X))
+
+    @classmethod
+    def scores_of(cls, models: Sequence[Self], X: Table) -> Iterator[FloatArray]:
+        """Yield the logits of several models that were fitted on the same features."""
+        for model in models:
+            yield model.decision_function(X)
 
     def predict_log_proba(self, X: Table) -> FloatArray:
         """Return the logarithms of the probabilities."""

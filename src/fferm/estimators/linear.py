@@ -23,6 +23,7 @@ from fferm.estimators.pieces import (
 from fferm.estimators.progress import progress
 from fferm.estimators.solving import (
     make_solver,
+    most_together,
     solver_name,
     split_rows,
     warm_parameters,
@@ -359,6 +360,21 @@ class FairLogisticRegression(FairClassifier):
         X = self._check_fitted_features(X)
         scores = np.asarray(X @ self.coef_.T) + self.intercept_
         return scores[:, 0] if scores.shape[1] == 1 else scores
+
+    @classmethod
+    def scores_of(cls, models: Sequence[Self], X: Table) -> Iterator[FloatArray]:
+        """Yield the logits of several models, which read X together."""
+        if not models:
+            return
+        X = models[0]._check_fitted_features(X)
+        count = most_together(X.shape[0])
+        for begin in range(0, len(models), count):
+            part = models[begin : begin + count]
+            coef = np.concatenate([model.coef_ for model in part])
+            scores = np.ascontiguousarray(np.asarray(X @ coef.T).T)
+            for model, own in zip(part, np.split(scores, len(part)), strict=True):
+                found = own.T + model.intercept_
+                yield found[:, 0] if found.shape[1] == 1 else found
 
     def fit_path(
         self,

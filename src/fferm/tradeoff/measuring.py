@@ -52,9 +52,8 @@ class Measure:
         kept_class = objective.notion.kept_class(labels.classes)
         self.penalty = Penalty(objective, self.setting.rows, kept_class)
 
-    def __call__(self, model: FairClassifier) -> dict[str, Any]:
-        """Return the measures of one model."""
-        prob = model.predict_proba(self.X)
+    def __call__(self, model: FairClassifier, prob: FloatArray) -> dict[str, Any]:
+        """Return the measures of a model with these probabilities."""
         codes = prob.argmax(axis=1)
         chance = self._chance_of_truth(prob)
         surprise = -np.log(np.maximum(chance, SMALLEST_CHANCE))
@@ -87,13 +86,12 @@ class Measure:
         """The label of most weight: thinning towards it costs least accuracy."""
         return int(np.bincount(self.y, weights=self.weight).argmax())
 
-    def thinned(self, model: FairClassifier, towards: int) -> list[dict[str, float]]:
+    def thinned(self, prob: FloatArray, towards: int) -> list[dict[str, float]]:
         """Return what is left if decisions give way to one class, at random.
 
         The figures are expected values, exact rather than drawn: a decision that is
         replaced with probability ``thinning`` is a probability itself.
         """
-        prob = model.predict_proba(self.X)
         kept = one_hot(prob.argmax(axis=1), prob.shape[1])
         given_up = np.zeros_like(kept)
         given_up[:, towards] = 1

@@ -12,9 +12,10 @@ from typing import Any
 from sklearn import config_context
 from sklearn.base import clone
 
+from fferm._types import FloatArray
 from fferm.auditing import Audit, audit
 from fferm.errors import CollapseWarning, DataFairnessWarning
-from fferm.estimators.base import FairClassifier, FitInput
+from fferm.estimators.base import FairClassifier, FitInput, probabilities
 from fferm.persistence import load, save
 from fferm.tradeoff.journal import FORMAT, FORMAT_VERSION, Journal, Recorded
 from fferm.tradeoff.measuring import CONFIDENCE, Measure
@@ -125,34 +126,42 @@ def _fits(
     # Yields the fits that are not done, with their models.
     measures: dict[str, Measure] = {}
     began = time.perf_counter()
-    for fitted in _path(task, splits["train"], done):
-        seconds = time.perf_counter() - began
-        if fitted.fairness_weight not in done:
-            # The rows are the same for every model: look at them once.
-            with config_context(assume_finite=bool(measures)):
-                measures = measures or {
-                    name: Measure(fitted, split) for name, split in splits.items()
-                }
-                fit = _measured(task, fitted, measures, seconds)
-            yield fit, fitted
+    for trained in _path(task, splits["train"], done):
+        seconds = (time.perf_counter() - began) / len(trained)
+        models = [model for model in trained if model.fairness_weight not in done]
+        # The rows are the same for every model: look at them once.
+        with config_context(assume_finite=bool(measures)):
+            measures = measures or {
+                name: Measure(trained[0], split) for name, split in splits.items()
+            }
+            scores = [trained[0].scores_of(models, m.X) for m in measures.values()]
+            for model, *parts in zip(models, *scores, strict=True):
+                probs = dict(zip(measures, map(probabilities, parts), strict=True))
+                yield _measured(task, model, measures, probs, seconds), model
         began = time.perf_counter()
 
 
 def _path(
     task: Task, train: Split, done: dict[float, Path]
-) -> Iterator[FairClassifier]:
+) -> Iterator[list[FairClassifier]]:
+    # Yields the models that were trained together, or one after the other.
     model: FairClassifier = clone(task.estimator).set_params(random_state=task.seed)
     given = FitInput(train.X, train.y, train.sensitive_features, train.sample_weight)
     left = [weight for weight in task.weights if weight not in done]
     if not left:
-        return iter(())
+        return
     # What comes before the first weight that is left was made by this very path, so a
     # path that begins each model at the last one can go on from there.
     n_before = task.weights.index(left[0])
     if n_before and model.continues_path(given, task.weights):
         start = _restored(done[task.weights[n_before - 1]], task.estimator)
-        return model.fit_path(given, task.weights[n_before:], start)
-    return model.fit_path(given, task.weights)
+        path = model.fit_path(given, task.weights[n_before:], start)
+    else:
+        path = model.fit_path(given, task.weights)
+    if model.trains_together(given) and not model.continues_path(given, task.weights):
+        yield list(path)
+    else:
+        yield from ([fitted] for fitted in path)
 
 
 def _restored(path: Path, estimator: FairClassifier) -> FairClassifier:
@@ -161,12 +170,16 @@ def _restored(path: Path, estimator: FairClassifier) -> FairClassifier:
 
 
 def _measured(
-    task: Task, fitted: FairClassifier, measures: dict[str, Measure], seconds: float
+    task: Task,
+    fitted: FairClassifier,
+    measures: dict[str, Measure],
+    probs: dict[str, FloatArray],
+    seconds: float,
 ) -> dict[str, Any]:
     fit: dict[str, Any] = {
         "fairness_weight": fitted.fairness_weight,
         "measures": [
-            {"split": name, **found(fitted), "seconds": seconds}
+            {"split": name, **found(fitted, probs[name]), "seconds": seconds}
             for name, found in measures.items()
         ],
     }
@@ -175,7 +188,7 @@ def _measured(
         fit["thinned"] = [
             {"split": name, **row}
             for name, found in measures.items()
-            for row in found.thinned(fitted, towards)
+            for row in found.thinned(probs[name], towards)
         ]
     logger.info(
         "%s, seed %d: fairness weight %g took %.3g s",

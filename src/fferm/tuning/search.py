@@ -23,11 +23,11 @@ from fferm.errors import (
 from fferm.estimators.base import FairClassifier, FitInput
 from fferm.estimators.divergence_choice import CANDIDATES
 from fferm.estimators.validation import check_number, check_whole
-from fferm.weights import default_weights
 from fferm.tuning.goals import Goal
 from fferm.tuning.result import Tuning
 from fferm.tuning.trials import Candidate, Judge, check_radii, own_radius
 from fferm.tuning.validation import CrossValidation, Validation
+from fferm.weights import default_weights
 
 # Below every score of a candidate that can be used.
 USELESS = -2.0
