@@ -99,13 +99,14 @@ def test_a_sweep_killed_at_three_moments_ends_in_the_same_records(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("number", range(20))
 def test_a_sweep_killed_at_twenty_moments_ends_in_the_same_records(
-    uninterrupted, tmp_path
+    uninterrupted, tmp_path, number
 ):
-    for k, moment in enumerate(moments(20, 0)):
-        # Of workers, every fourth time: they outlive the process that is killed.
-        n_jobs = None if k % 4 else 2
-        kill_and_resume(tmp_path / str(k), uninterrupted, moment, n_jobs)
+    # Of workers, every fourth time: they outlive the process that is killed.
+    n_jobs = None if number % 4 else 2
+    moment = moments(20, 0)[number]
+    kill_and_resume(tmp_path, uninterrupted, moment, n_jobs)
 
 
 @pytest.mark.slow

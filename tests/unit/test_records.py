@@ -94,6 +94,22 @@ def test_a_sweep_goes_on_from_any_line(data, tmp_path, solver, n_kept):
     assert_same(TradeoffCurve.load(tmp_path), whole)
 
 
+def test_networks_that_train_as_one_stack_go_on_too(data, tmp_path):
+    pytest.importorskip("torch", reason="torch is not installed: pip install .[torch]")
+    from fferm import FairNetClassifier
+
+    model = FairNetClassifier(max_epochs=2)
+    whole = sweep(data, tmp_path, model, seeds=1)
+    (path,) = tmp_path.glob("*.jsonl")
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join(lines[:3]))
+    again = sweep(data, tmp_path, model, seeds=1)
+    pd.testing.assert_frame_equal(
+        again.records.drop(columns="seconds"), whole.records.drop(columns="seconds")
+    )
+    assert path.read_bytes().startswith(b"".join(lines[:3]))
+
+
 def test_a_model_that_is_gone_is_trained_again(data, folder, in_memory):
     for path in (folder / "models").glob("*-001.fferm"):
         path.unlink()

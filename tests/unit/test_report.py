@@ -2,6 +2,7 @@
 
 import base64
 import html
+import json
 import math
 import os
 import re
@@ -29,6 +30,7 @@ from fferm import (
     audit,
     tradeoff_curve,
 )
+from fferm.auditing import Audit
 from fferm.components import Component
 from fferm.datasets import make_biased
 from fferm.divergences import Affine, Alpha, LinearTail
@@ -613,6 +615,39 @@ def test_an_undefined_violation_is_no_pass(tmp_path):
 def test_an_audit_writes_itself(found, tmp_path):
     found.to_html(tmp_path / "audit.html")
     assert "Fairness audit" in Page(tmp_path / "audit.html").text
+
+
+def test_an_audit_beside_the_one_before_says_what_changed(found, tmp_path):
+    before = make_audit(names=("a", "b"), random_state=3)
+    before.groups["a"]["selection_rate_1"] = 0.9
+    before.groups["b"]["selection_rate_1"] = found.groups["b"]["selection_rate_1"]
+    path = tmp_path / "audit.html"
+    found.to_html(path, title="After <all>", before=before, max_violation=0.05)
+    text = Page(path).text
+    assert text.startswith("After <all>")
+    assert "What changed for whom" in text
+    assert "Decision 1 – Levelling down: no group is higher than before." in text
+    assert "equality was reached by giving it to fewer" in text
+    assert "90.0 %" in text
+
+
+def test_an_audit_survives_json_to_the_last_word_of_its_page(found, tmp_path):
+    again = Audit.from_dict(json.loads(json.dumps(found.to_dict())))
+    for name, audited in (("one", found), ("two", again)):
+        audited.to_html(tmp_path / name)
+    assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
+
+
+def test_a_picked_model_has_groups_certificate_and_costs(biased, tmp_path):
+    curve = tradeoff_curve(FairLogisticRegression(), **biased, fairness_weights=[0, 5])
+    page = report(write_curve, curve, folder=tmp_path)
+    found = curve.audits[5.0, 0]
+    assert len(re.findall('<table class="groups">', page.source)) == 2
+    bound = found.certificates["kl"]
+    assert f"that allows no violation above {bound:.4f}." in page.text
+    assert "What the penalty cost whom" in page.text
+    # One model is shown, the other waits to be picked.
+    assert len(re.findall(r"data-point=\"\d\" hidden", page.source)) == 2
 
 
 def test_the_audit_of_the_chosen_model_stands_beside_its_curve(curve, found, tmp_path):

@@ -7,6 +7,7 @@ apart; marks differ in shape as well.
 import io
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pandas as pd
 
 from fferm.report.extra import report_extra
@@ -94,7 +95,7 @@ def plot_curve(
         label="best trade-offs",
     )
     _draw_special(drawn, means.records[means.records["split"] == split])
-    _annotate(drawn, means.records)
+    _annotate(drawn, curve)
     return drawn
 
 
@@ -109,11 +110,12 @@ def draw_svg(curve: TradeoffCurve) -> str:
         return _as_element(figure)
 
 
-def accuracy_range(records: pd.DataFrame) -> tuple[float, float]:
+def accuracy_range(curve: TradeoffCurve) -> tuple[float, float]:
     """Return the accuracies to show: all models, and some room for the baseline."""
-    low, high = records["accuracy"].min(), records["accuracy"].max()
+    low, high = curve.records["accuracy"].min(), curve.records["accuracy"].max()
     span = max(high - low, LEAST_SPAN)
-    return float(low - ROOM_BELOW * span), float(high + 0.1 * span)
+    band = min(curve.bands()["accuracy_high"].max(), high + ROOM_BELOW * span)
+    return float(low - ROOM_BELOW * span), float(np.fmax(band, high) + 0.1 * span)
 
 
 def _as_element(figure: "Figure") -> str:
@@ -219,12 +221,12 @@ def _draw_special(ax: "Axes", rows: pd.DataFrame) -> None:
             )
 
 
-def _annotate(ax: "Axes", records: pd.DataFrame) -> None:
+def _annotate(ax: "Axes", curve: TradeoffCurve) -> None:
     ax.set_xlabel("Violation: largest gap between groups (left is fairer)")
     ax.set_ylabel("Accuracy (up is better)")
     # From zero, the fair end, with room for the marks on it.
     ax.set_xlim(left=-0.02 * ax.get_xlim()[1])
-    ax.set_ylim(accuracy_range(records))
+    ax.set_ylim(accuracy_range(curve))
     ax.grid(color=GRID, linewidth=0.6)
     ax.set_axisbelow(True)
     ax.spines[["top", "right"]].set_visible(False)

@@ -42,7 +42,7 @@ def traces(curve: TradeoffCurve, points: list[Point]) -> dict[str, Any]:
     ]
     return {
         "traces": [trace for trace in drawn if trace["x"]],
-        "accuracy": accuracy_range(curve.records),
+        "accuracy": accuracy_range(curve),
         "violation": _violation_range(points),
         "points": [_place(point) for point in points],
         "front": _order(points),
