@@ -33,6 +33,7 @@ ORDER = [
     "auditing",
     "solvers",
     "torch",
+    "boosting",
     "estimators",
     "tradeoff",
     "persistence",
@@ -48,7 +49,7 @@ LAZY = {("auditing", "report"), ("tradeoff", "report")}
 HEAVY = {
     "numba": ["solvers/_", "solvers/threads.py"],
     "torch": ["torch/", "estimators/net.py"],
-    "lightgbm": ["estimators/boosting.py"],
+    "lightgbm": ["boosting/trees.py"],
     "matplotlib": ["report/"],
     "plotly": ["report/"],
     "jinja2": ["report/"],
