@@ -29,8 +29,17 @@ BENCHMARKS = (
     "streaming",
     "net",
     "torch_overhead",
+    "boosting",
 )
-PACKAGES = ("numpy", "scipy", "numba", "scikit-learn", "torch", "fairlearn")
+PACKAGES = (
+    "numpy",
+    "scipy",
+    "numba",
+    "scikit-learn",
+    "torch",
+    "lightgbm",
+    "fairlearn",
+)
 
 
 def commit() -> str:

@@ -253,7 +253,7 @@ def step_of(objective, scores, factor):
 def test_a_step_that_overshoots_is_halved_until_the_objective_falls():
     objective, scores = make()
     point, leaves, step = step_of(objective, scores, 1000)
-    taken = search(objective, point, leaves, step)
+    taken = search(objective, point, leaves, step, objective.value(point))
     assert taken.n_halvings > 3
     assert taken.objective < objective.value(point)
     assert_allclose(taken.values[0], step.values * 0.5**taken.n_halvings)
@@ -262,7 +262,7 @@ def test_a_step_that_overshoots_is_halved_until_the_objective_falls():
 def test_a_step_that_climbs_is_not_taken():
     objective, scores = make()
     point, leaves, step = step_of(objective, scores, -1)
-    taken = search(objective, point, leaves, step)
+    taken = search(objective, point, leaves, step, objective.value(point))
     assert_array_equal(taken.values[0], np.zeros(5))
     assert taken.objective == objective.value(point)
 

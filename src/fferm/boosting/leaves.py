@@ -138,10 +138,20 @@ def search(
     point: Pass,
     leaves: Sequence[Leaves],
     step: NewtonStep,
+    start: float,
     offsets: Sequence[FloatArray] | None = None,
 ) -> Taken:
-    """Return the step, halved until the objective falls; 0 where it never does."""
-    start = objective.value(point, offsets)
+    """Return the step, halved until the objective falls; 0 where it never does.
+
+    Parameters
+    ----------
+    objective, point, leaves, step
+        What is minimised, from where, and along what.
+    start
+        The objective there.
+    offsets
+        Of the tables.
+    """
     parts = np.split(step.values, np.cumsum([tree.size for tree in leaves])[:-1])
     move = np.stack([part[t.code] for part, t in zip(parts, leaves, strict=True)])
     for n_halvings in range(N_HALVINGS):

@@ -66,22 +66,30 @@ class Logistic(Link):
     def losses(self, scores: FloatArray, y: IntArray) -> tuple[FloatArray, FloatArray]:
         """Return ``log(1 + e^z) - y z`` and the probabilities."""
         z = scores[0]
-        small = np.exp(-np.abs(z))
-        positive = np.where(z >= 0, 1.0, small) / (1 + small)
-        # log(1 + e) for e in (0, 1] is as good as log1p, relative to a loss.
-        value = np.maximum(z, 0.0) + np.log(1 + small) - np.where(y == 1, z, 0.0)
-        return value, np.stack([1 - positive, positive])
+        prob, larger = self._prob(z)
+        # The larger probability is 1 / (1 + e^-|z|), whose logarithm loses nothing.
+        value = np.maximum(z, 0.0)
+        value -= np.log(larger)
+        value -= y * z
+        return value, prob
 
     def prob(self, scores: FloatArray) -> FloatArray:
         """Return the logistic function of the score, and its complement."""
-        z = scores[0]
-        small = np.exp(-np.abs(z))
-        positive = np.where(z >= 0, 1.0, small) / (1 + small)
-        return np.stack([1 - positive, positive])
+        return self._prob(scores[0])[0]
+
+    def _prob(self, z: FloatArray) -> tuple[FloatArray, FloatArray]:
+        # Both probabilities, each exact however small, and the larger of the two.
+        smaller = np.exp(-np.abs(z))
+        larger = 1 / (1 + smaller)
+        smaller *= larger
+        prob, is_positive = np.empty((2, z.size)), z >= 0
+        prob[0] = np.where(is_positive, smaller, larger)
+        prob[1] = np.where(is_positive, larger, smaller)
+        return prob, larger
 
     def gradient(self, prob: FloatArray, y: IntArray) -> FloatArray:
         """Return ``p - y``."""
-        found: FloatArray = prob[1:] - (y == 1)
+        found: FloatArray = prob[1:] - y
         return found
 
     def curvature(self, prob: FloatArray) -> FloatArray:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fferm._types import FloatArray, IntArray
+from fferm._types import FloatArray
 from fferm.boosting.decisions import follow
 from fferm.boosting.leaves import (
     Leaves,
@@ -39,6 +39,10 @@ class Rounds(ABC):
         """Add a round; return what it reached, None where nothing was to split."""
 
     @abstractmethod
+    def scores(self) -> FloatArray:
+        """Return the (n_scores, n) scores of the training rows after all rounds."""
+
+    @abstractmethod
     def held_out_scores(self) -> FloatArray:
         """Return the (n_scores, n) scores of the held-out rows."""
 
@@ -50,18 +54,12 @@ class Rounds(ABC):
 class PlainRounds(Rounds):
     """Boosting of the loss alone, by LightGBM's own objective."""
 
-    def __init__(
-        self,
-        link: Link,
-        y: IntArray,
-        weight: FloatArray,
-        data: TreeData,
-        recipe: Recipe,
-    ) -> None:
-        kind: dict[str, object] = {"objective": "binary"}
+    def __init__(self, link: Link, data: TreeData, recipe: Recipe) -> None:
+        kind: dict[str, object] = {"objective": "binary", "metric": "binary_logloss"}
         if link.n_scores > 1:
-            kind = {"objective": "multiclass", "num_class": link.n_classes}
-        self.link, self.y, self.weight = link, y, weight
+            kind = {"objective": "multiclass", "metric": "multi_logloss"}
+            kind["num_class"] = link.n_classes
+        self.link = link
         self.trees = Trees({**recipe.settings, **kind}, data, link.n_scores)
         self.n_rounds = 0
 
@@ -70,11 +68,13 @@ class PlainRounds(Rounds):
         if not self.trees.grow_by_objective() and self.n_rounds:
             return None
         self.n_rounds += 1
-        # Under an objective of its own LightGBM gives probabilities for scores.
-        scores = self.link.scores(self.trees.train_scores())
-        losses = self.link.losses(scores, self.y)[0]
-        loss = float(np.average(losses, weights=self.weight))
+        loss = self.trees.train_metric()
         return {"objective": loss, "loss": loss, "penalty": 0.0, "n_halvings": 0.0}
+
+    def scores(self) -> FloatArray:
+        """Return LightGBM's own scores."""
+        # Under an objective of its own LightGBM gives probabilities for scores.
+        return self.link.scores(self.trees.train_scores())
 
     def held_out_scores(self) -> FloatArray:
         """Return LightGBM's own scores."""
@@ -122,16 +122,21 @@ class FairRounds(Rounds):
         rate = self.recipe.learning_rate
         added = _regularisation(self.recipe, aim, slopes, leaves)
         step = newton_step(objective, point, slopes, leaves, rate, added)
-        taken = search(objective, point, leaves, step, self.offsets)
+        taken = search(objective, point, leaves, step, slopes.value, self.offsets)
         self.payoff = step.payoff
         self.rounds.append((leaves, taken.values))
         self.point = taken.point
+        excess = taken.objective - taken.point.loss
         return {
             "objective": taken.objective,
             "loss": taken.point.loss,
-            "penalty": objective.penalty.on_tables(taken.point.tables)[0],
+            "penalty": excess / objective.objective.fairness_weight,
             "n_halvings": float(taken.n_halvings),
         }
+
+    def scores(self) -> FloatArray:
+        """Return the scores of the values that rounds gave their leaves."""
+        return self.point.scores
 
     def held_out_scores(self) -> FloatArray:
         """Return the scores with the values that the last round gave its leaves."""

@@ -47,6 +47,7 @@ class Slopes:
     diagonal: FloatArray  # (n_scores, n), curvature of the loss
     payoff: FloatArray  # (n_cells, n_classes), slope of the penalty by its tables
     root: FloatArray  # (n_cells * n_classes, the same), of the penalty's curvature
+    value: float  # of the objective itself
 
 
 class ScoreObjective:
@@ -114,7 +115,13 @@ class ScoreObjective:
         check_finite(value, payoff)
         gradient = self.weight * self.link.gradient(point.prob, self.y)
         bent = np.maximum(self.link.curvature(point.prob), LEAST_CURVATURE)
-        return Slopes(gradient, self.bend_weight * bent, payoff, self._root(tables))
+        return Slopes(
+            gradient,
+            self.bend_weight * bent,
+            payoff,
+            self._root(tables),
+            point.loss + self.objective.fairness_weight * value,
+        )
 
     def gradient(
         self, point: Pass, slopes: Slopes, payoff: FloatArray | None = None

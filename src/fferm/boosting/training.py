@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from fferm._types import FloatArray
 from fferm.boosting.recipes import Judge, Recipe
 from fferm.boosting.rounds import Rounds
 from fferm.boosting.trees import read_booster
@@ -15,9 +16,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Grown:
-    """A trained booster, and how training went."""
+    """A trained booster, and how training went.
+
+    ``scores`` are those of the training rows, None where rounds were dropped.
+    """
 
     booster: "lgb.Booster"
+    scores: FloatArray | None
     history: tuple[Record, ...]
     n_rounds: int
     result: Result
@@ -41,4 +46,5 @@ def grow(rounds: Rounds, recipe: Recipe, judge: Judge | None = None) -> Grown:
     if judge is not None and judge.best_round:  # 0 where no round could be judged
         kept = judge.best_round
     booster = read_booster(rounds.text(kept))
-    return Grown(booster, tuple(monitor.history), kept, result)
+    scores = rounds.scores() if kept == len(monitor.history) else None
+    return Grown(booster, scores, tuple(monitor.history), kept, result)

@@ -72,7 +72,8 @@ def bin_rows(
     )
     if held_out is None:
         return TreeData(train)
-    return TreeData(train, lgb.Dataset(held_out, reference=train))
+    rest = lgb.Dataset(held_out, reference=train, params=dict(settings))
+    return TreeData(train, rest)
 
 
 def read_booster(text: str) -> lgb.Booster:
@@ -113,6 +114,10 @@ class Trees:
     def grow_by_objective(self) -> bool:
         """Grow the trees of a round by LightGBM's own objective."""
         return not self._booster.update()
+
+    def train_metric(self) -> float:
+        """Return the metric of the settings on the training rows."""
+        return float(self._booster.eval_train()[0][2])
 
     def train_scores(self) -> FloatArray:
         """Return LightGBM's own (n_scores, n) scores of the training rows."""

@@ -290,7 +290,11 @@ class FairBoostingClassifier(FairClassifier):
         self.n_iter_ = grown.n_rounds
         self.result_ = grown.result
         self.dual_ = np.zeros((0, 0, 0))
-        scores = _all_classes(self._raw_scores(data.X))
+        n_rows, known = data.y.size, grown.scores
+        if known is None or known.shape[1] < n_rows:  # some rows were held out
+            scores = _all_classes(self._raw_scores(data.X))
+        else:
+            scores = _all_classes(known.T[:n_rows].squeeze())
         if problem.penalty is not None:
             own = problem.penalty_X
             seen = scores if own is None else _all_classes(self._raw_scores(own))
@@ -311,7 +315,7 @@ def _rounds(
     y, weight = labels
     is_plain = problem.penalty is None or problem.objective.fairness_weight == 0
     if problem.penalty is None or is_plain or data.is_flat:
-        return PlainRounds(make_link(problem.n_classes), y, weight, data, recipe)
+        return PlainRounds(make_link(problem.n_classes), data, recipe)
     objective = ScoreObjective(
         problem.objective, y, weight, problem.n_classes, problem.penalty
     )
