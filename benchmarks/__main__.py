@@ -30,6 +30,7 @@ BENCHMARKS = (
     "net",
     "torch_overhead",
     "boosting",
+    "boosting_sets",
 )
 PACKAGES = (
     "numpy",
