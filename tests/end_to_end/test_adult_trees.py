@@ -4,10 +4,10 @@ import pytest
 
 pytest.importorskip("lightgbm")
 
-from fferm import FairBoostingClassifier  # noqa: E402 - after lightgbm
-from fferm.datasets import load_adult  # noqa: E402
-from fferm.estimators.base import FitInput  # noqa: E402
-from fferm.metrics import violation  # noqa: E402
+from fferm import FairBoostingClassifier
+from fferm.datasets import load_adult
+from fferm.estimators.base import FitInput
+from fferm.metrics import violation
 
 # Least accuracy and largest violation on test rows, by weight; 60 rounds are few.
 BARS = {3: (0.857, 0.08), 10: (0.848, 0.035), 1000: (0.835, 0.02)}

@@ -1,5 +1,6 @@
 """The objective as a function that LightGBM and XGBoost take in their own training."""
 
+from numbers import Real
 from typing import Protocol
 
 import numpy as np
@@ -92,8 +93,8 @@ def boosting_objective(
         divergence,
         notion,
         uncertainty,
-        fairness_weight=_positive("fairness_weight", fairness_weight),
-        sharpness=_positive("sharpness", sharpness),
+        fairness_weight=_number("fairness_weight", fairness_weight, above=False),
+        sharpness=_number("sharpness", sharpness),
     )
     codes = np.asarray(y)
     if codes.ndim != 1 or not codes.size:
@@ -109,7 +110,7 @@ def boosting_objective(
     labels = encode_labels(codes, codes.size, tuple(classes.tolist()), "y")
     found = BoostingObjective(objective, labels, sensitive_features, groups, X)
     found.is_calibrated = bool(calibrated)
-    found.learning_rate = _positive("learning_rate", learning_rate)
+    found.learning_rate = _number("learning_rate", learning_rate)
     return found
 
 
@@ -201,7 +202,12 @@ class BoostingObjective:
         return ScoreObjective(self._objective, y, weights, len(classes), penalty)
 
 
-def _positive(name: str, value: float) -> float:
-    if np.isfinite(value) and value >= 0 and (value > 0 or name == "fairness_weight"):
-        return float(value)
-    raise InvalidParameterError(f"{name}={value!r} came. Expected a finite number.")
+def _number(name: str, value: object, *, above: bool = True) -> float:
+    is_number = isinstance(value, Real) and not isinstance(value, bool)
+    number = float(value) if is_number else np.nan  # type: ignore[arg-type]
+    if np.isfinite(number) and (number > 0 or (number == 0 and not above)):
+        return number
+    bound = "above" if above else "of at least"
+    raise InvalidParameterError(
+        f"{name}={value!r} came. Expected a finite number {bound} 0."
+    )

@@ -59,10 +59,10 @@ def find_leaves(
     return Leaves(merged[code], output)
 
 
-def assign(leaves: Leaves, before: FloatArray, after: FloatArray) -> IntArray:
-    """Return the leaf of other rows, from their scores before and after the tree."""
-    middle = (leaves.output[1:] + leaves.output[:-1]) / 2
-    return np.searchsorted(middle, after - before).astype(np.int64)
+def assign(output: FloatArray, found: FloatArray) -> IntArray:
+    """Return the position of the nearest output, among sorted ones, to those found."""
+    middle = (output[1:] + output[:-1]) / 2
+    return np.asarray(np.searchsorted(middle, found), dtype=np.int64)
 
 
 @dataclass(frozen=True)

@@ -9,14 +9,14 @@ from collections.abc import Sequence
 import numpy as np
 
 from fferm._types import FloatArray
-from fferm.boosting.leaves import Leaves
+from fferm.boosting.leaves import assign
 
 END_OF_TREES = "end of trees"
 
 
 def rewrite(
     text: str,
-    rounds: Sequence[tuple[Sequence[Leaves], Sequence[FloatArray]]],
+    rounds: Sequence[tuple[Sequence[FloatArray], Sequence[FloatArray]]],
     start: FloatArray,
 ) -> str:
     """Return the text of a model whose leaves have other values.
@@ -26,7 +26,8 @@ def rewrite(
     text
         What LightGBM wrote of as many rounds.
     rounds
-        Of each round, the leaves of its trees as LightGBM grew them, and new values.
+        Of each round, the sorted outputs of the leaves of each tree as LightGBM set
+        them, and the new values.
     start
         (n_scores,) the scores before the first round; the first trees take them in.
     """
@@ -36,10 +37,10 @@ def rewrite(
     n_scores = start.size
     changed = []
     for number, block in enumerate(blocks):
-        leaves, values = rounds[number // n_scores]
+        outputs, values = rounds[number // n_scores]
         score = number % n_scores
         added = float(start[score]) if number < n_scores else 0.0
-        changed.append(_with_values(block, leaves[score], values[score], added))
+        changed.append(_with_values(block, outputs[score], values[score], added))
     sizes = " ".join(str(len(block.encode())) for block in changed)
     lines = [
         f"tree_sizes={sizes}" if line.startswith("tree_sizes=") else line
@@ -57,12 +58,13 @@ def _with_objective(lines: list[str], n_scores: int) -> list[str]:
     return [*rest[:place], f"objective={name}", *rest[place:]]
 
 
-def _with_values(block: str, leaves: Leaves, values: FloatArray, added: float) -> str:
+def _with_values(
+    block: str, output: FloatArray, values: FloatArray, added: float
+) -> str:
     lines = block.split("\n")
     for number, line in enumerate(lines):
         if line.startswith("leaf_value="):
             old = np.array(line.partition("=")[2].split(), dtype=np.float64)
-            middle = (leaves.output[1:] + leaves.output[:-1]) / 2
-            new = values[np.searchsorted(middle, old)] + added
+            new = values[assign(output, old)] + added
             lines[number] = "leaf_value=" + " ".join(f"{v:.17g}" for v in new)
     return "\n".join(lines)

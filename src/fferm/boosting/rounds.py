@@ -103,7 +103,8 @@ class FairRounds(Rounds):
         self.point = objective.at(np.repeat(self.start[:, None], y.size, axis=1))
         self.offsets: list[FloatArray] | None = None
         self.payoff: FloatArray | None = None
-        self.rounds: list[tuple[list[Leaves], list[FloatArray]]] = []
+        # Of each tree, the outputs that LightGBM gave its leaves, and our values.
+        self.rounds: list[tuple[list[FloatArray], list[FloatArray]]] = []
         # LightGBM keeps scores of its own, of leaves as it set them.
         self._grown = np.zeros_like(self.point.scores)
         self._grown_held_out: FloatArray | None = None
@@ -124,7 +125,7 @@ class FairRounds(Rounds):
         step = newton_step(objective, point, slopes, leaves, rate, added)
         taken = search(objective, point, leaves, step, slopes.value, self.offsets)
         self.payoff = step.payoff
-        self.rounds.append((leaves, taken.values))
+        self.rounds.append(([tree.output for tree in leaves], taken.values))
         self.point = taken.point
         excess = taken.objective - taken.point.loss
         return {
@@ -144,10 +145,9 @@ class FairRounds(Rounds):
         if self._held_out is None or self._grown_held_out is None:
             self._grown_held_out = np.zeros_like(grown)
             self._held_out = np.zeros_like(grown) + self.start[:, None]
-        leaves, values = self.rounds[-1]
-        for score, tree in enumerate(leaves):
-            code = assign(tree, self._grown_held_out[score], grown[score])
-            self._held_out[score] += values[score][code]
+        moved = grown - self._grown_held_out
+        for score, (output, values) in enumerate(zip(*self.rounds[-1], strict=True)):
+            self._held_out[score] += values[assign(output, moved[score])]
         self._grown_held_out = grown
         return self._held_out
 

@@ -76,6 +76,11 @@ def bin_rows(
     return TreeData(train, rest)
 
 
+def aliases(setting: str) -> set[str]:
+    """Return all names under which LightGBM knows a setting."""
+    return {str(name) for name in lgb.basic._ConfigAliases.get(setting)}
+
+
 def read_booster(text: str) -> lgb.Booster:
     """Return the booster of a text in LightGBM's format."""
     return lgb.Booster(model_str=text)

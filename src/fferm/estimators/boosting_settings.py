@@ -12,6 +12,7 @@ from fferm._types import FloatArray
 from fferm.boosting.links import make_link
 from fferm.boosting.recipes import Judge, Recipe
 from fferm.boosting.scores import ScoreObjective
+from fferm.boosting.trees import aliases
 from fferm.data import FairRows
 from fferm.errors import FfermWarning, InvalidInputError, InvalidParameterError
 from fferm.estimators.base import FitInput
@@ -186,10 +187,10 @@ def check_stopping(model: "FairBoostingClassifier") -> bool:
 
 def _extra(given: Any) -> dict[str, Any]:
     found = dict(given or {})
-    for name in found:
-        if name in OWN:
+    for setting, reason in OWN.items() if found else ():
+        for name in sorted(aliases(setting) & set(found)):
             raise InvalidParameterError(
-                f"lightgbm_params holds {name!r}: {OWN[name]}. Leave it out."
+                f"lightgbm_params holds {name!r}: {reason}. Leave it out."
             )
     return found
 
