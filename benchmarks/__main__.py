@@ -32,8 +32,18 @@ BENCHMARKS = (
     "torch_overhead",
     "batch_bias",
     "tuning",
+    "boosting",
+    "boosting_sets",
 )
-PACKAGES = ("numpy", "scipy", "numba", "scikit-learn", "torch", "fairlearn")
+PACKAGES = (
+    "numpy",
+    "scipy",
+    "numba",
+    "scikit-learn",
+    "torch",
+    "lightgbm",
+    "fairlearn",
+)
 
 
 def commit() -> str:

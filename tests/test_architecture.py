@@ -34,6 +34,7 @@ ORDER = [
     "auditing",
     "solvers",
     "torch",
+    "boosting",
     "estimators",
     "persistence",
     "tradeoff",
@@ -53,7 +54,7 @@ LAZY = {("auditing", "report"), ("tradeoff", "report")}
 HEAVY = {
     "numba": ["solvers/_", "solvers/threads.py"],
     "torch": ["torch/", "estimators/net.py"],
-    "lightgbm": ["estimators/boosting.py"],
+    "lightgbm": ["boosting/trees.py"],
     "matplotlib": ["report/"],
     "plotly": ["report/"],
     "jinja2": ["report/"],

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from fferm.auditing import audit
+    from fferm.boosting import boosting_objective
     from fferm.counts import GroupCounts
     from fferm.estimators import FairLogisticRegression
+    from fferm.estimators.boosting import FairBoostingClassifier
     from fferm.estimators.net import FairNetClassifier
     from fferm.persistence import load, save
     from fferm.tradeoff import TradeoffCurve, tradeoff_curve
@@ -21,6 +23,7 @@ __version__ = version("fferm")
 
 # Where each public name lives.
 _HOMES = {
+    "FairBoostingClassifier": "fferm.estimators.boosting",
     "FairLogisticRegression": "fferm.estimators",
     "FairNetClassifier": "fferm.estimators.net",
     "GroupCounts": "fferm.counts",
@@ -28,12 +31,14 @@ _HOMES = {
     "SmallShift": "fferm.uncertainty",
     "TradeoffCurve": "fferm.tradeoff",
     "audit": "fferm.auditing",
+    "boosting_objective": "fferm.boosting",
     "load": "fferm.persistence",
     "save": "fferm.persistence",
     "tradeoff_curve": "fferm.tradeoff",
 }
 
 __all__ = [
+    "FairBoostingClassifier",
     "FairLogisticRegression",
     "FairNetClassifier",
     "GroupCounts",
@@ -41,6 +46,7 @@ __all__ = [
     "SmallShift",
     "TradeoffCurve",
     "audit",
+    "boosting_objective",
     "load",
     "save",
     "tradeoff_curve",

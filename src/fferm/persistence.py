@@ -30,6 +30,7 @@ FORMAT_VERSION = 1
 MANIFEST = "manifest.json"
 # Classes that can be saved, by name, and where they live.
 SAVABLE = {
+    "FairBoostingClassifier": "fferm.estimators.boosting",
     "FairLogisticRegression": "fferm.estimators",
     "FairNetClassifier": "fferm.estimators.net",
     "FrameClassifier": "fferm.frames",

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from fferm import FairLogisticRegression, FairNetClassifier
+from fferm import FairBoostingClassifier, FairLogisticRegression, FairNetClassifier
 
 
 class GroupsFromFeatures(FairLogisticRegression):
@@ -67,6 +67,33 @@ SMALL_NET = FairNetClassifier(
 )
 @parametrize_with_checks([SMALL_NET])
 def test_every_scikit_learn_check_passes_on_a_network(estimator, check):
+    check(estimator)
+
+
+class TreesWithGroupsFromFeatures(FairBoostingClassifier):
+    """Fair trees that read their groups off X, as the linear model above does."""
+
+    def fit(self, X, y, *, sample_weight=None):
+        return super().fit(
+            X, y, sensitive_features=_Parity(X), sample_weight=sample_weight
+        )
+
+
+FEW_TREES = {"n_estimators": 30, "num_leaves": 7, "n_jobs": 1}
+
+
+@pytest.mark.filterwarnings(
+    "ignore::fferm.errors.DataFairnessWarning",
+    # Leaves of twenty rows cannot tell a handful of rows apart.
+    "ignore::fferm.errors.CollapseWarning",
+)
+@parametrize_with_checks(
+    [
+        FairBoostingClassifier(fairness_weight=0, **FEW_TREES),
+        TreesWithGroupsFromFeatures(fairness_weight=0.1, **FEW_TREES),
+    ]
+)
+def test_every_scikit_learn_check_passes_on_trees(estimator, check):
     check(estimator)
 
 

@@ -179,6 +179,12 @@ class FairClassifier(ClassifierMixin, BaseEstimator, ABC):
 
     def _check_fitted_features(self, X: Table) -> Table:
         check_is_fitted(self)
+        return self._read_features(X)
+
+    def _read_training(self, given: FitInput) -> TrainingData:
+        return validate_training(self, given.X, given.y, given.sample_weight)
+
+    def _read_features(self, X: Table) -> Table:
         return validate_features(self, X)
 
     def _objective(self) -> Objective:
@@ -208,7 +214,7 @@ class FairClassifier(ClassifierMixin, BaseEstimator, ABC):
             sample_weight=given.sample_weight,
         )
         objective = self._objective()
-        data = validate_training(self, given.X, given.y, given.sample_weight)
+        data = self._read_training(given)
         share = data.weight / data.weight.sum()
         if objective.fairness_weight == 0:
             problem = Problem(objective, data.X, data.y, share, data.classes.size)
@@ -278,7 +284,7 @@ class FairClassifier(ClassifierMixin, BaseEstimator, ABC):
                 f"sensitive_features, y); {type(penalty_data).__name__} came."
             )
         X, sensitive, *rest = penalty_data
-        shifted = validate_features(self, X)
+        shifted = self._read_features(X)
         n_samples = shifted.shape[0]
         y = rest[0] if rest else None
         labels = encode_labels(y, n_samples, classes, "penalty_data's y")

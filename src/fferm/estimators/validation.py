@@ -88,7 +88,7 @@ def validate_training(
         X, y, weight = X[kept], y[kept], weight[kept]
     # Only ratios matter, and sums may not overflow; a power of two rounds nothing.
     weight = np.ldexp(weight, -np.frexp(weight.max())[1])
-    classes, codes = _encode_classes(y)
+    classes, codes = encode_classes(y)
     return TrainingData(X, codes, classes, weight, kept)
 
 
@@ -144,7 +144,7 @@ def check_classes(known: NDArray[Any] | None, classes: Table) -> NDArray[Any]:
 def _validate_rows(
     estimator: BaseEstimator, X: Table, y: Table, sample_weight: Table, *, reset: bool
 ) -> tuple[Table, NDArray[Any], FloatArray]:
-    _refuse_dates(X)
+    refuse_dates(X)
     with named_errors():
         X, y = validate_data(
             estimator,
@@ -201,7 +201,8 @@ def check_whole(name: str, value: object) -> int:
     )
 
 
-def _encode_classes(y: NDArray[Any]) -> tuple[NDArray[Any], IntArray]:
+def encode_classes(y: NDArray[Any]) -> tuple[NDArray[Any], IntArray]:
+    """Return the classes of labels, at least two, and the code of each label."""
     with named_errors():
         classes, codes = np.unique(y, return_inverse=True)
     if classes.size < 2:
@@ -212,7 +213,8 @@ def _encode_classes(y: NDArray[Any]) -> tuple[NDArray[Any], IntArray]:
     return classes, codes.astype(np.int64).reshape(-1)
 
 
-def _refuse_dates(X: Table) -> None:
+def refuse_dates(X: Table) -> None:
+    """Refuse columns of dates."""
     # NumPy would take a date for its number of nanoseconds.
     frame = nw.from_native(X, eager_only=True, pass_through=True)
     if isinstance(frame, nw.DataFrame):

@@ -1,0 +1,177 @@
+"""One round of boosting: LightGBM grows the trees, fferm sets the values of leaves.
+
+A tree is grown along the gradient of the loss plus the *multiplier* times that of the
+table, and its leaves then get the values of a Newton step over leaves, tried before
+taken. The multiplier is the payoff to which the last Newton step led by its linear
+model: the payoff of the table itself jumps with every change of it, the more the larger
+the weight, and trees would be spent on the jumps. What is left is a plain booster; the
+fairness was in the training alone.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+import numpy as np
+
+from fferm._types import FloatArray
+from fferm.boosting.decisions import follow
+from fferm.boosting.leaves import (
+    Leaves,
+    assign,
+    find_leaves,
+    leaf_sums,
+    newton_step,
+    search,
+)
+from fferm.boosting.links import Link
+from fferm.boosting.model_text import rewrite
+from fferm.boosting.recipes import CATEGORY_REGULARISATION, Recipe
+from fferm.boosting.scores import ScoreObjective, Slopes
+from fferm.boosting.trees import TreeData, Trees
+from fferm.solvers.base import Record
+
+
+class Rounds(ABC):
+    """Boosting, one round after another."""
+
+    @abstractmethod
+    def advance(self) -> Record | None:
+        """Add a round; return what it reached, None where nothing was to split."""
+
+    @abstractmethod
+    def scores(self) -> FloatArray:
+        """Return the (n_scores, n) scores of the training rows after all rounds."""
+
+    @abstractmethod
+    def held_out_scores(self) -> FloatArray:
+        """Return the (n_scores, n) scores of the held-out rows."""
+
+    @abstractmethod
+    def text(self, n_rounds: int) -> str:
+        """Return the model of the first rounds in LightGBM's text format."""
+
+
+class PlainRounds(Rounds):
+    """Boosting of the loss alone, by LightGBM's own objective."""
+
+    def __init__(self, link: Link, data: TreeData, recipe: Recipe) -> None:
+        kind: dict[str, object] = {"objective": "binary", "metric": "binary_logloss"}
+        if link.n_scores > 1:
+            kind = {"objective": "multiclass", "metric": "multi_logloss"}
+            kind["num_class"] = link.n_classes
+        self.link = link
+        self.trees = Trees({**recipe.settings, **kind}, data, link.n_scores)
+        self.n_rounds = 0
+
+    def advance(self) -> Record | None:
+        """Add a round; an empty one counts only as the first."""
+        if not self.trees.grow_by_objective() and self.n_rounds:
+            return None
+        self.n_rounds += 1
+        loss = self.trees.train_metric()
+        return {"objective": loss, "loss": loss, "penalty": 0.0, "n_halvings": 0.0}
+
+    def scores(self) -> FloatArray:
+        """Return LightGBM's own scores."""
+        # Under an objective of its own LightGBM gives probabilities for scores.
+        return self.link.scores(self.trees.train_scores())
+
+    def held_out_scores(self) -> FloatArray:
+        """Return LightGBM's own scores."""
+        return self.link.scores(self.trees.held_out_scores())
+
+    def text(self, n_rounds: int) -> str:
+        """Return what LightGBM writes."""
+        return self.trees.text(n_rounds)
+
+
+class FairRounds(Rounds):
+    """Boosting of loss and penalty."""
+
+    def __init__(
+        self, objective: ScoreObjective, data: TreeData, recipe: Recipe
+    ) -> None:
+        link, y = objective.link, objective.y
+        mass = np.bincount(y, weights=objective.weight, minlength=link.n_classes)
+        self.start = link.start(mass / mass.sum())
+        # A number of scores is the number of trees a round, whatever it is called.
+        settings = {**recipe.settings, "objective": "none"}
+        if link.n_scores > 1:
+            settings["num_class"] = link.n_scores
+        self.trees = Trees(settings, data, link.n_scores)
+        self.objective, self.recipe = objective, recipe
+        self.point = objective.at(np.repeat(self.start[:, None], y.size, axis=1))
+        self.offsets: list[FloatArray] | None = None
+        self.payoff: FloatArray | None = None
+        # Of each tree, the outputs that LightGBM gave its leaves, and our values.
+        self.rounds: list[tuple[list[FloatArray], list[FloatArray]]] = []
+        # LightGBM keeps scores of its own, of leaves as it set them.
+        self._grown = np.zeros_like(self.point.scores)
+        self._grown_held_out: FloatArray | None = None
+        self._held_out: FloatArray | None = None
+
+    def advance(self) -> Record | None:
+        """Add a round; an empty one counts only as the first."""
+        objective, point = self.objective, self.point
+        if self.recipe.is_calibrated:
+            self.offsets = follow(objective, point, self.offsets)
+        slopes = objective.slopes(point, self.offsets)
+        aim = objective.gradient(point, slopes, self.payoff)
+        if not self.trees.grow(aim, slopes.diagonal) and self.rounds:
+            return None
+        leaves = self._find_leaves()
+        rate = self.recipe.learning_rate
+        added = _regularisation(self.recipe, aim, slopes, leaves)
+        step = newton_step(objective, point, slopes, leaves, rate, added)
+        taken = search(objective, point, leaves, step, slopes.value, self.offsets)
+        self.payoff = step.payoff
+        self.rounds.append(([tree.output for tree in leaves], taken.values))
+        self.point = taken.point
+        excess = taken.objective - taken.point.loss
+        return {
+            "objective": taken.objective,
+            "loss": taken.point.loss,
+            "penalty": excess / objective.objective.fairness_weight,
+            "n_halvings": float(taken.n_halvings),
+        }
+
+    def scores(self) -> FloatArray:
+        """Return the scores of the values that rounds gave their leaves."""
+        return self.point.scores
+
+    def held_out_scores(self) -> FloatArray:
+        """Return the scores with the values that the last round gave its leaves."""
+        grown = self.trees.held_out_scores()
+        if self._held_out is None or self._grown_held_out is None:
+            self._grown_held_out = np.zeros_like(grown)
+            self._held_out = np.zeros_like(grown) + self.start[:, None]
+        moved = grown - self._grown_held_out
+        for score, (output, values) in enumerate(zip(*self.rounds[-1], strict=True)):
+            self._held_out[score] += values[assign(output, moved[score])]
+        self._grown_held_out = grown
+        return self._held_out
+
+    def text(self, n_rounds: int) -> str:
+        """Return what LightGBM writes, with our values in the leaves."""
+        return rewrite(self.trees.text(n_rounds), self.rounds, self.start)
+
+    def _find_leaves(self) -> list[Leaves]:
+        last, self._grown = self._grown, self.trees.train_scores()
+        return [find_leaves(*pair) for pair in zip(last, self._grown, strict=True)]
+
+
+def _regularisation(
+    recipe: Recipe, aim: FloatArray, slopes: Slopes, leaves: Sequence[Leaves]
+) -> list[FloatArray]:
+    # LightGBM adds to the curvature of a leaf what its settings say, and more below
+    # splits of categories. Its own output of a leaf says how much it was.
+    if recipe.is_sampled:
+        return [np.full(tree.size, recipe.regularisation) for tree in leaves]
+    most = recipe.regularisation + CATEGORY_REGULARISATION
+    sums = leaf_sums(aim, leaves), leaf_sums(slopes.diagonal, leaves)
+    found = []
+    for tree, gradient, bent in zip(leaves, *sums, strict=True):
+        output = np.where(tree.output == 0, np.inf, tree.output)
+        whole = -recipe.learning_rate * gradient / output
+        found.append(np.clip(whole - bent, recipe.regularisation, most))
+    return found
