@@ -37,6 +37,7 @@ ORDER = [
     "tradeoff",
     "persistence",
     "datasets",
+    "baselines",
     "testing",
     "report",
 ]
@@ -46,12 +47,13 @@ LAZY = {("auditing", "report"), ("tradeoff", "report")}
 
 # Optional or slow packages, and the only places that may import them.
 HEAVY = {
-    "numba": ["solvers/_", "solvers/threads.py"],
+    "numba": ["solvers/_", "solvers/threads.py", "baselines/_"],
     "torch": ["torch/", "estimators/net.py"],
     "lightgbm": ["estimators/boosting.py"],
     "matplotlib": ["report/"],
     "plotly": ["report/"],
     "jinja2": ["report/"],
+    "fairlearn": ["baselines/extra.py"],
 }
 
 FILES = sorted(PACKAGE.rglob("*.py"))
