@@ -39,11 +39,12 @@ ORDER = [
     "datasets",
     "baselines",
     "testing",
+    "experiments",
     "report",
 ]
 
 # Results know how to draw themselves; report is imported when they are asked to.
-LAZY = {("auditing", "report"), ("tradeoff", "report")}
+LAZY = {("auditing", "report"), ("tradeoff", "report"), ("experiments", "report")}
 
 # Optional or slow packages, and the only places that may import them.
 HEAVY = {
