@@ -20,7 +20,13 @@ PANEL = Panel(
 )
 OURS = Method("f-FERM", "FairLogisticRegression", {"divergence": "kl"})
 RIVAL = Method("Rényi", "RenyiFairInference")
-BOUNDS = {"accuracy": 0.5, "violation": 0.5, "max_violation": 0.1, "at_accuracy": 0.7}
+BOUNDS = {
+    "accuracy": 0.5,
+    "violation": 0.5,
+    "max_violation": 0.1,
+    "at_accuracy": 0.7,
+    "at_higher_accuracy": 0.75,
+}
 SPEC = Spec("tiny", "A tiny one", "fronts", (PANEL,), (OURS, RIVAL), {}, BOUNDS)
 
 
@@ -147,6 +153,7 @@ def test_noise_is_summarized_at_one_accuracy():
     found = pd.DataFrame(rows("test", [(0.8, 0.2), (0.6, 0.1)]))
     (row,) = summarize(spec, found).to_dict("records")
     assert row["violation"] == pytest.approx(0.15)
+    assert row["violation_at_higher_accuracy"] == pytest.approx(0.175)
 
 
 def test_a_shift_is_summarized_at_the_training_bound():

@@ -20,6 +20,8 @@ from fferm.baselines.lowy import Fermi
 from fferm.baselines.mary import KernelChiSquare
 from fferm.baselines.penalized import PenalizedBaseline
 from fferm.baselines.prost import KernelMatching
+from fferm.baselines.taskesen import WassersteinRobust
+from fferm.baselines.wang_2020 import NoisyGroupsRobust
 from fferm.baselines.zafar import CovarianceConstraint
 
 __all__ = [
@@ -33,10 +35,12 @@ __all__ = [
     "KernelDensityClassifier",
     "KernelMatching",
     "LinearFERM",
+    "NoisyGroupsRobust",
     "PenalizedBaseline",
     "ReductionsGrid",
     "RenyiFairInference",
     "Rows",
     "ThresholdPostprocessing",
     "WassersteinClassifier",
+    "WassersteinRobust",
 ]

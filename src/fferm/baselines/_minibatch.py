@@ -9,7 +9,7 @@ returns its value and writes the derivative by each probability into ``slope``, 
 comes as zeros. It sees the rows of one stratum at a time.
 """
 
-# mypy: disable-error-code="no-untyped-def"
+# mypy: disable-error-code="no-untyped-def,no-untyped-call"
 # ruff: noqa: ANN001, ANN202, PLR0913, PLR0917
 
 import functools
@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 import numba
 import numpy as np
+from numba import types
 
 from fferm._types import FloatArray, IntArray
 
@@ -42,12 +43,6 @@ class Terms(NamedTuple):
     weight: float
     settings: FloatArray
     l2: float
-
-
-@functools.cache
-def compiled(penalty: Penalty) -> Any:
-    """Return the compiled form of a penalty."""
-    return numba.njit(penalty, nogil=True)
 
 
 @numba.njit(nogil=True)
@@ -132,3 +127,38 @@ def epoch(penalty, data, order, size, terms, lr, average_from, state):
             count[1] += 1
             for a in range(theta.size):
                 total[a] += theta[a]
+
+
+# The loop is compiled for any penalty of this signature, once and for all: the machine
+# keeps it on disk, and a new penalty costs its own compilation only.
+VECTOR, CODES = types.float64[::1], types.int64[::1]
+SIGNATURE = types.float64(VECTOR, CODES, types.int64, VECTOR, VECTOR)
+
+
+@functools.cache
+def compiled(penalty: Penalty) -> Any:
+    """Return the compiled form of a penalty."""
+    try:
+        return numba.njit(SIGNATURE, nogil=True, cache=True)(penalty)
+    except RuntimeError:  # written in a notebook, which has no file to cache beside
+        return numba.njit(SIGNATURE, nogil=True)(penalty)
+
+
+@functools.cache
+def kernels() -> tuple[Any, Any]:
+    """Return `objective_into` and `epoch`, compiled for all penalties alike."""
+    row, code = np.zeros(1), np.zeros(1, dtype=np.int64)
+    data = numba.typeof(Data(np.zeros((1, 1)), row, code, code, 1, 1))
+    terms = numba.typeof(Terms(0.0, row, 0.0))
+    penalty = types.FunctionType(SIGNATURE)
+    state = types.UniTuple(VECTOR, 4)
+    real, whole = types.float64, types.int64
+    signatures = (
+        (objective_into, real(penalty, data, CODES, terms, VECTOR, VECTOR)),
+        (epoch, types.void(penalty, data, CODES, whole, terms, real, whole, state)),
+    )
+    objective, run = (
+        numba.njit(signature, nogil=True, cache=True)(kernel.py_func)
+        for kernel, signature in signatures
+    )
+    return objective, run

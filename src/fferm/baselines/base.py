@@ -178,8 +178,8 @@ class Baseline(ClassifierMixin, BaseEstimator, ABC):
         return Rows(
             _dense(data.X),
             data.y.astype(np.float64),
-            attribute.code,
-            rows.strata.code,
+            np.require(attribute.code, requirements=["C", "W"]),
+            np.require(rows.strata.code, requirements=["C", "W"]),
             attribute.groups,
             len(rows.strata.names),
         )
@@ -196,4 +196,5 @@ class Baseline(ClassifierMixin, BaseEstimator, ABC):
 
 def _dense(X: Table) -> FloatArray:
     # The originals are written for dense arrays, and so are ours.
-    return np.ascontiguousarray(X.toarray() if is_sparse(X) else X, dtype=np.float64)
+    dense = X.toarray() if is_sparse(X) else X
+    return np.require(dense, dtype=np.float64, requirements=["C", "W"])

@@ -10,7 +10,7 @@ from scipy.special import expit
 from sklearn.utils import check_random_state
 
 from fferm._types import FloatArray, IntArray, Table
-from fferm.baselines._minibatch import Data, Terms, compiled, epoch, objective_into
+from fferm.baselines._minibatch import Data, Terms, compiled, kernels
 from fferm.baselines.base import Baseline, Rows
 from fferm.errors import ConvergenceWarning, NonFiniteError
 from fferm.estimators.validation import check_number, check_whole
@@ -20,7 +20,8 @@ from fferm.notions import Notion
 LEARNING_RATE = 0.8
 MAX_EPOCHS = 6
 LEAST_STEPS, LEAST_ROWS = 600, 100_000
-MAX_ITER = 500
+# The full batch stops when an iteration gains less than this share of the objective.
+MAX_ITER, LEAST_GAIN = 500, 1e-7
 WEIGHTS = (0.0, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
 
 
@@ -148,10 +149,13 @@ class PenalizedBaseline(Baseline):
         )
         theta = np.zeros(data.X.shape[1] + 1)
         state = theta, np.zeros_like(theta), np.zeros_like(theta), np.zeros(2)
+        run_epoch = kernels()[1]
         average_from = n_epochs * n_batches // 2
         for _ in range(n_epochs):
             order = rng.permutation(n)
-            epoch(penalty, data, order, size, terms, LEARNING_RATE, average_from, state)
+            run_epoch(
+                penalty, data, order, size, terms, LEARNING_RATE, average_from, state
+            )
         return np.asarray(state[2] / state[3][1])
 
 
@@ -160,7 +164,7 @@ def _minimize(penalty: Any, data: Data, terms: Terms) -> FloatArray:
 
     From equal probabilities some penalties are so steep that nothing is learned.
     """
-    everyone = np.arange(data.y.size)
+    everyone, objective = np.arange(data.y.size), kernels()[0]
     theta = np.zeros(data.X.shape[1] + 1)
     for weight in sorted({0.0, terms.weight}):
         weighted = terms._replace(weight=weight)
@@ -169,11 +173,15 @@ def _minimize(penalty: Any, data: Data, terms: Terms) -> FloatArray:
             theta: FloatArray, weighted: Terms = weighted
         ) -> tuple[float, FloatArray]:
             gradient = np.empty_like(theta)
-            value = objective_into(penalty, data, everyone, weighted, theta, gradient)
+            value = objective(penalty, data, everyone, weighted, theta, gradient)
             return value, gradient
 
         found = minimize(
-            evaluate, theta, jac=True, method="L-BFGS-B", options={"maxiter": MAX_ITER}
+            evaluate,
+            theta,
+            jac=True,
+            method="L-BFGS-B",
+            options={"maxiter": MAX_ITER, "ftol": LEAST_GAIN},
         )
         theta = np.asarray(found.x)
     # A kink stops the line search where nothing is left to gain; too few iterations

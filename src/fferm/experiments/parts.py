@@ -1,5 +1,7 @@
 """The rows that a panel and a seed train on, and the parts they are judged on."""
 
+import functools
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -56,7 +58,13 @@ class Parts:
 
 def load_parts(panel: Panel, size: Size, seed: int) -> Parts:
     """Return the rows of a panel and a seed."""
-    options = dict(panel.data)
+    return _load_parts(json.dumps(panel.data), size, seed)
+
+
+# Tasks come seed by seed, and the methods of a seed share their rows.
+@functools.lru_cache(maxsize=2)
+def _load_parts(data: str, size: Size, seed: int) -> Parts:
+    options = json.loads(data)
     loader, flip = options.pop("loader"), options.pop("flip", 0.0)
     rng = np.random.default_rng([seed, 7])
     parts = LOADERS[loader](options, size, rng, seed)

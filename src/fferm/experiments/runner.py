@@ -98,9 +98,9 @@ def tasks_of(spec: Spec, size: Size) -> list[Task]:
     return [
         Task(panel, method, seed)
         for panel in spec.panels
+        for seed in range(size.seeds)
         for method in spec.methods
         if takes_part(method, panel)
-        for seed in range(size.seeds)
     ]
 
 

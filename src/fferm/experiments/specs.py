@@ -88,8 +88,8 @@ class Spec:
         What is run.
     bounds
         Numbers that summaries speak of: ``accuracy`` and ``violation`` are the worst
-        that count in a hypervolume, ``max_violation`` and ``at_accuracy`` where points
-        are compared.
+        that count in a hypervolume; ``max_violation``, ``at_accuracy`` and
+        ``at_higher_accuracy`` are where points are compared.
     """
 
     name: str

@@ -11,6 +11,11 @@ from fferm.tradeoff import TradeoffCurve
 
 CONFIDENCE = 0.95
 QUARTILES = (0.25, 0.75)
+# Of experiments with noise: a column, and the accuracy at which it is read.
+NOISE_COLUMNS = {
+    "violation": "at_accuracy",
+    "violation_at_higher_accuracy": "at_higher_accuracy",
+}
 
 
 def summarize(spec: Spec, records: pd.DataFrame) -> pd.DataFrame:
@@ -80,8 +85,10 @@ def _noise_numbers(spec: Spec, records: pd.DataFrame) -> dict[str, float]:
     """
     points = front(records).sort_values("accuracy")
     accuracy, violation = points["accuracy"], points["violation"]
-    at = spec.bounds["at_accuracy"]
-    return {"violation": float(np.interp(at, accuracy, violation))}
+    return {
+        name: float(np.interp(spec.bounds[at], accuracy, violation))
+        for name, at in NOISE_COLUMNS.items()
+    }
 
 
 def _shift_numbers(spec: Spec, records: pd.DataFrame) -> dict[str, float]:
