@@ -6,6 +6,7 @@ Data are Adult and German as they ship. docs/paper/rivals.md lists the numbers.
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
+from scipy.optimize import linprog
 from scipy.stats import gaussian_kde, norm, wasserstein_distance
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics.pairwise import laplacian_kernel
@@ -20,11 +21,15 @@ from fferm.baselines import (
     KernelChiSquare,
     KernelDensityClassifier,
     KernelMatching,
+    LearnedFairRepresentations,
     LinearFERM,
+    NoisyGroupsRobust,
     ReductionsGrid,
     RenyiFairInference,
+    Rows,
     ThresholdPostprocessing,
     WassersteinClassifier,
+    WassersteinRobust,
 )
 from fferm.baselines.extra import their_warnings_apart
 from fferm.datasets import load_german
@@ -108,6 +113,61 @@ def test_relative_gaps_and_their_gradient_are_those_of_fairret(prob, group):
     value, slope = value_and_slope(FairretNorm, prob, group)
     assert value == pytest.approx(found.item(), rel=1e-9)
     assert_allclose(slope, pred.grad[:, 0].numpy(), rtol=1e-9, atol=1e-12)
+
+
+def worst_rate(prob, members, noise, way):
+    """Return the largest (or least) mean within total variation of some rows."""
+    n, recorded = prob.size, members / members.sum()
+    # Weights q and deviations d with |q - recorded| <= d, sum q = 1, sum d <= 2 noise.
+    eye = np.eye(n)
+    found = linprog(
+        np.concatenate([-way * prob, np.zeros(n)]),
+        A_ub=np.vstack(
+            [
+                np.hstack([eye, -eye]),
+                np.hstack([-eye, -eye]),
+                np.concatenate([np.zeros(n), np.ones(n)]),
+            ]
+        ),
+        b_ub=np.concatenate([recorded, -recorded, [2 * noise]]),
+        A_eq=np.concatenate([np.ones(n), np.zeros(n)])[None],
+        b_eq=[1.0],
+    )
+    return -way * found.fun
+
+
+def test_worst_gaps_of_noisy_groups_are_those_of_linear_programming(prob, group):
+    prob, group = prob[:60], group[:60]
+    expected = 0.0
+    for k in (0, 1):
+        for way in (1, -1):
+            worst = worst_rate(prob, group == k, 0.05, way)
+            expected += max(0.0, way * (worst - prob.mean())) ** 2 / 2
+    value, _ = value_and_slope(NoisyGroupsRobust, prob, group)
+    assert value == pytest.approx(expected, rel=1e-9)
+
+
+def test_learned_representations_descend_along_their_derivative(data, group):
+    rows = Rows(data.X, data.y.astype(float), group, 0 * group, ("young", "old"), 1)
+    model = LearnedFairRepresentations(fairness_weight=0.7)
+    rng, step, count = np.random.default_rng(0), 1e-5, 3
+    n_features = data.X.shape[1]
+    theta = 0.3 * rng.normal(size=count * n_features + n_features + count)
+    _, gradient = model._objective(rows, theta, count)
+    for _ in range(5):
+        move = rng.normal(size=theta.size)
+        up, down = (
+            model._objective(rows, theta + sign * step * move, count)[0]
+            for sign in (1, -1)
+        )
+        assert (up - down) / (2 * step) == pytest.approx(gradient @ move, rel=1e-6)
+
+
+def test_a_ball_of_no_radius_is_scikit_learn(data):
+    plain = LogisticRegression(C=np.inf, max_iter=10_000, tol=1e-8)
+    expected = plain.fit(data.X, data.y).predict_proba(data.X_test)
+    model = fitted(WassersteinRobust(unfairness_share=0, radius=0), data)
+    assert_allclose(model.predict_proba(data.X_test), expected, atol=0.01)
 
 
 @pytest.mark.parametrize("rival", [RenyiFairInference, Fermi])

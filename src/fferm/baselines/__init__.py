@@ -23,6 +23,7 @@ from fferm.baselines.prost import KernelMatching
 from fferm.baselines.taskesen import WassersteinRobust
 from fferm.baselines.wang_2020 import NoisyGroupsRobust
 from fferm.baselines.zafar import CovarianceConstraint
+from fferm.baselines.zemel import LearnedFairRepresentations
 
 __all__ = [
     "Baseline",
@@ -34,6 +35,7 @@ __all__ = [
     "KernelChiSquare",
     "KernelDensityClassifier",
     "KernelMatching",
+    "LearnedFairRepresentations",
     "LinearFERM",
     "NoisyGroupsRobust",
     "PenalizedBaseline",

@@ -15,10 +15,10 @@ class FairretNorm(PenalizedBaseline):
 
     Notes
     -----
-    Differs from the original: the formula is written anew, since a step of autograd
-    takes a hundred times as long in batches of two; tests hold value and gradient to
-    fairret's own. Groups that a batch lacks are left out, where fairret counts them as
-    a constant. Adagrad with averaging or L-BFGS.
+    Differs from the original: the formula is written anew, since autograd is slow in
+    batches of two rows; tests hold value and gradient to fairret's own. Groups that a
+    batch lacks are left out, where fairret counts them as a constant. Adagrad with
+    averaging or L-BFGS.
 
     References
     ----------

@@ -17,6 +17,8 @@ PANEL_INCHES = (4.2, 3.6)
 # Methods of ours are drawn thick; their labels begin so.
 OURS = "f-"
 MARKERS = "os^D"
+# Columns that are printed without an interval, and their digits.
+ROUGH_COLUMNS = {"reached": 1, "points": 1, "seconds": 1, "value": 2}
 
 
 def write_experiment(spec: Spec, records: pd.DataFrame, path: Path) -> None:
@@ -83,9 +85,9 @@ def table(spec: Spec, summary: pd.DataFrame) -> str:
 def _cell(mean: float, half_width: float, name: str) -> str:
     if np.isnan(mean):
         return "none"
-    digits = 1 if name in ("points", "seconds") else 2 if name == "value" else 4
+    digits = ROUGH_COLUMNS.get(name, 4)
     text = f"{mean:.{digits}f}"
-    is_shown = np.isfinite(half_width) and name not in ("points", "seconds", "value")
+    is_shown = np.isfinite(half_width) and name not in ROUGH_COLUMNS
     return f"{text} ± {half_width:.{digits}f}" if is_shown else text
 
 
