@@ -22,9 +22,9 @@ def summarize(spec: Spec, records: pd.DataFrame) -> pd.DataFrame:
     """Return one row per panel and method: means over seeds and half-widths.
 
     Columns that end in ``_pm`` are half-widths of 95 % intervals over seeds. For
-    fronts: ``hypervolume``, ``accuracy`` (the best at a violation within the bound, over
-    the seeds that have one: the share ``reached``), ``points`` (how many values gave a
-    model that does not collapse). For noise:
+    fronts: ``hypervolume``, ``accuracy`` (the best at a violation within the bound,
+    over the seeds that have one: the share ``reached``), ``points`` (how many values
+    gave a model that does not collapse). For noise:
     ``violation`` at the accuracy of the spec. For shift: mean and quartiles of accuracy
     and violation over the parts that were not trained on.
     """

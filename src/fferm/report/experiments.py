@@ -111,6 +111,9 @@ def _draw_fronts(ax: "Axes", spec: Spec, records: pd.DataFrame, panel: str) -> N
         ax.plot(grid[seen], mean[seen], style, color=color, lw=width, label=label)
         low, high = (mean - spread)[seen], (mean + spread)[seen]
         ax.fill_between(grid[seen], low, high, color=color, alpha=0.12, lw=0)
+    plain = records[(records["part"] == "test") & (records["method"] == order[0])]
+    accuracy = plain.loc[plain["value"] == 0, "accuracy"].mean()
+    ax.axhline(accuracy, ls=":", color="black", lw=1, label="plain model")
     ax.set_title(panel, fontsize=9)
     ax.set_xlabel("test violation")
     ax.set_ylim(bottom=spec.bounds["accuracy"])
