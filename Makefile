@@ -6,7 +6,10 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c c
 # Tests and benchmarks run in several processes; threads of BLAS would only fight them.
 ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 NUMBA_NUM_THREADS=1
 
-.PHONY: demo test slow check bench docs clean
+# Where data files that may not ship lie, for the experiments.
+FFERM_DATA_HOME ?= ../shared/data
+
+.PHONY: demo test slow check bench reproduce docs clean
 
 demo: $(VENV)/demo
 	$(BIN)/python examples/demo.py
@@ -25,6 +28,11 @@ check: $(VENV)/dev
 bench: $(VENV)/dev
 	$(ONE_THREAD) $(BIN)/python -m benchmarks
 	$(BIN)/python -m benchmarks.write
+
+# The paper's figures in their small size; SIZE=full is what the documentation shows.
+reproduce: $(VENV)/dev
+	$(ONE_THREAD) $(BIN)/python -m fferm.experiments --size $(or $(SIZE),small) \
+		--data-home $(FFERM_DATA_HOME) --out docs/paper/results
 
 docs: $(VENV)/dev
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict

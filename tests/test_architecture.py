@@ -39,20 +39,22 @@ ORDER = [
     "persistence",
     "tradeoff",
     "datasets",
+    "baselines",
     "testing",
     "frames",
     "tuning",
+    "experiments",
     "report",
     "cli",
     "__main__",
 ]
 
 # Results know how to draw themselves; report is imported when they are asked to.
-LAZY = {("auditing", "report"), ("tradeoff", "report")}
+LAZY = {("auditing", "report"), ("tradeoff", "report"), ("experiments", "report")}
 
 # Optional or slow packages, and the only places that may import them.
 HEAVY = {
-    "numba": ["solvers/_", "solvers/threads.py"],
+    "numba": ["solvers/_", "solvers/threads.py", "baselines/_"],
     "torch": ["torch/", "estimators/net.py"],
     "lightgbm": ["boosting/trees.py"],
     "matplotlib": ["report/"],
@@ -60,6 +62,7 @@ HEAVY = {
     "jinja2": ["report/"],
     "optuna": ["tuning/"],
     "typer": ["cli/"],
+    "fairlearn": ["baselines/extra.py"],
 }
 
 FILES = sorted(PACKAGE.rglob("*.py"))

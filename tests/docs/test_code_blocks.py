@@ -196,7 +196,9 @@ def test_the_site_loads_nothing_from_outside(site):
         assert not styles.search(text), page
 
 
-@pytest.mark.parametrize("page", ["add-divergence", "add-notion", "add-solver"])
+@pytest.mark.parametrize(
+    "page", ["add-divergence", "add-notion", "add-solver", "add-baseline"]
+)
 def test_the_pages_on_extending_show_a_class_of_ours(page, site):
     text = (site / "how-to" / page / "index.html").read_text(encoding="utf-8")
     assert "Source code in" in text

@@ -1,14 +1,13 @@
 """``fferm reproduce``: a figure of the paper, run again."""
 
-import importlib
-import importlib.util
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from fferm import experiments
 from fferm.cli.console import Output
 from fferm.cli.options import QuietOption, Size
-from fferm.errors import InvalidParameterError
 
 
 def reproduce(
@@ -16,15 +15,15 @@ def reproduce(
     size: Annotated[Size, typer.Option(help="A quick look, or all of it.")] = (
         Size.small
     ),
+    out: Annotated[
+        Path, typer.Option(help="Folder of records, figure and table.")
+    ] = Path("reproduced"),
+    jobs: Annotated[int, typer.Option(help="Parallel processes.", min=1)] = 1,
     quiet: QuietOption = False,
 ) -> int:
-    """Run an experiment of the paper and write its records and figure."""
-    if importlib.util.find_spec("fferm.experiments") is None:
-        raise InvalidParameterError(
-            f"There is no experiment {figure!r}: this version of fferm has none."
+    """Run an experiment of the paper and write its records, figure and table."""
+    with Output(quiet).warnings_as_lines():
+        experiments.run(
+            figure, size=size.value, out=out, n_jobs=jobs, progress=not quiet
         )
-    experiments = importlib.import_module("fferm.experiments")
-    output = Output(quiet)
-    with output.warnings_as_lines(), output.progress(f"{figure}, {size}"):
-        experiments.run(figure, size=size.value)
     return 0

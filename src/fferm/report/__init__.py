@@ -2,12 +2,14 @@
 
 `extra` says what to install, `points` turns a curve into the rows of a table,
 `figures` draws, `recipes` says how to repeat a result, `pages` fills a template and
-writes it. On these stand the two reports, `curves` and `audits`. matplotlib and jinja2
-are imported when they are first used, so this package can be imported without them.
+writes it. On these stand the two reports, `curves` and `audits`; `experiments` draws
+what the paper shows. matplotlib and jinja2 are imported when they are first used, so
+this package can be imported without them.
 """
 
 from fferm.report.audits import write_audit
 from fferm.report.curves import write_curve
+from fferm.report.experiments import write_experiment
 from fferm.report.figures import plot_curve
 
-__all__ = ["plot_curve", "write_audit", "write_curve"]
+__all__ = ["plot_curve", "write_audit", "write_curve", "write_experiment"]

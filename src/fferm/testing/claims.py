@@ -1,16 +1,24 @@
 """What a law may claim, and how a broken one is told."""
 
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fferm._types import FloatArray
-from fferm.components import Component
 from fferm.errors import ComponentError
 
-C = TypeVar("C", bound=Component)
+
+class Checked(Protocol):
+    """What laws can be held to: it knows what kind of thing it is."""
+
+    @property
+    def kind(self) -> str:
+        """What messages call it."""
+
+
+C = TypeVar("C", bound=Checked)
 
 
 class BrokenLawError(Exception):
@@ -18,7 +26,7 @@ class BrokenLawError(Exception):
 
 
 def hold(component: C, laws: Mapping[str, Callable[[C], None]]) -> None:
-    """Hold a component to laws; raise `ComponentError` at the first it breaks."""
+    """Hold something to laws; raise `ComponentError` at the first it breaks."""
     for name, law in laws.items():
         try:
             with np.errstate(over="ignore", divide="raise", invalid="raise"):

@@ -1,0 +1,200 @@
+"""What every rival shares: its data, its trade-off parameter and its predictions."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted
+
+from fferm._types import FloatArray, IntArray, Table, is_sparse
+from fferm.data import check_aligned, encode_rows
+from fferm.errors import InvalidInputError, InvalidParameterError, MissingSensitiveError
+from fferm.estimators.validation import validate_features, validate_training
+from fferm.notions import Labels, Notion
+from fferm.notions import get as get_notion
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Training rows as rivals take them.
+
+    Attributes
+    ----------
+    X
+        (n_samples, n_features) float64, dense.
+    y
+        (n_samples,) 1.0 for the larger of the two labels, else 0.0.
+    group
+        (n_samples,) codes of the groups; several columns count jointly.
+    stratum
+        (n_samples,) codes of what the notion conditions on, -1 for rows that it leaves
+        out.
+    groups
+        The name of each group.
+    n_strata
+        How many strata there are.
+    """
+
+    X: FloatArray
+    y: FloatArray
+    group: IntArray
+    stratum: IntArray
+    groups: tuple[str, ...]
+    n_strata: int
+
+    @property
+    def n_groups(self) -> int:
+        """How many groups there are."""
+        return len(self.groups)
+
+
+class Baseline(ClassifierMixin, BaseEstimator, ABC):
+    """Base of the rivals, which all have the same ``fit(X, y, *, sensitive_features)``.
+
+    A rival declares which of its parameters trades accuracy for fairness, writes
+    `_train` and `_chance`, and says in its docstring where it is from (``References``)
+    and what differs from the original (``Notes``). `fferm.testing.check_baseline`
+    holds it to that.
+
+    Notes
+    -----
+    Rivals know two classes. Learned attributes: ``classes_``, ``n_features_in_`` and,
+    for data frames, ``feature_names_in_``.
+    """
+
+    kind: ClassVar[str] = "baseline"
+    #: The parameter that trades accuracy for fairness.
+    tradeoff_param: ClassVar[str]
+    #: Its values from plain training to the fairest that is worth trying.
+    tradeoff_values: ClassVar[tuple[float, ...]]
+    #: The notions that the method is made for.
+    notions: ClassVar[tuple[str, ...]] = (
+        "demographic_parity",
+        "equal_opportunity",
+        "equalized_odds",
+    )
+    #: Whether decisions are drawn by chance, so that only expectations are fixed.
+    is_randomized: ClassVar[bool] = False
+    #: Whether groups have to be known to predict.
+    predicts_with_groups: ClassVar[bool] = False
+
+    notion: str | Notion = "demographic_parity"
+    random_state: int | np.random.RandomState | None = None
+    classes_: NDArray[Any]
+
+    def fit(self, X: Table, y: Table, *, sensitive_features: Table = None) -> Self:
+        """Train on data.
+
+        Parameters
+        ----------
+        X
+            (n_samples, n_features): array, CSR matrix or numeric data frame.
+        y
+            (n_samples,) labels of two classes.
+        sensitive_features
+            The group of each row: list, array (n,) or (n, a), Series, DataFrame or
+            dict of arrays, without missing values.
+
+        Returns
+        -------
+        Self
+        """
+        self._train(self._encode(X, y, sensitive_features))
+        return self
+
+    def predict(self, X: Table, *, sensitive_features: Table = None) -> NDArray[Any]:
+        """Return the decision on each row.
+
+        Parameters
+        ----------
+        X
+            (n_samples, n_features).
+        sensitive_features
+            For rivals that declare ``predicts_with_groups``; no other looks at it.
+        """
+        chance = self.predict_proba(X, sensitive_features=sensitive_features)[:, 1]
+        bar: FloatArray | float = 0.5
+        if self.is_randomized:
+            bar = check_random_state(self.random_state).random_sample(chance.size)
+        return np.asarray(self.classes_[(chance > bar).astype(np.int64)])
+
+    def predict_proba(
+        self, X: Table, *, sensitive_features: Table = None
+    ) -> FloatArray:
+        """Return the (n_samples, 2) probabilities; drawn decisions follow them.
+
+        Parameters
+        ----------
+        X, sensitive_features
+            As in `predict`.
+        """
+        check_is_fitted(self, "classes_")
+        dense = _dense(validate_features(self, X))
+        if self.predicts_with_groups and sensitive_features is None:
+            raise MissingSensitiveError(
+                f"{type(self).__name__} decides by group and no sensitive_features "
+                "came. Pass predict(X, sensitive_features=...)."
+            )
+        chance = self._chance(dense, sensitive_features)
+        return np.column_stack([1 - chance, chance])
+
+    @abstractmethod
+    def _train(self, rows: Rows) -> None:
+        """Learn from encoded rows; set attributes that end in an underscore."""
+
+    @abstractmethod
+    def _chance(self, X: FloatArray, sensitive_features: Table) -> FloatArray:
+        """Return the (n_samples,) probability of the larger label."""
+
+    def _encode(self, X: Table, y: Table, sensitive_features: Table) -> Rows:
+        name = type(self).__name__
+        if sensitive_features is None:
+            raise MissingSensitiveError(
+                f"{name} trades accuracy for fairness and no sensitive_features came. "
+                "Pass fit(X, y, sensitive_features=...)."
+            )
+        check_aligned(X=X, y=y, sensitive_features=sensitive_features)
+        notion = self._notion()
+        data = validate_training(self, X, y, None)
+        if data.classes.size != 2:
+            raise InvalidInputError(
+                f"y has {data.classes.size} classes and {name} knows two. Merge "
+                "classes, or use FairLogisticRegression, which takes any number."
+            )
+        labels = Labels(data.y.size, data.y, tuple(data.classes.tolist()))
+        rows = encode_rows(sensitive_features, notion, labels)
+        attribute = rows.attributes[0]
+        n_missing = int(np.sum(attribute.code < 0))
+        if n_missing:
+            raise InvalidInputError(
+                f"{n_missing} rows have no value of {attribute.name} and {name} needs "
+                "one in each. Drop those rows first."
+            )
+        self.classes_ = data.classes
+        return Rows(
+            _dense(data.X),
+            data.y.astype(np.float64),
+            np.require(attribute.code, requirements=["C", "W"]),
+            np.require(rows.strata.code, requirements=["C", "W"]),
+            attribute.groups,
+            len(rows.strata.names),
+        )
+
+    def _notion(self) -> Notion:
+        notion = get_notion(self.notion)
+        if notion.name not in self.notions:
+            raise InvalidParameterError(
+                f"notion={self.notion!r} came and {type(self).__name__} is made for "
+                f"{', '.join(self.notions)}. Choose one of those."
+            )
+        return notion
+
+
+def _dense(X: Table) -> FloatArray:
+    # The originals are written for dense arrays, and so are ours.
+    dense = X.toarray() if is_sparse(X) else X
+    return np.require(dense, dtype=np.float64, requirements=["C", "W"])

@@ -1,0 +1,147 @@
+"""What an experiment is made of, read from its file."""
+
+import importlib.resources
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib.resources.abc import Traversable
+from typing import Any
+
+from fferm.components import unknown_name
+from fferm.errors import UnknownNameError
+
+SIZES = ("small", "full")
+
+
+@dataclass(frozen=True)
+class Size:
+    """How much of an experiment to run.
+
+    Attributes
+    ----------
+    seeds
+        How many seeds.
+    n_values
+        How many values of a trade-off parameter, where it is spread by itself.
+    train_rows
+        How many training rows a seed draws; None draws four of five.
+    test_rows
+        How many test rows are kept of each part; None keeps all.
+    """
+
+    seeds: int
+    n_values: int
+    train_rows: int | None = None
+    test_rows: int | None = None
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One setting in which methods are compared."""
+
+    name: str
+    data: Mapping[str, Any]
+    notion: str
+    batch_size: int | None = None
+
+
+@dataclass(frozen=True)
+class Method:
+    """One method: a class of `fferm` or `fferm.baselines`, and its parameters.
+
+    Attributes
+    ----------
+    label
+        What figures call it.
+    name
+        The class.
+    params
+        Parameters of the constructor.
+    values
+        Values of the trade-off parameter; empty spreads the declared range.
+    penalty_on_target
+        Whether the penalty is taken on unlabelled rows of the target.
+    panels
+        The panels it is run in; empty is all that its batch sizes allow.
+    """
+
+    label: str
+    name: str
+    params: Mapping[str, Any] = field(default_factory=dict)
+    values: tuple[float, ...] = ()
+    penalty_on_target: bool = False
+    panels: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Spec:
+    """An experiment.
+
+    Attributes
+    ----------
+    name, title
+        Of the experiment.
+    kind
+        ``"fronts"`` compares accuracy and violation on test rows; ``"noise"`` the
+        violation at one accuracy; ``"shift"`` parts that were not trained on.
+    panels, methods, sizes
+        What is run.
+    bounds
+        Numbers that summaries speak of: ``accuracy`` and ``violation`` are the worst
+        that count in a hypervolume; ``max_violation``, ``at_accuracy`` and
+        ``at_higher_accuracy`` are where points are compared.
+    """
+
+    name: str
+    title: str
+    kind: str
+    panels: tuple[Panel, ...]
+    methods: tuple[Method, ...]
+    sizes: Mapping[str, Size]
+    bounds: Mapping[str, float]
+
+
+def known() -> tuple[str, ...]:
+    """Return the names of all experiments."""
+    return tuple(
+        sorted(
+            file.name.removesuffix(".toml")
+            for file in _folder().iterdir()
+            if file.name.endswith(".toml")
+        )
+    )
+
+
+def read_spec(name: str) -> Spec:
+    """Return the experiment of a name."""
+    if name not in known():
+        raise UnknownNameError(unknown_name("experiment", name, known()))
+    text = (_folder() / f"{name}.toml").read_text(encoding="utf-8")
+    given = tomllib.loads(text)
+    return Spec(
+        name=name,
+        title=given["title"],
+        kind=given["kind"],
+        panels=tuple(_panel(panel, given) for panel in given["panels"]),
+        methods=tuple(_method(method) for method in given["methods"]),
+        sizes={size: Size(**given["sizes"][size]) for size in SIZES},
+        bounds=given["bounds"],
+    )
+
+
+def _panel(panel: dict[str, Any], given: dict[str, Any]) -> Panel:
+    return Panel(
+        panel["name"],
+        {**given["data"], **panel.get("data", {})},
+        panel.get("notion", given["notion"]),
+        panel.get("batch_size"),
+    )
+
+
+def _method(method: dict[str, Any]) -> Method:
+    values, panels = (tuple(method.pop(key, ())) for key in ("values", "panels"))
+    return Method(name=method.pop("class"), values=values, panels=panels, **method)
+
+
+def _folder() -> Traversable:
+    return importlib.resources.files("fferm.experiments") / "specs"

@@ -1,0 +1,183 @@
+"""The laws of rivals."""
+
+import inspect
+import warnings
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import clone
+
+from fferm._types import FloatArray
+from fferm.baselines import Baseline
+from fferm.datasets import FairDataset, make_biased
+from fferm.errors import FfermError, FfermWarning, MissingSensitiveError
+from fferm.metrics import soft_violation
+from fferm.testing.claims import claim, equal, hold
+
+N_ROWS = 800
+# What the fairest end may leave of the violation; some methods are of bounded strength.
+LARGEST_REST = 0.9
+SECTIONS = ("Notes", "References")
+
+
+def check_baseline(baseline: Baseline) -> None:
+    """Hold a rival to its contract.
+
+    Parameters
+    ----------
+    baseline
+        An unfitted instance; it is cloned and trained on made-up data of two groups.
+
+    Raises
+    ------
+    ComponentError
+        If a law is broken. The message names the law and what came.
+
+    Examples
+    --------
+    >>> from fferm.baselines import CovarianceConstraint
+    >>> check_baseline(CovarianceConstraint())
+    """
+    data = make_biased(N_ROWS, bias=0.8, random_state=0)
+    baseline = clone(baseline)
+    if "random_state" in baseline.get_params():
+        baseline.set_params(random_state=0)
+
+    def on_data(law: Callable[[Baseline, FairDataset], None]) -> Callable[..., None]:
+        return lambda baseline: law(baseline, data)
+
+    with warnings.catch_warnings():
+        # A model that a law drives to its ends may collapse; that is no breach.
+        warnings.simplefilter("ignore", FfermWarning)
+        hold(baseline, {name: on_data(law) for name, law in BASELINE_LAWS.items()})
+
+
+def _fitted(baseline: Baseline, data: FairDataset, value: float) -> Baseline:
+    model: Baseline = clone(baseline).set_params(**{baseline.tradeoff_param: value})
+    model.fit(data.X, data.y, sensitive_features=data.sensitive_features)
+    return model
+
+
+def _chances(model: Baseline, data: FairDataset) -> FloatArray:
+    return model.predict_proba(
+        data.X_test, sensitive_features=data.sensitive_features_test
+    )
+
+
+def _decisions(model: Baseline, data: FairDataset) -> NDArray[np.object_]:
+    return model.predict(data.X_test, sensitive_features=data.sensitive_features_test)
+
+
+def _declares_its_tradeoff(baseline: Baseline, data: FairDataset) -> None:
+    name, values = baseline.tradeoff_param, baseline.tradeoff_values
+    claim(
+        name in baseline.get_params(),
+        f"tradeoff_param is {name!r}, which is no parameter of "
+        f"{type(baseline).__name__}",
+    )
+    steps = np.diff(values)
+    claim(
+        len(values) > 1 and bool(np.all(steps > 0) or np.all(steps < 0)),
+        f"tradeoff_values {values!r} do not go one way",
+    )
+
+
+def _says_where_it_is_from(baseline: Baseline, data: FairDataset) -> None:
+    text = inspect.getdoc(type(baseline)) or ""
+    for section in SECTIONS:
+        claim(f"{section}\n---" in text, f"its docstring has no section {section}")
+    claim(
+        "Differs from the original" in text,
+        "its Notes do not say what 'Differs from the original'",
+    )
+
+
+def _takes_groups_by_keyword(baseline: Baseline, data: FairDataset) -> None:
+    names = inspect.signature(baseline.fit).parameters
+    is_same = list(names) == ["X", "y", "sensitive_features"] and (
+        names["sensitive_features"].kind is inspect.Parameter.KEYWORD_ONLY
+    )
+    claim(is_same, f"fit takes {', '.join(names)}")
+
+
+def _refuses_to_train_without_groups(baseline: Baseline, data: FairDataset) -> None:
+    try:
+        clone(baseline).fit(data.X, data.y)
+    except MissingSensitiveError:
+        return
+    claim(False, "fit(X, y) without groups raised no MissingSensitiveError")
+
+
+def _refuses_three_classes(baseline: Baseline, data: FairDataset) -> None:
+    y = np.arange(len(data.y)) % 3
+    try:
+        clone(baseline).fit(data.X, y, sensitive_features=data.sensitive_features)
+    except FfermError:
+        return
+    claim(False, "labels of three classes raised nothing of fferm.errors")
+
+
+def _keeps_labels(baseline: Baseline, data: FairDataset) -> None:
+    y = np.where(data.y == 1, "yes", "no")
+    middle = baseline.tradeoff_values[len(baseline.tradeoff_values) // 2]
+    model = clone(baseline).set_params(**{baseline.tradeoff_param: middle})
+    model.fit(data.X, y, sensitive_features=data.sensitive_features)
+    seen = set(_decisions(model, data).tolist())
+    claim(seen <= {"no", "yes"}, f"labels 'no' and 'yes' came back as {seen}")
+    expected = _chances(_fitted(baseline, data, middle), data)
+    equal(_chances(model, data), expected, 1e-9, expected, "the chance")
+
+
+def _repeats_itself(baseline: Baseline, data: FairDataset) -> None:
+    value = baseline.tradeoff_values[1]
+    first, again = (_fitted(baseline, data, value) for _ in range(2))
+    equal(_chances(first, data), _chances(again, data), 1e-12, 0.0, "a second fit")
+    is_same = np.array_equal(_decisions(first, data), _decisions(again, data))
+    claim(is_same, "two fits with one random_state decide differently")
+
+
+def _leaves_data_alone(baseline: Baseline, data: FairDataset) -> None:
+    X, y = data.X.copy(), data.y.copy()
+    before = clone(baseline).get_params()
+    _fitted(baseline, data, baseline.tradeoff_values[0])
+    claim(
+        np.array_equal(X, data.X) and np.array_equal(y, data.y), "fit wrote into X, y"
+    )
+    claim(clone(baseline).get_params() == before, "fit changed its own parameters")
+
+
+def _trades_accuracy_for_fairness(baseline: Baseline, data: FairDataset) -> None:
+    ends = baseline.tradeoff_values[0], baseline.tradeoff_values[-1]
+    plain, fair = (_violation(_fitted(baseline, data, end), data) for end in ends)
+    claim(
+        fair < LARGEST_REST * plain,
+        f"the violation is {plain:.3f} at {baseline.tradeoff_param}={ends[0]:g} and "
+        f"{fair:.3f} at {ends[1]:g}; at most {LARGEST_REST:g} of it is expected",
+    )
+
+
+def _violation(model: Baseline, data: FairDataset) -> float:
+    chance = _chances(model, data)
+    if not model.is_randomized:
+        chance = np.eye(2)[(chance[:, 1] > 0.5).astype(np.int64)]
+    return soft_violation(
+        data.y_test,
+        chance,
+        classes=[0, 1],
+        notion=model.notion,
+        sensitive_features=data.sensitive_features_test,
+    )
+
+
+BASELINE_LAWS: dict[str, Callable[[Baseline, FairDataset], None]] = {
+    "a trade-off parameter is declared": _declares_its_tradeoff,
+    "the source and the differences are written down": _says_where_it_is_from,
+    "groups come by keyword": _takes_groups_by_keyword,
+    "no groups are refused": _refuses_to_train_without_groups,
+    "three classes are refused": _refuses_three_classes,
+    "data are left alone": _leaves_data_alone,
+    "labels are kept": _keeps_labels,
+    "the same seed gives the same model": _repeats_itself,
+    "the parameter trades accuracy for fairness": _trades_accuracy_for_fairness,
+}

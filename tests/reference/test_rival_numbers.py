@@ -1,0 +1,249 @@
+"""Each rival reproduces a number that another library, or a definition, gives.
+
+Data are Adult and German as they ship. docs/paper/rivals.md lists the numbers.
+"""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+from scipy.optimize import linprog
+from scipy.stats import gaussian_kde, norm, wasserstein_distance
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics.pairwise import laplacian_kernel
+from sklearn.svm import LinearSVC
+
+from fferm import FairLogisticRegression
+from fferm.baselines import (
+    CovarianceConstraint,
+    ExponentiatedGradient,
+    FairretNorm,
+    Fermi,
+    KernelChiSquare,
+    KernelDensityClassifier,
+    KernelMatching,
+    LearnedFairRepresentations,
+    LinearFERM,
+    NoisyGroupsRobust,
+    ReductionsGrid,
+    RenyiFairInference,
+    Rows,
+    ThresholdPostprocessing,
+    WassersteinClassifier,
+    WassersteinRobust,
+)
+from fferm.baselines.extra import their_warnings_apart
+from fferm.datasets import load_german
+
+L2 = 1e-4
+
+
+@pytest.fixture(scope="module")
+def data():
+    return load_german("age_over_25")
+
+
+@pytest.fixture(scope="module")
+def group(data):
+    return (data.sensitive_features.to_numpy().ravel() == ">25").astype(np.int64)
+
+
+@pytest.fixture(scope="module")
+def prob(data):
+    """What a plain model says of each applicant."""
+    model = LogisticRegression(max_iter=1000).fit(data.X, data.y)
+    return model.predict_proba(data.X)[:, 1]
+
+
+def fitted(model, data):
+    return model.fit(data.X, data.y, sensitive_features=data.sensitive_features)
+
+
+def value_and_slope(rival, prob, group):
+    slope = np.zeros(prob.size)
+    value = rival.penalty(prob, group, 2, np.array(rival()._settings()), slope)
+    return value, slope
+
+
+def test_wasserstein_distances_are_those_of_scipy(prob, group):
+    expected = sum(
+        np.mean(group == k) * wasserstein_distance(prob[group == k], prob)
+        for k in (0, 1)
+    )
+    value, _ = value_and_slope(WassersteinClassifier, prob, group)
+    assert value == pytest.approx(expected, rel=1e-9)
+
+
+def test_discrepancies_are_those_of_the_kernel_of_scikit_learn(prob, group):
+    kernel = laplacian_kernel(prob[:, None], gamma=10)
+    weight = np.where(group == 1, 1 / np.sum(group == 1), -1 / np.sum(group == 0))
+    value, _ = value_and_slope(KernelMatching, prob, group)
+    assert value == pytest.approx(weight @ kernel @ weight / 4, rel=1e-9)
+
+
+def test_smoothed_decisions_are_those_of_the_normal_distribution(prob, group):
+    rate = norm.cdf((prob - 0.5) / 0.1)
+    gaps = [rate[group == k].mean() - rate.mean() for k in (0, 1)]
+    value, _ = value_and_slope(KernelDensityClassifier, prob, group)
+    assert value == pytest.approx(np.sum(np.square(gaps)) / 2, rel=1e-9)
+
+
+def test_the_kernel_chi_square_is_that_of_densities_of_scipy(prob, group):
+    score = (prob - prob.mean()) / prob.std(ddof=1)
+    width = (0.75 * prob.size) ** -0.2
+    grid = np.linspace(-2.5, 2.5, int(min(50, 5 / width)))
+    columns = []
+    for k in (0, 1):
+        part = score[group == k]
+        density = gaussian_kde(part, bw_method=width / part.std(ddof=1))
+        columns.append(part.size * density(grid))
+    joint = np.array(columns) / np.sum(columns)
+    product = joint.sum(axis=0) * joint.sum(axis=1, keepdims=True)
+    value, _ = value_and_slope(KernelChiSquare, prob, group)
+    assert value == pytest.approx(np.sum(joint**2 / product) - 1, rel=1e-9)
+
+
+def test_relative_gaps_and_their_gradient_are_those_of_fairret(prob, group):
+    torch = pytest.importorskip("torch")
+    loss = pytest.importorskip("fairret.loss")
+    statistic = pytest.importorskip("fairret.statistic")
+    pred = torch.tensor(prob[:, None], requires_grad=True)
+    norm_loss = loss.NormLoss(statistic.PositiveRate())
+    found = norm_loss(pred, torch.eye(2).double()[group], pred_as_logit=False)
+    found.backward()
+    value, slope = value_and_slope(FairretNorm, prob, group)
+    assert value == pytest.approx(found.item(), rel=1e-9)
+    assert_allclose(slope, pred.grad[:, 0].numpy(), rtol=1e-9, atol=1e-12)
+
+
+def worst_rate(prob, members, noise, way):
+    """Return the largest (or least) mean within total variation of some rows."""
+    n, recorded = prob.size, members / members.sum()
+    # Weights q and deviations d with |q - recorded| <= d, sum q = 1, sum d <= 2 noise.
+    eye = np.eye(n)
+    found = linprog(
+        np.concatenate([-way * prob, np.zeros(n)]),
+        A_ub=np.vstack(
+            [
+                np.hstack([eye, -eye]),
+                np.hstack([-eye, -eye]),
+                np.concatenate([np.zeros(n), np.ones(n)]),
+            ]
+        ),
+        b_ub=np.concatenate([recorded, -recorded, [2 * noise]]),
+        A_eq=np.concatenate([np.ones(n), np.zeros(n)])[None],
+        b_eq=[1.0],
+    )
+    return -way * found.fun
+
+
+def test_worst_gaps_of_noisy_groups_are_those_of_linear_programming(prob, group):
+    prob, group = prob[:60], group[:60]
+    expected = 0.0
+    for k in (0, 1):
+        for way in (1, -1):
+            worst = worst_rate(prob, group == k, 0.05, way)
+            expected += max(0.0, way * (worst - prob.mean())) ** 2 / 2
+    value, _ = value_and_slope(NoisyGroupsRobust, prob, group)
+    assert value == pytest.approx(expected, rel=1e-9)
+
+
+def test_learned_representations_descend_along_their_derivative(data, group):
+    rows = Rows(data.X, data.y.astype(float), group, 0 * group, ("young", "old"), 1)
+    model = LearnedFairRepresentations(fairness_weight=0.7)
+    rng, step, count = np.random.default_rng(0), 1e-5, 3
+    n_features = data.X.shape[1]
+    theta = 0.3 * rng.normal(size=count * n_features + n_features + count)
+    _, gradient = model._objective(rows, theta, count)
+    for _ in range(5):
+        move = rng.normal(size=theta.size)
+        up, down = (
+            model._objective(rows, theta + sign * step * move, count)[0]
+            for sign in (1, -1)
+        )
+        assert (up - down) / (2 * step) == pytest.approx(gradient @ move, rel=1e-6)
+
+
+def test_a_ball_of_no_radius_is_scikit_learn(data):
+    plain = LogisticRegression(C=np.inf, max_iter=10_000, tol=1e-8)
+    expected = plain.fit(data.X, data.y).predict_proba(data.X_test)
+    model = fitted(WassersteinRobust(unfairness_share=0, radius=0), data)
+    assert_allclose(model.predict_proba(data.X_test), expected, atol=0.01)
+
+
+@pytest.mark.parametrize("rival", [RenyiFairInference, Fermi])
+def test_the_full_batch_finds_the_chi_square_optimum(rival, data):
+    ours = FairLogisticRegression(
+        divergence="chi2", fairness_weight=5, solver="lbfgs", l2=L2
+    )
+    expected = fitted(ours, data).predict_proba(data.X_test)
+    found = fitted(rival(fairness_weight=5, l2=L2), data).predict_proba(data.X_test)
+    # Both stop where the gradient is small, not where it is 0.
+    assert_allclose(found, expected, atol=0.01)
+
+
+def without_differences(data, group):
+    """Return features moved so that both groups have the same mean."""
+    difference = data.X[group == 1].mean(axis=0) - data.X[group == 0].mean(axis=0)
+    unit = difference / np.linalg.norm(difference)
+    return tuple(X - np.outer(X @ unit, unit) for X in (data.X, data.X_test))
+
+
+def test_no_covariance_is_scikit_learn_on_moved_features(data, group):
+    X, X_test = without_differences(data, group)
+    plain = LogisticRegression(C=1 / (len(X) * L2), max_iter=10_000, tol=1e-8)
+    expected = plain.fit(X, data.y).predict_proba(X_test)
+    model = fitted(CovarianceConstraint(share=0, l2=L2), data)
+    assert_allclose(model.predict_proba(data.X_test), expected, atol=0.01)
+
+
+def test_linear_ferm_is_scikit_learn_on_moved_features(data, group):
+    X, X_test = without_differences(data, group)
+    # An intercept of large scale is hardly penalised.
+    machine = LinearSVC(
+        C=1 / (len(X) * L2), max_iter=200_000, intercept_scaling=100, dual=False
+    )
+    expected = machine.fit(X, data.y).predict(X_test)
+    found = fitted(LinearFERM(share=0, l2=L2), data).predict(data.X_test)
+    assert np.mean(found == expected) >= 0.99
+
+
+def test_reductions_are_fairlearn_s(data):
+    reductions = pytest.importorskip("fairlearn.reductions")
+    plain = LogisticRegression(max_iter=1000)
+    groups = data.sensitive_features.to_numpy().ravel()
+    parity = reductions.DemographicParity(difference_bound=0.02)
+    theirs = reductions.ExponentiatedGradient(plain, parity)
+    with their_warnings_apart():
+        theirs.fit(data.X, data.y, sensitive_features=groups)
+    ours = fitted(ExponentiatedGradient(difference_bound=0.02), data)
+    expected = theirs._pmf_predict(data.X_test)
+    assert_allclose(ours.predict_proba(data.X_test), expected, atol=1e-9)
+
+    grid = reductions.GridSearch(
+        plain, reductions.DemographicParity(), grid_size=20, constraint_weight=0.5
+    )
+    with their_warnings_apart():
+        grid.fit(data.X, data.y, sensitive_features=groups)
+    expected = grid.predict(data.X_test)
+    assert np.array_equal(fitted(ReductionsGrid(), data).predict(data.X_test), expected)
+
+
+def test_thresholds_are_fairlearn_s(data):
+    postprocessing = pytest.importorskip("fairlearn.postprocessing")
+    groups, test_groups = (
+        table.to_numpy().ravel()
+        for table in (data.sensitive_features, data.sensitive_features_test)
+    )
+    theirs = postprocessing.ThresholdOptimizer(
+        estimator=LogisticRegression(max_iter=1000),
+        constraints="true_positive_rate_parity",
+        predict_method="predict_proba",
+    )
+    with their_warnings_apart():
+        theirs.fit(data.X, data.y, sensitive_features=groups)
+    expected = theirs._pmf_predict(data.X_test, sensitive_features=test_groups)
+    ours = fitted(ThresholdPostprocessing(notion="equal_opportunity"), data)
+    found = ours.predict_proba(
+        data.X_test, sensitive_features=data.sensitive_features_test
+    )
+    assert_allclose(found, expected, atol=1e-9)

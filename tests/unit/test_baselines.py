@@ -1,0 +1,219 @@
+"""Rivals keep their contract, refuse what they cannot use, and differentiate well."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+from fferm import baselines, divergences, tables
+from fferm.baselines import (
+    Baseline,
+    ConstrainedBaseline,
+    CovarianceConstraint,
+    ExponentiatedGradient,
+    Fermi,
+    KernelChiSquare,
+    PenalizedBaseline,
+    RenyiFairInference,
+    ThresholdPostprocessing,
+)
+from fferm.datasets import load_german, make_biased
+from fferm.errors import (
+    ComponentError,
+    InvalidInputError,
+    InvalidParameterError,
+    MissingDependencyError,
+    MissingSensitiveError,
+)
+from fferm.testing import check_baseline
+
+ABSTRACT = {Baseline, ConstrainedBaseline, PenalizedBaseline}
+RIVALS = [
+    rival
+    for rival in (getattr(baselines, name) for name in baselines.__all__)
+    if issubclass(rival, Baseline) and rival not in ABSTRACT
+]
+PENALIZED = [rival for rival in RIVALS if issubclass(rival, PenalizedBaseline)]
+WRAPPED = {"ExponentiatedGradient", "ReductionsGrid", "ThresholdPostprocessing"}
+
+
+@pytest.mark.parametrize("rival", RIVALS, ids=lambda rival: rival.__name__)
+def test_every_rival_keeps_the_contract(rival):
+    if rival.__name__ in WRAPPED:
+        pytest.importorskip("fairlearn")
+    check_baseline(rival())
+
+
+@pytest.mark.parametrize("size", [1, 2, 9, 60])
+@pytest.mark.parametrize("rival", PENALIZED, ids=lambda rival: rival.__name__)
+def test_a_penalty_writes_its_own_derivative(rival, size):
+    rng = np.random.default_rng(size)
+    prob, group = rng.uniform(0.05, 0.95, size), rng.integers(0, 3, size)
+    settings, slope, step = np.array(rival()._settings()), np.zeros(size), 1e-6
+
+    def value(prob):
+        return rival.penalty(prob, group, 3, settings, np.zeros(size))
+
+    rival.penalty(prob, group, 3, settings, slope)
+    moves = step * np.eye(size)
+    difference = [(value(prob + m) - value(prob - m)) / (2 * step) for m in moves]
+    # Rounding of values of at most 10 over two steps.
+    assert_allclose(slope, difference, atol=1e-8, rtol=1e-6)
+
+
+@pytest.mark.parametrize("batch_size", [None, 8, 2, 1])
+@pytest.mark.parametrize("rival", PENALIZED, ids=lambda rival: rival.__name__)
+def test_a_penalty_trains_at_any_batch_size(rival, batch_size):
+    data = make_biased(300, n_groups=3, random_state=0)
+    model = rival(batch_size=batch_size, max_epochs=1, random_state=0)
+    model.fit(data.X, data.y, sensitive_features=data.sensitive_features)
+    assert np.all(np.isfinite(model.coef_))
+
+
+@pytest.mark.parametrize("rival", PENALIZED, ids=lambda rival: rival.__name__)
+def test_a_batch_of_one_group_has_nothing_to_compare(rival):
+    slope = np.zeros(4)
+    prob, group = np.array([0.1, 0.4, 0.4, 0.8]), np.ones(4, dtype=np.int64)
+    value = rival.penalty(prob, group, 2, np.array(rival()._settings()), slope)
+    assert value == pytest.approx(0, abs=1e-12)
+    assert_allclose(slope, 0, atol=1e-12)
+
+
+def test_renyi_correlation_of_two_classes_is_the_chi_square_divergence():
+    rng = np.random.default_rng(0)
+    prob, group = rng.uniform(size=50), rng.integers(0, 4, 50)
+    found = RenyiFairInference.penalty(prob, group, 4, np.zeros(0), np.zeros(50))
+    table = tables.joint(np.column_stack([1 - prob, prob]), group, 4)
+    assert found == pytest.approx(divergences.get("chi2").between(table), rel=1e-12)
+
+
+def test_the_kernel_chi_square_teaches_nothing_in_batches_of_two():
+    slope = np.zeros(2)
+    KernelChiSquare.penalty(
+        np.array([0.2, 0.7]), np.array([0, 1]), 2, np.array([50.0, 2.5]), slope
+    )
+    assert_allclose(slope, 0, atol=1e-12)
+
+
+def test_strata_are_compared_one_by_one():
+    data = load_german("age_over_25")
+    fitted = {}
+    for notion in ("demographic_parity", "equal_opportunity"):
+        model = RenyiFairInference(fairness_weight=30, notion=notion)
+        model.fit(data.X, data.y, sensitive_features=data.sensitive_features)
+        fitted[notion] = model.predict_proba(data.X)[:, 1]
+    old = data.sensitive_features.to_numpy().ravel() == ">25"
+    good = data.y == 1
+    gaps = {
+        name: abs(prob[old & good].mean() - prob[~old & good].mean())
+        for name, prob in fitted.items()
+    }
+    assert gaps["equal_opportunity"] < gaps["demographic_parity"]
+    assert gaps["equal_opportunity"] < 0.02
+
+
+def test_sparse_features_give_the_same_model():
+    import scipy.sparse
+
+    data = make_biased(200, random_state=0)
+    dense, sparse = (
+        RenyiFairInference().fit(X, data.y, sensitive_features=data.sensitive_features)
+        for X in (data.X, scipy.sparse.csr_matrix(data.X))
+    )
+    assert_allclose(dense.coef_, sparse.coef_)
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        (RenyiFairInference(fairness_weight=-1), "fairness_weight=-1 came"),
+        (RenyiFairInference(batch_size=0), "batch_size=0 came"),
+        (RenyiFairInference(notion="sufficiency"), "is made for demographic_parity"),
+        (CovarianceConstraint(share=2), "share=2 came"),
+        (CovarianceConstraint(l2=-1), "l2=-1 came"),
+        (ExponentiatedGradient(difference_bound=-1), "difference_bound=-1 came"),
+    ],
+)
+def test_a_parameter_out_of_range_is_named(model, message):
+    data = make_biased(100, random_state=0)
+    with pytest.raises(InvalidParameterError, match=message):
+        model.fit(data.X, data.y, sensitive_features=data.sensitive_features)
+
+
+def test_missing_groups_are_refused():
+    data = make_biased(100, random_state=0)
+    groups = data.sensitive_features.iloc[:, 0].astype(object).tolist()
+    groups[:3] = [None] * 3
+    with (
+        pytest.warns(UserWarning, match="3 of"),
+        pytest.raises(InvalidInputError, match="3 rows have no value"),
+    ):
+        Fermi().fit(data.X, data.y, sensitive_features=groups)
+
+
+def test_thresholds_by_group_need_known_groups_to_predict():
+    pytest.importorskip("fairlearn")
+    data = make_biased(400, random_state=0)
+    model = ThresholdPostprocessing()
+    model.fit(data.X, data.y, sensitive_features=data.sensitive_features)
+    with pytest.raises(MissingSensitiveError, match="decides by group"):
+        model.predict(data.X_test)
+    with pytest.raises(InvalidInputError, match="no threshold was learned"):
+        model.predict(data.X_test, sensitive_features=["new"] * len(data.X_test))
+
+
+def test_without_fairlearn_the_error_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "fairlearn.reductions", None)
+    data = make_biased(100, random_state=0)
+    with pytest.raises(MissingDependencyError, match=r"fferm\[rivals\]"):
+        ExponentiatedGradient().fit(
+            data.X, data.y, sensitive_features=data.sensitive_features
+        )
+
+
+class Undocumented(RenyiFairInference):
+    """A rival that says nothing."""
+
+
+class Ineffective(RenyiFairInference):
+    """A rival whose parameter does nothing.
+
+    Notes
+    -----
+    Differs from the original: all of it.
+
+    References
+    ----------
+    None.
+    """
+
+    @staticmethod
+    def penalty(prob, group, n_groups, settings, slope):
+        return 0.0
+
+
+class Misnamed(Ineffective):
+    """A rival with another's parameter.
+
+    Notes
+    -----
+    Differs from the original: all of it.
+
+    References
+    ----------
+    None.
+    """
+
+    tradeoff_param = "share"
+
+
+@pytest.mark.parametrize(
+    ("rival", "law"),
+    [
+        (Undocumented, "no section Notes"),
+        (Ineffective, "trades accuracy for fairness"),
+        (Misnamed, "no parameter of Misnamed"),
+    ],
+)
+def test_a_broken_contract_is_told(rival, law):
+    with pytest.raises(ComponentError, match=law):
+        check_baseline(rival())

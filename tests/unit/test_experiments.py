@@ -1,0 +1,168 @@
+"""Experiments go on where they stopped, and summaries are what they say."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from fferm.errors import InvalidParameterError, UnknownNameError
+from fferm.experiments import known, read_spec, run, runner, summarize
+from fferm.experiments.methods import make_model, takes_part, trade_offs
+from fferm.experiments.parts import load_parts
+from fferm.experiments.specs import Method, Panel, Size, Spec
+from fferm.uncertainty import SmallShift
+
+SIZE = Size(seeds=2, n_values=3)
+PANEL = Panel(
+    "German", {"loader": "german", "sensitive": ["sex"]}, "demographic_parity", 64
+)
+OURS = Method("f-FERM", "FairLogisticRegression", {"divergence": "kl"})
+RIVAL = Method("Rényi", "RenyiFairInference")
+BOUNDS = {
+    "accuracy": 0.5,
+    "violation": 0.5,
+    "max_violation": 0.1,
+    "at_accuracy": 0.7,
+    "at_higher_accuracy": 0.75,
+}
+SPEC = Spec("tiny", "A tiny one", "fronts", (PANEL,), (OURS, RIVAL), {}, BOUNDS)
+
+
+@pytest.fixture
+def tiny(monkeypatch):
+    spec = replace(SPEC, sizes={"small": SIZE, "full": SIZE})
+    monkeypatch.setattr(runner, "read_spec", lambda name: spec)
+    return spec
+
+
+def test_a_run_writes_records_figure_and_table(tiny, tmp_path):
+    pytest.importorskip("matplotlib")
+    records = run("tiny", out=tmp_path, progress=False)
+    # Two methods, two seeds, three values, judged on two parts.
+    assert len(records) == 24
+    assert {"panel", "method", "seed", "part", "value"} <= set(records.columns)
+    lines = (tmp_path / "tiny-small.jsonl").read_text("utf-8").splitlines()
+    assert len(lines) == 4
+    assert (tmp_path / "tiny-small.png").stat().st_size > 1000
+    assert "| German | f-FERM |" in (tmp_path / "tiny-small.md").read_text("utf-8")
+
+
+def test_a_run_goes_on_where_it_was_cut_off(tiny, tmp_path, monkeypatch):
+    pytest.importorskip("matplotlib")
+    whole = run("tiny", out=tmp_path, progress=False)
+    file = tmp_path / "tiny-small.jsonl"
+    lines = file.read_text("utf-8").splitlines(keepends=True)
+    file.write_text("".join(lines[:3]) + lines[3][:50] + "\n", encoding="utf-8")
+    asked = []
+
+    def remember(task, size):
+        asked.append(task.key)
+        return json.loads(lines[3])
+
+    monkeypatch.setattr(runner, "run_task", remember)
+    again = run("tiny", out=tmp_path, progress=False)
+    assert len(asked) == 1
+    pd.testing.assert_frame_equal(again, whole)
+
+
+def test_the_same_seed_gives_the_same_records():
+    task = runner.Task(PANEL, RIVAL, 1)
+    first, second = (pd.DataFrame(runner.run_task(task, SIZE)) for _ in range(2))
+    pd.testing.assert_frame_equal(
+        first.drop(columns="seconds"), second.drop(columns="seconds")
+    )
+
+
+def test_an_unknown_experiment_or_size_is_named(tmp_path):
+    with pytest.raises(UnknownNameError, match="Unknown experiment 'fig9'"):
+        run("fig9", out=tmp_path)
+    with pytest.raises(InvalidParameterError, match="size='huge' came"):
+        run("fig1", "huge", out=tmp_path)
+
+
+@pytest.mark.parametrize("name", known())
+def test_every_spec_names_methods_and_data_that_exist(name):
+    spec = read_spec(name)
+    for size in spec.sizes.values():
+        assert size.seeds >= 5, "intervals need seeds"
+    for panel in spec.panels:
+        taking = [method for method in spec.methods if takes_part(method, panel)]
+        assert taking
+        for method in taking:
+            model = make_model(method, panel, seed=0)
+            values = trade_offs(method, model, 5)
+            assert len(values) > 1
+
+
+def test_flipped_groups_leave_everything_else_as_it_was():
+    panel = replace(PANEL, data={**PANEL.data, "flip": 0.2})
+    clean, noisy = (load_parts(p, SIZE, 0) for p in (PANEL, panel))
+    changed = (
+        clean.train.sensitive_features.to_numpy()
+        != noisy.train.sensitive_features.to_numpy()
+    )
+    assert 0.1 < changed.mean() < 0.3
+    assert np.array_equal(clean.train.X, noisy.train.X)
+    assert clean.judged["test"].sensitive_features.equals(
+        noisy.judged["test"].sensitive_features
+    )
+
+
+def test_an_uncertainty_set_is_made_from_its_name():
+    params = {"uncertainty": {"name": "small_shift", "radius": 0.02, "norm": "dual"}}
+    method = Method("f-DRO", "FairLogisticRegression", params)
+    model = make_model(method, PANEL, 0)
+    assert model.uncertainty == SmallShift(0.02, norm="dual")
+    assert model.solver == "semi_stochastic"
+
+
+def rows(part, points, seed=0):
+    return [
+        {
+            "panel": "p",
+            "method": "m",
+            "seed": seed,
+            "part": part,
+            "value": float(value),
+            "accuracy": accuracy,
+            "violation": violation,
+            "collapsed": False,
+            "seconds": 1.0,
+        }
+        for value, (accuracy, violation) in enumerate(points)
+    ]
+
+
+def test_fronts_are_summarized_by_area_and_accuracy():
+    found = []
+    for seed, shift in enumerate((0.0, 0.02)):
+        points = [(0.9 + shift, 0.3), (0.8 + shift, 0.05), (0.7, 0.2)]
+        found += rows("test", points, seed)
+    (row,) = summarize(SPEC, pd.DataFrame(found)).to_dict("records")
+    # Two steps above the corner (0.5, 0.5): 0.25 x 0.3 and 0.2 x 0.4, and 0.02 higher.
+    assert row["hypervolume"] == pytest.approx(0.155 + 0.01 * 0.45)
+    assert row["accuracy"] == pytest.approx(0.81)
+    # Student's t for two seeds, 12.706, times 0.01.
+    assert row["accuracy_pm"] == pytest.approx(0.12706, rel=1e-3)
+
+
+def test_noise_is_summarized_at_one_accuracy():
+    spec = replace(SPEC, kind="noise")
+    found = pd.DataFrame(rows("test", [(0.8, 0.2), (0.6, 0.1)]))
+    (row,) = summarize(spec, found).to_dict("records")
+    assert row["violation"] == pytest.approx(0.15)
+    assert row["violation_at_higher_accuracy"] == pytest.approx(0.175)
+
+
+def test_a_shift_is_summarized_at_the_training_bound():
+    spec = replace(SPEC, kind="shift")
+    found = rows("train", [(0.8, 0.2), (0.7, 0.1), (0.6, 0.05)])
+    for number, state in enumerate(("AL", "AK", "AZ")):
+        moved = [(a, v + 0.1 * number) for a, v in [(0.8, 0.3), (0.7, 0.2), (0.6, 0.1)]]
+        found += rows(state, moved)
+    (row,) = summarize(spec, pd.DataFrame(found)).to_dict("records")
+    assert row["value"] == 1
+    assert row["violation"] == pytest.approx(0.3)
+    assert row["violation_0.25"] == pytest.approx(0.25)
