@@ -5,6 +5,7 @@ apart; marks differ in shape as well.
 """
 
 import io
+import warnings
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,9 +20,10 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 INK, PLAIN, FAINT, GRID = "#1d1d21", "#d55e00", "#85858a", "#e2e2e6"
-# One per curve; after the last they begin again.
+# One of each per curve; after the last they begin again, and since there is one mark
+# less than colours, twenty curves look different.
 CURVES = ("#0072b2", "#00805d", "#a8548a", "#8f6c00", "#5b3fa3")
-MARKS = ("o", "s", "^", "v", "P")
+MARKS = ("o", "s", "^", "v")
 # On a page the same colours are the page's own, which follow light and dark.
 PAGE_COLORS = {
     INK: "var(--ink)",
@@ -104,7 +106,9 @@ def draw_svg(curve: TradeoffCurve) -> str:
     with report_extra():
         from matplotlib import style
         from matplotlib.figure import Figure
-    with style.context(["default", PAGE_STYLE]):
+    with style.context(["default", PAGE_STYLE]), warnings.catch_warnings():
+        # The name of a curve stays text, for which a browser has the letters.
+        warnings.filterwarnings("ignore", "Glyph .* missing from font")
         figure = Figure(figsize=PAGE_SIZE, layout="constrained")
         plot_curve(curve, figure.subplots())
         return _as_element(figure)
