@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 INK, PLAIN, FAINT, GRID = "#1d1d21", "#d55e00", "#85858a", "#e2e2e6"
+PAPER = "#fefefe"
 # One of each per curve; after the last they begin again, and since there is one mark
 # less than colours, twenty curves look different.
 CURVES = ("#0072b2", "#00805d", "#a8548a", "#8f6c00", "#5b3fa3")
@@ -30,6 +31,7 @@ PAGE_COLORS = {
     PLAIN: "var(--plain)",
     FAINT: "var(--faint)",
     GRID: "var(--line)",
+    PAPER: "var(--paper)",
     **{color: f"var(--curve{k})" for k, color in enumerate(CURVES)},
 }
 # Inches; narrow, so that the text is still readable where a phone shrinks it.
@@ -40,6 +42,7 @@ PAGE_STYLE = {
     "axes.labelcolor": INK,
     "figure.facecolor": "none",
     "font.size": 9,
+    "legend.facecolor": PAPER,
     "svg.fonttype": "none",  # text stays text, to be searched and copied
     "svg.hashsalt": "fferm",  # the same curve gives the same bytes
     "text.color": INK,
@@ -88,7 +91,7 @@ def plot_curve(
         look = (color, MARKS[number % len(MARKS)])
         _draw_points(drawn, alone.records, split, look, "models" if is_alone else name)
         if split == "test":
-            _draw_band(drawn, curve.curves[name].bands(), color)
+            _draw_band(drawn, curve.curves[name].bands(), color, number == 0)
     drawn.plot(
         front["violation"],
         front["accuracy"],
@@ -184,7 +187,7 @@ def _escaped(text: str) -> str:
     return text.replace("$", r"\$").removeprefix("_")
 
 
-def _draw_band(ax: "Axes", bands: pd.DataFrame, color: str) -> None:
+def _draw_band(ax: "Axes", bands: pd.DataFrame, color: str, is_first: bool) -> None:
     rows = bands.sort_values("violation")
     if rows.empty:
         return
@@ -195,6 +198,7 @@ def _draw_band(ax: "Axes", bands: pd.DataFrame, color: str) -> None:
         color=color,
         alpha=0.15,
         linewidth=0,
+        label="95 % intervals" if is_first else "_",
     )
     ax.hlines(
         rows["accuracy"],
@@ -234,4 +238,5 @@ def _annotate(ax: "Axes", curve: TradeoffCurve) -> None:
     ax.grid(color=GRID, linewidth=0.6)
     ax.set_axisbelow(True)
     ax.spines[["top", "right"]].set_visible(False)
-    ax.legend(loc="lower right", frameon=False)
+    # The baseline may pass behind it.
+    ax.legend(loc="lower right", edgecolor="none", framealpha=0.9)
