@@ -469,12 +469,13 @@ def test_a_page_is_written_by_the_report(data, model, monkeypatch, tmp_path):
     found = quick(model, X, y, sensitive_features=sensitive["sex"])
     written = []
     report = types.ModuleType("fferm.report")
-    report.write_audit = lambda audit, path: written.append((audit, path))
+    report.write_audit = lambda *given, **told: written.append((given, told))
     monkeypatch.setitem(sys.modules, "fferm.report", report)
 
-    found.to_html(tmp_path / "audit.html")
+    told = {"title": "Loans", "max_violation": 0.1, "before": found}
+    found.to_html(tmp_path / "audit.html", **told)
 
-    assert written == [(found, tmp_path / "audit.html")]
+    assert written == [((found, tmp_path / "audit.html"), told)]
 
 
 def test_decisions_are_drawn_by_kind_and_add_up_to_their_table(data, model):

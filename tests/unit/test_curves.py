@@ -178,6 +178,16 @@ def test_thinning_is_what_random_replacement_gives_on_average(data):
     assert once != pytest.approx(gap, abs=1e-6)  # one draw is not the average
 
 
+# Records made by hand
+
+
+def test_records_of_one_curve_need_no_name():
+    rows = rows_of([0.8, 0.9], [0.1, 0.2]).drop(columns="curve")
+    curve = TradeoffCurve(rows.assign(fairness_weight=[0.0, 1.0], seed=0), {}, {})
+    assert curve.choose(max_violation=0.15) == Key("", 0.0, 0)
+    assert len(curve.pareto()) == len(curve.bands()) == 2
+
+
 # Bands
 
 

@@ -741,6 +741,20 @@ def test_names_with_quotes_and_half_characters_stay_text(tmp_path):
     assert "日本" in page.text
 
 
+def test_a_curve_may_be_named_in_any_script(curve, tmp_path):
+    both = several(curve)
+    names = {"kl": "日本 --> <b>", "chi$2": "naïve ♣"}
+    named = TradeoffCurve(
+        both.records.assign(curve=both.records["curve"].map(names)),
+        {},
+        {names[name]: about for name, about in both.descriptions.items()},
+    )
+    page = report(write_curve, named, folder=tmp_path)
+    picture = html.unescape(page.source.partition("<svg")[2].partition("</svg>")[0])
+    assert all(f"{name}, test rows" in picture for name in names.values())
+    assert "<b>" not in page.source.partition("<svg")[2].partition("</svg>")[0]
+
+
 def luminance(color):
     parts = [int(color[i : i + 2], 16) / 255 for i in (1, 3, 5)]
     linear = [

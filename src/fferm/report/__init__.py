@@ -1,9 +1,10 @@
 """From records to figures and pages. Reports never train and never load data.
 
-`extra` says what to install, `points` turns a curve into the rows of a table,
-`figures` draws, `recipes` says how to repeat a result, `pages` fills a template and
-writes it. On these stand the two reports, `curves` and `audits`; `experiments` draws
-what the paper shows. matplotlib and jinja2 are imported when they are first used, so
+`extra` says what to install, `points` turns a curve into the rows of a table, `costs`
+compares two models group by group, `figures` draws, `interactive` draws what can be
+clicked, `recipes` says how to repeat a result, `pages` fills a template and writes it.
+On these stand the two reports, `curves` and `audits`; `experiments` draws what the
+paper shows. matplotlib, plotly and jinja2 are imported when they are first used, so
 this package can be imported without them.
 """
 

@@ -5,6 +5,7 @@ apart; marks differ in shape as well.
 """
 
 import io
+import warnings
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,15 +20,18 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 INK, PLAIN, FAINT, GRID = "#1d1d21", "#d55e00", "#85858a", "#e2e2e6"
-# One per curve; after the last they begin again.
+PAPER = "#fefefe"
+# One of each per curve; after the last they begin again, and since there is one mark
+# less than colours, twenty curves look different.
 CURVES = ("#0072b2", "#00805d", "#a8548a", "#8f6c00", "#5b3fa3")
-MARKS = ("o", "s", "^", "v", "P")
+MARKS = ("o", "s", "^", "v")
 # On a page the same colours are the page's own, which follow light and dark.
 PAGE_COLORS = {
     INK: "var(--ink)",
     PLAIN: "var(--plain)",
     FAINT: "var(--faint)",
     GRID: "var(--line)",
+    PAPER: "var(--paper)",
     **{color: f"var(--curve{k})" for k, color in enumerate(CURVES)},
 }
 # Inches; narrow, so that the text is still readable where a phone shrinks it.
@@ -38,6 +42,7 @@ PAGE_STYLE = {
     "axes.labelcolor": INK,
     "figure.facecolor": "none",
     "font.size": 9,
+    "legend.facecolor": PAPER,
     "svg.fonttype": "none",  # text stays text, to be searched and copied
     "svg.hashsalt": "fferm",  # the same curve gives the same bytes
     "text.color": INK,
@@ -86,7 +91,7 @@ def plot_curve(
         look = (color, MARKS[number % len(MARKS)])
         _draw_points(drawn, alone.records, split, look, "models" if is_alone else name)
         if split == "test":
-            _draw_band(drawn, curve.curves[name].bands(), color)
+            _draw_band(drawn, curve.curves[name].bands(), color, number == 0)
     drawn.plot(
         front["violation"],
         front["accuracy"],
@@ -104,7 +109,9 @@ def draw_svg(curve: TradeoffCurve) -> str:
     with report_extra():
         from matplotlib import style
         from matplotlib.figure import Figure
-    with style.context(["default", PAGE_STYLE]):
+    with style.context(["default", PAGE_STYLE]), warnings.catch_warnings():
+        # The name of a curve stays text, for which a browser has the letters.
+        warnings.filterwarnings("ignore", "Glyph .* missing from font")
         figure = Figure(figsize=PAGE_SIZE, layout="constrained")
         plot_curve(curve, figure.subplots())
         return _as_element(figure)
@@ -180,7 +187,7 @@ def _escaped(text: str) -> str:
     return text.replace("$", r"\$").removeprefix("_")
 
 
-def _draw_band(ax: "Axes", bands: pd.DataFrame, color: str) -> None:
+def _draw_band(ax: "Axes", bands: pd.DataFrame, color: str, is_first: bool) -> None:
     rows = bands.sort_values("violation")
     if rows.empty:
         return
@@ -191,6 +198,7 @@ def _draw_band(ax: "Axes", bands: pd.DataFrame, color: str) -> None:
         color=color,
         alpha=0.15,
         linewidth=0,
+        label="95 % intervals" if is_first else "_",
     )
     ax.hlines(
         rows["accuracy"],
@@ -230,4 +238,5 @@ def _annotate(ax: "Axes", curve: TradeoffCurve) -> None:
     ax.grid(color=GRID, linewidth=0.6)
     ax.set_axisbelow(True)
     ax.spines[["top", "right"]].set_visible(False)
-    ax.legend(loc="lower right", frameon=False)
+    # The baseline may pass behind it.
+    ax.legend(loc="lower right", edgecolor="none", framealpha=0.9)

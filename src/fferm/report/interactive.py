@@ -18,7 +18,7 @@ from fferm.report.pages import brief
 from fferm.report.points import Point
 from fferm.tradeoff import TradeoffCurve
 
-MARKS = ("circle", "square", "triangle-up", "triangle-down", "cross")
+MARKS = ("circle", "square", "triangle-up", "triangle-down")
 HOVER = (
     "%{text}<br>accuracy %{y:.2%}<br>violation %{x:.4f}<br><i>click to look at it</i>"
     "<extra></extra>"

@@ -61,6 +61,13 @@ class TradeoffCurve:
     baseline: pd.DataFrame = field(default_factory=pd.DataFrame)
     audits: Mapping[Key, Audit] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        """Name the curve of records that were made by hand, without a name."""
+        if "curve" not in self.records:
+            columns = ["curve", *self.records.columns]
+            named = self.records.assign(curve="")[columns]
+            object.__setattr__(self, "records", named)
+
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "TradeoffCurve":
         """Return the curve of a folder of records, finished or not.
