@@ -53,6 +53,7 @@ FILES = [
     ("cut Parquet", csv(parquet(pd.DataFrame({"y": [1]}))["data.csv"][:60]), FIT, ""),
     ("Parquet without rows", parquet(pd.DataFrame({"y": []})), FIT, "no rows"),
     ("a folder", {"data.csv/inner": b""}, FIT, "is a folder"),
+    ("no way to read", {}, FIT.replace("data.csv", "/proc/self/mem"), "Cannot read"),
 ]
 COLUMNS = [
     ("no target", csv("n,g,z\n" + ROWS), FIT, "no column 'y'"),

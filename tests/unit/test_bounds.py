@@ -63,7 +63,7 @@ def search_of(model, rows, **options):
     X, y, s = rows
     given = FitInput(X, y, s, **options)
     data, _, encoded = clone(model)._encode(given)
-    return bounds._make_trial(model, bounds.read_bound(model), given, data, encoded)
+    return bounds.make_trial(model, bounds.read_bound(model), given, data, encoded)
 
 
 def trained_on_the_rest(model, rows, fairness_weight):

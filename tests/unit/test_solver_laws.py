@@ -9,12 +9,12 @@ from fferm.solvers import LBFGS, LINEAR, make
 from fferm.testing import check_solver
 
 # What is left of the way to the optimum: exact methods, and stochastic ones.
-SLACK = {"lbfgs": 1e-8, "sgda": 0.02, "semi_stochastic": 0.02, "sreda": 0.02}
+SLACK = {"lbfgs": 1e-8, "sgda": 0.02, "semi_stochastic": 0.05, "sreda": 0.05}
 
 
 @pytest.mark.parametrize("name", sorted(LINEAR))
 def test_a_solver_of_ours_obeys_the_laws(name):
-    check_solver(make(name, {"max_epochs": 40, "seed": 0}), slack=SLACK[name])
+    check_solver(make(name, {"max_epochs": 20, "seed": 0}), slack=SLACK[name])
 
 
 @dataclass(frozen=True)
