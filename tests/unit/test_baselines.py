@@ -131,10 +131,14 @@ def test_sparse_features_give_the_same_model():
         (CovarianceConstraint(share=2), "share=2 came"),
         (CovarianceConstraint(l2=-1), "l2=-1 came"),
         (ExponentiatedGradient(difference_bound=-1), "difference_bound=-1 came"),
+        (
+            ThresholdPostprocessing(tolerance=0.1, notion="equalized_odds"),
+            "fairlearn cannot relax",
+        ),
     ],
 )
 def test_a_parameter_out_of_range_is_named(model, message):
-    data = make_biased(100, random_state=0)
+    data = make_biased(400, random_state=0)
     with pytest.raises(InvalidParameterError, match=message):
         model.fit(data.X, data.y, sensitive_features=data.sensitive_features)
 

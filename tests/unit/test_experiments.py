@@ -93,7 +93,7 @@ def test_every_spec_names_methods_and_data_that_exist(name):
         for method in taking:
             model = make_model(method, panel, seed=0)
             values = trade_offs(method, model, 5)
-            assert len(values) > 1
+            assert len(values) > 1 or method.values
 
 
 def test_flipped_groups_leave_everything_else_as_it_was():
