@@ -121,8 +121,8 @@ def test_an_uncertainty_set_is_made_from_its_name():
 def rows(part, points, seed=0):
     return [
         {
-            "panel": "p",
-            "method": "m",
+            "panel": PANEL.name,
+            "method": OURS.label,
             "seed": seed,
             "part": part,
             "value": float(value),

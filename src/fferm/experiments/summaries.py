@@ -42,7 +42,10 @@ def summarize(spec: Spec, records: pd.DataFrame) -> pd.DataFrame:
     columns = [name for name in seeds.columns if name not in keys]
     groups = seeds.groupby(["panel", "method"], sort=False)[columns]
     spread = groups.agg(half_width).add_suffix("_pm")
-    return groups.mean().join(spread).reset_index()
+    found = groups.mean().join(spread)
+    # Tasks end in any order; the spec says which comes first.
+    order = [(p.name, m.label) for p in spec.panels for m in spec.methods]
+    return found.loc[[key for key in order if key in found.index]].reset_index()
 
 
 def half_width(values: pd.Series) -> float:

@@ -42,7 +42,7 @@ def write_experiment(spec: Spec, records: pd.DataFrame, path: Path) -> None:
         figsize=(PANEL_INCHES[0] * len(panels), PANEL_INCHES[1]), layout="constrained"
     )
     if spec.kind == "fronts":
-        axes = figure.subplots(1, len(panels), sharey="row", squeeze=False)[0]
+        axes = figure.subplots(1, len(panels), squeeze=False)[0]
         for ax, panel in zip(axes, panels, strict=True):
             _draw_fronts(ax, spec, records[records["panel"] == panel], panel)
         axes[0].set_ylabel("test accuracy")
