@@ -12,6 +12,7 @@ from fferm.experiments import known, read_spec, run, runner, summarize
 from fferm.experiments.methods import make_model, takes_part, trade_offs
 from fferm.experiments.parts import load_parts
 from fferm.experiments.specs import Method, Panel, Size, Spec
+from fferm.report import write_experiment
 from fferm.uncertainty import SmallShift
 
 SIZE = Size(seeds=2, n_values=3)
@@ -166,3 +167,25 @@ def test_a_shift_is_summarized_at_the_training_bound():
     assert row["value"] == 1
     assert row["violation"] == pytest.approx(0.3)
     assert row["violation_0.25"] == pytest.approx(0.25)
+
+
+@pytest.mark.parametrize("kind", ["fronts", "noise", "shift"])
+def test_every_kind_of_experiment_is_drawn_and_tabled(kind, tmp_path):
+    pytest.importorskip("matplotlib")
+    found = []
+    for seed in (0, 1):
+        for part in ("train", "test", "AL"):
+            points = [(0.8, 0.2), (0.7, 0.1), (0.6, 0.05 + seed / 100)]
+            found += rows(part, points, seed)
+    write_experiment(replace(SPEC, kind=kind), pd.DataFrame(found), tmp_path / "figure")
+    assert (tmp_path / "figure.png").read_bytes().startswith(b"\x89PNG")
+    text = (tmp_path / "figure.md").read_text(encoding="utf-8")
+    assert "| German | f-FERM |" in text
+    assert "±" in text
+
+
+def test_a_bound_that_no_model_keeps_is_said_to_be_kept_by_none(tmp_path):
+    pytest.importorskip("matplotlib")
+    found = pd.DataFrame(rows("test", [(0.8, 0.3), (0.7, 0.2)]))
+    write_experiment(SPEC, found, tmp_path / "figure")
+    assert "| none |" in (tmp_path / "figure.md").read_text(encoding="utf-8")
