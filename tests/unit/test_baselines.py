@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
+from sklearn.exceptions import NotFittedError
 
 from fferm import baselines, divergences, tables
 from fferm.baselines import (
@@ -221,3 +222,13 @@ class Misnamed(Ineffective):
 def test_a_broken_contract_is_told(rival, law):
     with pytest.raises(ComponentError, match=law):
         check_baseline(rival())
+
+
+def test_the_decision_function_is_the_logit_of_the_probability():
+    data = make_biased(200, random_state=0)
+    model = RenyiFairInference()
+    with pytest.raises(NotFittedError, match="not fitted"):
+        model.decision_function(data.X)
+    model.fit(data.X, data.y, sensitive_features=data.sensitive_features)
+    prob = model.predict_proba(data.X)[:, 1]
+    assert_allclose(model.decision_function(data.X), np.log(prob / (1 - prob)))
