@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
+from sklearn.exceptions import NotFittedError
 
 from fferm import baselines, divergences, tables
 from fferm.baselines import (
@@ -131,10 +132,14 @@ def test_sparse_features_give_the_same_model():
         (CovarianceConstraint(share=2), "share=2 came"),
         (CovarianceConstraint(l2=-1), "l2=-1 came"),
         (ExponentiatedGradient(difference_bound=-1), "difference_bound=-1 came"),
+        (
+            ThresholdPostprocessing(tolerance=0.1, notion="equalized_odds"),
+            "fairlearn cannot relax",
+        ),
     ],
 )
 def test_a_parameter_out_of_range_is_named(model, message):
-    data = make_biased(100, random_state=0)
+    data = make_biased(400, random_state=0)
     with pytest.raises(InvalidParameterError, match=message):
         model.fit(data.X, data.y, sensitive_features=data.sensitive_features)
 
@@ -217,3 +222,13 @@ class Misnamed(Ineffective):
 def test_a_broken_contract_is_told(rival, law):
     with pytest.raises(ComponentError, match=law):
         check_baseline(rival())
+
+
+def test_the_decision_function_is_the_logit_of_the_probability():
+    data = make_biased(200, random_state=0)
+    model = RenyiFairInference()
+    with pytest.raises(NotFittedError, match="not fitted"):
+        model.decision_function(data.X)
+    model.fit(data.X, data.y, sensitive_features=data.sensitive_features)
+    prob = model.predict_proba(data.X)[:, 1]
+    assert_allclose(model.decision_function(data.X), np.log(prob / (1 - prob)))

@@ -132,8 +132,7 @@ class Baseline(ClassifierMixin, BaseEstimator, ABC):
         X, sensitive_features
             As in `predict`.
         """
-        check_is_fitted(self, "classes_")
-        dense = _dense(validate_features(self, X))
+        dense = self._features(X)
         if self.predicts_with_groups and sensitive_features is None:
             raise MissingSensitiveError(
                 f"{type(self).__name__} decides by group and no sensitive_features "
@@ -141,6 +140,11 @@ class Baseline(ClassifierMixin, BaseEstimator, ABC):
             )
         chance = self._chance(dense, sensitive_features)
         return np.column_stack([1 - chance, chance])
+
+    def _features(self, X: Table) -> FloatArray:
+        """Return features to predict on, dense, checked against those of training."""
+        check_is_fitted(self, "classes_")
+        return _dense(validate_features(self, X))
 
     @abstractmethod
     def _train(self, rows: Rows) -> None:

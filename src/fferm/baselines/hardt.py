@@ -9,7 +9,7 @@ from fferm._types import FloatArray, Table
 from fferm.baselines.base import Baseline, Rows
 from fferm.baselines.extra import fairlearn, their_warnings_apart
 from fferm.columns import encode_sensitive
-from fferm.errors import InvalidInputError
+from fferm.errors import InvalidInputError, InvalidParameterError
 from fferm.estimators.validation import check_number
 from fferm.notions import Notion
 
@@ -72,6 +72,11 @@ class ThresholdPostprocessing(Baseline):
 
     def _train(self, rows: Rows) -> None:
         tolerance = check_number("tolerance", self.tolerance)
+        if tolerance and self._notion().name == "equalized_odds":
+            raise InvalidParameterError(
+                f"tolerance={self.tolerance!r} came with equalized odds, which "
+                "fairlearn cannot relax. Set tolerance=0, or choose another notion."
+            )
         model = fairlearn("postprocessing").ThresholdOptimizer(
             estimator=LogisticRegression(max_iter=MAX_ITER),
             constraints=CONSTRAINTS[self._notion().name],

@@ -109,8 +109,7 @@ class PenalizedBaseline(Baseline):
 
     def decision_function(self, X: Table) -> FloatArray:
         """Return the (n_samples,) logits of the larger label."""
-        chance = self.predict_proba(X)[:, 1]
-        return np.asarray(np.log(chance) - np.log1p(-chance))
+        return np.asarray(self._features(X) @ self.coef_[0] + self.intercept_[0])
 
     def _chance(self, X: FloatArray, sensitive_features: Table) -> FloatArray:
         return np.asarray(expit(X @ self.coef_[0] + self.intercept_[0]))

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from sklearn.base import clone
 
-from fferm import baselines
+from fferm import baselines, divergences
 from fferm._types import FloatArray
 from fferm.baselines import Baseline
 from fferm.components import unknown_name
@@ -47,6 +47,9 @@ class Point:
 def make_model(method: Method, panel: Panel, seed: int) -> Model:
     """Return the unfitted model of a method."""
     params = dict(method.params)
+    if "normalisation" in params:
+        form = params.pop("normalisation")
+        params["divergence"] = divergences.get(params["divergence"], normalisation=form)
     if "uncertainty" in params:
         options = dict(params["uncertainty"])
         params["uncertainty"] = Uncertainty.registered(options.pop("name"))(**options)

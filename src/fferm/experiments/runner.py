@@ -140,9 +140,10 @@ def run_task(task: Task, size: Size) -> list[Record]:
         warnings.simplefilter("ignore", FfermWarning)
         parts = load_parts(panel, size, seed)
         model = make_model(method, panel, seed)
-        settings = {
-            name: _setting(part, panel.notion) for name, part in parts.judged.items()
-        }
+        judged = dict(parts.judged)
+        if method.penalty_on_target and parts.target is not None:
+            judged["train"] = parts.target  # where the penalty was taken
+        settings = {name: _setting(part, panel.notion) for name, part in judged.items()}
         return [
             {
                 "task": task.key,
@@ -155,7 +156,7 @@ def run_task(task: Task, size: Size) -> list[Record]:
             for point in fit_sweep(
                 method, model, parts, trade_offs(method, model, size.n_values)
             )
-            for name, part in parts.judged.items()
+            for name, part in judged.items()
         ]
 
 

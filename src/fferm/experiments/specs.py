@@ -56,7 +56,8 @@ class Method:
     name
         The class.
     params
-        Parameters of the constructor.
+        Parameters of the constructor; ``normalisation = "paper"`` beside a divergence
+        takes the paper's form of it.
     values
         Values of the trade-off parameter; empty spreads the declared range.
     penalty_on_target

@@ -42,7 +42,10 @@ def summarize(spec: Spec, records: pd.DataFrame) -> pd.DataFrame:
     columns = [name for name in seeds.columns if name not in keys]
     groups = seeds.groupby(["panel", "method"], sort=False)[columns]
     spread = groups.agg(half_width).add_suffix("_pm")
-    return groups.mean().join(spread).reset_index()
+    found = groups.mean().join(spread)
+    # Tasks end in any order; the spec says which comes first.
+    order = [(p.name, m.label) for p in spec.panels for m in spec.methods]
+    return found.loc[[key for key in order if key in found.index]].reset_index()
 
 
 def half_width(values: pd.Series) -> float:
@@ -94,12 +97,16 @@ def _noise_numbers(spec: Spec, records: pd.DataFrame) -> dict[str, float]:
 
 
 def _shift_numbers(spec: Spec, records: pd.DataFrame) -> dict[str, float]:
-    """Return what the most accurate model within the training bound does elsewhere."""
+    """Return what the first model of the sweep within the bound does elsewhere.
+
+    The bound is kept on the rows that the penalty was taken on; no label of another
+    part is looked at.
+    """
     trained = records[(records["part"] == "train") & ~records["collapsed"]]
     within = trained[trained["violation"] <= spec.bounds["max_violation"]]
     if within.empty:
         within = trained.nsmallest(1, "violation")
-    value = within.sort_values("accuracy")["value"].iloc[-1]
+    value = within["value"].iloc[0]
     judged = records[(records["part"] != "train") & (records["value"] == value)]
     numbers = {"value": float(value)}
     for name in ("accuracy", "violation"):

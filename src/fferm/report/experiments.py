@@ -42,7 +42,7 @@ def write_experiment(spec: Spec, records: pd.DataFrame, path: Path) -> None:
         figsize=(PANEL_INCHES[0] * len(panels), PANEL_INCHES[1]), layout="constrained"
     )
     if spec.kind == "fronts":
-        axes = figure.subplots(1, len(panels), sharey="row", squeeze=False)[0]
+        axes = figure.subplots(1, len(panels), squeeze=False)[0]
         for ax, panel in zip(axes, panels, strict=True):
             _draw_fronts(ax, spec, records[records["panel"] == panel], panel)
         axes[0].set_ylabel("test accuracy")
@@ -108,7 +108,8 @@ def _draw_fronts(ax: "Axes", spec: Spec, records: pd.DataFrame, panel: str) -> N
         is_ours = label.startswith(OURS)
         style = "-" if number < 10 else "--"
         width = 2.2 if is_ours else 1.0
-        ax.plot(grid[seen], mean[seen], style, color=color, lw=width, label=label)
+        line = ax.plot(grid[seen], mean[seen], style, color=color, lw=width)[0]
+        line.set(label=label, zorder=3 if is_ours else 2)
         low, high = (mean - spread)[seen], (mean + spread)[seen]
         ax.fill_between(grid[seen], low, high, color=color, alpha=0.12, lw=0)
     plain = records[(records["part"] == "test") & (records["method"] == order[0])]
