@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from fferm.counts import GroupCounts
     from fferm.estimators import FairLogisticRegression
     from fferm.estimators.net import FairNetClassifier
+    from fferm.estimators.regression import FairRegressor
     from fferm.persistence import load, save
     from fferm.tradeoff import TradeoffCurve, tradeoff_curve
     from fferm.uncertainty import LargeShift, SmallShift
@@ -23,6 +24,7 @@ __version__ = version("fferm")
 _HOMES = {
     "FairLogisticRegression": "fferm.estimators",
     "FairNetClassifier": "fferm.estimators.net",
+    "FairRegressor": "fferm.estimators.regression",
     "GroupCounts": "fferm.counts",
     "LargeShift": "fferm.uncertainty",
     "SmallShift": "fferm.uncertainty",
@@ -36,6 +38,7 @@ _HOMES = {
 __all__ = [
     "FairLogisticRegression",
     "FairNetClassifier",
+    "FairRegressor",
     "GroupCounts",
     "LargeShift",
     "SmallShift",

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 import fferm
 from fferm.components import Component
 from fferm.errors import FfermError, PersistenceError, UnsafeFileError
-from fferm.estimators.base import FairClassifier
+from fferm.estimators.base import FairEstimator
 from fferm.solvers import Result
 
 FORMAT = "fferm-model"
@@ -33,12 +33,13 @@ MANIFEST = "manifest.json"
 SAVABLE = {
     "FairLogisticRegression": "fferm.estimators",
     "FairNetClassifier": "fferm.estimators.net",
+    "FairRegressor": "fferm.estimators.regression",
 }
 # Kinds of numbers that arrays may hold: booleans, integers, floats, text.
 ARRAY_KINDS = "biufU"
 
 
-def save(estimator: FairClassifier, path: str | os.PathLike[str]) -> None:
+def save(estimator: FairEstimator, path: str | os.PathLike[str]) -> None:
     """Write a fitted estimator to one file, whole or not at all.
 
     Parameters
@@ -58,7 +59,7 @@ def save(estimator: FairClassifier, path: str | os.PathLike[str]) -> None:
             f"A {name} came. Expected one of {', '.join(SAVABLE)}; save other "
             "estimators with their own library."
         )
-    if not hasattr(estimator, "classes_"):
+    if not hasattr(estimator, "result_"):
         raise PersistenceError(f"This {name} is not fitted. Call fit before save.")
     arrays: dict[str, bytes] = {}
     parameters, learned = estimator._to_saved()
@@ -109,7 +110,7 @@ def load(path: str | os.PathLike[str], *, module: object = None) -> Any:
     return model
 
 
-def _savable(name: str) -> type[FairClassifier]:
+def _savable(name: str) -> type[FairEstimator]:
     return getattr(importlib.import_module(SAVABLE[name]), name)  # type: ignore[no-any-return]
 
 
