@@ -23,6 +23,7 @@ ORDER = [
     "labels",
     "uncertainty",
     "tables",
+    "bands",
     "columns",
     "data",
     "counts",
