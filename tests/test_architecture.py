@@ -34,6 +34,7 @@ ORDER = [
     "certificates",
     "intervals",
     "setting",
+    "dependence",
     "metrics",
     "auditing",
     "solvers",

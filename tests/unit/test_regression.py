@@ -1,14 +1,27 @@
 """Fair regression with soft bins: formulas, contract, and known optima."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import scipy.sparse
 from scipy.optimize import check_grad
 from scipy.special import softmax
+from sklearn.base import clone
 
 import fferm
-from fferm import FairRegressor, LargeShift, losses, tables
+from fferm import (
+    FairLogisticRegression,
+    FairRegressor,
+    LargeShift,
+    dependence,
+    losses,
+    tables,
+    tradeoff_curve,
+)
+from fferm.bands import quantile_bands
 from fferm.errors import (
+    InfeasibleWarning,
     InvalidInputError,
     InvalidParameterError,
     MissingSensitiveError,
@@ -16,10 +29,21 @@ from fferm.errors import (
 )
 from fferm.estimators.base import FitInput
 from fferm.estimators.regression_data import encode
+from fferm.estimators.regression_training import place_bins, train
 from fferm.losses import Absolute, Huber, Quantile, Squared
 from fferm.notions import ConditionalParity
 from fferm.soft_bins import make_bins, quantile_edges
 from fferm.solvers.linear import linear_logits, value_and_gradient
+
+
+def placed(model, given):
+    """Return the plain model, and the penalised problem with bins around it."""
+    encoded = encode(model, given)
+    (plain,) = train(
+        clone(model).set_params(fairness_weight=0), encoded, given, [0.0], None
+    )
+    return replace(plain, problem=place_bins(model, encoded, plain))
+
 
 LOSSES = [Squared(), Absolute(), Huber(0.7), Quantile(0.2)]
 
@@ -99,7 +123,7 @@ def test_the_gradient_of_the_objective_is_exact(loss, divergence):
     model = FairRegressor(
         loss=loss, divergence=divergence, fairness_weight=2.0, l2=0.1, n_bins=5
     )
-    problem, _ = model._place_bins(encode(model, FitInput(X, y, group)), None)
+    problem = placed(model, FitInput(X, y, group)).problem
     theta = np.array([0.3, -0.2, 0.5, 0.1, 0.2])
 
     def value(flat):
@@ -269,10 +293,9 @@ def test_where_predictions_take_few_values_the_bins_are_the_classes():
     X = np.eye(3)[kind]
     y = np.array([0.0, 1.0, 3.0])[kind] + 0.3 * rng.normal(size=900)
     model = FairRegressor(fairness_weight=0.5, steepness=60.0)
-    encoded = encode(model, FitInput(X, y, group))
-    problem, plain = model._place_bins(encoded, None)
-    assert problem.bins.n_bins == 3
-    binned = problem.fairness(linear_logits(X, plain.value))[0]
+    plain = placed(model, FitInput(X, y, group))
+    assert plain.problem.bins.n_bins == 3
+    binned = plain.problem.fairness(linear_logits(X, plain.theta[None]))[0]
     table = tables.joint(np.eye(3)[kind], group, 2)
     discrete = 0.5 * tables.penalty(table, "kl")[0]
     assert binned == pytest.approx(discrete, rel=0.02)
@@ -325,3 +348,95 @@ def test_the_full_batch_front_is_that_of_gaussian_data():
         distances.append(distance)
     assert distances[0] > 0.75
     assert distances[-1] < 0.05
+
+
+@pytest.mark.parametrize(
+    ("metric", "bound"), [("kolmogorov_smirnov", 0.15), ("mean_gap", 0.4)]
+)
+def test_the_smallest_weight_that_keeps_a_named_bound_is_found(metric, bound):
+    X, y, group = shifted_groups(3000)
+    model = FairRegressor(max_violation=bound, violation_metric=metric, random_state=0)
+    model.fit(X, y, sensitive_features=group)
+    assert model.feasible_
+    assert 0.6 * bound < model.violation_ <= bound
+    measure = dependence.get_measure(metric)
+    assert measure(model.predict(X), group) < 1.3 * bound
+
+
+def test_a_bound_on_numbers_is_kept_with_a_control_feature():
+    rng = np.random.default_rng(0)
+    age, control = rng.normal(size=2000), rng.integers(2, size=2000)
+    X = np.column_stack([age + rng.normal(size=2000), rng.normal(size=2000)])
+    y = X.sum(axis=1) + rng.normal(size=2000)
+    model = FairRegressor(
+        max_violation=0.2,
+        violation_metric="distance_correlation",
+        notion=ConditionalParity(control),
+        random_state=0,
+    )
+    model.fit(X, y, sensitive_features={"age": age})
+    assert model.feasible_
+    assert model.violation_ <= 0.2
+
+
+def test_a_bound_that_nothing_keeps_is_warned_of():
+    X, y, group = shifted_groups(300)
+    model = FairRegressor(max_violation=0.0, random_state=0)
+    with pytest.warns(InfeasibleWarning, match="kolmogorov_smirnov on 60 held-out"):
+        model.fit(X, y, sensitive_features=group)
+    assert not model.feasible_
+
+
+def test_a_metric_that_is_not_known_or_has_no_numbers_is_refused():
+    X, y, group = shifted_groups(100)
+    names = np.where(group, "a", "b")
+    with pytest.raises(UnknownNameError, match="Unknown measure 'ks'"):
+        FairRegressor(max_violation=0.1, violation_metric="ks").fit(
+            X, y, sensitive_features=names
+        )
+    with pytest.raises(InvalidInputError, match="no sensitive column holds numbers"):
+        FairRegressor(max_violation=0.1, violation_metric="correlation").fit(
+            X, y, sensitive_features=names
+        )
+
+
+def test_a_curve_takes_a_regressor():
+    X, y, group = shifted_groups(1000)
+    curve = tradeoff_curve(
+        FairRegressor(), X, y, sensitive_features=group, fairness_weights=[0, 1, 20]
+    )
+    test = curve.records[curve.records["split"] == "test"]
+    assert test["violation"].iloc[-1] < 0.5 * test["violation"].iloc[0]
+    assert test["accuracy"].iloc[0] > test["accuracy"].iloc[-1]
+    assert test["mean_gap"].is_monotonic_decreasing
+    assert isinstance(curve.select(max_violation=0.2), FairRegressor)
+    assert curve.pareto().shape[0] >= 2
+
+
+def test_continuous_attributes_are_cut_into_bands_for_classifiers_too():
+    rng = np.random.default_rng(0)
+    age = rng.normal(size=2000)
+    X = np.column_stack([age + rng.normal(size=2000), rng.normal(size=2000)])
+    y = (X.sum(axis=1) + rng.normal(size=2000) > 0).astype(int)
+    sensitive = {"age": age, "sex": rng.integers(2, size=2000)}
+    found = []
+    for weight in (0.0, 30.0):
+        model = FairLogisticRegression(fairness_weight=weight, groups="marginal")
+        prob = model.fit(X, y, sensitive_features=sensitive).predict_proba(X)[:, 1]
+        found.append(dependence.distance_correlation(prob, age))
+    assert len(model.groups_) == 8 + 2
+    assert found[1] < 0.3 * found[0]
+
+
+def test_bands_are_named_by_their_edges_and_keep_gaps():
+    ages = [17, 18, None, 30, 41, 52, 60]
+    assert quantile_bands(ages, 3).tolist() == [
+        "below 24", "below 24", None, "24 to 46.5", "24 to 46.5", "46.5 and above",
+        "46.5 and above",
+    ]  # fmt: skip
+    with pytest.raises(InvalidParameterError, match="n_bands=1"):
+        quantile_bands(ages, 1)
+    with pytest.raises(InvalidInputError, match="no number"):
+        quantile_bands(["a", "b"])
+    with pytest.raises(InvalidInputError, match="Every number is missing"):
+        quantile_bands([np.nan, np.nan])

@@ -61,6 +61,10 @@ class Choice:
 class FairEstimator(BaseEstimator, ABC):
     """What fair classifiers and fair regressors share."""
 
+    # Halvings, in logarithm, of the last step of a search for the weight that keeps a
+    # bound: a weight is then right to about one percent.
+    search_halvings: ClassVar[int] = 6
+
     divergence: str | Divergence
     notion: str | Notion
     uncertainty: Uncertainty | None
@@ -89,6 +93,14 @@ class FairEstimator(BaseEstimator, ABC):
 
         The first begins at ``start``, a model fitted on the same data, if there is one.
         """
+
+    def trains_together(self, given: FitInput) -> bool:
+        """Return whether `fit_path` trains all its models at once."""
+        return False
+
+    def reaches_beyond(self) -> bool:
+        """Return whether weights beyond the default range train well."""
+        return True
 
     def __sklearn_tags__(self) -> Any:
         """Say that sparse input is welcome."""
@@ -175,20 +187,8 @@ class FairClassifier(ClassifierMixin, FairEstimator):
     and, for data frames, ``feature_names_in_``.
     """
 
-    # Halvings, in logarithm, of the last step of a search for the weight that keeps a
-    # bound: a weight is then right to about one percent.
-    search_halvings: ClassVar[int] = 6
-
     confident: bool
     classes_: NDArray[Any]
-
-    def trains_together(self, given: FitInput) -> bool:
-        """Return whether `fit_path` trains all its models at once."""
-        return False
-
-    def reaches_beyond(self) -> bool:
-        """Return whether weights beyond the default range train well."""
-        return True
 
     @abstractmethod
     def decision_function(self, X: Table) -> FloatArray:

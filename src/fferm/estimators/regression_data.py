@@ -1,7 +1,7 @@
 """The boundary between users' data and fair regression: numbers in, a problem out."""
 
 import warnings
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -69,11 +69,6 @@ class Encoded:
         """The features of the rows that the penalty is taken on."""
         shifted = self.problem.penalty_X
         return self.data.X if shifted is None else shifted
-
-    def with_weight(self, fairness_weight: float) -> "Encoded":
-        """Return the same data under another fairness weight."""
-        objective = replace(self.problem.objective, fairness_weight=fairness_weight)
-        return replace(self, problem=replace(self.problem, objective=objective))
 
 
 def encode(model: "FairRegressor", given: FitInput) -> Encoded:

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from fferm.errors import InvalidInputError, InvalidParameterError
-from fferm.estimators.base import FairClassifier
+from fferm.estimators.base import FairEstimator
 from fferm.estimators.validation import check_number
 
 if TYPE_CHECKING:
@@ -27,7 +27,9 @@ class TradeoffCurve:
         (``"train"`` or ``"test"``), ``accuracy``, ``violation`` (of decisions),
         ``soft_violation`` (of probabilities), ``loss`` (cross-entropy),
         ``divergence`` (of probabilities, as trained), ``collapsed`` (one class for
-        everyone), ``result`` and ``seconds``.
+        everyone), ``result`` and ``seconds``. Of a regressor ``accuracy`` is the share
+        of variance that is explained, ``loss`` the mean squared error, and
+        ``mean_gap`` and ``wasserstein`` stand beside the violation.
     models
         The fitted estimator of each ``(fairness_weight, seed)``.
     description
@@ -35,7 +37,7 @@ class TradeoffCurve:
     """
 
     records: pd.DataFrame
-    models: Mapping[tuple[float, int], FairClassifier]
+    models: Mapping[tuple[float, int], FairEstimator]
     description: Mapping[str, str]
 
     def pareto(self, split: str = "test") -> pd.DataFrame:
@@ -60,7 +62,7 @@ class TradeoffCurve:
         max_violation: float | None = None,
         min_accuracy: float | None = None,
         split: str = "test",
-    ) -> FairClassifier:
+    ) -> FairEstimator:
         """Return the best fitted model within a bound.
 
         Measure on rows of their own for an unbiased figure: a model that was chosen

@@ -2,7 +2,7 @@
 
 import time
 import warnings
-from collections.abc import Mapping, Sequence, Sized
+from collections.abc import Callable, Mapping, Sequence, Sized
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -23,13 +23,14 @@ from fferm.errors import (
     InvalidParameterError,
     MissingSensitiveError,
 )
-from fferm.estimators.base import FairClassifier, FitInput
+from fferm.estimators.base import FairClassifier, FairEstimator, FitInput
 from fferm.estimators.validation import check_number
 from fferm.labels import encode_labels, one_hot
 from fferm.metrics import measure
 from fferm.objective import Penalty
 from fferm.setting import make_setting
 from fferm.tradeoff.curve import TradeoffCurve
+from fferm.tradeoff.regression import RegressionMeasure
 from fferm.weights import default_weights
 
 HELD_OUT_SHARE = 0.25
@@ -48,7 +49,7 @@ class Split:
 
 
 def tradeoff_curve(
-    estimator: FairClassifier,
+    estimator: FairEstimator,
     X: Table,
     y: Table,
     *,
@@ -64,7 +65,9 @@ def tradeoff_curve(
     Parameters
     ----------
     estimator
-        An unfitted fair classifier; its own ``fairness_weight`` is not used.
+        An unfitted fair classifier or regressor; its own ``fairness_weight`` is not
+        used. Of a regressor, ``accuracy`` is the share of variance that is explained,
+        and ``violation`` is its ``violation_metric``.
     X, y, sensitive_features, sample_weight
         Training data, as in `fit`.
     test
@@ -95,11 +98,11 @@ def tradeoff_curve(
     >>> sorted(curve.records["split"].unique())
     ['test', 'train']
     """
-    if not isinstance(estimator, FairClassifier):
+    if not isinstance(estimator, FairEstimator):
         raise InvalidParameterError(
             f"A {type(estimator).__name__} came. Expected a fair classifier such as "
-            "FairLogisticRegression(). Transform the features before the curve; a "
-            "pipeline cannot be trained along a path."
+            "FairLogisticRegression(), or a FairRegressor(). Transform the features "
+            "before the curve; a pipeline cannot be trained along a path."
         )
     _check_sensitive(sensitive_features)
     held_out = _test_split(test)
@@ -182,21 +185,21 @@ def _test_split(test: tuple[Table, ...] | Mapping[str, Table] | None) -> Split |
 
 
 def _sweep(
-    estimator: FairClassifier,
+    estimator: FairEstimator,
     whole: Split,
     test: Split | None,
     weights: list[float],
     seed: int,
-) -> tuple[list[dict[str, Any]], dict[tuple[float, int], FairClassifier]]:
+) -> tuple[list[dict[str, Any]], dict[tuple[float, int], FairEstimator]]:
     if test is None:
         train, held_out = _hold_out(whole, seed)
     else:
         train, held_out = whole, test
     model = clone(estimator).set_params(random_state=seed)
     splits = {"train": train, "test": held_out}
-    measures: dict[str, _Measure] = {}
+    measures: dict[str, Callable[[Any], dict[str, Any]]] = {}
     rows: list[dict[str, Any]] = []
-    models: dict[tuple[float, int], FairClassifier] = {}
+    models: dict[tuple[float, int], FairEstimator] = {}
     given = FitInput(train.X, train.y, train.sensitive_features, train.sample_weight)
     began = time.perf_counter()
     with warnings.catch_warnings():
@@ -205,7 +208,7 @@ def _sweep(
         for fitted in model.fit_path(given, weights):
             seconds = time.perf_counter() - began
             measures = measures or {
-                name: _Measure(fitted, split) for name, split in splits.items()
+                name: _measure(fitted, split) for name, split in splits.items()
             }
             key = {"fairness_weight": fitted.fairness_weight, "seed": seed}
             # The rows are the same for every model: look at them once.
@@ -218,11 +221,17 @@ def _sweep(
     return rows, models
 
 
+def _measure(model: FairEstimator, split: Split) -> Callable[[Any], dict[str, Any]]:
+    check_aligned(**vars(split))
+    if isinstance(model, FairClassifier):
+        return _Measure(model, split)
+    return RegressionMeasure(model, **vars(split))
+
+
 class _Measure:
     """Measures models on one split, whose labels and groups are encoded once."""
 
     def __init__(self, model: FairClassifier, split: Split) -> None:
-        check_aligned(**vars(split))
         objective = replace(model._objective(), uncertainty=None)
         classes = model.classes_.tolist()
         labels = encode_labels(split.y, len(split.y), classes, "y")
