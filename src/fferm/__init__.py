@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from fferm.estimators import FairLogisticRegression
     from fferm.estimators.boosting import FairBoostingClassifier
     from fferm.estimators.net import FairNetClassifier
+    from fferm.estimators.regression import FairRegressor
     from fferm.persistence import load, save
     from fferm.tradeoff import TradeoffCurve, tradeoff_curve
     from fferm.uncertainty import LargeShift, SmallShift
@@ -26,6 +27,7 @@ _HOMES = {
     "FairBoostingClassifier": "fferm.estimators.boosting",
     "FairLogisticRegression": "fferm.estimators",
     "FairNetClassifier": "fferm.estimators.net",
+    "FairRegressor": "fferm.estimators.regression",
     "GroupCounts": "fferm.counts",
     "LargeShift": "fferm.uncertainty",
     "SmallShift": "fferm.uncertainty",
@@ -41,6 +43,7 @@ __all__ = [
     "FairBoostingClassifier",
     "FairLogisticRegression",
     "FairNetClassifier",
+    "FairRegressor",
     "GroupCounts",
     "LargeShift",
     "SmallShift",

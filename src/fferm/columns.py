@@ -14,13 +14,10 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from fferm._types import IntArray, Table
+from fferm.bands import MOST_FRACTIONAL_VALUES, band_names, cut, is_continuous
 from fferm.errors import InvalidInputError, InvalidParameterError
 
 GroupMode = Literal["intersection", "marginal"]
-
-# A column of fractional numbers with more values than this is no set of groups, nor is
-# one with more values than this that names every other row.
-MOST_FRACTIONAL_VALUES = 20
 
 
 @dataclass(frozen=True)
@@ -35,11 +32,14 @@ class Attribute:
         The name of each group.
     code
         (n_samples,) group codes, -1 where the value is missing.
+    edges
+        Where the bands of a continuous column meet, None where it has none.
     """
 
     name: str
     groups: tuple[str, ...]
     code: IntArray
+    edges: tuple[float, ...] | None = None
 
 
 def encode_sensitive(
@@ -61,9 +61,12 @@ def encode_sensitive(
 
 
 def encode_columns(sensitive_features: Table, n_samples: int) -> list[Attribute]:
-    """Return the groups that each sensitive column makes."""
+    """Return the groups that each sensitive column makes.
+
+    Columns of many fractional numbers are cut into quantile bands.
+    """
     columns = [
-        encode_column(values, name, n_samples)
+        _encode_or_cut(values, name, n_samples)
         for name, values in split_columns(sensitive_features)
     ]
     if not columns:
@@ -85,6 +88,15 @@ def partition(columns: Sequence[Attribute], how: GroupMode) -> tuple[Attribute, 
     return (_intersection(columns),)
 
 
+def _encode_or_cut(values: Table, name: str, n_samples: int) -> Attribute:
+    series = _series(values, name)
+    if not is_continuous(series):
+        return encode_column(values, name, n_samples)
+    _check_length(series, name, n_samples)
+    code, edges = cut(series, name)
+    return Attribute(name, band_names(edges), code, tuple(edges.tolist()))
+
+
 def encode_column(values: Table, name: str, n_samples: int) -> Attribute:
     """Return the groups that the values of one column make."""
     attribute = read_column(values, name, n_samples)
@@ -95,11 +107,7 @@ def encode_column(values: Table, name: str, n_samples: int) -> Attribute:
 def read_column(values: Table, name: str, n_samples: int) -> Attribute:
     """Return the groups of one column, which may be part of a longer one."""
     series = _series(values, name)
-    if len(series) != n_samples:
-        raise InvalidInputError(
-            f"sensitive_features: {name} has {len(series)} values and there are "
-            f"{n_samples} rows. Expected one value per row: values, not column names."
-        )
+    _check_length(series, name, n_samples)
     _refuse_continuous(series, name)
     try:
         code, values_seen = pd.factorize(series, use_na_sentinel=True)
@@ -186,6 +194,14 @@ def _series(values: Table, name: str) -> "pd.Series[Any]":
     return pd.Series(array)
 
 
+def _check_length(series: "pd.Series[Any]", name: str, n_samples: int) -> None:
+    if len(series) != n_samples:
+        raise InvalidInputError(
+            f"sensitive_features: {name} has {len(series)} values and there are "
+            f"{n_samples} rows. Expected one value per row: values, not column names."
+        )
+
+
 def _refuse_continuous(series: "pd.Series[Any]", name: str) -> None:
     known = series.dropna().infer_objects()  # a gap makes a column of objects
     if not pd.api.types.is_float_dtype(known.dtype):
@@ -195,14 +211,16 @@ def _refuse_continuous(series: "pd.Series[Any]", name: str) -> None:
         raise InvalidInputError(
             f"{name} holds infinity. Expected groups: strings, whole numbers, booleans."
         )
-    distinct = np.unique(values)
-    if distinct.size > MOST_FRACTIONAL_VALUES and np.any(distinct % 1):
+    if is_continuous(known):
         raise InvalidInputError(
-            f"{name} holds {distinct.size} different fractional numbers, so it is no "
-            "set of groups. Cut it into bands first, for example with pandas.qcut."
+            f"{name} holds {np.unique(values).size} different fractional numbers, so "
+            "it is no set of groups. Cut it into bands first, for example with "
+            "pandas.qcut."
         )
 
 
+# More values than a column of fractional numbers may have, and one for every other row:
+# these name rows.
 def refuse_identifiers(name: str, n_groups: int, n_rows: int) -> None:
     """Refuse columns of so many groups that they name rows."""
     if n_groups > max(MOST_FRACTIONAL_VALUES, n_rows / 2):

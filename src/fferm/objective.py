@@ -245,8 +245,14 @@ class Problem:
             return 0.0, np.zeros_like(logits)
         if not np.all(np.isfinite(logits)):
             raise NonFiniteError("Some logits are not finite numbers.")
-        prob = self.penalized_prob(logits)
-        value, by_prob = self.penalty.value_and_gradient(prob)
+        return self.fairness_of(self.penalty, self.penalized_prob(logits))
+
+    def fairness_of(
+        self, penalty: Penalty, prob: FloatArray
+    ) -> tuple[float, FloatArray]:
+        """Return the weighted penalty of ``prob`` and its gradient by the logits."""
+        o = self.objective
+        value, by_prob = penalty.value_and_gradient(prob)
         check_finite(value, by_prob)
         centre = np.sum(prob * by_prob, axis=1, keepdims=True)
         by_logits = o.sharpness * prob * (by_prob - centre)

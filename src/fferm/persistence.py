@@ -33,6 +33,7 @@ SAVABLE = {
     "FairBoostingClassifier": "fferm.estimators.boosting",
     "FairLogisticRegression": "fferm.estimators",
     "FairNetClassifier": "fferm.estimators.net",
+    "FairRegressor": "fferm.estimators.regression",
     "FrameClassifier": "fferm.frames",
     "FrameEncoder": "fferm.frames",
 }
@@ -71,7 +72,7 @@ def save(estimator: Savable, path: str | os.PathLike[str]) -> None:
             f"A {name} came. Expected one of {', '.join(SAVABLE)}; save other "
             "estimators with their own library."
         )
-    if not hasattr(estimator, "classes_"):
+    if not any(hasattr(estimator, learned) for learned in ("classes_", "result_")):
         raise PersistenceError(f"This {name} is not fitted. Call fit before save.")
     arrays: dict[str, bytes] = {}
     manifest = {

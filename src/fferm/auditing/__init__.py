@@ -7,6 +7,7 @@ judge.
 """
 
 from fferm.auditing.judgement import audit
+from fferm.auditing.numbers import RegressionAudit, audit_regression
 from fferm.auditing.result import Audit, DivergenceValue
 
-__all__ = ["Audit", "DivergenceValue", "audit"]
+__all__ = ["Audit", "DivergenceValue", "RegressionAudit", "audit", "audit_regression"]

@@ -1,4 +1,4 @@
-"""What every fair classifier shares: encoding, checks after training, prediction."""
+"""What every fair model shares: encoding, checks after training, prediction."""
 
 import copy
 import warnings
@@ -28,6 +28,7 @@ from fferm.errors import (
 from fferm.estimators.validation import (
     TrainingData,
     check_number,
+    read_penalty_data,
     validate_features,
     validate_training,
 )
@@ -65,16 +66,8 @@ def probabilities(scores: FloatArray) -> FloatArray:
     return np.asarray(softmax(scores, axis=1), dtype=np.float64)
 
 
-class FairClassifier(ClassifierMixin, BaseEstimator, ABC):
-    """Base of the fair classifiers; a subclass trains and computes logits.
-
-    Notes
-    -----
-    Learned attributes: ``classes_``, ``groups_`` (names, in the order of the last axis
-    of the dual), ``dual_``, ``history_``, ``n_iter_``, ``result_``, ``n_features_in_``,
-    ``fairness_weight_``, under ``max_violation`` also ``violation_`` and ``feasible_``
-    and, for data frames, ``feature_names_in_``.
-    """
+class FairEstimator(BaseEstimator, ABC):
+    """What fair classifiers and fair regressors share."""
 
     # Halvings, in logarithm, of the last step of a search for the weight that keeps a
     # bound: a weight is then right to about one percent.
@@ -86,12 +79,10 @@ class FairClassifier(ClassifierMixin, BaseEstimator, ABC):
     fairness_weight: float
     max_violation: float | None
     validation_fraction: float
-    confident: bool
-    sharpness: float
+    sharpness: float = 1.0  # numbers have none
     groups: GroupMode
     l2: float = 0.0  # networks have weight decay instead
     random_state: int | np.random.RandomState | None
-    classes_: NDArray[Any]
     groups_: NDArray[Any]
     dual_: FloatArray
     fairness_weight_: float
@@ -128,6 +119,102 @@ class FairClassifier(ClassifierMixin, BaseEstimator, ABC):
         yields what the whole path would have yielded.
         """
         return False
+
+    def __sklearn_tags__(self) -> Any:
+        """Say that sparse input is welcome."""
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+    def _check_fitted_features(self, X: Table) -> Table:
+        check_is_fitted(self)
+        return self._read_features(X)
+
+    def _read_features(self, X: Table) -> Table:
+        return validate_features(self, X)
+
+    def _objective(self) -> Objective:
+        if self.divergence == "auto":
+            raise InvalidParameterError(
+                "divergence='auto' is for FairLogisticRegression.fit. Name a "
+                "divergence here, or choose one with fferm.tuning.tune."
+            )
+        return make_objective(
+            self.divergence,
+            self.notion,
+            self.uncertainty,
+            # Under a bound the search sets it; until then, some penalty there is.
+            fairness_weight=check_number("fairness_weight", self.fairness_weight)
+            if self.max_violation is None
+            else 1.0,
+            sharpness=check_number("sharpness", self.sharpness, above=True),
+            l2=check_number("l2", self.l2),
+        )
+
+    def _missing_sensitive(self) -> MissingSensitiveError:
+        asked, without = f"fairness_weight={self.fairness_weight!r}", ""
+        if self.max_violation is not None:
+            asked, without = f"max_violation={self.max_violation!r}", " without it"
+        return MissingSensitiveError(
+            f"{asked} asks for fairness and no sensitive_features came. Pass "
+            "fit(X, y, sensitive_features=...), or set fairness_weight=0"
+            f"{without} to train without fairness."
+        )
+
+    def _to_saved(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return parameters and learned attributes, of kinds that a file can hold."""
+        learned = {
+            name: value
+            for name, value in vars(self).items()
+            if name.endswith("_") and not name.startswith("_")
+        }
+        return self.get_params(deep=False), learned
+
+    def _from_saved(self, learned: dict[str, Any]) -> None:
+        """Take the learned attributes that `_to_saved` gave."""
+        for name, value in learned.items():
+            setattr(self, name, value)
+
+    def _with_weight(self, fairness_weight: float) -> Self:
+        """Return this model with another weight, to be given what is learned."""
+        # Parameters are never changed in place, so none is copied: to clone twenty
+        # models takes a fifth of the time to train them.
+        model = copy.copy(self)
+        model.fairness_weight = fairness_weight
+        model._learn_weight(Choice(fairness_weight))
+        return model
+
+    def _learn_weight(self, choice: Choice) -> None:
+        self.fairness_weight_ = choice.fairness_weight
+        learned = {"violation_": choice.violation, "feasible_": choice.is_feasible}
+        for name, value in learned.items():
+            if value is not None:
+                setattr(self, name, value)
+            elif hasattr(self, name):  # an earlier fit was under a bound
+                delattr(self, name)
+
+    def _warn_of_result(self, result: Result) -> None:
+        if not result.is_success:
+            warnings.warn(
+                f"{type(self).__name__}: {result.value}",
+                ConvergenceWarning,
+                stacklevel=4,
+            )
+
+
+class FairClassifier(ClassifierMixin, FairEstimator):
+    """Base of the fair classifiers; a subclass trains and computes logits.
+
+    Notes
+    -----
+    Learned attributes: ``classes_``, ``groups_`` (names, in the order of the last axis
+    of the dual), ``dual_``, ``history_``, ``n_iter_``, ``result_``, ``n_features_in_``,
+    ``fairness_weight_``, under ``max_violation`` also ``violation_`` and ``feasible_``
+    and, for data frames, ``feature_names_in_``.
+    """
+
+    confident: bool
+    classes_: NDArray[Any]
 
     @abstractmethod
     def decision_function(self, X: Table) -> FloatArray:
@@ -171,39 +258,8 @@ class FairClassifier(ClassifierMixin, BaseEstimator, ABC):
             return scores
         return np.column_stack([np.zeros(len(scores)), scores])
 
-    def __sklearn_tags__(self) -> Any:
-        """Say that sparse input is welcome."""
-        tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
-        return tags
-
-    def _check_fitted_features(self, X: Table) -> Table:
-        check_is_fitted(self)
-        return self._read_features(X)
-
     def _read_training(self, given: FitInput) -> TrainingData:
         return validate_training(self, given.X, given.y, given.sample_weight)
-
-    def _read_features(self, X: Table) -> Table:
-        return validate_features(self, X)
-
-    def _objective(self) -> Objective:
-        if self.divergence == "auto":
-            raise InvalidParameterError(
-                "divergence='auto' is for FairLogisticRegression.fit. Name a "
-                "divergence here, or choose one with fferm.tuning.tune."
-            )
-        return make_objective(
-            self.divergence,
-            self.notion,
-            self.uncertainty,
-            # Under a bound the search sets it; until then, some penalty there is.
-            fairness_weight=check_number("fairness_weight", self.fairness_weight)
-            if self.max_violation is None
-            else 1.0,
-            sharpness=check_number("sharpness", self.sharpness, above=True),
-            l2=check_number("l2", self.l2),
-        )
 
     def _encode(self, given: FitInput) -> tuple[TrainingData, Problem, FairRows | None]:
         """Return validated data and the problem they pose."""
@@ -246,14 +302,7 @@ class FairClassifier(ClassifierMixin, BaseEstimator, ABC):
         classes: tuple[object, ...],
     ) -> FairRows:
         if given.sensitive_features is None:
-            asked, without = f"fairness_weight={self.fairness_weight!r}", ""
-            if self.max_violation is not None:
-                asked, without = f"max_violation={self.max_violation!r}", " without it"
-            raise MissingSensitiveError(
-                f"{asked} asks for fairness and no sensitive_features came. Pass "
-                "fit(X, y, sensitive_features=...), or set fairness_weight=0"
-                f"{without} to train without fairness."
-            )
+            raise self._missing_sensitive()
         n_given = data.kept.size
         control, names = control_labels(objective.notion, given.X, n_given)
         y = np.full(n_given, -1, dtype=np.int64)
@@ -275,15 +324,7 @@ class FairClassifier(ClassifierMixin, BaseEstimator, ABC):
         objective: Objective,
         classes: tuple[object, ...],
     ) -> tuple[Table, FairRows]:
-        if not isinstance(penalty_data, tuple | list) or len(penalty_data) not in (
-            2,
-            3,
-        ):
-            raise InvalidParameterError(
-                "penalty_data must be (X, sensitive_features) or (X, "
-                f"sensitive_features, y); {type(penalty_data).__name__} came."
-            )
-        X, sensitive, *rest = penalty_data
+        X, sensitive, *rest = read_penalty_data(penalty_data)
         shifted = self._read_features(X)
         n_samples = shifted.shape[0]
         y = rest[0] if rest else None
@@ -293,38 +334,6 @@ class FairClassifier(ClassifierMixin, BaseEstimator, ABC):
         return shifted, encode_rows(
             sensitive, objective.notion, labels, how=self.groups
         )
-
-    def _to_saved(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return parameters and learned attributes, of kinds that a file can hold."""
-        learned = {
-            name: value
-            for name, value in vars(self).items()
-            if name.endswith("_") and not name.startswith("_")
-        }
-        return self.get_params(deep=False), learned
-
-    def _from_saved(self, learned: dict[str, Any]) -> None:
-        """Take the learned attributes that `_to_saved` gave."""
-        for name, value in learned.items():
-            setattr(self, name, value)
-
-    def _with_weight(self, fairness_weight: float) -> Self:
-        """Return this model with another weight, to be given what is learned."""
-        # Parameters are never changed in place, so none is copied: to clone twenty
-        # models takes a fifth of the time to train them.
-        model = copy.copy(self)
-        model.fairness_weight = fairness_weight
-        model._learn_weight(Choice(fairness_weight))
-        return model
-
-    def _learn_weight(self, choice: Choice) -> None:
-        self.fairness_weight_ = choice.fairness_weight
-        learned = {"violation_": choice.violation, "feasible_": choice.is_feasible}
-        for name, value in learned.items():
-            if value is not None:
-                setattr(self, name, value)
-            elif hasattr(self, name):  # an earlier fit was under a bound
-                delattr(self, name)
 
     def _warn_of_reach(self, problem: Problem, logits: FloatArray) -> None:
         uncertainty = problem.objective.uncertainty
@@ -338,14 +347,6 @@ class FairClassifier(ClassifierMixin, BaseEstimator, ABC):
                 "the model does, and the model may stay unfair. Lower the radius, and "
                 "look at the violation.",
                 WideShiftWarning,
-                stacklevel=4,
-            )
-
-    def _warn_of_result(self, result: Result) -> None:
-        if not result.is_success:
-            warnings.warn(
-                f"{type(self).__name__}: {result.value}",
-                ConvergenceWarning,
                 stacklevel=4,
             )
 

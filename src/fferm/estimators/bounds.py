@@ -11,7 +11,7 @@ features with one value per row, work as they do without a bound.
 """
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
@@ -30,7 +30,7 @@ from fferm.errors import (
     InvalidInputError,
     InvalidParameterError,
 )
-from fferm.estimators.base import Choice, FairClassifier, FitInput
+from fferm.estimators.base import Choice, FairClassifier, FairEstimator, FitInput
 from fferm.estimators.holdout import hold_out, kinds, weigh
 from fferm.estimators.validation import TrainingData, check_number
 from fferm.intervals import RateTable, compared, violation_interval
@@ -41,6 +41,7 @@ from fferm.setting import Setting
 from fferm.weights import default_weights
 
 M = TypeVar("M", bound=FairClassifier)
+E = TypeVar("E", bound=FairEstimator)
 
 # Weights above 0 in the default range of a divergence, and how many more of the same
 # step above it: 13 over three decades, 8 over another two.
@@ -60,7 +61,7 @@ class Bound:
     is_confident: bool
 
 
-def read_fraction(model: FairClassifier) -> float:
+def read_fraction(model: FairEstimator) -> float:
     """Return the share of rows that a model holds out."""
     fraction = check_number(
         "validation_fraction", model.validation_fraction, above=True
@@ -111,9 +112,10 @@ def choose_weight(
     # Training on all rows says what there is to say, and has looked at the features.
     with warnings.catch_warnings(), config_context(assume_finite=True):
         warnings.simplefilter("ignore", FfermWarning)
-        tried = list(trial.climb(model._objective().divergence))
+        search = Search(model, trial.given, trial.judge)
+        tried = list(search.climb(model._objective().divergence))
         if tried[-1].is_within:
-            best = trial.narrow(*tried[-2:]) if len(tried) > 1 else tried[0]
+            best = search.narrow(*tried[-2:]) if len(tried) > 1 else tried[0]
             return Choice(best.fairness_weight, best.violation, True), best.model
     usable = [judged for judged in tried if judged.is_usable]
     closest = min(usable or tried[:1], key=lambda judged: judged.value)
@@ -126,9 +128,10 @@ def choose_weight(
 
 
 @dataclass(frozen=True)
-class _Judged(Generic[M]):
-    # A model and its decisions on the held-out rows.
-    model: M
+class Judged(Generic[E]):
+    """A model and how it fares on the held-out rows."""
+
+    model: E
     violation: float
     value: float  # what has to keep the bound: the violation, or its upper end
     is_usable: bool  # more than one class is predicted, and all parts can be judged
@@ -136,21 +139,19 @@ class _Judged(Generic[M]):
 
     @property
     def fairness_weight(self) -> float:
+        """The weight that it was trained with."""
         return self.model.fairness_weight
 
 
 @dataclass(frozen=True)
-class _Trial(Generic[M]):
-    # What the search trains on and judges by.
-    model: M
-    bound: Bound
-    given: FitInput
-    held_out: IntArray  # positions of the rows that it judges by
-    X: Table  # these rows
-    setting: Setting
-    n_gaps: int  # of a model that can be judged wherever the rows allow it
+class Search(Generic[E]):
+    """Models of growing weight, until one keeps a bound; then those in between."""
 
-    def climb(self, divergence: Divergence) -> Iterator[_Judged[M]]:
+    model: E
+    given: FitInput
+    judge: Callable[[E], Judged[E]]
+
+    def climb(self, divergence: Divergence) -> Iterator[Judged[E]]:
         """Yield judged models of growing weight, the first within the bound last."""
         weights, beyond = _weights(divergence)
         # Weights beyond the default range come after all others, and rarely.
@@ -162,7 +163,7 @@ class _Trial(Generic[M]):
                 if judged.is_within:
                     return
 
-    def narrow(self, below: _Judged[M], within: _Judged[M]) -> _Judged[M]:
+    def narrow(self, below: Judged[E], within: Judged[E]) -> Judged[E]:
         """Return the smallest weight within the bound that the search comes by."""
         n_parts, n_rounds = 2, self.model.search_halvings
         if self.model.trains_together(self.given):
@@ -177,7 +178,19 @@ class _Trial(Generic[M]):
                 below = judged
         return within
 
-    def judge(self, model: M) -> _Judged[M]:
+
+@dataclass(frozen=True)
+class _Trial(Generic[M]):
+    # What the search trains on and judges by.
+    model: M
+    bound: Bound
+    given: FitInput
+    held_out: IntArray  # positions of the rows that it judges by
+    X: Table  # these rows
+    setting: Setting
+    n_gaps: int  # of a model that can be judged wherever the rows allow it
+
+    def judge(self, model: M) -> Judged[M]:
         """Return a model with the violation of its decisions on the held-out rows."""
         # Every class has rows to train on, so the classes are those of all rows.
         decided = model.predict(self.X)
@@ -189,7 +202,7 @@ class _Trial(Generic[M]):
         if self.bound.is_confident:
             value = _upper_end(self.setting.tables(decisions))
         is_within = is_usable and value <= self.bound.max_violation
-        return _Judged(model, found.worst, value, is_usable, is_within)
+        return Judged(model, found.worst, value, is_usable, is_within)
 
 
 def make_trial(
@@ -273,7 +286,7 @@ def _upper_end(tables: tuple[RateTable, ...]) -> float:
 
 
 def _nothing_within(
-    bound: Bound, trial: _Trial[M], closest: _Judged[M], highest: float
+    bound: Bound, trial: _Trial[M], closest: Judged[M], highest: float
 ) -> str:
     n_rows = trial.held_out.size
     if not closest.is_usable:

@@ -79,17 +79,33 @@ def validate_training(
 ) -> TrainingData:
     """Return training data in the form that solvers take."""
     X, y, weight = _validate_rows(estimator, X, y, sample_weight, reset=True)
-    kept = weight > 0
-    if not kept.any():
-        raise InvalidInputError(
-            "Every sample_weight is 0. Expected at least one positive weight."
-        )
-    if not kept.all():
-        X, y, weight = X[kept], y[kept], weight[kept]
-    # Only ratios matter, and sums may not overflow; a power of two rounds nothing.
-    weight = np.ldexp(weight, -np.frexp(weight.max())[1])
+    X, y, weight, kept = _keep_weighted(X, y, weight)
     classes, codes = encode_classes(y)
     return TrainingData(X, codes, classes, weight, kept)
+
+
+def validate_numbers(
+    estimator: BaseEstimator, X: Table, y: Table, sample_weight: Table
+) -> tuple[Table, FloatArray, FloatArray, NDArray[np.bool_]]:
+    """Return X, y as numbers, positive weights, and which rows were kept."""
+    rows = _validate_rows(estimator, X, y, sample_weight, reset=True, is_number=True)
+    X, y, weight, kept = _keep_weighted(*rows)
+    if np.abs(y).max() > LARGEST_FEATURE:
+        raise InvalidInputError(
+            f"y holds values above {LARGEST_FEATURE:g}, whose squares overflow. Give y "
+            "in larger units."
+        )
+    return X, np.asarray(y, dtype=np.float64), weight, kept
+
+
+def read_penalty_data(penalty_data: tuple[Table, ...] | None) -> tuple[Table, ...]:
+    """Return penalty_data, after checking that it has two or three parts."""
+    if isinstance(penalty_data, tuple | list) and len(penalty_data) in (2, 3):
+        return tuple(penalty_data)
+    raise InvalidParameterError(
+        "penalty_data must be (X, sensitive_features) or (X, sensitive_features, y); "
+        f"{type(penalty_data).__name__} came."
+    )
 
 
 def validate_piece(
@@ -141,8 +157,28 @@ def check_classes(known: NDArray[Any] | None, classes: Table) -> NDArray[Any]:
     return np.asarray(given)
 
 
+def _keep_weighted(
+    X: Table, y: NDArray[Any], weight: FloatArray
+) -> tuple[Table, NDArray[Any], FloatArray, NDArray[np.bool_]]:
+    kept = weight > 0
+    if not kept.any():
+        raise InvalidInputError(
+            "Every sample_weight is 0. Expected at least one positive weight."
+        )
+    if not kept.all():
+        X, y, weight = X[kept], y[kept], weight[kept]
+    # Only ratios matter, and sums may not overflow; a power of two rounds nothing.
+    return X, y, np.ldexp(weight, -np.frexp(weight.max())[1]), kept
+
+
 def _validate_rows(
-    estimator: BaseEstimator, X: Table, y: Table, sample_weight: Table, *, reset: bool
+    estimator: BaseEstimator,
+    X: Table,
+    y: Table,
+    sample_weight: Table,
+    *,
+    reset: bool,
+    is_number: bool = False,
 ) -> tuple[Table, NDArray[Any], FloatArray]:
     refuse_dates(X)
     with named_errors():
@@ -154,8 +190,10 @@ def _validate_rows(
             dtype=np.float64,
             order="C",
             reset=reset,
+            y_numeric=is_number,
         )
-        check_classification_targets(y)
+        if not is_number:
+            check_classification_targets(y)
         weight = _check_sample_weight(
             sample_weight, X, dtype=np.float64, ensure_non_negative=True
         )

@@ -172,9 +172,8 @@ class LBFGS(Solver[LbfgsState]):
         kinks, and none but a fresh start leaves one, so there each begins afresh.
         """
         coordinates = round_coordinates(problem.X, problem.share, problem.objective.l2)
-        solver = replace(
-            self, coordinates=coordinates, evaluator=make_evaluator(problem)
-        )
+        evaluator = self.evaluator or make_evaluator(problem)
+        solver = replace(self, coordinates=coordinates, evaluator=evaluator)
         is_robust = problem.objective.uncertainty is not None
         theta = None if is_robust else start
         for weight in weights:

@@ -1,10 +1,10 @@
 """Fairness losses for any PyTorch model: one term beside the loss you have.
 
-`encoding` remembers what training labels look like, `outputs` and `rows` place a batch
-in the table of stratum, class and group, `dual` is the table that ascends,
-`fairness_loss` and `semi_stochastic` are the two losses, `diagnostics` says how they
-fare. Every formula is that of `fferm.divergences`; every constant comes from the NumPy
-path.
+`encoding` remembers what training labels look like, `outputs`, `numbers` and `rows`
+place a batch in the table of stratum, class and group, `dual` is the table that
+ascends, `fairness_loss` and `semi_stochastic` are the two losses; `critic_loss` is that
+of numbers, whose dual is a function; `diagnostics` says how they fare. Every formula is
+that of `fferm.divergences`; every constant comes from the NumPy path.
 """
 
 try:
@@ -17,9 +17,16 @@ except ImportError as error:
         'pip install "fferm[torch]"'
     ) from error
 
+from fferm.torch.critic_loss import CriticFairnessLoss
 from fferm.torch.diagnostics import Diagnostics
 from fferm.torch.dual import DualSteps
 from fferm.torch.fairness_loss import FairnessLoss
 from fferm.torch.semi_stochastic import SemiStochasticFairnessLoss
 
-__all__ = ["Diagnostics", "DualSteps", "FairnessLoss", "SemiStochasticFairnessLoss"]
+__all__ = [
+    "CriticFairnessLoss",
+    "Diagnostics",
+    "DualSteps",
+    "FairnessLoss",
+    "SemiStochasticFairnessLoss",
+]

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from fferm._types import IntArray, Table
+from fferm.bands import place
 from fferm.columns import Attribute, GroupMode, encode_column, encode_columns, partition
 from fferm.data import FairRows, control_labels, warn_of_gaps
 from fferm.errors import InvalidInputError, InvalidParameterError
@@ -28,10 +29,14 @@ DEPTH = 4
 
 @dataclass(frozen=True)
 class Column:
-    """The groups of one column, and the whole number that stands for each."""
+    """The groups of one column, and the whole number that stands for each.
+
+    The groups of a continuous column are bands, which meet at its edges.
+    """
 
     name: str
     groups: tuple[str, ...]
+    edges: tuple[float, ...] | None = None
 
     @property
     def values(self) -> IntArray:
@@ -49,6 +54,8 @@ class Column:
 
     def encode(self, values: Table) -> IntArray:
         """Return the whole number of each value, -1 where it is missing."""
+        if self.edges is not None:
+            return place(np.asarray(values, dtype=np.float64), np.array(self.edges))
         found = _known(encode_column(values, self.name, len(values)))
         unseen = [group for group in found.groups if group not in self.groups]
         if unseen:
@@ -103,8 +110,8 @@ def read_labels(
 ) -> tuple[Encoding, FairRows]:
     """Return how training labels are read, and the rows that they make."""
     sensitive_features = plain(sensitive_features)
-    labels = _read_classes(plain(y), count_rows(sensitive_features), classes)
-    labels = _with_control(labels, notion)
+    labels = read_classes(plain(y), count_rows(sensitive_features), classes)
+    labels = with_control(labels, notion)
     columns = _read_columns(sensitive_features, labels.n_samples)
     attributes = partition(columns, how)
     is_joint = how == "intersection" and len(columns) > 1
@@ -113,12 +120,12 @@ def read_labels(
     for attribute in attributes:
         warn_of_gaps(attribute, rows, DEPTH)
     encoding = Encoding(
-        tuple(Column(c.name, c.groups) for c in columns),
-        tuple(Column(a.name, a.groups) for a in attributes),
+        tuple(Column(c.name, c.groups, c.edges) for c in columns),
+        tuple(Column(a.name, a.groups, a.edges) for a in attributes),
         _joint(columns, attributes[0]) if is_joint else None,
         labels.classes,
         rows.strata.names,
-        _stratum_of(labels, notion, rows),
+        stratum_table(labels, notion, rows.strata.code),
         None if labels.control is None else Column("control", labels.control_names),
     )
     return encoding, rows
@@ -141,7 +148,8 @@ def count_rows(table: Table) -> int:
     return table.shape[0] if hasattr(table, "shape") else len(table)
 
 
-def _read_classes(y: Table, n_rows: int, classes: Sequence[object] | None) -> Labels:
+def read_classes(y: Table, n_rows: int, classes: Sequence[object] | None) -> Labels:
+    """Return labels as codes among the classes given, or those that they hold."""
     if y is None and classes is None:
         raise InvalidParameterError(
             "Neither y nor classes came. Give the training labels, or name the classes "
@@ -180,7 +188,8 @@ def _known(attribute: Attribute) -> Attribute:
     return Attribute(attribute.name, groups, np.where(code > k, code - 1, code))
 
 
-def _with_control(labels: Labels, notion: Notion) -> Labels:
+def with_control(labels: Labels, notion: Notion) -> Labels:
+    """Return labels with the control feature of a notion, if it has one."""
     feature = notion.control_feature()
     if isinstance(feature, str | int | np.integer):
         raise InvalidParameterError(
@@ -198,12 +207,13 @@ def _joint(columns: Sequence[Attribute], attribute: Attribute) -> IntArray:
     shape = tuple(len(column.groups) for column in columns)
     table = np.full(int(np.prod(shape)), -1, dtype=np.int64)
     known = attribute.code >= 0
-    place = np.ravel_multi_index(tuple(c.code[known] for c in columns), shape)
-    table[place] = attribute.code[known]
+    cell = np.ravel_multi_index(tuple(c.code[known] for c in columns), shape)
+    table[cell] = attribute.code[known]
     return table
 
 
-def _stratum_of(labels: Labels, notion: Notion, rows: FairRows) -> IntArray:
+def stratum_table(labels: Labels, notion: Notion, own_strata: IntArray) -> IntArray:
+    """Return the stratum by class and control, each moved by one as -1 is the first."""
     # A notion gives each row its stratum by class and control, so it can be asked about
     # each pair of them once.
     n_classes, n_controls = len(labels.classes), len(labels.control_names)
@@ -221,7 +231,7 @@ def _stratum_of(labels: Labels, notion: Notion, rows: FairRows) -> IntArray:
     table = code.reshape(n_classes + 1, n_controls + 1)
     own_y = np.full(labels.n_samples, -1) if labels.y is None else labels.y
     own = np.full(labels.n_samples, -1) if labels.control is None else labels.control
-    if not np.array_equal(table[own_y + 1, own + 1], rows.strata.code):
+    if not np.array_equal(table[own_y + 1, own + 1], own_strata):
         raise InvalidParameterError(
             f"{notion!r} gives rows of the same label different strata. Expected a "
             "notion that looks at one row at a time, for batches hold few."

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from fferm._types import FloatArray, Table
+from fferm.bands import band_names
 from fferm.columns import GroupMode
 from fferm.data import FairRows
 from fferm.divergences import Divergence
@@ -15,6 +16,7 @@ from fferm.duals import group_weights
 from fferm.errors import InvalidParameterError
 from fferm.notions import Notion
 from fferm.objective import Objective, Penalty, make_objective
+from fferm.soft_bins import SoftBins
 from fferm.torch.diagnostics import (
     Diagnostics,
     distance_of,
@@ -23,9 +25,13 @@ from fferm.torch.diagnostics import (
 )
 from fferm.torch.dual import Dual, DualSteps
 from fferm.torch.encoding import Encoding, read_labels
+from fferm.torch.numbers import read_bins, read_outputs
 from fferm.torch.outputs import Outputs
 from fferm.torch.ranks import add_ranks
 from fferm.torch.rows import BatchRows, RowReader
+
+# Soft bins of a predicted number by default.
+N_BINS = 10
 
 
 class FairnessLoss(nn.Module):
@@ -89,7 +95,8 @@ class FairnessLoss(nn.Module):
         groups: GroupMode = "intersection",
         classes: Sequence[object] | None = None,
         sample_weight: Table = None,
-        outputs: Outputs = "logits",
+        outputs: Outputs = "auto",
+        bins: int | SoftBins = N_BINS,
         dual_steps: DualSteps | None = None,
         check: bool = True,
     ) -> Self:
@@ -102,7 +109,8 @@ class FairnessLoss(nn.Module):
             notion does not need them and ``classes`` are given.
         sensitive_features
             As in `fferm.FairLogisticRegression.fit`, or a tensor (n,) or (n, a). -1 and
-            missing values: the group is unknown.
+            missing values: the group is unknown. A column of many fractional numbers is
+            cut into quantile bands; `fferm.bands.quantile_bands` cuts others.
         divergence, notion, sharpness, groups
             As in `fferm.FairLogisticRegression`. The control feature of
             `ConditionalParity` is one value per training row.
@@ -112,7 +120,12 @@ class FairnessLoss(nn.Module):
         sample_weight
             Weights of the training rows. Give those of a batch in each call then.
         outputs
-            What the loss is called with: ``"logits"`` or ``"probabilities"``.
+            What the loss is called with: ``"logits"``, ``"probabilities"``, or
+            ``"numbers"`` of a regression, which are counted in soft bins. ``"auto"``:
+            numbers where y holds more than 20 different fractional numbers.
+        bins
+            Of predicted numbers: how many, with edges at quantiles of y, or the bins
+            themselves, `fferm.soft_bins.make_bins`.
         dual_steps
             How the dual moves.
         check
@@ -126,10 +139,14 @@ class FairnessLoss(nn.Module):
                 f"The dual of {objective.notion.name} is not linear in the predictions,"
                 " so no batch is right alone. Use SemiStochasticFairnessLoss."
             )
+        outputs, soft = read_outputs(y, outputs), None
+        if outputs == "numbers":
+            soft = read_bins(y, bins, objective.notion)
+            y, classes = None, band_names(soft.edges)
         encoding, rows = read_labels(
             y, sensitive_features, objective.notion, groups, classes, sample_weight
         )
-        reader = make_reader(objective, encoding, rows, outputs, check)
+        reader = make_reader(objective, encoding, rows, outputs, check, soft)
         dual = Dual(
             objective.divergence,
             group_weights(rows, objective.notion.weighting),
@@ -259,9 +276,10 @@ def make_reader(
     rows: FairRows,
     outputs: Outputs,
     check: bool,
+    bins: SoftBins | None = None,
 ) -> RowReader:
     """Return a reader of batches, after checking that there is something to compare."""
-    if outputs not in ("logits", "probabilities"):
+    if outputs not in ("logits", "probabilities") and bins is None:
         raise InvalidParameterError(
             f"outputs={outputs!r} came. Expected 'logits' or 'probabilities'."
         )
@@ -272,7 +290,7 @@ def make_reader(
         )
     Penalty(objective, rows).check_comparable()
     weight = float(rows.weight.mean())
-    return RowReader(encoding, objective.sharpness, outputs, weight, check)
+    return RowReader(encoding, objective.sharpness, outputs, weight, check, bins)
 
 
 def describe(objective: Objective, encoding: Encoding) -> str:

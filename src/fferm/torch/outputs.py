@@ -8,7 +8,7 @@ from torch import Tensor
 from fferm.errors import InvalidInputError, InvalidTypeError
 from fferm.labels import SUM_TOLERANCE
 
-Outputs = Literal["logits", "probabilities"]
+Outputs = Literal["auto", "logits", "probabilities", "numbers"]
 
 # Rows of half precision sum to 1 up to this.
 HALF_TOLERANCE = 1e-2

@@ -14,7 +14,9 @@ from fferm._types import IntArray, Table
 from fferm.columns import split_columns
 from fferm.errors import InvalidInputError
 from fferm.labels import encode_labels
+from fferm.soft_bins import SoftBins
 from fferm.torch.encoding import Column, Encoding, count_rows, plain
+from fferm.torch.numbers import bin_logits
 from fferm.torch.outputs import Outputs, is_readable, penalized_prob
 
 
@@ -78,11 +80,13 @@ class RowReader(nn.Module):
     sharpness
         The penalty sees ``softmax(sharpness * logits)``.
     outputs
-        ``"logits"`` or ``"probabilities"``.
+        ``"logits"`` or ``"probabilities"``; ``"numbers"`` where there are bins.
     mean_weight
         Mean of the training rows' weights.
     check
         Whether values are checked where they are on the CPU.
+    bins
+        Of predicted numbers, None where the model predicts classes.
     """
 
     def __init__(
@@ -92,8 +96,10 @@ class RowReader(nn.Module):
         outputs: Outputs,
         mean_weight: float,
         check: bool,
+        bins: SoftBins | None = None,
     ) -> None:
         super().__init__()
+        self.bins = bins
         self.encoding = encoding
         self.sharpness = float(sharpness)
         self.outputs = outputs
@@ -124,12 +130,15 @@ class RowReader(nn.Module):
         sample_weight: Tensor | None = None,
     ) -> BatchRows:
         """Return a batch, placed."""
+        outputs = self.outputs
+        if self.bins is not None:
+            output, outputs = bin_logits(output, self.bins), "logits"
         prob = penalized_prob(
-            output, self.shape[1], self.sharpness, self.outputs, self.check
+            output, self.shape[1], self.sharpness, outputs, self.check
         )
         device, n = prob.device, len(prob)
         group = self._groups(_on(device, sensitive, self.encode), n)  # (b, A)
-        stratum = self._strata(y, control, n, device)  # (b,)
+        stratum = self.strata(y, control, n, device)  # (b,)
         cell = stratum[:, None] * self.n_groups + group
         nowhere = self.shape[0] * self.n_groups
         known = (stratum[:, None] >= 0) & (group >= 0)
@@ -206,7 +215,8 @@ class RowReader(nn.Module):
             begin += len(attribute.groups)
         return torch.stack(found, dim=1)
 
-    def _strata(self, y: Table, control: Table, n: int, device: torch.device) -> Tensor:
+    def strata(self, y: Table, control: Table, n: int, device: torch.device) -> Tensor:
+        """Return the (n,) stratum of each row, -1 where it is in none."""
         table = self._buffer("_stratum_of")
         zero = torch.zeros(n, dtype=torch.int64, device=device)
         row, column = zero, zero
@@ -256,6 +266,10 @@ class RowReader(nn.Module):
         return torch.where((code >= 0) & (code < n_classes), code, -1)
 
     def _look_up(self, values: Tensor, name: str, column: Column) -> Tensor:
+        if column.edges is not None and values.is_floating_point():
+            edges = torch.tensor(column.edges, dtype=torch.float64).to(values.device)
+            band = torch.bucketize(values.double(), edges, right=True)
+            return torch.where(torch.isnan(values), -1, band)
         table, low = self._buffer(name), self._lowest[name]
         place = _whole(values) - low
         inside = (place >= 0) & (place < len(table))

@@ -11,7 +11,7 @@ import pandas as pd
 
 from fferm.auditing import Audit
 from fferm.errors import PersistenceError
-from fferm.estimators.base import FairClassifier
+from fferm.estimators.base import FairClassifier, FairEstimator
 from fferm.persistence import load
 from fferm.tradeoff.curve import TradeoffCurve
 from fferm.tradeoff.journal import Journal, Recorded, read_folder
@@ -32,8 +32,8 @@ class Leg:
     """The records of one curve and seed, and how to get at models and audits."""
 
     recorded: Recorded
-    model: Callable[[float], Callable[[], FairClassifier]]
-    audit: Callable[[float], Callable[[], Audit]]
+    model: Callable[[float], Callable[[], FairEstimator]]
+    audit: Callable[[float], Callable[[], Audit] | None]
 
     @property
     def place(self) -> tuple[int, int]:
@@ -60,21 +60,27 @@ class MeasuredRows:
 def in_memory(outcome: Outcome, rows: Rows) -> Leg:
     """Return a leg whose models are at hand, and are audited when asked for."""
     test = MeasuredRows(rows, outcome.recorded.header["seed"])
-    return Leg(
-        outcome.recorded,
-        lambda weight: Made(outcome.models[weight]),
-        lambda weight: partial(test.audit, outcome.models[weight]),
-    )
+
+    def audit(weight: float) -> Callable[[], Audit] | None:
+        model = outcome.models[weight]
+        return partial(test.audit, model) if isinstance(model, FairClassifier) else None
+
+    return Leg(outcome.recorded, lambda weight: Made(outcome.models[weight]), audit)
 
 
 def on_disk(recorded: Recorded, folder: Path) -> Leg:
     """Return a leg whose models and audits are read from a folder."""
     header = recorded.header
     journal = Journal(folder, header["curve"], header["seed"])
+
+    def audit(weight: float) -> Callable[[], Audit] | None:
+        found = recorded.fits[weight].get("audit")
+        return None if found is None else partial(Audit.from_dict, found)
+
     return Leg(
         recorded,
         lambda weight: partial(load, journal.model_path(_number(header, weight))),
-        lambda weight: partial(Audit.from_dict, recorded.fits[weight]["audit"]),
+        audit,
     )
 
 
@@ -95,7 +101,7 @@ def assemble(legs: Iterable[Leg]) -> TradeoffCurve:
     """Return the curve of all legs, in their order."""
     rows: list[dict[str, Any]] = []
     thinned: list[dict[str, Any]] = []
-    models: dict[Key, Callable[[], FairClassifier]] = {}
+    models: dict[Key, Callable[[], FairEstimator]] = {}
     audits: dict[Key, Callable[[], Audit]] = {}
     descriptions: dict[str, dict[str, str]] = {}
     for leg in legs:
@@ -107,7 +113,9 @@ def assemble(legs: Iterable[Leg]) -> TradeoffCurve:
             here = {**about, "fairness_weight": weight}
             rows += [{**here, **row} for row in fit["measures"]]
             thinned += [{**about, **row} for row in fit.get("thinned", ())]
-            models[key], audits[key] = leg.model(weight), leg.audit(weight)
+            models[key] = leg.model(weight)
+            if (audit := leg.audit(weight)) is not None:
+                audits[key] = audit
     return TradeoffCurve(
         _frame(rows, COLUMNS),
         ByKey(models),
@@ -118,9 +126,10 @@ def assemble(legs: Iterable[Leg]) -> TradeoffCurve:
 
 
 def _frame(rows: list[dict[str, Any]], columns: list[str]) -> pd.DataFrame:
-    frame = pd.DataFrame(rows, columns=columns)
+    further = dict.fromkeys(name for row in rows for name in row if name not in columns)
+    frame = pd.DataFrame(rows, columns=[*columns, *further])
     # A file has null for an undefined number and "inf" for an infinite one.
-    return frame.astype({name: float for name in columns if name not in NOT_NUMBERS})
+    return frame.astype({name: float for name in frame if name not in NOT_NUMBERS})
 
 
 def _number(header: dict[str, Any], weight: float) -> int:

@@ -11,7 +11,7 @@ import pandas as pd
 
 from fferm.auditing import Audit
 from fferm.errors import InvalidInputError, InvalidParameterError
-from fferm.estimators.base import FairClassifier
+from fferm.estimators.base import FairEstimator
 from fferm.estimators.validation import check_number
 from fferm.tradeoff.fronts import (
     confidence_bands,
@@ -41,7 +41,9 @@ class TradeoffCurve:
         (cross-entropy), ``divergence`` (of probabilities, as trained), ``collapsed``
         (one class for everyone), ``result``, the ends of 95 % intervals
         (``accuracy_low``, ``accuracy_high``, ``violation_low``, ``violation_high``)
-        and ``seconds``.
+        and ``seconds``. Of a regressor ``accuracy`` is the share of variance that is
+        explained, ``loss`` the mean squared error, and ``mean_gap`` and ``wasserstein``
+        stand beside the violation.
     models
         The fitted estimator of each ``(curve, fairness_weight, seed)``; of one curve
         ``(fairness_weight, seed)`` is enough.
@@ -56,7 +58,7 @@ class TradeoffCurve:
     """
 
     records: pd.DataFrame
-    models: Mapping[Key, FairClassifier]
+    models: Mapping[Key, FairEstimator]
     descriptions: Mapping[str, Mapping[str, str]]
     baseline: pd.DataFrame = field(default_factory=pd.DataFrame)
     audits: Mapping[Key, Audit] = field(default_factory=dict)
@@ -152,7 +154,7 @@ class TradeoffCurve:
         max_violation: float | None = None,
         min_accuracy: float | None = None,
         split: str = "test",
-    ) -> FairClassifier:
+    ) -> FairEstimator:
         """Return the best fitted model within a bound.
 
         Measure on rows of their own for an unbiased figure: a model that was chosen

@@ -1,6 +1,7 @@
 """The measures of a model on one split, and of the plain model thinned at random."""
 
 import warnings
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -9,7 +10,7 @@ import numpy as np
 from fferm._types import FloatArray
 from fferm.data import check_aligned
 from fferm.errors import DataFairnessWarning
-from fferm.estimators.base import FairClassifier
+from fferm.estimators.base import FairClassifier, probabilities
 from fferm.intervals import interval_of_tables, wilson_interval
 from fferm.labels import encode_labels, one_hot
 from fferm.metrics import measure, measure_tables
@@ -51,6 +52,10 @@ class Measure:
         self.size = float(self.weight.sum() ** 2 / np.sum(self.weight**2))
         kept_class = objective.notion.kept_class(labels.classes)
         self.penalty = Penalty(objective, self.setting.rows, kept_class)
+
+    def outputs(self, models: Sequence[FairClassifier]) -> Iterator[FloatArray]:
+        """Yield the probabilities of several models, which read the rows together."""
+        return map(probabilities, models[0].scores_of(models, self.X))
 
     def __call__(self, model: FairClassifier, prob: FloatArray) -> dict[str, Any]:
         """Return the measures of a model with these probabilities."""

@@ -15,10 +15,11 @@ from sklearn.base import clone
 from fferm._types import FloatArray
 from fferm.auditing import Audit, audit
 from fferm.errors import CollapseWarning, DataFairnessWarning
-from fferm.estimators.base import FairClassifier, FitInput, probabilities
+from fferm.estimators.base import FairClassifier, FairEstimator, FitInput
 from fferm.persistence import load, save
 from fferm.tradeoff.journal import FORMAT, FORMAT_VERSION, Journal, Recorded
 from fferm.tradeoff.measuring import CONFIDENCE, Measure
+from fferm.tradeoff.regression import RegressionMeasure
 from fferm.tradeoff.splits import Rows, Split
 
 logger = logging.getLogger(__name__)
@@ -45,7 +46,7 @@ class Task:
     """
 
     curve: str
-    estimator: FairClassifier
+    estimator: FairEstimator
     weights: list[float]
     seed: int
     description: dict[str, str]
@@ -71,7 +72,7 @@ class Outcome:
     """What a path found: records, and the models themselves unless they are on disk."""
 
     recorded: Recorded
-    models: dict[float, FairClassifier] = field(default_factory=dict)
+    models: dict[float, FairEstimator] = field(default_factory=dict)
 
 
 def train_path(task: Task, rows: Rows) -> Outcome:
@@ -96,7 +97,8 @@ def record_path(
         for fit, model in _fits(task, splits, done):
             weight = model.fairness_weight
             save(model, files[weight])
-            fit["audit"] = audit_rows(model, splits["test"]).to_dict()
+            if isinstance(model, FairClassifier):
+                fit["audit"] = audit_rows(model, splits["test"]).to_dict()
             journal.append(fit)
             recorded.fits[weight] = fit
     return Outcome(recorded)
@@ -122,9 +124,9 @@ def _marked_collapse() -> Iterator[None]:
 
 def _fits(
     task: Task, splits: dict[str, Split], done: dict[float, Path]
-) -> Iterator[tuple[dict[str, Any], FairClassifier]]:
+) -> Iterator[tuple[dict[str, Any], FairEstimator]]:
     # Yields the fits that are not done, with their models.
-    measures: dict[str, Measure] = {}
+    measures: dict[str, Any] = {}
     began = time.perf_counter()
     for trained in _path(task, splits["train"], done):
         seconds = (time.perf_counter() - began) / len(trained)
@@ -132,20 +134,26 @@ def _fits(
         # The rows are the same for every model: look at them once.
         with config_context(assume_finite=bool(measures)):
             measures = measures or {
-                name: Measure(trained[0], split) for name, split in splits.items()
+                name: _make_measure(trained[0], split) for name, split in splits.items()
             }
-            scores = [trained[0].scores_of(models, m.X) for m in measures.values()]
-            for model, *parts in zip(models, *scores, strict=True):
-                probs = dict(zip(measures, map(probabilities, parts), strict=True))
-                yield _measured(task, model, measures, probs, seconds), model
+            if models:
+                outputs = [measure.outputs(models) for measure in measures.values()]
+                for model, *found in zip(models, *outputs, strict=True):
+                    output = dict(zip(measures, found, strict=True))
+                    yield _measured(task, model, measures, output, seconds), model
         began = time.perf_counter()
+
+
+def _make_measure(model: FairEstimator, split: Split) -> Any:
+    kind = Measure if isinstance(model, FairClassifier) else RegressionMeasure
+    return kind(model, split)
 
 
 def _path(
     task: Task, train: Split, done: dict[float, Path]
-) -> Iterator[list[FairClassifier]]:
+) -> Iterator[list[FairEstimator]]:
     # Yields the models that were trained together, or one after the other.
-    model: FairClassifier = clone(task.estimator).set_params(random_state=task.seed)
+    model: FairEstimator = clone(task.estimator).set_params(random_state=task.seed)
     given = FitInput(train.X, train.y, train.sensitive_features, train.sample_weight)
     left = [weight for weight in task.weights if weight not in done]
     if not left:
@@ -164,31 +172,32 @@ def _path(
         yield from ([fitted] for fitted in path)
 
 
-def _restored(path: Path, estimator: FairClassifier) -> FairClassifier:
-    model: FairClassifier = load(path, module=getattr(estimator, "module", None))
+def _restored(path: Path, estimator: FairEstimator) -> FairEstimator:
+    model: FairEstimator = load(path, module=getattr(estimator, "module", None))
     return model
 
 
 def _measured(
     task: Task,
-    fitted: FairClassifier,
-    measures: dict[str, Measure],
-    probs: dict[str, FloatArray],
+    fitted: FairEstimator,
+    measures: dict[str, Any],
+    outputs: dict[str, FloatArray],
     seconds: float,
 ) -> dict[str, Any]:
     fit: dict[str, Any] = {
         "fairness_weight": fitted.fairness_weight,
         "measures": [
-            {"split": name, **found(fitted, probs[name]), "seconds": seconds}
+            {"split": name, **found(fitted, outputs[name]), "seconds": seconds}
             for name, found in measures.items()
         ],
     }
-    if fitted.fairness_weight == 0:
+    # A number is no decision that could give way to another.
+    if fitted.fairness_weight == 0 and isinstance(fitted, FairClassifier):
         towards = measures["train"].commonest_class
         fit["thinned"] = [
             {"split": name, **row}
             for name, found in measures.items()
-            for row in found.thinned(probs[name], towards)
+            for row in found.thinned(outputs[name], towards)
         ]
     logger.info(
         "%s, seed %d: fairness weight %g took %.3g s",

@@ -15,7 +15,7 @@ from fferm.auditing.spelling import spell, spell_model
 from fferm.divergences import Divergence
 from fferm.divergences import get as get_divergence
 from fferm.errors import InvalidParameterError, MissingSensitiveError
-from fferm.estimators.base import FairClassifier
+from fferm.estimators.base import FairEstimator
 from fferm.estimators.validation import check_number
 from fferm.tradeoff.assembly import assemble, in_memory, on_disk
 from fferm.tradeoff.curve import TradeoffCurve
@@ -29,7 +29,7 @@ SWEPT = ("fairness_weight", "random_state")
 
 
 def tradeoff_curve(
-    estimator: FairClassifier | Mapping[str, FairClassifier],
+    estimator: FairEstimator | Mapping[str, FairEstimator],
     X: Table,
     y: Table,
     *,
@@ -47,8 +47,10 @@ def tradeoff_curve(
     Parameters
     ----------
     estimator
-        An unfitted fair classifier, whose own ``fairness_weight`` is not used, or
-        several by the names of their curves.
+        An unfitted fair classifier or regressor, whose own ``fairness_weight`` is not
+        used, or several by the names of their curves. Of a regressor, ``accuracy`` is
+        the share of variance that is explained, and ``violation`` is its
+        ``violation_metric``.
     X, y, sensitive_features, sample_weight
         Training data, as in `fit`.
     test
@@ -113,9 +115,9 @@ def tradeoff_curve(
 
 
 def _named_estimators(
-    given: FairClassifier | Mapping[str, FairClassifier],
+    given: FairEstimator | Mapping[str, FairEstimator],
     divergences: Sequence[str | Divergence] | None,
-) -> dict[str, FairClassifier]:
+) -> dict[str, FairEstimator]:
     several = given if isinstance(given, Mapping) else {"": given}
     if not several:
         raise InvalidParameterError(
@@ -138,16 +140,16 @@ def _named_estimators(
 
 
 def _check_estimator(estimator: object) -> None:
-    if not isinstance(estimator, FairClassifier):
+    if not isinstance(estimator, FairEstimator):
         raise InvalidParameterError(
             f"A {type(estimator).__name__} came. Expected a fair classifier such as "
-            "FairLogisticRegression(). Transform the features before the curve; a "
-            "pipeline cannot be trained along a path."
+            "FairLogisticRegression(), or a FairRegressor(). Transform the features "
+            "before the curve; a pipeline cannot be trained along a path."
         )
 
 
-def _with(model: FairClassifier, divergence: Divergence) -> FairClassifier:
-    changed: FairClassifier = clone(model).set_params(divergence=divergence)
+def _with(model: FairEstimator, divergence: Divergence) -> FairEstimator:
+    changed: FairEstimator = clone(model).set_params(divergence=divergence)
     return changed
 
 
@@ -157,7 +159,7 @@ def _shortest(divergence: Divergence) -> str:
     return divergence.name if spelled == repr(divergence.name) else repr(divergence)
 
 
-def _described(model: FairClassifier, rows: Rows) -> dict[str, str]:
+def _described(model: FairEstimator, rows: Rows) -> dict[str, str]:
     objective, spelled = model._objective(), spell_model(model, SWEPT)
     n_rows, n_features = np.shape(rows.whole.X)
     return {
@@ -182,7 +184,7 @@ def _headers(tasks: list[Task], rows: Rows) -> list[dict[str, Any]]:
     return [task.header(data, _digest(task.estimator)) for task in tasks]
 
 
-def _digest(model: FairClassifier) -> str:
+def _digest(model: FairEstimator) -> str:
     # Of what the description spells by name only, such as a control feature's values.
     objective = model._objective()
     parts = (objective.divergence, objective.notion, objective.uncertainty)

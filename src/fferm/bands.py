@@ -1,0 +1,111 @@
+"""Bands of a continuous sensitive attribute: quantiles make groups of numbers.
+
+To cut a number into bands can only hide dependence, never make some: the divergence of
+the bands is a lower bound of that of the numbers (data processing), and it grows with
+the number of bands, as does the noise in each.
+"""
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from fferm._types import FloatArray, IntArray, Table
+from fferm.errors import InvalidInputError, InvalidParameterError
+from fferm.soft_bins import quantile_edges
+
+# A column of fractional numbers with more values than this is no set of groups.
+MOST_FRACTIONAL_VALUES = 20
+# Bands of a column that is cut without being asked to.
+N_BANDS = 8
+
+
+def quantile_bands(values: Table, n_bands: int = N_BANDS) -> NDArray[Any]:
+    """Return the band of each number, by name: as many rows in each as can be.
+
+    Give the outcome as a sensitive feature where numbers are whole, such as ages, and
+    each would otherwise be a group. Numbers with many fractional values are cut so by
+    themselves.
+
+    Parameters
+    ----------
+    values
+        (n_samples,) numbers; missing ones get None.
+    n_bands
+        How many bands, at least 2; fewer where values are few.
+
+    Examples
+    --------
+    >>> quantile_bands([17, 18, 30, 41, 52, 60], n_bands=3).tolist()
+    ['below 24', 'below 24', '24 to 46.5', '24 to 46.5', '46.5 and above', \
+'46.5 and above']
+    """
+    if not isinstance(n_bands, int | np.integer) or n_bands < 2:
+        raise InvalidParameterError(
+            f"n_bands={n_bands!r} came. Expected a whole number from 2 on."
+        )
+    numbers = _numbers(pd.Series(np.asarray(values)), "values")
+    edges = find_edges(numbers, int(n_bands))
+    names = np.array([*band_names(edges), None], dtype=object)
+    found: NDArray[Any] = names[place(numbers, edges)]
+    return found
+
+
+def is_continuous(series: "pd.Series[Any]") -> bool:
+    """Return whether a column holds numbers, not groups: many fractional values."""
+    known = series.dropna().infer_objects()  # a gap makes a column of objects
+    if not pd.api.types.is_float_dtype(known.dtype):
+        return False
+    values = known.to_numpy(dtype=np.float64)
+    distinct = np.unique(values[np.isfinite(values)])
+    return bool(distinct.size > MOST_FRACTIONAL_VALUES and np.any(distinct % 1))
+
+
+def cut(series: "pd.Series[Any]", name: str) -> tuple[IntArray, FloatArray]:
+    """Return the band of each number of a column, -1 where missing, and the edges."""
+    numbers = _numbers(series, name)
+    edges = find_edges(numbers, N_BANDS)
+    return place(numbers, edges), edges
+
+
+def find_edges(numbers: FloatArray, n_bands: int) -> FloatArray:
+    """Return where bands of like shares meet, each edge as short as it can be."""
+    known = numbers[~np.isnan(numbers)]
+    if known.size == 0:
+        raise InvalidInputError(
+            "Every number is missing, so there are no bands. Check the values."
+        )
+    return quantile_edges(known, n_bands, np.ones(known.size))
+
+
+def place(numbers: FloatArray, edges: FloatArray) -> IntArray:
+    """Return the band of each number, -1 where it is missing."""
+    return np.where(np.isnan(numbers), -1, np.searchsorted(edges, numbers, "right"))
+
+
+def band_names(edges: FloatArray) -> tuple[str, ...]:
+    """Return what the bands between edges are called."""
+    digits = 4
+    shown = [f"{edge:.{digits}g}" for edge in edges]
+    while len(set(shown)) < len(shown):
+        digits += 1
+        shown = [f"{edge:.{digits}g}" for edge in edges]
+    if not shown:
+        return ("everyone",)
+    between = [f"{a} to {b}" for a, b in itertools.pairwise(shown)]
+    return (f"below {shown[0]}", *between, f"{shown[-1]} and above")
+
+
+def _numbers(series: "pd.Series[Any]", name: str) -> FloatArray:
+    try:
+        numbers = np.asarray(pd.to_numeric(series), dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise InvalidInputError(
+            f"{name} holds what is no number ({error}). Expected numbers to cut into "
+            "bands."
+        ) from error
+    if np.isinf(numbers).any():
+        raise InvalidInputError(f"{name} holds infinity. Expected finite numbers.")
+    return numbers

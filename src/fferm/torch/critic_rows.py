@@ -1,0 +1,309 @@
+"""What a critic reads: predictions on one side, sensitive values on the other."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor, nn
+
+from fferm._types import FloatArray, Table
+from fferm.bands import is_continuous
+from fferm.columns import Attribute, encode_column, partition, split_columns
+from fferm.errors import InvalidInputError, InvalidParameterError
+from fferm.labels import encode_weight
+from fferm.notions import Labels, Notion
+from fferm.torch.critic import KindFeatures, NumberFeatures
+from fferm.torch.encoding import (
+    Column,
+    Encoding,
+    count_rows,
+    plain,
+    read_classes,
+    stratum_table,
+    with_control,
+)
+from fferm.torch.numbers import as_numbers, read_outputs
+from fferm.torch.outputs import Outputs, penalized_prob
+from fferm.torch.rows import RowReader
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """The side of predictions: shares of classes, or numbers.
+
+    Attributes
+    ----------
+    n_classes
+        0 where predictions are numbers.
+    outputs
+        What the loss is called with.
+    centre, scale
+        Of numbers.
+    """
+
+    n_classes: int
+    outputs: Outputs
+    centre: float = 0.0
+    scale: float = 1.0
+
+    @property
+    def is_discrete(self) -> bool:
+        """Whether predictions are classes."""
+        return self.n_classes > 0
+
+    def read(self, output: Tensor) -> Tensor:
+        """Return (n, n_classes) probabilities, or (n,) numbers."""
+        if not self.is_discrete:
+            return as_numbers(output)
+        return penalized_prob(output, self.n_classes, 1.0, self.outputs, True)
+
+    def features(self, width: int, rank: int) -> nn.Module:
+        """Return new features of this side."""
+        if self.is_discrete:
+            return KindFeatures(self.n_classes, rank)
+        centre, scale = torch.tensor([[self.centre], [self.scale]]).double()
+        return NumberFeatures(centre, scale, width, rank)
+
+
+@dataclass(frozen=True)
+class Side:
+    """The side of sensitive values: groups, or numbers and groups as columns.
+
+    Attributes
+    ----------
+    columns
+        Each with its groups; None where it is numbers.
+    groups
+        Of the intersection, where all columns are discrete, else empty.
+    centre, scale
+        (q,) of the numbers, one-hot groups included.
+    """
+
+    columns: tuple[tuple[str, tuple[str, ...] | None], ...]
+    groups: tuple[str, ...]
+    centre: FloatArray
+    scale: FloatArray
+
+    @property
+    def is_discrete(self) -> bool:
+        """Whether there are groups, and no numbers."""
+        return bool(self.groups)
+
+    def encode(self, sensitive_features: Table) -> Tensor:
+        """Return (n,) group codes, or (n, q) numbers."""
+        width = self.centre.size
+        if isinstance(sensitive_features, Tensor):
+            table = sensitive_features
+            if self.is_discrete and not table.is_floating_point() and table.dim() == 1:
+                return table
+            if not self.is_discrete and table.dim() == 2 and table.shape[1] == width:
+                return table.double()
+        parts = split_columns(plain(sensitive_features))
+        if len(parts) != len(self.columns):
+            raise InvalidInputError(
+                f"sensitive_features has {len(parts)} columns. Expected "
+                f"{len(self.columns)}, as in training."
+            )
+        values = [part for _, part in parts]
+        if not self.is_discrete:
+            return torch.from_numpy(_numbers(self.columns, values))
+        names = _joined([name for name, _ in self.columns], values)
+        unseen = sorted(set(names) - set(self.groups))
+        if unseen:
+            raise InvalidInputError(
+                f"The group {unseen[0]!r} came, which training did not have. Expected "
+                f"one of {', '.join(self.groups)}."
+            )
+        return torch.tensor([self.groups.index(name) for name in names])
+
+    def features(self, width: int, rank: int) -> nn.Module:
+        """Return new features of this side."""
+        if self.is_discrete:
+            return KindFeatures(len(self.groups), rank)
+        centre, scale = torch.from_numpy(self.centre), torch.from_numpy(self.scale)
+        return NumberFeatures(centre, scale, width, rank)
+
+
+class CriticRows(nn.Module):
+    """Reads batches, and knows the constants of the training data.
+
+    Attributes
+    ----------
+    prediction, attribute
+        The two sides.
+    n_rows
+        Of the training data.
+    share, factor
+        (R,) share of each stratum, and ``w_r / rho_r``.
+    prior
+        (R, K) group weights in each stratum; empty for numbers.
+    """
+
+    def __init__(
+        self,
+        prediction: Prediction,
+        attribute: Side,
+        reader: RowReader,
+        share: FloatArray,
+        factor: FloatArray,
+        prior: FloatArray,
+        n_rows: int,
+    ) -> None:
+        super().__init__()
+        self.prediction, self.attribute, self.reader = prediction, attribute, reader
+        self.share, self.factor = share.tolist(), factor.tolist()
+        self.n_rows = n_rows
+        self.register_buffer("prior", torch.from_numpy(prior))
+
+    prior: Tensor
+
+    @property
+    def n_strata(self) -> int:
+        """Number of strata."""
+        return len(self.share)
+
+    def places(
+        self, n: int, y: Table, control: Table, sample_weight: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """Return (n,) strata, and weights of mean 1 over the training rows."""
+        stratum = self.reader.strata(y, control, n, torch.device("cpu"))
+        if sample_weight is None:
+            return stratum, torch.ones(n, dtype=torch.float64)
+        weight = sample_weight.detach().double() / self.reader.mean_weight
+        return stratum, weight
+
+
+def read_sides(
+    y: Table,
+    sensitive_features: Table,
+    notion: Notion,
+    classes: Sequence[object] | None,
+    sample_weight: Table,
+    outputs: Outputs,
+    continuous: Sequence[str] | str,
+) -> CriticRows:
+    """Return what a critic reads, from training labels."""
+    sensitive_features = plain(sensitive_features)
+    n_rows = count_rows(sensitive_features)
+    outputs = read_outputs(y, outputs)
+    weight = encode_weight(plain(sample_weight), n_rows)
+    prediction, labels = _read_prediction(y, outputs, classes, n_rows)
+    if not prediction.is_discrete and notion.needs_labels:
+        raise InvalidParameterError(
+            f"{notion.name} conditions on a label, and the model predicts numbers. Use "
+            "demographic_parity, or ConditionalParity with one value per row."
+        )
+    labels = with_control(labels, notion)
+    strata = notion.strata(labels)
+    attribute, code = _read_attribute(sensitive_features, n_rows, continuous)
+    # Names of classes stand for the outputs where the strata do not look at labels.
+    known = labels.classes or ("0", "1")
+    labels = Labels(n_rows, labels.y, known, labels.control, labels.control_names)
+    control = (
+        None if labels.control is None else Column("control", labels.control_names)
+    )
+    encoding = Encoding(
+        (), (), None, known, strata.names, stratum_table(labels, notion, strata.code),
+        control,
+    )  # fmt: skip
+    mass = np.array([weight[strata.code == r].sum() for r in range(len(strata.names))])
+    share = mass / weight.sum()
+    unit = 1 / np.where(share > 0, share, 1.0) * (share > 0)
+    factor = unit if notion.weighting == "unit" else (share > 0) / share.sum()
+    prior = np.zeros((share.size, len(attribute.groups)))
+    for r in range(share.size):
+        inside = strata.code == r
+        if attribute.is_discrete and mass[r] > 0:
+            held = np.bincount(code[inside], weight[inside], len(attribute.groups))
+            prior[r] = held / mass[r]
+    reader = RowReader(encoding, 1.0, outputs, float(weight.mean()), True)
+    return CriticRows(
+        prediction, attribute, reader, share, np.asarray(factor), prior, n_rows
+    )
+
+
+def _read_prediction(
+    y: Table, outputs: Outputs, classes: Sequence[object] | None, n_rows: int
+) -> tuple[Prediction, Labels]:
+    if outputs != "numbers":
+        labels = read_classes(plain(y), n_rows, classes)
+        return Prediction(len(labels.classes), outputs), labels
+    if y is None:
+        return Prediction(0, outputs), Labels(n_rows)
+    values = np.asarray(plain(y), dtype=np.float64)
+    scale = float(values.std()) or 1.0
+    return Prediction(0, outputs, float(values.mean()), scale), Labels(n_rows)
+
+
+def _read_attribute(
+    sensitive_features: Table, n_rows: int, continuous: Sequence[str] | str
+) -> tuple[Side, Table]:
+    parts = split_columns(sensitive_features)
+    names = [name for name, _ in parts]
+    wanted = [] if isinstance(continuous, str) else list(continuous)
+    strange = [name for name in wanted if name not in names]
+    if strange:
+        raise InvalidParameterError(
+            f"continuous names {strange[0]!r}, which is no sensitive column. Columns: "
+            f"{', '.join(names)}."
+        )
+    kinds: list[tuple[str, tuple[str, ...] | None]] = []
+    for name, values in parts:
+        is_number = name in wanted
+        if isinstance(continuous, str):
+            is_number = is_continuous(pd.Series(np.asarray(values)))
+        found = None if is_number else encode_column(values, name, n_rows).groups
+        kinds.append((name, found))
+    values = [part for _, part in parts]
+    if all(groups is not None for _, groups in kinds):
+        joined = _joined(names, values)
+        groups = tuple(sorted(set(joined)))
+        code = np.array([groups.index(name) for name in joined])
+        return Side(tuple(kinds), groups, np.zeros(0), np.ones(0)), code
+    table = _numbers(tuple(kinds), values)
+    deviation = table.std(axis=0)
+    scale = np.where(deviation > 0, deviation, 1.0)
+    return Side(tuple(kinds), (), table.mean(axis=0), scale), None
+
+
+def _joined(names: Sequence[str], values: Sequence[Table]) -> list[str]:
+    columns: list[Attribute] = []
+    for name, part in zip(names, values, strict=True):
+        column = encode_column(part, name, len(part))
+        _refuse_gaps(name, bool(np.any(column.code < 0)))
+        columns.append(column)
+    (joint,) = partition(columns, "intersection")
+    return [joint.groups[k] for k in joint.code]
+
+
+def _numbers(
+    columns: tuple[tuple[str, tuple[str, ...] | None], ...], values: Sequence[Table]
+) -> FloatArray:
+    found = []
+    for (name, groups), part in zip(columns, values, strict=True):
+        if groups is None:
+            numbers = np.asarray(part, dtype=np.float64)
+            _refuse_gaps(name, not np.all(np.isfinite(numbers)))
+            found.append(numbers[:, None])
+            continue
+        column = encode_column(part, name, len(part))
+        _refuse_gaps(name, bool(np.any(column.code < 0)))
+        unseen = [group for group in column.groups if group not in groups]
+        if unseen:
+            raise InvalidInputError(
+                f"{name} holds {unseen[0]!r}, which training did not. Expected one of "
+                f"{', '.join(groups)}."
+            )
+        place = np.array([groups.index(group) for group in column.groups])
+        found.append(np.eye(len(groups))[place[column.code]])
+    return np.concatenate(found, axis=1)
+
+
+def _refuse_gaps(name: str, has_gaps: bool) -> None:
+    if has_gaps:
+        raise InvalidInputError(
+            f"{name} has missing values, which a critic cannot compare. Leave those "
+            "rows out of the call, or use FairnessLoss."
+        )

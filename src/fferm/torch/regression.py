@@ -1,0 +1,300 @@
+"""Fair regression on minibatches: a linear model or a network, bins or a critic."""
+
+import math
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from fferm._types import FloatArray, Table, is_sparse
+from fferm.data import FairRows
+from fferm.errors import FfermWarning, NonFiniteError
+from fferm.notions import ConditionalParity
+from fferm.regression import RegressionProblem
+from fferm.solvers.base import Monitor, Result
+from fferm.torch.critic_loss import CriticFairnessLoss
+from fferm.torch.dual import TORCH, DualSteps
+from fferm.torch.fairness_loss import FairnessLoss
+
+# Share of the steps, at their end, over which parameters are averaged.
+AVERAGED = 0.5
+ROWS_PER_BLOCK = 65_536
+# Members of a group that the dual averages over. More than for classes: there are more
+# cells, each with fewer members, and training begins near its end, at the plain model.
+WINDOW = 2000.0
+
+
+@dataclass(frozen=True)
+class RegressionRecipe:
+    """How a regressor is trained on minibatches."""
+
+    batch_size: int
+    n_epochs: int
+    learning_rate: float
+    seed: int
+
+
+@dataclass(frozen=True)
+class TrainedRegressor:
+    """A trained module and how it came about."""
+
+    module: nn.Module
+    history: tuple[dict[str, float], ...]
+    result: Result
+
+
+class Standardised(nn.Module):
+    """A network on features that it standardises first.
+
+    Parameters
+    ----------
+    centre, scale
+        (n_features,).
+    hidden
+        Width of each hidden layer; none is a linear model.
+    """
+
+    def __init__(self, centre: Tensor, scale: Tensor, hidden: Sequence[int]) -> None:
+        super().__init__()
+        self.register_buffer("centre", centre)
+        self.register_buffer("scale", scale)
+        layers: list[nn.Module] = []
+        width = centre.numel()
+        for units in hidden:
+            layers += [nn.Linear(width, units), nn.ReLU()]
+            width = units
+        self.layers = nn.Sequential(*layers, nn.Linear(width, 1)).double()
+        nn.init.zeros_(self.last.weight)
+        nn.init.zeros_(self.last.bias)
+
+    centre: Tensor
+    scale: Tensor
+
+    @property
+    def last(self) -> nn.Linear:
+        """The last layer."""
+        layer = self.layers[-1]
+        assert isinstance(layer, nn.Linear)
+        return layer
+
+    def forward(self, X: Tensor) -> Tensor:
+        """Return (n,) predictions."""
+        found: Tensor = self.layers((X - self.centre) / self.scale)
+        return found[:, 0]
+
+    def set_linear(self, theta: FloatArray) -> None:
+        """Take the parameters of a linear model, (n_features + 1,)."""
+        raw = torch.from_numpy(theta)
+        with torch.no_grad():
+            self.last.weight.copy_((raw[:-1] * self.scale)[None, :])
+            self.last.bias.copy_(raw[-1] + raw[:-1] @ self.centre)
+
+    def linear(self) -> FloatArray:
+        """Return the parameters of a linear model, (n_features + 1,)."""
+        coef = self.last.weight.detach()[0] / self.scale
+        intercept = self.last.bias.detach()[0] - coef @ self.centre
+        return torch.cat([coef, intercept[None]]).numpy()
+
+
+def make_module(X: Table, hidden: Sequence[int], seed: int) -> Standardised:
+    """Return a new network for features like these."""
+    mean = np.asarray(X.mean(axis=0), dtype=np.float64).reshape(-1)
+    squares = X.multiply(X).mean(axis=0) if is_sparse(X) else (X * X).mean(axis=0)
+    variance = np.asarray(squares, dtype=np.float64).reshape(-1) - mean**2
+    deviation = np.sqrt(np.maximum(variance, 0))
+    scale = np.where(deviation > 1e-9 * np.maximum(np.abs(mean), 1e-9), deviation, 1.0)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return Standardised(torch.from_numpy(mean), torch.from_numpy(scale), hidden)
+
+
+def predict(module: nn.Module, X: Table) -> FloatArray:
+    """Return the (n_samples,) predictions of a module."""
+    parts = []
+    with torch.no_grad():
+        for begin in range(0, X.shape[0], ROWS_PER_BLOCK):
+            parts.append(module(_tensor(X[begin : begin + ROWS_PER_BLOCK])).numpy())
+    return np.concatenate(parts) if parts else np.zeros(0)
+
+
+Fairness = Callable[[Tensor, Tensor], Tensor]
+
+
+def binned_fairness(problem: RegressionProblem, rows: FairRows) -> Fairness:
+    """Return the penalty of a batch in soft bins, of predictions and row numbers."""
+    code = np.stack([a.code for a in rows.attributes], axis=1)
+    notion, control = _control(rows, problem)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FfermWarning)  # said when rows were encoded
+        loss = FairnessLoss.from_labels(
+            None,
+            code,
+            divergence=problem.objective.divergence,
+            notion=notion,
+            groups="marginal",
+            sample_weight=rows.weight,
+            outputs="numbers",
+            bins=problem.bins,
+            dual_steps=DualSteps(window=WINDOW),
+        )
+    group, weight = loss.encode(code), torch.from_numpy(rows.weight)
+
+    def penalty(u: Tensor, batch: Tensor) -> Tensor:
+        value: Tensor = loss(
+            u, group[batch], control=_of(control, batch), sample_weight=weight[batch]
+        )
+        return value
+
+    return penalty
+
+
+def critic_fairness(
+    problem: RegressionProblem,
+    rows: FairRows,
+    sensitive: dict[str, Table],
+    continuous: Sequence[str] | str,
+    seed: int,
+) -> Fairness:
+    """Return the penalty of a batch by a critic, of predictions and row numbers."""
+    notion, control = _control(rows, problem)
+    loss = CriticFairnessLoss.from_labels(
+        problem.target,
+        sensitive,
+        divergence=problem.objective.divergence,
+        notion=notion,
+        sample_weight=rows.weight,
+        outputs="numbers",
+        continuous=continuous,
+        n_ascents=2,
+        random_state=seed,
+    )
+    values, weight = loss.encode(sensitive), torch.from_numpy(rows.weight)
+
+    def penalty(u: Tensor, batch: Tensor) -> Tensor:
+        value: Tensor = loss(
+            u, values[batch], control=_of(control, batch), sample_weight=weight[batch]
+        )
+        return value
+
+    return penalty
+
+
+class _Average:
+    """The mean of a module's parameters over the last steps."""
+
+    def __init__(self, module: nn.Module, begin: int) -> None:
+        self.module, self.begin, self.n_seen = module, begin, 0
+        self.mean = [p.detach().clone() for p in module.parameters()]
+
+    @torch.no_grad()
+    def observe(self, step: int) -> None:
+        """Take part in the mean from the first step that counts."""
+        if step < self.begin:
+            return
+        self.n_seen += 1
+        for mean, p in zip(self.mean, self.module.parameters(), strict=True):
+            mean += (p - mean) / self.n_seen
+
+    @torch.no_grad()
+    def take(self) -> None:
+        """Give the module its mean."""
+        if self.n_seen:
+            for mean, p in zip(self.mean, self.module.parameters(), strict=True):
+                p.copy_(mean)
+
+
+def train(
+    module: nn.Module,
+    problem: RegressionProblem,
+    fairness: Fairness | None,
+    recipe: RegressionRecipe,
+    monitor: Monitor,
+) -> TrainedRegressor:
+    """Return a module trained by Adam, averaged over the last half of its steps."""
+    n = problem.target.size
+    optimizer = torch.optim.Adam(module.parameters(), lr=recipe.learning_rate)
+    n_batches = max(n // recipe.batch_size, 1)
+    total = n_batches * recipe.n_epochs
+    schedule = torch.optim.lr_scheduler.LambdaLR(
+        optimizer, lambda t: 0.51 + 0.49 * math.cos(math.pi * t / total)
+    )
+    average = _Average(module, round(total * (1 - AVERAGED)))
+    objective_of = _batch_objective(module, problem, fairness)
+    generator = torch.Generator().manual_seed(recipe.seed)
+    step = 0
+    for _ in range(recipe.n_epochs):
+        order, objective = torch.randperm(n, generator=generator), 0.0
+        for batch in torch.tensor_split(order, n_batches):
+            loss = objective_of(batch)
+            optimizer.zero_grad()
+            loss.backward()  # type: ignore[no-untyped-call]
+            optimizer.step()
+            schedule.step()
+            average.observe(step)
+            step, objective = step + 1, objective + loss.item() / n_batches
+        if not math.isfinite(objective):
+            raise NonFiniteError(Result.nonfinite.value)
+        if monitor.record(objective=objective):
+            break
+    average.take()
+    result = monitor.stopped or Result.schedule_completed
+    return TrainedRegressor(module.eval(), tuple(monitor.history), result)
+
+
+def _batch_objective(
+    module: nn.Module, problem: RegressionProblem, fairness: Fairness | None
+) -> Callable[[Tensor], Tensor]:
+    target = torch.from_numpy(problem.target)
+    weight = torch.from_numpy(problem.share * problem.target.size)
+    lam, l2 = problem.objective.fairness_weight, problem.objective.l2
+
+    def objective(batch: Tensor) -> Tensor:
+        u = module(_tensor(problem.X[batch.numpy()]))
+        cost = problem.loss_of.value(target[batch] - u, TORCH)
+        loss: Tensor = (weight[batch] * cost).mean()
+        if l2 > 0:
+            loss = loss + l2 / 2 * _squares(module)
+        if fairness is not None and lam > 0:
+            loss = loss + lam * fairness(u, batch)
+        return loss
+
+    return objective
+
+
+def _squares(module: nn.Module) -> Tensor:
+    # Of the coefficients that meet raw features: those of a linear model exactly.
+    assert isinstance(module, Standardised)
+    return sum(
+        (
+            (layer.weight / (module.scale if k == 0 else 1.0)).square().sum()
+            for k, layer in enumerate(module.layers)
+            if isinstance(layer, nn.Linear)
+        ),
+        torch.zeros((), dtype=torch.float64),
+    )
+
+
+def _control(
+    rows: FairRows, problem: RegressionProblem
+) -> tuple[str | ConditionalParity, Tensor | None]:
+    # Strata are told by their numbers, for batches know no column of X.
+    if problem.objective.notion.control_feature() is None:
+        return "demographic_parity", None
+    code = rows.strata.code
+    values = np.array([*map(str, range(len(rows.strata.names))), None], dtype=object)
+    notion = ConditionalParity(
+        values[code].tolist(), problem.objective.notion.weighting
+    )
+    return notion, torch.from_numpy(code)
+
+
+def _of(control: Tensor | None, batch: Tensor) -> Tensor | None:
+    return None if control is None else control[batch]
+
+
+def _tensor(X: Table) -> Tensor:
+    dense = X.toarray() if is_sparse(X) else X
+    return torch.from_numpy(np.ascontiguousarray(dense, dtype=np.float64))

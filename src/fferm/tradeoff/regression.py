@@ -1,0 +1,63 @@
+"""What a sweep records of a regressor."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from fferm._types import FloatArray
+from fferm.data import check_aligned
+from fferm.dependence import GROUP_MEASURES, f_information
+from fferm.estimators.regression import FairRegressor
+from fferm.estimators.regression_bounds import make_number_setting
+from fferm.labels import encode_weight
+from fferm.tradeoff.splits import Split
+
+
+class RegressionMeasure:
+    """Measures regressors on one split, whose groups are encoded once.
+
+    Violations are of the rows as they are, without weights; errors are weighted.
+    """
+
+    def __init__(self, model: FairRegressor, split: Split) -> None:
+        check_aligned(**vars(split))
+        self.X, self.y = split.X, np.asarray(split.y, dtype=np.float64)
+        self.weight = encode_weight(split.sample_weight, self.y.size)
+        notion = model._objective().notion
+        self.divergence = model.divergence
+        measures = {"violation": model.violation_metric}
+        measures |= {name: name for name in GROUP_MEASURES if name != "violation"}
+        self.settings = {
+            column: make_number_setting(
+                measure, split.sensitive_features, notion, model.groups, split.X
+            )
+            for column, measure in measures.items()
+        }
+
+    def outputs(self, models: Sequence[FairRegressor]) -> Iterator[FloatArray]:
+        """Yield the predictions of several models."""
+        return (model.predict(self.X) for model in models)
+
+    def __call__(self, model: FairRegressor, prediction: FloatArray) -> dict[str, Any]:
+        """Return the measures of a model with these predictions."""
+        error = float(np.average((self.y - prediction) ** 2, weights=self.weight))
+        mean = np.average(self.y, weights=self.weight)
+        spread = float(np.average((self.y - mean) ** 2, weights=self.weight))
+        violations = {
+            column: setting.violation(prediction)
+            for column, setting in self.settings.items()
+        }
+        return {
+            "accuracy": 1 - error / spread if spread > 0 else np.nan,
+            **violations,
+            # A number is no decision, so that there is one violation only.
+            "soft_violation": violations["violation"],
+            "loss": error,
+            "divergence": max(
+                f_information(prediction[rows], group, divergence=self.divergence)
+                for group, rows in self.settings["mean_gap"].parts
+            ),
+            "collapsed": bool(np.ptp(prediction) == 0),
+            "result": model.result_.name,
+        }

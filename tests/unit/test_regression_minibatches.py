@@ -1,0 +1,207 @@
+"""Fair regression on minibatches: bins and critics, linear models and networks."""
+
+import numpy as np
+import pytest
+from scipy.special import softmax
+from test_regression import closed_form, excess_and_distance, mean_gap, shifted_groups
+
+import fferm
+from fferm import FairRegressor, LargeShift, dependence, tables
+from fferm.errors import InvalidInputError, InvalidParameterError
+from fferm.estimators.base import FitInput
+from fferm.notions import ConditionalParity
+
+torch = pytest.importorskip("torch")
+
+from fferm.torch import CriticFairnessLoss, FairnessLoss  # noqa: E402 - after torch
+
+
+@pytest.mark.parametrize("method", ["bins", "critic"])
+@pytest.mark.parametrize(("batch_size", "max_epochs"), [(32, 6), (4000, 200)])
+def test_the_minibatch_front_is_that_of_gaussian_data(method, batch_size, max_epochs):
+    X, y, group = shifted_groups(4000)
+    model = FairRegressor(
+        method=method,
+        solver="sgda",
+        batch_size=batch_size,
+        max_epochs=max_epochs,
+        random_state=0,
+    )
+    distances = []
+    for fitted in model.fit_path(FitInput(X, y, group), [1.0, 10.0]):
+        excess, distance = excess_and_distance(fitted.coef_)
+        assert 1 + excess == pytest.approx(1 + closed_form(distance), rel=0.03)
+        distances.append(distance)
+    assert 0.5 < distances[0] < 0.75
+    assert distances[1] < 0.25
+
+
+def discrete_pair(n=3000):
+    """Three kinds of predictions and two groups that depend on each other."""
+    rng = np.random.default_rng(0)
+    group = rng.integers(2, size=n)
+    kind = np.where(rng.random(n) < 0.4, 2 * group, rng.integers(3, size=n))
+    return np.array([-1.0, 0.5, 2.0])[kind], kind, group
+
+
+@pytest.mark.parametrize("divergence", ["kl", "jensen_shannon", "chi2"])
+@pytest.mark.parametrize("sides", ["numbers by groups", "classes by numbers", "both"])
+def test_on_discrete_variables_the_critic_finds_the_discrete_divergence(
+    divergence, sides
+):
+    u, kind, group = discrete_pair(600)
+    exact = tables.penalty(tables.joint(np.eye(3)[kind], group, 2), divergence)[0]
+    is_number = sides != "classes by numbers"
+    fair = CriticFairnessLoss.from_labels(
+        u if is_number else kind,
+        {"s": group},
+        divergence=divergence,
+        outputs="numbers" if is_number else "probabilities",
+        continuous=[] if sides == "numbers by groups" else ["s"],
+        learning_rate=0.03,
+    )
+    output = torch.tensor(u if is_number else np.eye(3)[kind])
+    s = fair.encode({"s": group})
+    for _ in range(150):
+        fair(output.requires_grad_(), s)
+    found = fair.eval()(output, s).item()
+    assert found == pytest.approx(exact, rel=0.02)
+
+
+def test_on_discrete_variables_the_bins_find_the_discrete_divergence():
+    u, kind, group = discrete_pair()
+    exact = tables.penalty(tables.joint(np.eye(3)[kind], group, 2), "kl")[0]
+    bins = fferm.soft_bins.make_bins(np.array([-0.25, 1.25]), steepness=40.0)
+    share = softmax(bins.logits(u), axis=1)
+    assert tables.penalty(tables.joint(share, group, 2), "kl")[0] == pytest.approx(
+        exact, rel=0.02
+    )
+    fair = FairnessLoss.from_labels(u, group, outputs="numbers", bins=bins)
+    output, s = torch.tensor(u, requires_grad=True), torch.tensor(group)
+    for _ in range(100):
+        fair(output, s)
+    assert fair.eval()(output, s).item() == pytest.approx(exact, rel=0.02)
+
+
+def symmetric(n=3000, seed=0):
+    """A number that grows with the size of the attribute, whatever its sign."""
+    rng = np.random.default_rng(seed)
+    s = rng.normal(size=n)
+    X = np.column_stack([np.abs(s) + 0.3 * rng.normal(size=n), rng.normal(size=n)])
+    return X, X.sum(axis=1) + 0.3 * rng.normal(size=n), s
+
+
+@pytest.mark.parametrize("method", ["bins", "critic"])
+def test_training_removes_what_linear_correlation_cannot_see(method):
+    X, y, s = symmetric()
+    plain = FairRegressor(fairness_weight=0).fit(X, y).predict(X)
+    # A linear penalty sees nothing to remove: its optimum is nearly the plain model.
+    linear = np.linalg.lstsq(
+        np.vstack([np.column_stack([X, np.ones(len(X))]),
+                   1e3 * np.append((s - s.mean()) @ X, 0)]),
+        np.append(y, 0), rcond=None,
+    )[0]  # fmt: skip
+    penalised = X @ linear[:2] + linear[2]
+    assert dependence.correlation(penalised, s) < 1e-3
+    model = FairRegressor(
+        fairness_weight=20.0, method=method, max_epochs=6, random_state=0
+    )
+    fair = model.fit(X, y, sensitive_features=s).predict(X)
+    found = [dependence.distance_correlation(u, s) for u in (plain, penalised, fair)]
+    assert found[0] > 0.2
+    assert found[1] > 0.8 * found[0]
+    assert found[2] < 0.3 * found[0]
+    tests = [
+        dependence.independence_test(
+            "distance_correlation", u[:400], s[:400], n_permutations=19
+        ).p_value
+        for u in (plain, penalised)
+    ]
+    assert tests == [0.05, 0.05]
+
+
+def test_a_network_fits_what_a_line_cannot_and_is_made_fair():
+    rng = np.random.default_rng(0)
+    group = rng.integers(2, size=1500)
+    X = rng.normal(size=(1500, 2)) + group[:, None] * [1.0, 0.0]
+    y = X[:, 0] + X[:, 1] ** 2 + 0.1 * rng.normal(size=1500)
+    options = {"hidden": (16,), "max_epochs": 25, "learning_rate": 0.01}
+    plain, fair = FairRegressor(**options, random_state=0).fit_path(
+        FitInput(X, y, group), [0.0, 10.0]
+    )
+    line = FairRegressor(fairness_weight=0).fit(X, y)
+    errors = [np.mean((y - m.predict(X)) ** 2) for m in (line, plain)]
+    assert errors[1] < 0.3 * errors[0]
+    gaps = [mean_gap(m.predict(X), group) for m in (plain, fair)]
+    assert gaps[1] < 0.4 * gaps[0]
+
+
+def test_minibatches_respect_a_control_feature_and_weights():
+    rng = np.random.default_rng(0)
+    control = rng.integers(2, size=2000)
+    group = (rng.random(2000) < np.where(control, 0.7, 0.3)).astype(int)
+    X = np.column_stack([2.0 * control, rng.normal(size=2000) + group])
+    y = X.sum(axis=1) + rng.normal(size=2000)
+    for method in ("bins", "critic"):
+        model = FairRegressor(
+            notion=ConditionalParity(control),
+            method=method,
+            solver="sgda",
+            fairness_weight=10,
+            max_epochs=6,
+            random_state=0,
+        )
+        model.fit(X, y, sensitive_features=group, sample_weight=np.full(2000, 2.0))
+        fair = model.predict(X)
+        for value in (0, 1):
+            inside = control == value
+            assert mean_gap(fair[inside], group[inside]) < 0.4
+        assert mean_gap(fair, group) > 0.5
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"method": "table"}, "Expected 'bins' or 'critic'"),
+        ({"solver": "adam"}, "Expected 'auto', 'lbfgs' or 'sgda'"),
+        ({"solver": "lbfgs", "hidden": (4,)}, "Use solver='sgda'"),
+        ({"solver": "sgda", "uncertainty": LargeShift(0.01)}, "need the full batch"),
+        ({"solver": "sgda", "fit_intercept": False}, "needs the full batch"),
+    ],
+)
+def test_parameters_that_do_not_go_together_are_refused(options, message):
+    X, y, group = shifted_groups(60)
+    with pytest.raises(InvalidParameterError, match=message):
+        FairRegressor(**options).fit(X, y, sensitive_features=group)
+
+
+def test_a_critic_refuses_what_it_cannot_compare():
+    fair = CriticFairnessLoss.from_labels(
+        np.linspace(0, 1, 50), {"age": np.linspace(0, 1, 50), "sex": ["f", "m"] * 25}
+    )
+    one = torch.zeros(1, requires_grad=True)
+    with pytest.raises(InvalidInputError, match="batches of at least 2"):
+        fair(one, {"age": [0.5], "sex": ["f"]})
+    with pytest.raises(InvalidInputError, match="sex holds 'x'"):
+        fair.encode({"age": [0.5, 0.1], "sex": ["f", "x"]})
+    with pytest.raises(InvalidInputError, match="age has missing values"):
+        fair.encode({"age": [0.5, np.nan], "sex": ["f", "m"]})
+    with pytest.raises(InvalidParameterError, match="continuous names 'race'"):
+        CriticFairnessLoss.from_labels([0, 1], {"sex": [0, 1]}, continuous=["race"])
+    with pytest.raises(InvalidParameterError, match="Expected 'epochs'"):
+        CriticFairnessLoss.from_labels([0, 1], {"sex": [0, 1]}, sampling="cycles")
+
+
+def test_the_loss_tells_numbers_from_classes_by_their_values():
+    numbers = FairnessLoss.from_labels(np.linspace(0, 1, 80), [0, 1] * 40, bins=4)
+    assert len(numbers.classes) == 4
+    labels = FairnessLoss.from_labels([0.0, 1.0] * 40, [0, 0, 1, 1] * 20)
+    assert labels.classes == (0.0, 1.0)
+    forced = FairnessLoss.from_labels(
+        [0.0, 1.0, 2.0, 5.0] * 20, [0, 0, 1, 1] * 20, outputs="numbers", bins=2
+    )
+    assert len(forced.classes) == 2
+    with pytest.raises(InvalidParameterError, match="bins=1 came"):
+        FairnessLoss.from_labels(np.linspace(0, 1, 80), [0, 1] * 40, bins=1)
+    with pytest.raises(InvalidInputError, match="Expected one number a row"):
+        numbers(torch.zeros(3, 4), torch.tensor([0, 1, 0]))
