@@ -97,20 +97,28 @@ def _noise_numbers(spec: Spec, records: pd.DataFrame) -> dict[str, float]:
 
 
 def _shift_numbers(spec: Spec, records: pd.DataFrame) -> dict[str, float]:
-    """Return what the first model of the sweep within the bound does elsewhere.
+    """Return what a model at the bound does in the parts that were not trained on.
 
     The bound is kept on the rows that the penalty was taken on; no label of another
-    part is looked at.
+    part is looked at. Between the last model of the sweep above the bound and the first
+    within it, numbers are mixed so that the bound is met.
     """
     trained = records[(records["part"] == "train") & ~records["collapsed"]]
-    within = trained[trained["violation"] <= spec.bounds["max_violation"]]
-    if within.empty:
-        within = trained.nsmallest(1, "violation")
-    value = within["value"].iloc[0]
-    judged = records[(records["part"] != "train") & (records["value"] == value)]
-    numbers = {"value": float(value)}
-    for name in ("accuracy", "violation"):
-        numbers[name] = float(judged[name].mean())
-        for share in QUARTILES:
-            numbers[f"{name}_{share:g}"] = float(judged[name].quantile(share))
+    value, violation = (trained[name].to_numpy() for name in ("value", "violation"))
+    bound = spec.bounds["max_violation"]
+    is_within = violation <= bound
+    here = int(np.argmax(is_within)) if is_within.any() else int(np.argmin(violation))
+    before, share = here, 1.0
+    if here > 0 and is_within[here]:
+        before = here - 1
+        share = (violation[before] - bound) / (violation[before] - violation[here])
+    judged = records[records["part"] != "train"].set_index("part")
+    columns = ["accuracy", "violation"]
+    last, first = (judged[judged["value"] == value[i]][columns] for i in (before, here))
+    mixed = (1 - share) * last + share * first
+    numbers = {"value": float(value[here])}
+    for name in columns:
+        numbers[name] = float(mixed[name].mean())
+        for part in QUARTILES:
+            numbers[f"{name}_{part:g}"] = float(mixed[name].quantile(part))
     return numbers

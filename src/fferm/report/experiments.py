@@ -59,7 +59,7 @@ def write_experiment(spec: Spec, records: pd.DataFrame, path: Path) -> None:
         handles = dict(zip(*ax.get_legend_handles_labels()[::-1], strict=True))
     if handles:
         figure.legend(
-            handles.values(), handles.keys(), loc="outside right upper", fontsize=7
+            handles.values(), handles.keys(), loc="outside right center", fontsize=7
         )
     figure.suptitle(spec.title, fontsize=10)
     figure.savefig(path.with_suffix(".png"), dpi=110)
