@@ -37,3 +37,11 @@ class _Parity:
 )
 def test_every_scikit_learn_check_passes_on_a_regressor(estimator, check):
     check(estimator)
+
+
+@pytest.mark.slow
+@parametrize_with_checks(
+    [FairRegressor(fairness_weight=0, hidden=(16,), max_epochs=100, batch_size=16)]
+)
+def test_every_scikit_learn_check_passes_on_a_network_regressor(estimator, check):
+    check(estimator)

@@ -15,6 +15,7 @@ from fferm.errors import FfermWarning, NonFiniteError
 from fferm.notions import ConditionalParity
 from fferm.regression import RegressionProblem
 from fferm.solvers.base import Monitor, Result
+from fferm.torch import states
 from fferm.torch.critic_loss import CriticFairnessLoss
 from fferm.torch.dual import TORCH, DualSteps
 from fferm.torch.fairness_loss import FairnessLoss
@@ -109,6 +110,18 @@ def make_module(X: Table, hidden: Sequence[int], seed: int) -> Standardised:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return Standardised(torch.from_numpy(mean), torch.from_numpy(scale), hidden)
+
+
+def restore(packed: bytes) -> nn.Module:
+    """Return the network of a file; its layers are as wide as its parameters say."""
+    state = states.unpack(packed)
+    # The order of layers is that of their numbers.
+    keys = sorted(
+        (key for key in state if key.endswith("weight")),
+        key=lambda key: int(key.split(".")[1]),
+    )
+    hidden = [state[key].shape[0] for key in keys[:-1]]
+    return states.load(state, Standardised(state["centre"], state["scale"], hidden))
 
 
 def predict(module: nn.Module, X: Table) -> FloatArray:
