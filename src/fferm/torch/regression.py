@@ -100,11 +100,13 @@ class Standardised(nn.Module):
         return torch.cat([coef, intercept[None]]).numpy()
 
 
-def make_module(X: Table, hidden: Sequence[int], seed: int) -> Standardised:
-    """Return a new network for features like these."""
-    mean = np.asarray(X.mean(axis=0), dtype=np.float64).reshape(-1)
-    squares = X.multiply(X).mean(axis=0) if is_sparse(X) else (X * X).mean(axis=0)
-    variance = np.asarray(squares, dtype=np.float64).reshape(-1) - mean**2
+def make_module(
+    X: Table, share: FloatArray, hidden: Sequence[int], seed: int
+) -> Standardised:
+    """Return a new network for features like these, with shares of rows given."""
+    mean = np.asarray(X.T @ share).reshape(-1)
+    squares = np.asarray((X.multiply(X) if is_sparse(X) else X * X).T @ share)
+    variance = squares.reshape(-1) - mean**2
     deviation = np.sqrt(np.maximum(variance, 0))
     scale = np.where(deviation > 1e-9 * np.maximum(np.abs(mean), 1e-9), deviation, 1.0)
     with torch.random.fork_rng(devices=[]):
@@ -310,4 +312,4 @@ def _of(control: Tensor | None, batch: Tensor) -> Tensor | None:
 
 def _tensor(X: Table) -> Tensor:
     dense = X.toarray() if is_sparse(X) else X
-    return torch.from_numpy(np.ascontiguousarray(dense, dtype=np.float64))
+    return torch.from_numpy(np.array(dense, dtype=np.float64, order="C"))
