@@ -227,3 +227,18 @@ def test_the_loss_tells_numbers_from_classes_by_their_values():
         FairnessLoss.from_labels(np.linspace(0, 1, 80), [0, 1] * 40, bins=1)
     with pytest.raises(InvalidInputError, match="Expected one number a row"):
         numbers(torch.zeros(3, 4), torch.tensor([0, 1, 0]))
+
+
+def test_a_continuous_column_is_read_in_the_bands_of_training():
+    rng = np.random.default_rng(0)
+    age, sex = rng.normal(size=400), rng.integers(2, size=400)
+    y = rng.integers(2, size=400)
+    fair = FairnessLoss.from_labels(y, {"age": age, "sex": sex}, groups="marginal")
+    assert len(fair.groups) == 8 + 2
+    logits = torch.zeros(4, 2)
+    raw = torch.tensor(np.column_stack([age[:4], sex[:4]]))
+    codes = fair.encode({"age": age[:4], "sex": sex[:4]})
+    cells = [fair.reader(logits, s).cell.tolist() for s in (raw, codes)]
+    assert cells[0] == cells[1]
+    missing = fair.reader(logits[:1], torch.tensor([[np.nan, 1.0]])).cell
+    assert missing[0, 0] == 10  # no cell of the table
