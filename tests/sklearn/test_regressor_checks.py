@@ -37,3 +37,20 @@ class _Parity:
 )
 def test_every_scikit_learn_check_passes_on_a_regressor(estimator, check):
     check(estimator)
+
+
+@pytest.mark.slow
+@parametrize_with_checks(
+    # All rows a batch, so that weights are exactly repeated rows.
+    [
+        FairRegressor(
+            fairness_weight=0,
+            hidden=(16,),
+            max_epochs=100,
+            batch_size=256,
+            learning_rate=0.05,
+        )
+    ]
+)
+def test_every_scikit_learn_check_passes_on_a_network_regressor(estimator, check):
+    check(estimator)

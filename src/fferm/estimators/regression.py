@@ -246,6 +246,22 @@ class FairRegressor(RegressorMixin, FairEstimator):
         for weight, fitted in zip(weights, path, strict=True):
             yield widest._with_weight(weight)._store(fitted, encoded)
 
+    def _to_saved(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        parameters, learned = super()._to_saved()
+        if "module_" in learned:
+            from fferm.torch import states
+
+            learned["module_"] = states.pack(learned["module_"])
+        return parameters, learned
+
+    def _from_saved(self, learned: dict[str, Any]) -> None:
+        packed = learned.pop("module_", None)
+        super()._from_saved(learned)
+        if packed is not None:
+            from fferm.torch.regression import restore
+
+            self.module_ = restore(packed)
+
     def _start(self, encoded: Encoded) -> FloatArray | None:
         if not hasattr(self, "coef_"):
             return None
@@ -260,6 +276,9 @@ class FairRegressor(RegressorMixin, FairEstimator):
 
     def _store(self, fitted: Fitted, encoded: Encoded) -> Self:
         data, rows = encoded.data, encoded.rows
+        for name in ("coef_", "intercept_", "module_", "unit_"):
+            if hasattr(self, name):  # of an earlier fit, perhaps of the other kind
+                delattr(self, name)
         if fitted.theta is not None:
             self.coef_ = fitted.theta[:-1] * data.scale
             self.intercept_ = float(fitted.theta[-1] * data.scale + data.centre)

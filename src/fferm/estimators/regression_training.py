@@ -140,7 +140,12 @@ def _minibatches(
     torch = _torch()
     recipe = _recipe(model, encoded)
     hidden = [check_whole("hidden", width) for width in model.hidden or ()]
-    module = torch.make_module(encoded.data.X, hidden, recipe.seed)
+
+    def new_module() -> Any:
+        share = encoded.problem.share
+        return torch.make_module(encoded.data.X, share, hidden, recipe.seed)
+
+    module = new_module()
     if model.hidden is None:
         plain = _linear(encoded.problem, _plain(linear_solver(model), encoded, None))
         module.set_linear(plain.theta)
@@ -154,7 +159,7 @@ def _minibatches(
     problem = place_bins(model, encoded, plain)
     state = {k: v.clone() for k, v in module.state_dict().items()}
     for weight in weights:
-        own = torch.make_module(encoded.data.X, hidden, recipe.seed)
+        own = new_module()
         own.load_state_dict(state)
         weighted = _weighted(problem, weight)
         fairness = _fairness(model, encoded, given, problem, recipe.seed)

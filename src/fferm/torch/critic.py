@@ -2,11 +2,11 @@ r"""Critics: a dual that is a function, for what no table holds.
 
 The dual variable of a prediction :math:`u` and a sensitive value :math:`s` is
 
-.. math:: z(u, s) = L \tanh\big(a(u) \cdot b(s) / L\big)
+.. math:: z(u, s) = L \tanh\Big(\frac1{mL} \sum_{j=1}^m a_j(u) \, b_j(s)\Big)
 
-the product of a few features of each side. Classes and groups have a row of a table for
-their features, numbers a small network. Where both sides are discrete and the features
-as many as groups, this is any table: the dual of `fferm.torch.dual`. With
+the mean product of a few features of each side. Classes and groups have a row of a
+table for their features, numbers a small network. Where both sides are discrete and the
+features as many as groups, this is any table: the dual of `fferm.torch.dual`. With
 ``A = f'(e^z)`` and ``C = f*(A)``, the value of a critic is
 
 .. math:: E_{P(u, s)}[A] - E_{P(u) P(s)}[C] \le D_f
@@ -105,7 +105,7 @@ class Critic(nn.Module):
         """
         a = self.left[stratum]() if u is None else self.left[stratum](u)
         b = self.right[stratum]() if s is None else self.right[stratum](s)
-        variable = self.limit * torch.tanh(a @ b.T / self.limit)
+        variable = self.limit * torch.tanh(a @ b.T / (a.shape[1] * self.limit))
         dual, charge = self.kind.dual_and_charge(variable, TORCH)
         return dual, charge
 

@@ -18,6 +18,10 @@ from fferm.torch.fairness_loss import keep_precision
 from fferm.torch.outputs import Outputs
 from fferm.torch.pairs import Sampling, check_sampling, pair_weights
 
+# The norm of a critic's gradient beyond which it is cut: the charge of a steep
+# divergence grows exponentially, and one step too far would throw the critic away.
+LARGEST_SLOPE = 1.0
+
 
 class CriticFairnessLoss(nn.Module):
     r"""The fairness penalty of a batch by a critic, to be added to any loss.
@@ -70,7 +74,7 @@ class CriticFairnessLoss(nn.Module):
         self.sampling = sampling
         self.n_ascents = n_ascents
         self._ascent = torch.optim.Adam(
-            critic.parameters(), lr=learning_rate, maximize=True, betas=(0.5, 0.99)
+            critic.parameters(), lr=learning_rate, maximize=True
         )
 
     @classmethod
@@ -88,7 +92,7 @@ class CriticFairnessLoss(nn.Module):
         sampling: Sampling = "epochs",
         width: int = 32,
         rank: int = 16,
-        learning_rate: float = 0.01,
+        learning_rate: float = 0.03,
         n_ascents: int = 1,
         random_state: int = 0,
     ) -> Self:
@@ -202,6 +206,7 @@ class CriticFairnessLoss(nn.Module):
             return  # a batch that is not finite moves nothing
         for parameter, slope in zip(self.critic.parameters(), slopes, strict=True):
             parameter.grad = slope
+        nn.utils.clip_grad_norm_(self.critic.parameters(), LARGEST_SLOPE)
         self._ascent.step()
         for parameter in self.critic.parameters():
             parameter.grad = None

@@ -15,6 +15,7 @@ from fferm.errors import FfermWarning, NonFiniteError
 from fferm.notions import ConditionalParity
 from fferm.regression import RegressionProblem
 from fferm.solvers.base import Monitor, Result
+from fferm.torch import states
 from fferm.torch.critic_loss import CriticFairnessLoss
 from fferm.torch.dual import TORCH, DualSteps
 from fferm.torch.fairness_loss import FairnessLoss
@@ -99,16 +100,30 @@ class Standardised(nn.Module):
         return torch.cat([coef, intercept[None]]).numpy()
 
 
-def make_module(X: Table, hidden: Sequence[int], seed: int) -> Standardised:
-    """Return a new network for features like these."""
-    mean = np.asarray(X.mean(axis=0), dtype=np.float64).reshape(-1)
-    squares = X.multiply(X).mean(axis=0) if is_sparse(X) else (X * X).mean(axis=0)
-    variance = np.asarray(squares, dtype=np.float64).reshape(-1) - mean**2
+def make_module(
+    X: Table, share: FloatArray, hidden: Sequence[int], seed: int
+) -> Standardised:
+    """Return a new network for features like these, with shares of rows given."""
+    mean = np.asarray(X.T @ share).reshape(-1)
+    squares = np.asarray((X.multiply(X) if is_sparse(X) else X * X).T @ share)
+    variance = squares.reshape(-1) - mean**2
     deviation = np.sqrt(np.maximum(variance, 0))
     scale = np.where(deviation > 1e-9 * np.maximum(np.abs(mean), 1e-9), deviation, 1.0)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return Standardised(torch.from_numpy(mean), torch.from_numpy(scale), hidden)
+
+
+def restore(packed: bytes) -> nn.Module:
+    """Return the network of a file; its layers are as wide as its parameters say."""
+    state = states.unpack(packed)
+    # The order of layers is that of their numbers.
+    keys = sorted(
+        (key for key in state if key.endswith("weight")),
+        key=lambda key: int(key.split(".")[1]),
+    )
+    hidden = [state[key].shape[0] for key in keys[:-1]]
+    return states.load(state, Standardised(state["centre"], state["scale"], hidden))
 
 
 def predict(module: nn.Module, X: Table) -> FloatArray:
@@ -297,4 +312,4 @@ def _of(control: Tensor | None, batch: Tensor) -> Tensor | None:
 
 def _tensor(X: Table) -> Tensor:
     dense = X.toarray() if is_sparse(X) else X
-    return torch.from_numpy(np.ascontiguousarray(dense, dtype=np.float64))
+    return torch.from_numpy(np.array(dense, dtype=np.float64, order="C"))

@@ -268,7 +268,7 @@ class RowReader(nn.Module):
     def _look_up(self, values: Tensor, name: str, column: Column) -> Tensor:
         if column.edges is not None and values.is_floating_point():
             edges = torch.tensor(column.edges, dtype=torch.float64).to(values.device)
-            band = torch.bucketize(values.double(), edges, right=True)
+            band = torch.bucketize(values.double().contiguous(), edges, right=True)
             return torch.where(torch.isnan(values), -1, band)
         table, low = self._buffer(name), self._lowest[name]
         place = _whole(values) - low
