@@ -108,12 +108,10 @@ def test_on_all_rows_every_pair_counts_alike():
 
 
 @pytest.mark.parametrize("name", CASES)
-@pytest.mark.parametrize(
-    ("divergence", "size"), [("kl", 3), ("chi2", 2), ("total_variation", 2)]
-)
-def test_rows_drawn_independently_are_right_on_average(name, divergence, size):
+@pytest.mark.parametrize("divergence", ["kl", "chi2", "total_variation"])
+def test_rows_drawn_independently_are_right_on_average(name, divergence):
     case = Case(**CASES[name], divergence=divergence)
-    batches = itertools.product(range(N), repeat=size)
+    batches = itertools.product(range(N), repeat=2)
     mean = np.mean([case.at(rows) for rows in batches], axis=0)
     assert_allclose(mean, whole(case), rtol=0, atol=EXACT)
 

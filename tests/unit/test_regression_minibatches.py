@@ -17,7 +17,7 @@ from fferm.torch import CriticFairnessLoss, FairnessLoss  # noqa: E402 - after t
 
 
 @pytest.mark.parametrize("method", ["bins", "critic"])
-@pytest.mark.parametrize(("batch_size", "max_epochs"), [(32, 6), (3000, 150)])
+@pytest.mark.parametrize(("batch_size", "max_epochs"), [(32, 4), (3000, 100)])
 def test_the_minibatch_front_is_that_of_gaussian_data(method, batch_size, max_epochs):
     X, y, group = shifted_groups(3000)
     model = FairRegressor(
@@ -45,7 +45,7 @@ def discrete_pair(n=3000):
     return np.array([-1.0, 0.5, 2.0])[kind], kind, group
 
 
-@pytest.mark.parametrize("divergence", ["kl", "jensen_shannon", "chi2"])
+@pytest.mark.parametrize("divergence", ["kl", "chi2"])
 @pytest.mark.parametrize("sides", ["numbers by groups", "classes by numbers", "both"])
 def test_on_discrete_variables_the_critic_finds_the_discrete_divergence(
     divergence, sides

@@ -13,7 +13,7 @@ from fferm.bands import is_continuous
 from fferm.columns import Attribute, encode_column, partition, split_columns
 from fferm.errors import InvalidInputError, InvalidParameterError
 from fferm.labels import encode_weight
-from fferm.notions import Labels, Notion
+from fferm.notions import Labels, Notion, Strata
 from fferm.torch.critic import KindFeatures, NumberFeatures
 from fferm.torch.encoding import (
     Column,
@@ -208,20 +208,26 @@ def read_sides(
         (), (), None, known, strata.names, stratum_table(labels, notion, strata.code),
         control,
     )  # fmt: skip
-    mass = np.array([weight[strata.code == r].sum() for r in range(len(strata.names))])
-    share = mass / weight.sum()
-    unit = 1 / np.where(share > 0, share, 1.0) * (share > 0)
-    factor = unit if notion.weighting == "unit" else (share > 0) / share.sum()
-    prior = np.zeros((share.size, len(attribute.groups)))
-    for r in range(share.size):
-        inside = strata.code == r
-        if attribute.is_discrete and mass[r] > 0:
-            held = np.bincount(code[inside], weight[inside], len(attribute.groups))
-            prior[r] = held / mass[r]
+    share, factor, prior = _weights(notion, strata, weight, code, len(attribute.groups))
     reader = RowReader(encoding, 1.0, outputs, float(weight.mean()), True)
-    return CriticRows(
-        prediction, attribute, reader, share, np.asarray(factor), prior, n_rows
-    )
+    return CriticRows(prediction, attribute, reader, share, factor, prior, n_rows)
+
+
+def _weights(
+    notion: Notion, strata: Strata, weight: FloatArray, code: Table, n_groups: int
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    # Share of each stratum, w_r / rho_r, and the weights of groups within each.
+    n_strata = len(strata.names)
+    mass = np.array([weight[strata.code == r].sum() for r in range(n_strata)])
+    share, safe = mass / weight.sum(), np.where(mass > 0, mass, 1.0)
+    factor = (mass > 0) * weight.sum() / safe
+    if notion.weighting == "frequency":
+        factor = (mass > 0) / share.sum()
+    prior = np.zeros((n_strata, n_groups))
+    for r in range(n_strata if n_groups else 0):
+        inside = strata.code == r
+        prior[r] = np.bincount(code[inside], weight[inside], n_groups) / safe[r]
+    return share, np.asarray(factor, dtype=np.float64), prior
 
 
 def _read_prediction(
