@@ -104,12 +104,6 @@ COLUMNS = [
         "names rows",
     ),
     (
-        "groups that measure",
-        csv("n,g,y\n" + "".join(f"{i},{i}.25,{'xy'[i % 2]}\n" for i in range(90))),
-        FIT,
-        "fractional numbers",
-    ),
-    (
         "no features",
         csv("g,y\n" + "a,x\nb,y\n" * 20),
         FIT + " --drop-sensitive",

@@ -380,7 +380,7 @@ def test_a_curve_trains_each_weight_as_it_would_be_alone():
     assert rows["violation"].is_monotonic_decreasing
     assert curve.select(max_violation=0.2) is not None
     alone = fit(data, fairness_weight=3, n_estimators=40)
-    (swept,) = [m for (w, _), m in curve.models.items() if w == 3]
+    swept = curve.models[3, 0]
     assert_array_equal(alone.predict_proba(data.X), swept.predict_proba(data.X))
 
 
