@@ -51,7 +51,10 @@
       xaxis: axis("Violation: largest gap (left is fairer)", front.violation, ".2f"),
       yaxis: axis("Accuracy (up is better)", front.accuracy, ".1%"),
     };
-    const options = { displayModeBar: false, responsive: true };
+    // Two points picked in quick succession are two clicks, not a double click.
+    const options = {
+      displayModeBar: false, responsive: true, doubleClick: false, doubleClickDelay: 1,
+    };
     Plotly.react(figure, [...painted(front.traces), ring()], layout, options);
   }
 
