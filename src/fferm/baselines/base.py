@@ -71,6 +71,8 @@ class Baseline(ClassifierMixin, BaseEstimator, ABC):
     tradeoff_param: ClassVar[str]
     #: Its values from plain training to the fairest that is worth trying.
     tradeoff_values: ClassVar[tuple[float, ...]]
+    #: What the fairest of them may leave of the plain violation.
+    largest_rest: ClassVar[float] = 0.5
     #: The notions that the method is made for.
     notions: ClassVar[tuple[str, ...]] = (
         "demographic_parity",
