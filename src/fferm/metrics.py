@@ -32,7 +32,7 @@ from fferm.labels import (
 )
 from fferm.notions import Labels, Notion
 from fferm.notions import get as get_notion
-from fferm.setting import Setting, distinct, make_setting
+from fferm.setting import Predicted, Setting, distinct, make_setting
 
 
 @dataclass(frozen=True)
@@ -141,7 +141,7 @@ def violation(
     labels, decision = encode_decisions(y_true, y_pred)
     rows = sensitive_features, groups, sample_weight
     setting = make_setting(labels, get_notion(notion), *rows)
-    return judge(setting, one_hot(decision, len(labels.classes))).worst
+    return judge(setting, decision).worst
 
 
 def soft_violation(
@@ -209,7 +209,7 @@ def violations(
     labels, decision = encode_decisions(y_true, y_pred)
     rows = sensitive_features, groups, sample_weight
     setting = make_setting(labels, get_notion(notion), *rows)
-    return judge(setting, one_hot(decision, len(labels.classes)))
+    return judge(setting, decision)
 
 
 def group_table(
@@ -242,9 +242,9 @@ def group_table(
     return tabulate_groups(make_setting(labels, notion, *rows), decision)
 
 
-def judge(setting: Setting, prob: FloatArray) -> Violations:
-    """Return the gaps of (n_samples, n_classes) predictions; warn of what is absent."""
-    found = measure(setting, prob)
+def judge(setting: Setting, predicted: Predicted) -> Violations:
+    """Return the gaps of decisions or probabilities; warn of what is absent."""
+    found = measure(setting, predicted)
     if found.absent:
         warnings.warn(
             f"Not judged under {setting.notion.name}: "
@@ -255,9 +255,9 @@ def judge(setting: Setting, prob: FloatArray) -> Violations:
     return found
 
 
-def measure(setting: Setting, prob: FloatArray) -> Violations:
-    """Return the gaps of (n_samples, n_classes) predictions."""
-    return measure_tables(setting.tables(prob))
+def measure(setting: Setting, predicted: Predicted) -> Violations:
+    """Return the gaps of decisions or probabilities, as in `Setting.tables`."""
+    return measure_tables(setting.tables(predicted))
 
 
 def measure_tables(tables: tuple[RateTable, ...]) -> Violations:

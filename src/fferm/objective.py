@@ -158,6 +158,19 @@ class Penalty:
         parts = [self.on_table(table) for table in tables]
         return sum(value for value, _ in parts), [payoff for _, payoff in parts]
 
+    def value(self, tables: list[FloatArray]) -> float:
+        """Return the penalty on the tables of all attributes, without payoffs."""
+        notion = self.objective.notion
+        if self.objective.uncertainty is not None or notion.is_sufficiency:
+            return self.on_tables(tables)[0]
+        total = 0.0
+        for stratum in (stratum for table in tables for stratum in table):
+            share = float(stratum.sum())
+            if share > 0:
+                weight = 1.0 if notion.weighting == "unit" else share
+                total += weight * self._divergence.between(stratum)
+        return total
+
     def duals(self, tables: list[FloatArray]) -> tuple[FloatArray, ...]:
         """Return the optimal dual ``A = f'(P / Q)`` on the table of each attribute.
 

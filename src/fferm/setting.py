@@ -4,6 +4,7 @@ import functools
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -14,10 +15,23 @@ from fferm.errors import InvalidInputError, MissingGroupWarning
 from fferm.intervals import RateTable
 from fferm.labels import encode_weight
 from fferm.notions import Labels, Notion
-from fferm.tables import joint_from_cells
+from fferm.tables import joint_from_cells, joint_of_decisions
 
 # What messages call the feature that a notion conditions on.
 CONTROL = "the control feature"
+# Codes of decisions, or probabilities of the classes.
+Predicted: TypeAlias = IntArray | FloatArray
+
+
+@dataclass(frozen=True)
+class Kept:
+    """The rows of one attribute that count, and where they stand in its table."""
+
+    rows: IntArray | slice
+    cell: IntArray  # stratum * n_groups + group
+    weight: FloatArray
+    shape: tuple[int, int]  # strata, groups
+    total: float  # the weight of all rows whose group is known
 
 
 @dataclass(frozen=True)
@@ -40,20 +54,52 @@ class Setting:
             name: n for name, n in zip(distinct(names), missing, strict=True) if n > 0
         }
 
-    def tables(self, prob: FloatArray) -> tuple[RateTable, ...]:
-        """Return the table of each attribute for (n_samples, n_classes) ``prob``."""
-        return tuple(self._table(a, prob) for a in range(len(self.rows.attributes)))
+    def tables(self, predicted: Predicted) -> tuple[RateTable, ...]:
+        """Return the table of each attribute.
+
+        Parameters
+        ----------
+        predicted
+            (n_samples,) codes of decisions, or (n_samples, n_classes) probabilities.
+        """
+        return self.tables_of(predicted, self.masses(predicted))
+
+    def masses(self, predicted: Predicted) -> list[FloatArray]:
+        """Return the (strata, classes, groups) weights of each attribute."""
+        return [self._mass(predicted, kept, kept.weight) for kept in self._kept]
+
+    def tables_of(
+        self, predicted: Predicted, masses: list[FloatArray]
+    ) -> tuple[RateTable, ...]:
+        """Return the table of each attribute whose weights are summed already."""
+        return tuple(
+            RateTable(
+                attribute.name,
+                attribute.groups,
+                *self._names(),
+                self.orient(mass),
+                functools.partial(self._squares, predicted, kept),
+                kept.total,
+            )
+            for attribute, kept, mass in zip(
+                self.rows.attributes, self._kept, masses, strict=True
+            )
+        )
 
     @functools.cached_property
-    def _kept(self) -> tuple[tuple[IntArray | slice, IntArray, FloatArray], ...]:
-        # Of each attribute: the rows that count, their cells and their weights.
-        kept = []
-        for attribute in self.rows.attributes:
-            cell = self.cells(attribute)
-            rows = np.flatnonzero(cell >= 0)
-            where = slice(None) if rows.size == cell.size else rows
-            kept.append((where, cell[rows], self.rows.weight[rows]))
-        return tuple(kept)
+    def _kept(self) -> tuple[Kept, ...]:
+        return tuple(self._keep(attribute) for attribute in self.rows.attributes)
+
+    def _keep(self, attribute: Attribute) -> Kept:
+        cell, weight = self.cells(attribute), self.rows.weight
+        rows = np.flatnonzero(cell >= 0)
+        return Kept(
+            slice(None) if rows.size == cell.size else rows,
+            cell[rows],
+            weight[rows],
+            (len(self.rows.strata.names), len(attribute.groups)),
+            float(weight[attribute.code >= 0].sum()),
+        )
 
     def cells(self, attribute: Attribute) -> IntArray:
         """Return ``stratum * n_groups + group`` of each row, -1 if it is left out."""
@@ -69,23 +115,18 @@ class Setting:
         kept = self.notion.kept_class(self.labels.classes)
         return given if kept is None else given[..., kept : kept + 1, :, :]
 
-    def _table(self, number: int, prob: FloatArray) -> RateTable:
-        attribute = self.rows.attributes[number]
-        where, cell, weight = self._kept[number]
-        prob = prob[where]
-        shape = len(self.rows.strata.names), len(attribute.groups)
+    def _mass(self, predicted: Predicted, kept: Kept, weight: FloatArray) -> FloatArray:
+        n_strata, n_groups = kept.shape
+        found: Any = predicted[kept.rows]
+        if predicted.ndim == 2:
+            return joint_from_cells(found, kept.cell, weight, n_strata, n_groups)
+        shape = n_strata, len(self.labels.classes), n_groups
+        return joint_of_decisions(found, kept.cell, weight, shape)
 
-        def summed(prob: FloatArray, weight: FloatArray) -> FloatArray:
-            return self.orient(joint_from_cells(prob, cell, weight, *shape))
-
-        return RateTable(
-            attribute.name,
-            attribute.groups,
-            *self._names(),
-            summed(prob, weight),
-            lambda: summed(prob**2, weight**2),
-            float(self.rows.weight[attribute.code >= 0].sum()),
-        )
+    def _squares(self, predicted: Predicted, kept: Kept) -> FloatArray:
+        # The square of a decision, 0 or 1 for each class, is the decision itself.
+        squared = predicted**2 if predicted.ndim == 2 else predicted
+        return self.orient(self._mass(squared, kept, kept.weight**2))
 
     def _names(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
         classes = self.labels.classes

@@ -84,6 +84,20 @@ def joint_from_cells(
     return sums.reshape(prob.shape[1], n_strata, n_groups).transpose(1, 0, 2)
 
 
+def joint_of_decisions(
+    code: IntArray, cell: IntArray, share: FloatArray, shape: tuple[int, int, int]
+) -> FloatArray:
+    """Return the (strata, classes, groups) table of decisions, each all one class."""
+    n_strata, n_classes, n_groups = shape
+    place = cell * n_classes + code
+    sums = np.bincount(place, share, n_strata * n_groups * n_classes)
+    return (
+        sums.astype(np.float64, copy=False)
+        .reshape(n_strata, n_groups, n_classes)
+        .transpose(0, 2, 1)
+    )
+
+
 def penalty(
     joint: FloatArray,
     divergence: str | Divergence,

@@ -145,6 +145,18 @@ def check_gradient(function, logits):
 
 @each_divergence
 @each_notion
+def test_the_value_alone_is_that_beside_the_payoff(divergence, notion):
+    problem, logits, _ = make_problem(
+        divergence, notion, n_classes=3, n_groups=3, is_weighted=True, is_marginal=True
+    )
+    tables = problem.penalty.tables(problem.penalized_prob(logits))
+    expected = problem.penalty.on_tables(tables)[0]
+    assert expected > 1e-4
+    assert problem.penalty.value(tables) == pytest.approx(expected, rel=1e-12)
+
+
+@each_divergence
+@each_notion
 @each_class_count
 def test_the_gradient_is_that_of_finite_differences(divergence, notion, n_classes):
     problem, logits, _ = make_problem(divergence, notion, n_classes=n_classes)

@@ -74,6 +74,18 @@ def test_joint_from_cells_is_the_same_table():
     np.testing.assert_allclose(table, tables.joint(PROB, GROUP, 2, stratum=STRATUM))
 
 
+def test_decisions_make_the_table_of_their_one_hot_rows():
+    rng = np.random.default_rng(3)
+    code, cell, share = (
+        rng.integers(3, size=50),
+        rng.integers(8, size=50),
+        rng.random(50),
+    )
+    found = tables.joint_of_decisions(code, cell, share, (2, 3, 4))
+    expected = tables.joint_from_cells(np.eye(3)[code], cell, share, 2, 4)
+    np.testing.assert_array_equal(found, expected)
+
+
 @pytest.mark.parametrize(
     ("prob", "group"),
     [

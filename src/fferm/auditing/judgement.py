@@ -115,9 +115,9 @@ def audit(  # noqa: PLR0913 - one call states all that an audit depends on
     _check_groups(setting)
     hard = one_hot(decision, len(labels.classes))
     soft = _probabilities(estimator, X, known, labels.classes)
-    found, tables = judge(setting, hard), setting.tables(hard)
+    found, tables = judge(setting, decision), setting.tables(decision)
     soft_tables = () if soft is None else setting.tables(soft)
-    _warn_of_small(setting, hard)
+    _warn_of_small(setting, decision)
     draws = _Draws(n_bootstrap, np.random.default_rng(random_state), confidence)
     divergences = _named(question.divergence)
     return Audit(
@@ -248,14 +248,14 @@ def _listed(labels: list[object]) -> str:
     return ", ".join(map(repr, labels))
 
 
-def _warn_of_small(setting: Setting, hard: FloatArray) -> None:
+def _warn_of_small(setting: Setting, decision: IntArray) -> None:
     # The same tables with weight 1 everywhere hold the numbers of rows.
     is_counted = (setting.rows.weight > 0).astype(np.float64)
     counting = replace(setting, rows=replace(setting.rows, weight=is_counted))
     small = [
         _Small(table.groups[k], table.strata[r], counts.size[r, k], table.size[r, k])
         for table, counts in zip(
-            setting.tables(hard), counting.tables(hard), strict=True
+            setting.tables(decision), counting.tables(decision), strict=True
         )
         for r, k in np.argwhere((table.size > 0) & (table.size < SMALL_GROUP))
     ]

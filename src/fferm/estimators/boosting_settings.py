@@ -19,7 +19,6 @@ from fferm.estimators.base import FitInput
 from fferm.estimators.bounds import read_fraction
 from fferm.estimators.holdout import hold_out, kinds, weigh
 from fferm.estimators.validation import TrainingData, check_number, check_whole
-from fferm.labels import one_hot
 from fferm.metrics import measure
 from fferm.notions import Labels
 from fferm.objective import Problem
@@ -142,7 +141,7 @@ class HeldOut:
             decided = link.decide(scores)
             if np.unique(decided).size == 1:  # fair and useless
                 return np.inf
-            found = measure(setting, one_hot(decided, classes.size)).worst
+            found = measure(setting, decided).worst
             return found if np.isfinite(found) else np.inf
 
         return worst

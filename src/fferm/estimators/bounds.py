@@ -34,7 +34,6 @@ from fferm.estimators.base import Choice, FairClassifier, FairEstimator, FitInpu
 from fferm.estimators.holdout import hold_out, kinds, weigh
 from fferm.estimators.validation import TrainingData, check_number
 from fferm.intervals import RateTable, compared, violation_interval
-from fferm.labels import one_hot
 from fferm.metrics import measure
 from fferm.notions import Labels
 from fferm.setting import Setting
@@ -195,12 +194,11 @@ class _Trial(Generic[M]):
         # Every class has rows to train on, so the classes are those of all rows.
         decided = model.predict(self.X)
         code = np.searchsorted(model.classes_, decided)
-        decisions = one_hot(code, model.classes_.size)
-        found = measure(self.setting, decisions)
+        found = measure(self.setting, code)
         is_usable = np.unique(code).size > 1 and len(found.gaps) == self.n_gaps
         value = found.worst
         if self.bound.is_confident:
-            value = _upper_end(self.setting.tables(decisions))
+            value = _upper_end(self.setting.tables(code))
         is_within = is_usable and value <= self.bound.max_violation
         return Judged(model, found.worst, value, is_usable, is_within)
 

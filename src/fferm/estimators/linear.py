@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Self
 
 import numpy as np
+from scipy.sparse import issparse
 from sklearn.base import clone
 
 from fferm._types import FloatArray, Table
@@ -371,7 +372,7 @@ class FairLogisticRegression(FairClassifier):
         for begin in range(0, len(models), count):
             part = models[begin : begin + count]
             coef = np.concatenate([model.coef_ for model in part])
-            scores = np.ascontiguousarray(np.asarray(X @ coef.T).T)
+            scores = np.asarray((X @ coef.T).T if issparse(X) else coef @ X.T)
             for model, own in zip(part, np.split(scores, len(part)), strict=True):
                 found = own.T + model.intercept_
                 yield found[:, 0] if found.shape[1] == 1 else found

@@ -23,7 +23,9 @@ LN2_LOW = float.fromhex("0x1.a39ef35793c76p-33")
 # Powers of 2 beyond are not normal numbers, and count as 0 and infinity.
 LOWEST, HIGHEST = -708.0, 709.78
 TAYLOR = tuple(1 / math.factorial(n) for n in range(13, -1, -1))
-ARTANH = tuple(1 / n for n in range(31, 0, -2))
+# In two halves: a loop over more terms is not unrolled, and then not vectorised.
+ARTANH_HIGH = tuple(1 / n for n in range(31, 15, -2))
+ARTANH_LOW = tuple(1 / n for n in range(15, 0, -2))
 
 
 @intrinsic
@@ -68,8 +70,10 @@ def log1p_of_share(x):
     """Return ``ln(1 + x)`` for ``x`` in [0, 1], by the series of ``2 artanh``."""
     s = x / (2.0 + x)  # at most 1 / 3
     total = 0.0
-    for n in range(len(ARTANH)):
-        total = total * (s * s) + ARTANH[n]
+    for n in range(len(ARTANH_HIGH)):
+        total = total * (s * s) + ARTANH_HIGH[n]
+    for n in range(len(ARTANH_LOW)):
+        total = total * (s * s) + ARTANH_LOW[n]
     return 2.0 * s * total
 
 

@@ -101,7 +101,7 @@ class FusedEvaluator(Evaluator):
             if problem.penalty is not None:
                 tables = [table[..., lane] for table in found.tables]
                 if weight > 0:
-                    value += weight * problem.penalty.on_tables(tables)[0]
+                    value += weight * problem.penalty.value(tables)
                 dual = problem.penalty.duals(tables)
             measured.append(Measured(value, dual))
         return measured

@@ -7,8 +7,10 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
+from fferm._types import FloatArray
 from fferm.auditing import Audit
 from fferm.errors import PersistenceError
 from fferm.estimators.base import FairClassifier, FairEstimator
@@ -127,9 +129,15 @@ def assemble(legs: Iterable[Leg]) -> TradeoffCurve:
 
 def _frame(rows: list[dict[str, Any]], columns: list[str]) -> pd.DataFrame:
     further = dict.fromkeys(name for row in rows for name in row if name not in columns)
-    frame = pd.DataFrame(rows, columns=[*columns, *further])
+    return pd.DataFrame({name: _column(rows, name) for name in [*columns, *further]})
+
+
+def _column(rows: list[dict[str, Any]], name: str) -> list[Any] | FloatArray:
+    values = [row.get(name) for row in rows]
+    if name in NOT_NUMBERS:
+        return values
     # A file has null for an undefined number and "inf" for an infinite one.
-    return frame.astype({name: float for name in frame if name not in NOT_NUMBERS})
+    return np.array([np.nan if v is None else float(v) for v in values], np.float64)
 
 
 def _number(header: dict[str, Any], weight: float) -> int:

@@ -6,22 +6,23 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from fferm._types import FloatArray
+from fferm._types import FloatArray, IntArray
 from fferm.data import check_aligned
 from fferm.errors import DataFairnessWarning
-from fferm.estimators.base import FairClassifier, probabilities
+from fferm.estimators.base import FairClassifier
 from fferm.intervals import interval_of_tables, wilson_interval
-from fferm.labels import encode_labels, one_hot
-from fferm.metrics import measure, measure_tables
+from fferm.labels import encode_labels
+from fferm.metrics import measure_tables
 from fferm.objective import Penalty
 from fferm.setting import make_setting
 from fferm.tradeoff.splits import Split
 
 # The level of every interval of a curve.
 CONFIDENCE = 0.95
-# A certain mistake costs the logarithm of this, not infinity.
-SMALLEST_CHANCE = 1e-300
+# What a certain mistake costs, instead of infinity: a chance of about 1e-300.
+LARGEST_SURPRISE = 690.0
 # The shares of decisions that the naive baseline replaces.
 THINNINGS = np.linspace(0, 1, 11)
 
@@ -54,29 +55,32 @@ class Measure:
         self.penalty = Penalty(objective, self.setting.rows, kept_class)
 
     def outputs(self, models: Sequence[FairClassifier]) -> Iterator[FloatArray]:
-        """Yield the probabilities of several models, which read the rows together."""
-        return map(probabilities, models[0].scores_of(models, self.X))
+        """Yield the logits of several models, which read the rows together."""
+        return models[0].scores_of(models, self.X)
 
-    def __call__(self, model: FairClassifier, prob: FloatArray) -> dict[str, Any]:
-        """Return the measures of a model with these probabilities."""
-        codes = prob.argmax(axis=1)
-        chance = self._chance_of_truth(prob)
-        surprise = -np.log(np.maximum(chance, SMALLEST_CHANCE))
-        tables = self.setting.tables(one_hot(codes, prob.shape[1]))
+    def __call__(self, model: FairClassifier, scores: FloatArray) -> dict[str, Any]:
+        """Return the measures of a model with these logits."""
+        codes, prob = _decide(scores), self._probabilities(scores)
+        tables, masses = self.setting.tables(codes), self.setting.masses(prob)
         hard = measure_tables(tables).worst
         # Where nobody can be compared there is no table either.
         is_judged = not np.isnan(hard)
         distance = np.nan
         if is_judged:
-            distance = self.penalty.on_tables(self.penalty.tables(prob))[0]
-        accuracy = float(np.average(codes == self.y, weights=self.weight))
+            shares = [
+                mass / table.total for mass, table in zip(masses, tables, strict=True)
+            ]
+            distance = self.penalty.value(shares)
+        accuracy = self._mean(codes == self.y)
         low, high = wilson_interval(accuracy, self.size, CONFIDENCE)
         violation_low, violation_high = interval_of_tables(tables, CONFIDENCE)
         return {
             "accuracy": accuracy,
             "violation": hard,
-            "soft_violation": measure(self.setting, prob).worst,
-            "loss": float(np.average(surprise, weights=self.weight)),
+            "soft_violation": measure_tables(
+                self.setting.tables_of(prob, masses)
+            ).worst,
+            "loss": self._mean(self._surprise(scores)),
             "divergence": float(distance),
             "collapsed": bool(np.all(codes == codes[0])),
             "result": model.result_.name,
@@ -91,17 +95,15 @@ class Measure:
         """The label of most weight: thinning towards it costs least accuracy."""
         return int(np.bincount(self.y, weights=self.weight).argmax())
 
-    def thinned(self, prob: FloatArray, towards: int) -> list[dict[str, float]]:
+    def thinned(self, scores: FloatArray, towards: int) -> list[dict[str, float]]:
         """Return what is left if decisions give way to one class, at random.
 
         The figures are expected values, exact rather than drawn: a decision that is
         replaced with probability ``thinning`` is a probability itself.
         """
-        kept = one_hot(prob.argmax(axis=1), prob.shape[1])
-        given_up = np.zeros_like(kept)
-        given_up[:, towards] = 1
-        ends = kept, given_up
-        accuracies = [self._accuracy(end) for end in ends]
+        kept = _decide(scores)
+        ends = kept, np.full_like(kept, towards)
+        accuracies = [self._mean(end == self.y) for end in ends]
         tables = [self.setting.tables(end) for end in ends]
         found = []
         for share in THINNINGS.tolist():
@@ -119,8 +121,29 @@ class Measure:
             )
         return found
 
-    def _accuracy(self, prob: FloatArray) -> float:
-        return float(np.average(self._chance_of_truth(prob), weights=self.weight))
+    def _mean(self, values: NDArray[Any]) -> float:
+        return float(self.weight @ values / self.weight.sum())
 
-    def _chance_of_truth(self, prob: FloatArray) -> FloatArray:
-        return np.asarray(prob[np.arange(len(prob)), self.y])
+    def _probabilities(self, scores: FloatArray) -> FloatArray:
+        from fferm.solvers._kernels import probabilities_into
+
+        prob = np.empty((len(self.setting.labels.classes), self.y.size))
+        probabilities_into(_by_class(scores), 1.0, prob)
+        return prob.T
+
+    def _surprise(self, scores: FloatArray) -> FloatArray:
+        from fferm.solvers._full_batch import surprise_into
+
+        surprise = np.empty(self.y.size)
+        surprise_into(_by_class(scores), self.y, surprise)
+        return np.minimum(surprise, LARGEST_SURPRISE)
+
+
+def _by_class(scores: FloatArray) -> FloatArray:
+    # All logits of a class side by side, as compiled code wants them.
+    return np.ascontiguousarray(scores.T).reshape(-1)
+
+
+def _decide(scores: FloatArray) -> IntArray:
+    decided = scores > 0 if scores.ndim == 1 else scores.argmax(axis=1)
+    return np.asarray(decided, dtype=np.int64)

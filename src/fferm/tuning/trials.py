@@ -13,7 +13,7 @@ from fferm.divergences import Divergence
 from fferm.errors import FfermWarning, InvalidParameterError
 from fferm.estimators.base import FairClassifier, FitInput
 from fferm.estimators.validation import check_number
-from fferm.labels import encode_labels, one_hot
+from fferm.labels import encode_labels
 from fferm.metrics import measure
 from fferm.setting import make_setting
 from fferm.tuning.validation import Fold, Validation
@@ -103,11 +103,10 @@ class Judge:
         return np.searchsorted(self.classes, model.predict(fold.judge.X))
 
     def _measured(self, code: IntArray) -> dict[str, Any]:
-        hard = one_hot(code, self.classes.size)
         is_right = code == self.setting.labels.y
         return {
             "accuracy": float(np.average(is_right, weights=self.setting.rows.weight)),
-            "violation": measure(self.setting, hard).worst,
+            "violation": measure(self.setting, code).worst,
             "collapsed": bool(np.unique(code).size == 1),
         }
 
