@@ -9,6 +9,7 @@ r"""The objective of fair empirical risk minimisation, in plain NumPy.
 path is held to. It speaks of logits, so linear models, networks and trees share it.
 """
 
+import functools
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -123,17 +124,26 @@ class Penalty:
         self.objective = objective
         self.rows = rows
         self.kept_class = kept_class
-        self.cells = tuple(
-            _place(attribute.code, len(attribute.groups), rows)
-            for attribute in rows.attributes
-        )
         self._divergence = trainable(objective.divergence)
+
+    @functools.cached_property
+    def cells(self) -> tuple[Cells, ...]:
+        """Where rows stand in the table of each attribute."""
+        # Made when they are asked for: compiled solvers place rows themselves.
+        return tuple(
+            _place(attribute.code, len(attribute.groups), self.rows)
+            for attribute in self.rows.attributes
+        )
 
     def check_comparable(self) -> None:
         """Raise where some attribute has no stratum with two groups in it."""
-        for c in self.cells:
-            present = np.zeros((c.n_strata, c.n_groups), dtype=bool)
-            present.flat[c.cell] = True
+        stratum = self.rows.strata.code
+        is_placed = (stratum >= 0) & (self.rows.weight > 0)
+        for attribute in self.rows.attributes:
+            kept = is_placed & (attribute.code >= 0)
+            shape = len(self.rows.strata.names), len(attribute.groups)
+            present = np.zeros(shape, dtype=bool)
+            present[stratum[kept], attribute.code[kept]] = True
             if not np.any(present.sum(axis=1) > 1):
                 raise InvalidInputError(
                     "No part of the data holds two groups, so there is nothing to be "

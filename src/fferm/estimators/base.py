@@ -305,10 +305,10 @@ class FairClassifier(ClassifierMixin, FairEstimator):
             raise self._missing_sensitive()
         n_given = data.kept.size
         control, names = control_labels(objective.notion, given.X, n_given)
-        y = np.full(n_given, -1, dtype=np.int64)
-        y[data.kept] = data.y
-        weight = np.zeros(n_given)
-        weight[data.kept] = data.weight
+        y, weight = data.y, data.weight
+        if not data.kept.all():
+            y, weight = np.full(n_given, -1, dtype=np.int64), np.zeros(n_given)
+            y[data.kept], weight[data.kept] = data.y, data.weight
         rows = encode_rows(
             given.sensitive_features,
             objective.notion,

@@ -83,8 +83,9 @@ def round_coordinates(X: Table, share: FloatArray, l2: float) -> Coordinates:
 
 
 def _column_size(X: Table) -> FloatArray:
-    size = abs(X).max(axis=0)
-    return _dense(size).reshape(-1)
+    # Not abs(X), which would be a copy of it.
+    largest, smallest = (_dense(end).reshape(-1) for end in (X.max(0), X.min(0)))
+    return np.maximum(largest, -smallest)
 
 
 def _gram(X: Table, share: FloatArray, scale: FloatArray) -> FloatArray:
