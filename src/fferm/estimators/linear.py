@@ -4,40 +4,37 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Self
 
 import numpy as np
-from scipy.sparse import issparse
 from sklearn.base import clone
 
-from fferm._types import FloatArray, Table
+from fferm._types import Table
 from fferm.columns import GroupMode
-from fferm.data import FairRows
 from fferm.divergences import Divergence
-from fferm.estimators.base import Choice, FairClassifier, FitInput
+from fferm.estimators.base import Choice, FitInput
 from fferm.estimators.bounds import choose_weight, read_bound
 from fferm.estimators.divergence_choice import AUTO, choose_divergence
+from fferm.estimators.linear_scores import LinearClassifier
 from fferm.estimators.pieces import (
     PIECE_RATE,
     PieceInput,
-    Pieces,
     check_solver,
     learn_piece,
 )
 from fferm.estimators.progress import progress
 from fferm.estimators.solving import (
     make_solver,
-    most_together,
     solver_name,
     split_rows,
     warm_parameters,
 )
-from fferm.estimators.validation import TrainingData, check_number
+from fferm.estimators.validation import check_number
 from fferm.notions import Notion
 from fferm.objective import Problem
-from fferm.solvers import LANES_FROM, Result, Solution, Solver
+from fferm.solvers import LANES_FROM, Result, Solver
 from fferm.solvers.linear import linear_logits, penalized_logits
 from fferm.uncertainty import Uncertainty
 
 
-class FairLogisticRegression(FairClassifier):
+class FairLogisticRegression(LinearClassifier):
     r"""Logistic regression whose predictions depend as little on the group as asked.
 
     Minimises
@@ -157,9 +154,6 @@ class FairLogisticRegression(FairClassifier):
     >>> decisions = model.predict(data.X_test)
     """
 
-    # What partial_fit goes on from, None after fit.
-    _pieces: Pieces | None = None
-
     def __init__(
         self,
         *,
@@ -265,7 +259,7 @@ class FairLogisticRegression(FairClassifier):
         # Under a bound, by the solver that the weight was searched with.
         weights = [choice.fairness_weight] * (1 if bound is None else LANES_FROM)
         solver = self._solver(problem, weights, judged_on)
-        with progress(self.verbose, self.max_iter) as callbacks:
+        with progress(self.verbose, getattr(solver, "max_iter", None)) as callbacks:
             solution = solver.solve(problem, start=start, callbacks=callbacks)
         self._learn_weight(choice)
         self._warn_of_reach(problem, penalized_logits(problem, solution.value))
@@ -350,33 +344,6 @@ class FairLogisticRegression(FairClassifier):
         self._pieces = None
         return self
 
-    def decision_function(self, X: Table) -> FloatArray:
-        """Return the logits: (n_samples,) for two classes, else (n_samples, m).
-
-        Parameters
-        ----------
-        X
-            (n_samples, n_features).
-        """
-        X = self._check_fitted_features(X)
-        scores = np.asarray(X @ self.coef_.T) + self.intercept_
-        return scores[:, 0] if scores.shape[1] == 1 else scores
-
-    @classmethod
-    def scores_of(cls, models: Sequence[Self], X: Table) -> Iterator[FloatArray]:
-        """Yield the logits of several models, which read X together."""
-        if not models:
-            return
-        X = models[0]._check_fitted_features(X)
-        count = most_together(X.shape[0])
-        for begin in range(0, len(models), count):
-            part = models[begin : begin + count]
-            coef = np.concatenate([model.coef_ for model in part])
-            scores = np.asarray((X @ coef.T).T if issparse(X) else coef @ X.T)
-            for model, own in zip(part, np.split(scores, len(part)), strict=True):
-                found = own.T + model.intercept_
-                yield found[:, 0] if found.shape[1] == 1 else found
-
     def fit_path(
         self,
         given: FitInput,
@@ -427,26 +394,3 @@ class FairLogisticRegression(FairClassifier):
         size = problem.X.shape[0] * problem.X.shape[1]
         name = solver_name(self, problem.objective, size, weights)
         return make_solver(self, name, judged_on)
-
-    def _parameters(self) -> FloatArray:
-        return np.column_stack([self.coef_, self.intercept_])
-
-    def _store(
-        self, solution: Solution, data: TrainingData, rows: FairRows | None
-    ) -> Self:
-        self.classes_ = data.classes
-        self.coef_ = solution.value[:, :-1].copy()
-        self.intercept_ = solution.value[:, -1].copy()
-        self.groups_ = np.array(rows.group_names if rows else (), dtype=object)
-        self.dual_ = (
-            np.concatenate(solution.dual, axis=2)
-            if solution.dual
-            else np.zeros((0, 0, 0))
-        )
-        self.n_iter_ = int(solution.stats["n_iter"])
-        self.history_ = solution.history
-        self.result_ = solution.result
-        self.divergence_ = self._objective().divergence
-        self._pieces = None
-        self._warn_of_result(solution.result)
-        return self

@@ -9,10 +9,11 @@ from fferm.solvers.base import Callback, Record
 
 
 @contextlib.contextmanager
-def progress(verbose: int, total: int) -> Iterator[tuple[Callback, ...]]:
+def progress(verbose: int, total: int | None) -> Iterator[tuple[Callback, ...]]:
     """Give the callbacks that show a fit's progress: none unless asked for.
 
-    A bar of tqdm where it is installed, else one line that is written over.
+    A bar of tqdm where it is installed, else one line that is written over. How many
+    records will come, None where that is not known, is the ``total``.
     """
     if not verbose:
         yield ()

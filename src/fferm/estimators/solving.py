@@ -21,7 +21,6 @@ from fferm.solvers.linear import parameter_shape
 if TYPE_CHECKING:
     from fferm.estimators.linear import FairLogisticRegression
 
-LOGITS_TOGETHER = 2**23
 STOPPING = (None, "objective", "validation")
 
 
@@ -52,11 +51,6 @@ def solver_name(
         return model.solver
     has_table_only = objective.uncertainty or objective.notion.is_sufficiency
     return "semi_stochastic" if has_table_only else "sgda"
-
-
-def most_together(n_rows: int) -> int:
-    """Return how many models may predict for so many rows at once: 64 MB of logits."""
-    return max(1, LOGITS_TOGETHER // n_rows)
 
 
 def make_solver(
