@@ -204,7 +204,9 @@ def test_semi_stochastic_steps_are_those_of_plain_numpy(case, monkeypatch):
     rng = np.random.default_rng(solver.seed)
     payoffs = table_payoffs(problem, theta)
     plain, count = PlainAdagrad(problem, theta, state.steps), 0
-    for _ in range(4):
+    for epoch in range(4):
+        # The step falls to 0 over the 600 steps, 120 epochs of 5, that there are.
+        plain.steps = state.steps._replace(lr=0.3 * (1 - epoch / 120))
         order = rng.permutation(24)
         for begin in range(0, 24, 5):
             if plain.t % 3 == 0 and plain.t > 0:

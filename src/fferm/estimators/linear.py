@@ -102,10 +102,11 @@ class FairLogisticRegression(LinearClassifier):
     batch_size, max_epochs
         Of minibatches: rows a step, from 1 to all, and passes over the data. None is 64
         rows and 6 passes, fewer for more than a million rows; 256 rows for ``"sreda"``,
-        and 20 passes for all but ``"sgda"``.
+        30 passes for ``"semi_stochastic"`` and 20, or 2000 steps, for ``"sreda"``.
     learning_rate, dual_learning_rate
-        Of minibatches: Adagrad's step (None is 0.8 for ``"sgda"``, else 0.2, in
-        `partial_fit` 0.4), and ``c`` of the dual step ``c / t`` of ``"sgda"`` and
+        Of minibatches: Adagrad's step (None is 0.8 for ``"sgda"``, 0.2 for
+        ``"sreda"``, 0.3 for ``"semi_stochastic"``, where it falls to 0, and 0.4 in
+        `partial_fit`), and ``c`` of the dual step ``c / t`` of ``"sgda"`` and
         ``"sreda"``.
     dual
         Of ``"sgda"``: the variable that ascends. ``"log_ratio"``; ``"projected"``, the

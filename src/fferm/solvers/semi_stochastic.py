@@ -22,7 +22,6 @@ from fferm.solvers.full_batch import FusedEvaluator
 from fferm.solvers.kernel_rows import make_rows
 from fferm.solvers.lanes import (
     LEAST_STEPS,
-    MAX_EPOCHS,
     WARM_UP,
     LaneSolver,
     LaneState,
@@ -37,6 +36,7 @@ REFRESHES = 16
 # way swings from side to side at large weights; at a kink it never settles.
 FIRST_MOVE = 0.05
 LATE_MOVE = 2.0
+MAX_EPOCHS = 30
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +53,9 @@ class SemiStochastic(LaneSolver[LookupState]):
     Right after the first pass the gradient of a batch is unbiased for every penalty;
     later it is that of payoffs which are some steps old. A refresh moves the payoff by
     a twentieth of the way to the new one, later by ``2 / s`` at the ``s``-th pass: the
-    average of payoffs settles where single ones would swing.
+    average of payoffs settles where single ones would swing. The step falls to 0 over
+    the epochs, or else a penalty with kinks would keep it at a distance; under
+    ``patience``, when nobody knows how many there will be, it does not.
 
     Parameters
     ----------
@@ -66,6 +68,7 @@ class SemiStochastic(LaneSolver[LookupState]):
         epoch.
     """
 
+    lr: float = 0.3
     batch_size: int = 64
     refresh_every: int | None = None
 
@@ -104,7 +107,10 @@ class SemiStochastic(LaneSolver[LookupState]):
 
     def run_chunk(self, problem: Problem, state: LookupState) -> int:
         """Run one epoch."""
-        n_rows, t = state.rows.y.size, state.n_steps
+        n_rows, t, steps = state.rows.y.size, state.n_steps, state.steps
+        if self.patience is None:
+            rest = 1 - state.n_epochs / self.n_chunks(n_rows)
+            steps = steps._replace(lr=self.lr * rest)
         every = self.refresh_every or max(1, self._n_batches(n_rows) // REFRESHES)
         for order in shuffled(state.rng, n_rows, self.batch_size):
             begin = 0
@@ -117,7 +123,7 @@ class SemiStochastic(LaneSolver[LookupState]):
                     order[begin:end],
                     self.batch_size,
                     state.model,
-                    state.steps,
+                    steps,
                     state.scratch,
                     t,
                 )
