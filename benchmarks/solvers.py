@@ -8,6 +8,7 @@ which L-BFGS may stop above it.
 import time
 from typing import Any
 
+from benchmarks.batch_sizes import DIVERGENCES
 from fferm import FairLogisticRegression, LargeShift, SmallShift
 from fferm.datasets import load_adult
 from fferm.estimators.base import FitInput
@@ -18,14 +19,6 @@ from fferm.solvers.sreda import SREDA
 
 LINEAR = {"sgda": SGDA(), "sreda": SREDA(), "semi_stochastic": SemiStochastic()}
 TABLE_ONLY = {"semi_stochastic": SemiStochastic()}
-DIVERGENCES = (
-    "kl",
-    "chi2",
-    "reverse_kl",
-    "jensen_shannon",
-    "squared_hellinger",
-    "total_variation",
-)
 PENALTIES: dict[str, dict[str, Any]] = {
     **{name: {"divergence": name} for name in DIVERGENCES},
     "small shift": {"uncertainty": SmallShift(0.01)},
@@ -63,4 +56,19 @@ def run() -> dict[str, Any]:
                 flush=True,
             )
             found[f"{name}, {label}"] = [*excess, seconds]
-    return found
+    return {**found, "tables": {"solvers": table(found)}}
+
+
+def table(found: dict[str, list[float]]) -> list[str]:
+    """Return the excess by penalty and solver, as lines of a table."""
+    lines = [f"| penalty | {' | '.join(f'`{label}`' for label in LINEAR)} |"]
+    lines.append("|---" * (1 + len(LINEAR)) + "|")
+    for name in PENALTIES:
+        rows = [found.get(f"{name}, {label}") for label in LINEAR]
+        cells = ["–" if row is None else _in_words(row) for row in rows]
+        lines.append(f"| {name.replace('_', ' ')} | {' | '.join(cells)} |")
+    return lines
+
+
+def _in_words(row: list[float]) -> str:
+    return " / ".join(f"{percent:.2f}" for percent in row[: len(WEIGHTS)])
