@@ -26,7 +26,7 @@ def rewrite(
     text
         What LightGBM wrote of as many rounds.
     rounds
-        Of each round, the sorted outputs of the leaves of each tree as LightGBM set
+        Of each round, the outputs of the leaves of each tree as LightGBM set
         them, and the new values.
     start
         (n_scores,) the scores before the first round; the first trees take them in.
@@ -66,5 +66,5 @@ def _with_values(
         if line.startswith("leaf_value="):
             old = np.array(line.partition("=")[2].split(), dtype=np.float64)
             new = values[assign(output, old)] + added
-            lines[number] = "leaf_value=" + " ".join(f"{v:.17g}" for v in new)
+            lines[number] = "leaf_value=" + " ".join(map(repr, new.tolist()))
     return "\n".join(lines)
