@@ -19,6 +19,9 @@ except ImportError as error:
     ) from error
 
 
+Booster = lgb.Booster
+
+
 @dataclass(frozen=True)
 class Columns:
     """What LightGBM is told of the columns."""
