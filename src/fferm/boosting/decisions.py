@@ -5,8 +5,9 @@ threshold in one group and a little below it in another have the same mean. So t
 penalty is taken at the table of decisions, and only its *slope* is that of the
 probabilities: the table that it sees is ``P(sigma z) + Delta`` with a constant
 ``Delta``, which follows the difference between decisions and probabilities a little
-every round. Between two rounds the objective is one smooth function, which steps
-decrease; at rest ``P + Delta`` is the table of decisions.
+every round, as long as the objective does not rise by it. Between two moves the
+objective is one smooth function, which steps decrease; at rest ``P + Delta`` is the
+table of decisions.
 """
 
 from collections.abc import Sequence

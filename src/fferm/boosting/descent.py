@@ -1,7 +1,8 @@
 """Where boosting stands, and the steps that it takes from there.
 
 A Newton step over leaves is tried before it is taken, and halved until the objective
-falls. `boosting.rounds` lets LightGBM grow trees in between.
+falls; offsets then move as far as it does not rise above where the round began. So it
+never rises from round to round. `boosting.rounds` lets LightGBM grow trees in between.
 """
 
 from collections.abc import Sequence
@@ -19,6 +20,8 @@ from fferm.boosting.table_slopes import TablePenalty, TableSlopes
 # A step falls by this share of what its slope promises, or it is halved.
 LEAST_DESCENT = 1e-4
 N_HALVINGS = 40
+# What is tried of a move of the offsets, before they stay where they are.
+SHARES = [*(0.5**n for n in range(6)), 0.0]
 
 
 class Descent:
@@ -44,11 +47,14 @@ class Descent:
         self._total = objective.total
         self._parts = objective.placement.parts
         self._offsets: FloatArray | float = 0.0
+        self._look: Look
+        self._cells: FloatArray
+        self._slopes: TableSlopes
         self.restart(scores)
 
     def restart(self, scores: FloatArray) -> None:
         """Go on from other scores."""
-        self._settle(self._rows.start(scores))
+        self._settle(self._rows.start(scores), np.inf)
 
     @property
     def scores(self) -> FloatArray:
@@ -109,18 +115,27 @@ class Descent:
             look = self._rows.move(self._look, leaves, values, step.payoff)
             value = look.loss + self._weight * self._penalty_of(look)
             if value <= self.value + LEAST_DESCENT * factor * min(step.slope, 0.0):
-                self._settle(look)
+                self._settle(look, self.value)
                 return values, n_halvings
-        self._settle(self._look)
+        self._settle(self._look, self.value)
         return np.split(0.0 * step.values, ends), N_HALVINGS
 
     def _penalty_of(self, look: Look) -> float:
         cells = look.cells + self._offsets
         return np.inf if cells.min() < 0 else self._penalty.at(cells).value
 
-    def _settle(self, look: Look) -> None:
+    def _settle(self, look: Look, most: float) -> None:
+        # Offsets go on as far as the objective stays within the most it may be.
+        last = self._offsets
+        shares, move = [0.0], np.zeros_like(look.cells)
         if self.is_calibrated:
-            last = self._offsets + np.zeros_like(look.cells)
-            self._offsets = follow(look.cells, look.decided, last, self._parts)
-        self._look, self._cells = look, look.cells + self._offsets
-        self._slopes: TableSlopes = self._penalty.at(self._cells)
+            move = follow(look.cells, look.decided, last + move, self._parts) - last
+            shares = SHARES
+        for share in shares:
+            offsets = last + share * move
+            cells = look.cells + offsets
+            slopes = self._penalty.at(cells)
+            if look.loss + self._weight * slopes.value <= most:
+                break
+        self._look, self._offsets = look, offsets
+        self._cells, self._slopes = cells, slopes

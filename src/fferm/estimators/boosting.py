@@ -44,8 +44,8 @@ class FairBoostingClassifier(FairClassifier):
     calibrated
         True: the penalty is taken at the table of decisions, so that the gap between
         decisions follows the weight down to 0. False: at the table of probabilities
-        ``softmax(sharpness * scores)``; then the objective is one smooth function,
-        which no round increases, and decisions may stay unfair.
+        ``softmax(sharpness * scores)``; decisions may then stay unfair. No round
+        increases the objective, either way.
     groups, uncertainty
         As in `FairLogisticRegression`.
     n_estimators
