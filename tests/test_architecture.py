@@ -59,7 +59,7 @@ LAZY = {("auditing", "report"), ("tradeoff", "report"), ("experiments", "report"
 
 # Optional or slow packages, and the only places that may import them.
 HEAVY = {
-    "numba": ["solvers/_", "solvers/threads.py", "baselines/_"],
+    "numba": ["solvers/_", "boosting/_", "solvers/threads.py", "baselines/_"],
     "torch": ["torch/", "estimators/net.py"],
     "lightgbm": ["boosting/trees.py"],
     "matplotlib": ["report/"],

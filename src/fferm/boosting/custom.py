@@ -7,9 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fferm._types import FloatArray, Table
-from fferm.boosting.decisions import follow
-from fferm.boosting.leaves import find_leaves, newton_step
-from fferm.boosting.scores import Pass, ScoreObjective, Slopes
+from fferm.boosting.descent import Descent
+from fferm.boosting.leaves import newton_step
+from fferm.boosting.scores import ScoreObjective
 from fferm.columns import GroupMode
 from fferm.data import control_labels, encode_rows
 from fferm.divergences import Divergence
@@ -136,24 +136,24 @@ class BoostingObjective:
         self.is_calibrated = True
         self.learning_rate = 0.1
         self._bound: ScoreObjective | None = None
-        self._offsets: list[FloatArray] | None = None
+        self._descent: Descent | None = None
         self._last: FloatArray | None = None
 
     def __call__(
         self, scores: FloatArray, data: LabelledData
-    ) -> tuple[FloatArray, FloatArray]:
+    ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         """Return gradient and curvature in the shape of the scores."""
         if self._bound is None:
             self._bound = self._bind(data)
-        shape, bound = np.shape(scores), self._bound
-        point = bound.at(self._shaped(bound, scores))
-        if self.is_calibrated:
-            self._offsets = follow(bound, point, self._offsets)
-        slopes = bound.slopes(point, self._offsets)
-        payoff = self._multiplier(bound, point, slopes)
-        self._last = point.scores
-        aim = bound.gradient(point, slopes, payoff)
-        return aim.T.reshape(shape), slopes.diagonal.T.reshape(shape)
+        shape, found = np.shape(scores), self._shaped(self._bound, scores)
+        if self._descent is None or self._last is None:
+            self._descent = Descent(self._bound, found, self.is_calibrated)
+            self._last = np.zeros_like(found)
+        else:
+            self._descent.restart(found)
+        payoff = self._multiplier(self._descent, self._last, found)
+        gradient, diagonal = self._descent.aim(payoff)
+        return gradient.T.reshape(shape), diagonal.T.reshape(shape)
 
     def value(self, scores: FloatArray, data: LabelledData) -> float:
         """Return loss plus penalty at raw scores, the table as it is."""
@@ -161,15 +161,11 @@ class BoostingObjective:
         return bound.value(bound.at(self._shaped(bound, scores)))
 
     def _multiplier(
-        self, bound: ScoreObjective, point: Pass, slopes: Slopes
-    ) -> FloatArray | None:
+        self, descent: Descent, last: FloatArray, scores: FloatArray
+    ) -> FloatArray:
         # The next tree is not there yet; the leaves of the last one stand for its own.
-        last = np.zeros_like(point.scores) if self._last is None else self._last
-        leaves = [
-            find_leaves(*pair, SAME_SINGLE)
-            for pair in zip(last, point.scores, strict=True)
-        ]
-        return newton_step(bound, point, slopes, leaves, self.learning_rate).payoff
+        _, sums = descent.gather(last, scores, SAME_SINGLE)
+        return newton_step(sums, descent.bowl(), self.learning_rate).payoff
 
     def _shaped(self, bound: ScoreObjective, scores: FloatArray) -> FloatArray:
         found = np.asarray(scores, dtype=np.float64)

@@ -13,28 +13,23 @@ is positive definite, so the minimiser is a direction of descent, and halving it
 the objective falls ends.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import pandas as pd
+from numpy.typing import NDArray
 
 from fferm._types import FloatArray, IntArray
-from fferm.boosting.scores import Pass, ScoreObjective, Slopes
 
 # Outputs of leaves nearer than this, relative to the scores, are one: a score plus an
 # output less the score is the output up to rounding.
 SAME_OUTPUT = 1e-12
-# A step falls by this share of what its slope promises, or it is halved.
-LEAST_DESCENT = 1e-4
-N_HALVINGS = 40
 
 
 @dataclass(frozen=True)
 class Leaves:
-    """The leaves of one tree, told apart by their outputs."""
+    """The leaves of one tree, told apart by their outputs, in any order."""
 
-    code: IntArray  # (n,)
+    code: IntArray | NDArray[np.uint32]  # (n,)
     output: FloatArray  # (n_leaves,)
 
     @property
@@ -43,26 +38,60 @@ class Leaves:
         return self.output.size
 
 
-def find_leaves(
-    before: FloatArray, after: FloatArray, same: float = SAME_OUTPUT
-) -> Leaves:
-    """Return the leaves of a tree from the scores before and after it."""
-    scale = same * max(1.0, float(np.abs(after).max()))
-    moved = after - before
-    code, rounded = pd.factorize(np.rint(moved / scale))
-    order = np.argsort(rounded)
-    # Two values one unit apart are one output, rounded up and down.
-    is_new = np.diff(rounded[order], prepend=-np.inf) > 2
-    merged = np.empty(order.size, dtype=np.int64)
-    merged[order] = np.cumsum(is_new) - 1
-    output = (rounded[order] * scale)[is_new]
-    return Leaves(merged[code], output)
+def merged(
+    code: NDArray[np.uint32], keys: IntArray, unit: float, sums: FloatArray
+) -> tuple[Leaves, FloatArray]:
+    """Return leaves and their sums, where outputs one unit apart are one.
+
+    They are one output, rounded up and down.
+
+    Parameters
+    ----------
+    code
+        (n,) leaves of rows; it is changed where there is something to merge.
+    keys
+        Outputs as multiples of the unit, all different, in the order of codes.
+    unit
+        What outputs are rounded to.
+    sums
+        Any sums over rows, leaves first.
+    """
+    ordered = np.sort(keys)
+    is_new = np.append(True, ordered[1:] - ordered[:-1] > 2)
+    if is_new.all():
+        return Leaves(code, np.asarray(keys * unit)), sums
+    order = np.argsort(keys)
+    rank = np.empty(keys.size, dtype=code.dtype)
+    rank[order] = np.cumsum(is_new) - 1
+    np.take(rank, code, out=code)
+    added = np.add.reduceat(sums[order], np.flatnonzero(is_new), axis=0)
+    return Leaves(code, np.asarray(ordered[is_new] * unit)), added
 
 
 def assign(output: FloatArray, found: FloatArray) -> IntArray:
-    """Return the position of the nearest output, among sorted ones, to those found."""
-    middle = (output[1:] + output[:-1]) / 2
-    return np.asarray(np.searchsorted(middle, found), dtype=np.int64)
+    """Return the position of the nearest output to those found."""
+    order = np.argsort(output)
+    middle = (output[order][1:] + output[order][:-1]) / 2
+    return np.asarray(order[np.searchsorted(middle, found)], dtype=np.int64)
+
+
+@dataclass(frozen=True)
+class LeafSums:
+    """What a Newton step needs of the rows, leaves of all trees after each other."""
+
+    gradient: FloatArray  # (n_leaves,) of the loss, times W
+    diagonal: FloatArray  # (n_leaves,) curvature of the loss, times W
+    moved: FloatArray  # (n_cells * n_classes, n_leaves), how the tables move
+
+
+@dataclass(frozen=True)
+class Bowl:
+    """The penalty near its tables, and what it weighs beside the loss."""
+
+    payoff: FloatArray  # (n_cells, n_classes), slope by the tables
+    root: FloatArray  # (n_cells * n_classes, the same), of the curvature
+    weight: float  # of the penalty, lambda
+    total: float  # W, by which the sums of the loss are divided
 
 
 @dataclass(frozen=True)
@@ -85,91 +114,32 @@ class NewtonStep:
     payoff: FloatArray
 
 
-@dataclass(frozen=True)
-class Taken:
-    """New values of the leaves of a round, and where they lead."""
-
-    values: list[FloatArray]  # of each tree, (n_leaves,)
-    point: Pass
-    objective: float
-    n_halvings: int
-
-
 def newton_step(
-    objective: ScoreObjective,
-    point: Pass,
-    slopes: Slopes,
-    leaves: Sequence[Leaves],
+    sums: LeafSums,
+    bowl: Bowl,
     rate: float = 1.0,
-    regularisation: Sequence[FloatArray] | None = None,
+    regularisation: FloatArray | float = 0.0,
 ) -> NewtonStep:
     """Return the Newton step over all leaves.
 
     Parameters
     ----------
-    objective, point, slopes
-        What is minimised, where, and its derivatives there.
-    leaves
-        Of each tree.
+    sums
+        Derivatives by the values of leaves.
+    bowl
+        Derivatives by the tables.
     rate
         The share of a step that is taken where the table does not move.
     regularisation
-        Of each tree, what is added to the curvature of its leaves.
+        (n_leaves,) what is added to the curvature of the loss.
     """
-    lam, total = objective.objective.fairness_weight, objective.total
-    codes, sizes = [tree.code for tree in leaves], [tree.size for tree in leaves]
-    moved = objective.push(point, codes, sizes)
-    by_loss = np.concatenate(leaf_sums(slopes.gradient, leaves)) / total
-    gradient = by_loss + lam * slopes.payoff.ravel() @ moved
-    diagonal = np.concatenate(leaf_sums(slopes.diagonal, leaves))
-    if regularisation is not None:
-        diagonal = diagonal + np.concatenate(list(regularisation))
-    diagonal /= rate * total
-    root = slopes.root @ moved
-    system = np.eye(len(root)) + lam * (root / diagonal) @ root.T
+    lam, moved = bowl.weight, sums.moved
+    gradient = sums.gradient / bowl.total + lam * (bowl.payoff.ravel() @ moved)
+    diagonal = (sums.diagonal + regularisation) / (rate * bowl.total)
+    root = bowl.root @ moved
+    system = lam * (root / diagonal) @ root.T
+    system.flat[:: len(root) + 1] += 1.0
     held = lam * np.linalg.solve(system, root @ (gradient / diagonal))
     values = np.asarray((held @ root - gradient) / diagonal)
-    change = (slopes.root.T @ (root @ values)).reshape(slopes.payoff.shape)
-    return NewtonStep(values, float(gradient @ values), slopes.payoff + change)
-
-
-def search(
-    objective: ScoreObjective,
-    point: Pass,
-    leaves: Sequence[Leaves],
-    step: NewtonStep,
-    start: float,
-    offsets: Sequence[FloatArray] | None = None,
-) -> Taken:
-    """Return the step, halved until the objective falls; 0 where it never does.
-
-    Parameters
-    ----------
-    objective, point, leaves, step
-        What is minimised, from where, and along what.
-    start
-        The objective there.
-    offsets
-        Of the tables.
-    """
-    parts = np.split(step.values, np.cumsum([tree.size for tree in leaves])[:-1])
-    move = np.stack([part[t.code] for part, t in zip(parts, leaves, strict=True)])
-    for n_halvings in range(N_HALVINGS):
-        factor = 0.5**n_halvings
-        tried = objective.at(point.scores + factor * move)
-        value = objective.value(tried, offsets)
-        if value <= start + LEAST_DESCENT * factor * min(step.slope, 0.0):
-            values = [factor * part for part in parts]
-            return Taken(values, tried, value, n_halvings)
-    return Taken([0.0 * part for part in parts], point, start, N_HALVINGS)
-
-
-def leaf_sums(values: FloatArray, leaves: Sequence[Leaves]) -> list[FloatArray]:
-    """Return the sums of (n_scores, n) values over the leaves of each tree."""
-    return [
-        np.asarray(
-            np.bincount(tree.code, weights=values[score], minlength=tree.size),
-            dtype=np.float64,
-        )
-        for score, tree in enumerate(leaves)
-    ]
+    change = ((root @ values) @ bowl.root).reshape(bowl.payoff.shape)
+    return NewtonStep(values, float(gradient @ values), bowl.payoff + change)

@@ -26,14 +26,13 @@ def rewrite(
     text
         What LightGBM wrote of as many rounds.
     rounds
-        Of each round, the sorted outputs of the leaves of each tree as LightGBM set
+        Of each round, the outputs of the leaves of each tree as LightGBM set
         them, and the new values.
     start
         (n_scores,) the scores before the first round; the first trees take them in.
     """
-    head, rest = text.split("Tree=0\n", 1)
-    trees, tail = ("Tree=0\n" + rest).split(END_OF_TREES, 1)
-    blocks = ["Tree=" + block for block in trees.split("Tree=")[1:]]
+    head, blocks = split_trees(text)
+    tail = text.split(END_OF_TREES, 1)[1]
     n_scores = start.size
     changed = []
     for number, block in enumerate(blocks):
@@ -48,6 +47,12 @@ def rewrite(
     ]
     named = "\n".join(_with_objective(lines, n_scores))
     return named + "".join(changed) + END_OF_TREES + tail
+
+
+def split_trees(text: str) -> tuple[str, list[str]]:
+    """Return the head of a model's text, and the block of each tree."""
+    head, *blocks = text.split(END_OF_TREES, 1)[0].split("Tree=")
+    return head, ["Tree=" + block for block in blocks]
 
 
 def _with_objective(lines: list[str], n_scores: int) -> list[str]:
@@ -66,5 +71,5 @@ def _with_values(
         if line.startswith("leaf_value="):
             old = np.array(line.partition("=")[2].split(), dtype=np.float64)
             new = values[assign(output, old)] + added
-            lines[number] = "leaf_value=" + " ".join(f"{v:.17g}" for v in new)
+            lines[number] = "leaf_value=" + " ".join(map(repr, new.tolist()))
     return "\n".join(lines)

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fferm._types import FloatArray, IntArray
 from fferm.objective import Penalty
@@ -41,13 +42,23 @@ class Placement:
         """(n_cells, 1) weights of all rows in a cell."""
         return self.sums(np.ones(self.kind.size))
 
+    @functools.cached_property
+    def parts(self) -> tuple[slice, ...]:
+        """Which cells each table has."""
+        ends = np.cumsum([n_strata * n_groups for n_strata, n_groups in self.shapes])
+        begins = [0, *ends[:-1].tolist()]
+        return tuple(map(slice, begins, ends.tolist()))
+
     @property
     def n_kinds(self) -> int:
         """Number of kinds."""
         return int(self.membership.shape[1])
 
     def sums(
-        self, values: FloatArray, code: IntArray | None = None, n_codes: int = 1
+        self,
+        values: FloatArray,
+        code: IntArray | NDArray[np.uint32] | None = None,
+        n_codes: int = 1,
     ) -> FloatArray:
         """Return the (n_cells, n_codes) weighted sums of values, by code if given."""
         size = self.n_kinds * n_codes
@@ -67,13 +78,10 @@ class Placement:
 
     def split(self, flat: FloatArray) -> list[FloatArray]:
         """Return tables from their cells, (n_cells, n_classes)."""
-        found, begin = [], 0
-        for n_strata, n_groups in self.shapes:
-            end = begin + n_strata * n_groups
-            part = flat[begin:end].reshape(n_strata, n_groups, -1)
-            found.append(part.transpose(0, 2, 1))
-            begin = end
-        return found
+        return [
+            flat[part].reshape(*shape, -1).transpose(0, 2, 1)
+            for part, shape in zip(self.parts, self.shapes, strict=True)
+        ]
 
     def join(self, tables: Sequence[FloatArray]) -> FloatArray:
         """Return the cells, (n_cells, n_classes), of tables."""
@@ -95,9 +103,14 @@ def place(penalty: Penalty, n_samples: int, begin: int = 0) -> Placement:
     """
     cells = penalty.cells
     codes = np.full((len(cells), n_samples), -1, dtype=np.int64)
+    kind = np.zeros(n_samples, dtype=np.int64)
     for a, c in enumerate(cells):
         codes[a, np.arange(begin, n_samples)[c.rows]] = c.cell
-    present, kind = np.unique(codes, axis=1, return_inverse=True)
+        size = c.n_strata * c.n_groups + 1
+        first_of, kind = np.unique(
+            kind * size + codes[a], return_index=True, return_inverse=True
+        )[1:]
+    present = codes[:, first_of]
     membership = np.zeros((sum(c.n_strata * c.n_groups for c in cells), len(present.T)))
     first = 0
     for a, c in enumerate(cells):
@@ -109,4 +122,4 @@ def place(penalty: Penalty, n_samples: int, begin: int = 0) -> Placement:
     weight = np.concatenate([np.zeros(begin), penalty.rows.weight])
     weight[(codes < 0).all(axis=0)] = 0.0
     shapes = tuple((c.n_strata, c.n_groups) for c in cells)
-    return Placement(kind.reshape(-1).astype(np.int64), weight, membership, shapes)
+    return Placement(kind.astype(np.int64), weight, membership, shapes)

@@ -14,19 +14,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from fferm._types import FloatArray
-from fferm.boosting.decisions import follow
-from fferm.boosting.leaves import (
-    Leaves,
-    assign,
-    find_leaves,
-    leaf_sums,
-    newton_step,
-    search,
-)
+from fferm.boosting.descent import Descent
+from fferm.boosting.leaves import LeafSums, Leaves, NewtonStep, assign, newton_step
 from fferm.boosting.links import Link
 from fferm.boosting.model_text import rewrite
 from fferm.boosting.recipes import CATEGORY_REGULARISATION, Recipe
-from fferm.boosting.scores import ScoreObjective, Slopes
+from fferm.boosting.scores import ScoreObjective
 from fferm.boosting.trees import TreeData, Trees
 from fferm.solvers.base import Record
 
@@ -99,49 +92,41 @@ class FairRounds(Rounds):
         if link.n_scores > 1:
             settings["num_class"] = link.n_scores
         self.trees = Trees(settings, data, link.n_scores)
-        self.objective, self.recipe = objective, recipe
-        self.point = objective.at(np.repeat(self.start[:, None], y.size, axis=1))
-        self.offsets: list[FloatArray] | None = None
+        self.recipe = recipe
+        scores = np.repeat(self.start[:, None], y.size, axis=1)
+        self.descent = Descent(objective, scores, recipe.is_calibrated)
         self.payoff: FloatArray | None = None
         # Of each tree, the outputs that LightGBM gave its leaves, and our values.
         self.rounds: list[tuple[list[FloatArray], list[FloatArray]]] = []
         # LightGBM keeps scores of its own, of leaves as it set them.
-        self._grown = np.zeros_like(self.point.scores)
+        self._grown = np.zeros_like(scores)
         self._grown_held_out: FloatArray | None = None
         self._held_out: FloatArray | None = None
 
     def advance(self) -> Record | None:
         """Add a round; an empty one counts only as the first."""
-        objective, point = self.objective, self.point
-        if self.recipe.is_calibrated:
-            self.offsets = follow(objective, point, self.offsets)
-        slopes = objective.slopes(point, self.offsets)
-        aim = objective.gradient(point, slopes, self.payoff)
-        if not self.trees.grow(aim, slopes.diagonal) and self.rounds:
+        descent = self.descent
+        if not self.trees.grow(*descent.aim(self.payoff)) and self.rounds:
             return None
-        leaves = self._find_leaves()
-        rate = self.recipe.learning_rate
-        added = _regularisation(self.recipe, aim, slopes, leaves)
-        step = newton_step(objective, point, slopes, leaves, rate, added)
-        taken = search(objective, point, leaves, step, slopes.value, self.offsets)
+        leaves, sums = descent.gather(self._grown, self.trees.train_scores())
+        step = self._step(leaves, sums)
+        values, n_halvings = descent.take(leaves, step)
         self.payoff = step.payoff
-        self.rounds.append(([tree.output for tree in leaves], taken.values))
-        self.point = taken.point
-        excess = taken.objective - taken.point.loss
+        self.rounds.append(([tree.output for tree in leaves], values))
         return {
-            "objective": taken.objective,
-            "loss": taken.point.loss,
-            "penalty": excess / objective.objective.fairness_weight,
-            "n_halvings": float(taken.n_halvings),
+            "objective": descent.value,
+            "loss": descent.loss,
+            "penalty": descent.penalty,
+            "n_halvings": float(n_halvings),
         }
 
     def scores(self) -> FloatArray:
         """Return the scores of the values that rounds gave their leaves."""
-        return self.point.scores
+        return self.descent.scores
 
     def held_out_scores(self) -> FloatArray:
         """Return the scores with the values that the last round gave its leaves."""
-        grown = self.trees.held_out_scores()
+        grown = self.trees.held_out_scores().copy()
         if self._held_out is None or self._grown_held_out is None:
             self._grown_held_out = np.zeros_like(grown)
             self._held_out = np.zeros_like(grown) + self.start[:, None]
@@ -155,23 +140,23 @@ class FairRounds(Rounds):
         """Return what LightGBM writes, with our values in the leaves."""
         return rewrite(self.trees.text(n_rounds), self.rounds, self.start)
 
-    def _find_leaves(self) -> list[Leaves]:
-        last, self._grown = self._grown, self.trees.train_scores()
-        return [find_leaves(*pair) for pair in zip(last, self._grown, strict=True)]
+    def _step(self, leaves: Sequence[Leaves], sums: LeafSums) -> NewtonStep:
+        bowl = self.descent.bowl()
+        aimed_at = bowl.payoff if self.payoff is None else self.payoff
+        pulled = bowl.weight * bowl.total * (aimed_at.ravel() @ sums.moved)
+        aim = sums.gradient + pulled
+        added = _regularisation(self.recipe, aim, sums, leaves)
+        return newton_step(sums, bowl, self.recipe.learning_rate, added)
 
 
 def _regularisation(
-    recipe: Recipe, aim: FloatArray, slopes: Slopes, leaves: Sequence[Leaves]
-) -> list[FloatArray]:
+    recipe: Recipe, aim: FloatArray, sums: LeafSums, leaves: Sequence[Leaves]
+) -> FloatArray | float:
     # LightGBM adds to the curvature of a leaf what its settings say, and more below
     # splits of categories. Its own output of a leaf says how much it was.
     if recipe.is_sampled:
-        return [np.full(tree.size, recipe.regularisation) for tree in leaves]
+        return recipe.regularisation
+    output = np.concatenate([tree.output for tree in leaves])
+    whole = -recipe.learning_rate * aim / np.where(output == 0, np.inf, output)
     most = recipe.regularisation + CATEGORY_REGULARISATION
-    sums = leaf_sums(aim, leaves), leaf_sums(slopes.diagonal, leaves)
-    found = []
-    for tree, gradient, bent in zip(leaves, *sums, strict=True):
-        output = np.where(tree.output == 0, np.inf, tree.output)
-        whole = -recipe.learning_rate * gradient / output
-        found.append(np.clip(whole - bent, recipe.regularisation, most))
-    return found
+    return np.clip(whole - sums.diagonal, recipe.regularisation, most)

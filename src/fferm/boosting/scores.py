@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fferm._types import FloatArray, IntArray
-from fferm.boosting.curvature import curvature_root
+from fferm.boosting.leaves import LeafSums, Leaves
 from fferm.boosting.links import Link, make_link
 from fferm.boosting.placement import Placement, place
 from fferm.objective import Objective, Penalty, Problem, check_finite
@@ -46,7 +46,6 @@ class Slopes:
     gradient: FloatArray  # (n_scores, n), of the loss
     diagonal: FloatArray  # (n_scores, n), curvature of the loss
     payoff: FloatArray  # (n_cells, n_classes), slope of the penalty by its tables
-    root: FloatArray  # (n_cells * n_classes, the same), of the penalty's curvature
     value: float  # of the objective itself
 
 
@@ -119,7 +118,6 @@ class ScoreObjective:
             gradient,
             self.bend_weight * bent,
             payoff,
-            self._root(tables),
             point.loss + self.objective.fairness_weight * value,
         )
 
@@ -149,63 +147,46 @@ class ScoreObjective:
         cells
             (n_cells, n_classes).
         """
-        place, sharpness = self.placement, self.objective.sharpness
-        # Probabilities sum to 1: only differences to the first class count.
-        by_kind = place.membership.T @ (cells - cells[:, :1])  # (kinds, classes)
+        by_kind, place = self.worth(cells), self.placement
         found = np.zeros_like(point.scores)
         for score in range(self.link.n_scores):
             for j in range(1, self.link.n_classes):
                 worth = by_kind[:, j][place.kind]
                 found[score] += self.link.slope(point.seen, j, score) * worth
-        found *= sharpness * place.weight
+        found *= place.weight
         return found
 
-    def push(
-        self,
-        point: Pass,
-        codes: Sequence[IntArray],
-        n_codes: Sequence[int],
-    ) -> FloatArray:
-        """Return how the tables move with scores that rows share.
+    def worth(self, cells: FloatArray) -> FloatArray:
+        """Return the (n_kinds, n_classes) slopes of ``sum cells * table``.
 
-        Parameters
-        ----------
-        point
-            Where.
-        codes
-            Of each score, the (n,) codes of rows that share one: their leaves.
-        n_codes
-            How many codes each score has.
-
-        Returns
-        -------
-        FloatArray
-            (n_cells * n_classes, n_codes of all scores).
+        They are those by ``sharpness`` times the scores, of a row of weight 1.
         """
+        # Probabilities sum to 1: only differences to the first class count.
+        member = self.objective.sharpness * self.placement.membership.T
+        return np.asarray(member @ (cells - cells[:, :1]))
+
+    def leaf_sums(
+        self, point: Pass, slopes: Slopes, leaves: Sequence[Leaves]
+    ) -> LeafSums:
+        """Return what a Newton step over leaves needs, added up over rows."""
         place, link = self.placement, self.link
-        parts = []
-        for score, (code, size) in enumerate(zip(codes, n_codes, strict=True)):
+        by_loss, parts = [], []
+        for score, tree in enumerate(leaves):
+            by_loss.append(
+                [
+                    np.bincount(tree.code, weights=rows[score], minlength=tree.size)
+                    for rows in (slopes.gradient, slopes.diagonal)
+                ]
+            )
             moved = [
-                place.sums(link.slope(point.seen, j, score), code, size)
+                place.sums(link.slope(point.seen, j, score), tree.code, tree.size)
                 for j in range(1, link.n_classes)
             ]
             first = -np.sum(moved, axis=0)  # probabilities sum to 1
             stacked = np.stack([first, *moved], axis=1)  # (cells, classes, codes)
-            parts.append(self.objective.sharpness * stacked.reshape(-1, size))
-        return np.hstack(parts)
-
-    def _root(self, tables: Sequence[FloatArray]) -> FloatArray:
-        kept = self.penalty.kept_class
-        roots = [curvature_root(self.objective, table, kept) for table in tables]
-        if len(roots) == 1:
-            return roots[0]
-        size = sum(len(root) for root in roots)
-        found, begin = np.zeros((size, size)), 0
-        for root in roots:
-            end = begin + len(root)
-            found[begin:end, begin:end] = root
-            begin = end
-        return found
+            parts.append(self.objective.sharpness * stacked.reshape(-1, tree.size))
+        gradient, diagonal = np.hstack([np.array(part) for part in by_loss])
+        return LeafSums(gradient, diagonal, np.hstack(parts))
 
 
 def shifted(

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fferm._types import FloatArray, IntArray, Table
 from fferm.errors import MissingDependencyError
@@ -16,6 +17,9 @@ except ImportError as error:
         "FairBoostingClassifier needs the package lightgbm, which is not installed. "
         'Run: pip install "fferm[boosting]"'
     ) from error
+
+
+Booster = lgb.Booster
 
 
 @dataclass(frozen=True)
@@ -105,7 +109,9 @@ class Trees:
         if data.held_out is not None:
             self._booster.add_valid(data.held_out, "held out")
 
-    def grow(self, gradient: FloatArray, diagonal: FloatArray) -> bool:
+    def grow(
+        self, gradient: NDArray[np.float32], diagonal: NDArray[np.float32]
+    ) -> bool:
         """Grow the trees of a round; return whether there was something to split.
 
         Parameters
@@ -125,11 +131,14 @@ class Trees:
         return float(self._booster.eval_train()[0][2])
 
     def train_scores(self) -> FloatArray:
-        """Return LightGBM's own (n_scores, n) scores of the training rows."""
+        """Return LightGBM's own (n_scores, n) scores of the training rows.
+
+        They are a view of what LightGBM writes into again.
+        """
         return self._scores(self._booster.eval_train)
 
     def held_out_scores(self) -> FloatArray:
-        """Return LightGBM's own scores of the held-out rows."""
+        """Return LightGBM's own scores of the held-out rows, a view as well."""
         return self._scores(self._booster.eval_valid)
 
     def text(self, n_rounds: int) -> str:
@@ -141,7 +150,7 @@ class Trees:
         seen: list[FloatArray] = []
 
         def keep(scores: FloatArray, data: lgb.Dataset) -> tuple[str, float, bool]:
-            seen.append(np.array(scores.T, dtype=np.float64, order="C"))
+            seen.append(np.ascontiguousarray(scores.T, dtype=np.float64))
             return "none", 0.0, True
 
         evaluate(feval=keep)

@@ -8,6 +8,7 @@ from sklearn.base import clone
 
 from fferm._types import FloatArray, IntArray, Table
 from fferm.boosting.links import make_link
+from fferm.boosting.predictor import Predictor
 from fferm.boosting.recipes import Recipe
 from fferm.boosting.rounds import FairRounds, PlainRounds, Rounds
 from fferm.boosting.scores import ScoreObjective
@@ -43,8 +44,8 @@ class FairBoostingClassifier(FairClassifier):
     calibrated
         True: the penalty is taken at the table of decisions, so that the gap between
         decisions follows the weight down to 0. False: at the table of probabilities
-        ``softmax(sharpness * scores)``; then the objective is one smooth function,
-        which no round increases, and decisions may stay unfair.
+        ``softmax(sharpness * scores)``; decisions may then stay unfair. No round
+        increases the objective, either way.
     groups, uncertainty
         As in `FairLogisticRegression`.
     n_estimators
@@ -241,11 +242,12 @@ class FairBoostingClassifier(FairClassifier):
         text = learned.pop("booster_")
         super()._from_saved(learned)
         self.booster_ = read_booster(text)
+        self._predictor = Predictor(self.booster_)
 
     def _raw_scores(self, X: Table) -> FloatArray:
-        threads = boosting_settings.n_threads(self)
-        scores = self.booster_.predict(X, raw_score=True, num_threads=threads)
-        return np.asarray(scores, dtype=np.float64)
+        if self._predictor.booster is not self.booster_:
+            self._predictor = Predictor(self.booster_)
+        return self._predictor.raw_scores(X, boosting_settings.n_threads(self))
 
     def _grow(
         self,
@@ -285,6 +287,7 @@ class FairBoostingClassifier(FairClassifier):
     ) -> Self:
         self.classes_ = data.classes
         self.booster_ = grown.booster
+        self._predictor = Predictor(grown.booster)
         self.groups_ = np.array(rows.group_names if rows else (), dtype=object)
         self.history_ = grown.history
         self.n_iter_ = grown.n_rounds

@@ -23,9 +23,8 @@ LN2_LOW = float.fromhex("0x1.a39ef35793c76p-33")
 # Powers of 2 beyond are not normal numbers, and count as 0 and infinity.
 LOWEST, HIGHEST = -708.0, 709.78
 TAYLOR = tuple(1 / math.factorial(n) for n in range(13, -1, -1))
-# In two halves: a loop over more terms is not unrolled, and then not vectorised.
-ARTANH_HIGH = tuple(1 / n for n in range(31, 15, -2))
-ARTANH_LOW = tuple(1 / n for n in range(15, 0, -2))
+ARTANH = tuple(1 / n for n in range(21, 0, -2))
+LN2, ROOT2 = math.log(2), math.sqrt(2)
 
 
 @intrinsic
@@ -67,14 +66,17 @@ def exp(x):
 
 @numba.njit(error_model="numpy", cache=True)
 def log1p_of_share(x):
-    """Return ``ln(1 + x)`` for ``x`` in [0, 1], by the series of ``2 artanh``."""
-    s = x / (2.0 + x)  # at most 1 / 3
+    """Return ``ln(1 + x)`` for ``x`` in [0, 1], by the series of ``2 artanh``.
+
+    Above the root of 2, half of ``1 + x`` is taken: a series of more terms than these
+    is not unrolled, and so not vectorised.
+    """
+    is_far = x > ROOT2 - 1
+    s = (x - 1.0 if is_far else x) / (x + 3.0 if is_far else x + 2.0)
     total = 0.0
-    for n in range(len(ARTANH_HIGH)):
-        total = total * (s * s) + ARTANH_HIGH[n]
-    for n in range(len(ARTANH_LOW)):
-        total = total * (s * s) + ARTANH_LOW[n]
-    return 2.0 * s * total
+    for n in range(len(ARTANH)):
+        total = total * (s * s) + ARTANH[n]
+    return 2.0 * s * total + (LN2 if is_far else 0.0)
 
 
 @numba.njit

@@ -1,0 +1,146 @@
+"""Fused passes and table kernels against the NumPy forms that they stand for."""
+
+import numpy as np
+import pytest
+from boosting_problems import NOTIONS, classes_of, make
+from instances import REGISTERED
+from numpy.testing import assert_allclose, assert_array_equal
+
+from fferm import LargeShift
+from fferm.boosting.leaves import Leaves
+from fferm.boosting.numbers import FEW, each
+from fferm.boosting.row_passes import N_KEYS, RowPasses
+from fferm.boosting.table_slopes import TablePenalty
+from fferm.divergences import trainable
+
+pytestmark = pytest.mark.filterwarnings("ignore::fferm.errors.DataFairnessWarning")
+
+# More rows than a block, and no multiple of it.
+N_ROWS = 2500
+
+
+def assert_same_penalty(objective, scores):
+    point, place = objective.at(scores), objective.placement
+    table = TablePenalty(objective.penalty, place)
+    value, payoffs = objective.penalty.on_tables(point.tables)
+    found = table.at(place.join(point.tables))
+    assert_allclose(found.value, value, atol=1e-14, rtol=1e-12)
+    scale = max(1.0, np.abs(place.join(payoffs)).max())
+    assert_allclose(found.payoff, place.join(payoffs), atol=1e-12 * scale)
+
+
+@pytest.mark.parametrize("notion", NOTIONS)
+@pytest.mark.parametrize("divergence", REGISTERED)
+def test_a_penalty_on_cells_is_that_on_tables(divergence, notion):
+    for n_classes in classes_of(notion):
+        objective, scores = make(REGISTERED[divergence], notion, n_classes)
+        assert_same_penalty(objective, scores)
+        assert_same_penalty(objective, 30 * scores)  # cells that are nearly empty
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_attributes_one_by_one_and_empty_cells_are_those_of_tables(n_classes):
+    objective, scores = make(n_classes=n_classes, how="marginal")
+    assert_same_penalty(objective, scores)
+    assert_same_penalty(objective, scores - 1e4)
+    robust, scores = make(n_classes=n_classes, uncertainty=LargeShift(0.01))
+    assert_same_penalty(robust, scores)
+
+
+def passes(objective, scores):
+    """Passes over rows, a look at them, and leaves of every tree."""
+    rows = RowPasses(objective)
+    look = rows.start(scores.copy())
+    output = np.linspace(-2, 3, 7)
+    code = np.arange(scores.size).reshape(scores.shape) % 7
+    before = 5 * scores
+    leaves, sums = rows.gather(look, before, before + output[code])
+    return rows, look, leaves, sums
+
+
+@pytest.mark.parametrize("how", ["intersection", "marginal"])
+@pytest.mark.parametrize("notion", NOTIONS)
+def test_a_fused_pass_looks_at_rows_as_numpy_does(notion, how):
+    for n_classes in classes_of(notion):
+        objective, scores = make("kl", notion, n_classes, how, n=N_ROWS)
+        place, link = objective.placement, objective.link
+        rows, look, leaves, sums = passes(objective, scores)
+        point = objective.at(scores)
+        slopes = objective.slopes(point)
+        first = link.n_classes - link.n_scores
+        assert_allclose(look.loss, point.loss, rtol=1e-13)
+        assert_allclose(look.prob, point.prob[first:], rtol=1e-12)
+        assert_allclose(look.seen, point.seen[first:], rtol=1e-12)
+        assert_allclose(look.cells, place.join(point.tables), atol=1e-14)
+        decided = place.decided(link.decide(scores), link.n_classes)
+        assert_allclose(look.decided, place.join(decided), atol=1e-14)
+        gradient, diagonal = rows.aim(look, slopes.payoff)
+        expected = objective.gradient(point, slopes)
+        assert_allclose(gradient, expected, rtol=1e-6, atol=1e-6)
+        assert_allclose(diagonal, slopes.diagonal, rtol=1e-6)
+        assert gradient.dtype == diagonal.dtype == np.float32
+        expected = objective.leaf_sums(point, slopes, leaves)
+        assert_allclose(sums.gradient, expected.gradient, atol=1e-10)
+        assert_allclose(sums.diagonal, expected.diagonal, rtol=1e-12)
+        assert_allclose(sums.moved, expected.moved, atol=1e-12)
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_a_move_is_a_look_from_the_scores_that_it_leads_to(n_classes):
+    objective, scores = make(n_classes=n_classes, n=N_ROWS)
+    rows, look, leaves, _ = passes(objective, scores)
+    payoff = np.random.default_rng(0).normal(size=look.cells.shape)
+    values = [np.linspace(-1, 1, tree.size) * (s + 1) for s, tree in enumerate(leaves)]
+    moved = rows.move(look, leaves, values, payoff)
+    there = scores + [v[tree.code] for v, tree in zip(values, leaves, strict=True)]
+    assert_array_equal(moved.scores, there)
+    point = objective.at(there)
+    assert_allclose(moved.loss, point.loss, rtol=1e-13)
+    assert_allclose(moved.cells, objective.placement.join(point.tables), atol=1e-14)
+    gradient, _ = rows.aim(moved, payoff)
+    expected = objective.gradient(point, objective.slopes(point), payoff)
+    assert_allclose(gradient, expected, rtol=1e-6, atol=1e-6)
+
+
+def test_scores_that_are_far_out_stay_finite():
+    objective, scores = make(n=N_ROWS)
+    look = RowPasses(objective).start(400 * scores)
+    point = objective.at(400 * scores)
+    assert_allclose(look.loss, point.loss, rtol=1e-13)
+    assert_allclose(look.cells, objective.placement.join(point.tables), atol=1e-14)
+
+
+def test_leaves_are_told_apart_by_how_far_they_move_scores():
+    rng = np.random.default_rng(0)
+    objective, scores = make(n=N_ROWS)
+    rows = RowPasses(objective)
+    look = rows.start(scores)
+    output = rng.permutation(np.r_[np.linspace(-1, 1, 3 * N_KEYS), 1 + 1e-7])
+    code = rng.integers(0, output.size, scores.shape)
+    before = 10 * scores
+    (leaves,), _ = rows.gather(look, before.copy(), before + output[code])
+    assert leaves.size == np.unique(code).size
+    assert_allclose(leaves.output[leaves.code], output[code[0]], atol=1e-10)
+
+
+def test_one_leaf_is_one_leaf():
+    objective, scores = make()
+    rows = RowPasses(objective)
+    before = 5 * scores
+    (leaves,), _ = rows.gather(rows.start(scores), before, before + 0.25)
+    assert isinstance(leaves, Leaves)
+    assert leaves.size == 1
+    assert_array_equal(leaves.code, np.zeros(scores.size))
+
+
+@pytest.mark.parametrize("name", REGISTERED)
+def test_a_formula_is_the_same_one_by_one_as_on_an_array(name):
+    divergence = trainable(REGISTERED[name])
+    t = np.r_[0.0, np.geomspace(1e-4, 1e4, FEW - 3), 1.0, 1 + 1e-9]
+    for formula in (divergence.f_prime, divergence.f_second):
+        assert_allclose(each(formula, t), formula(t, np), rtol=1e-13, atol=1e-15)
+
+
+def test_a_number_that_python_refuses_is_left_to_numpy():
+    found = each(lambda t, xp: xp.log(t), np.array([0.0, 1.0]))
+    assert_array_equal(found, [-np.inf, 0.0])
