@@ -14,7 +14,13 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from fferm._types import IntArray, Table
-from fferm.bands import MOST_FRACTIONAL_VALUES, band_names, cut, is_continuous
+from fferm.bands import (
+    MOST_FRACTIONAL_VALUES,
+    band_names,
+    band_start,
+    cut,
+    is_continuous,
+)
 from fferm.errors import InvalidInputError, InvalidParameterError
 
 GroupMode = Literal["intersection", "marginal"]
@@ -157,6 +163,14 @@ def split_columns(sensitive_features: Table) -> list[tuple[str, Table]]:
     return _array_columns(data)
 
 
+def take_rows(sensitive_features: Table, rows: IntArray) -> dict[str, Table]:
+    """Return some rows of sensitive columns, by name."""
+    return {
+        name: _series(values, name).iloc[rows].reset_index(drop=True)
+        for name, values in split_columns(sensitive_features)
+    }
+
+
 def _array_columns(data: Table) -> list[tuple[str, Table]]:
     array = _as_array(data, "sensitive_features")
     if array.ndim == 1:
@@ -241,7 +255,10 @@ def group_name(value: object) -> str:
 
 
 def natural_order(label: str) -> tuple[int, float, str]:
-    """Return a key that puts numbers in their order, before words."""
+    """Return a key that puts numbers, and bands of them, in order before words."""
+    start = band_start(label)
+    if start is not None:
+        return 0, start, label
     try:
         return 0, float(label), label
     except ValueError:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import numpy as np
+from sklearn.base import is_regressor
 
 from fferm._types import FloatArray, IntArray, Table
 from fferm.auditing.question import TRANSFORMED, Question, make_question
@@ -168,6 +169,11 @@ def _check_rows(estimator: Any, X: Table, y: Table) -> None:
         raise InvalidTypeError(
             f"{type(estimator).__name__} has no predict. Expected a fitted classifier "
             "or a pipeline that ends in one."
+        )
+    if hasattr(estimator, "__sklearn_tags__") and is_regressor(estimator):
+        raise InvalidTypeError(
+            f"{type(estimator).__name__} predicts numbers. Expected a classifier; "
+            "audit a regressor with fferm.audit_regression."
         )
     n_samples = X.shape[0] if hasattr(X, "shape") else len(X)
     n_labels = n_samples if y is None else len(y)

@@ -14,7 +14,7 @@ from sklearn import config_context
 from sklearn.utils import _safe_indexing
 
 from fferm._types import FloatArray, IntArray, Table, is_sparse
-from fferm.columns import GroupMode, encode_sensitive, split_columns
+from fferm.columns import GroupMode, encode_sensitive, split_columns, take_rows
 from fferm.data import control_labels
 from fferm.dependence import GROUP_MEASURES, get_measure
 from fferm.errors import FfermWarning, InfeasibleWarning, InvalidInputError
@@ -135,10 +135,7 @@ def _hold_out(
     weight[data.kept] = np.where(held, 0.0, data.weight)
     X = given.X.tocsr() if is_sparse(given.X) else given.X
     judged = _safe_indexing(X, position)
-    sensitive = {
-        name: _safe_indexing(values, position)
-        for name, values in split_columns(given.sensitive_features)
-    }
+    sensitive = take_rows(given.sensitive_features, position)
     measured = make_number_setting(
         model.violation_metric,
         sensitive,

@@ -1,13 +1,14 @@
 """The report of a trade-off curve."""
 
 import os
+from functools import partial
 from typing import Any
 
 from fferm.auditing import Audit
 from fferm.errors import InvalidInputError
 from fferm.report.audits import class_rows, describe_audit, scale_of
 from fferm.report.costs import compare
-from fferm.report.figures import draw_svg
+from fferm.report.figures import draw_svg, plot_curve
 from fferm.report.interactive import digest, page_source, plotly_source, traces
 from fferm.report.pages import render, write_page
 from fferm.report.points import Point, points
@@ -71,7 +72,7 @@ def write_curve(
         "description": about,
         "card": {CARD.get(k, k): v for k, v in about.items() if k not in HIDDEN},
         "notion": explain(about["notion"]),
-        "picture": draw_svg(curve),
+        "picture": draw_svg(partial(plot_curve, curve)),
         "front": {**traces(curve, models), "picked": picked},
         "plotly": plotly,
         "script": script,
