@@ -47,7 +47,7 @@ def _column(plain: Mapping[str, Any]) -> ColumnAudit:
             for name, found in plain["measures"].items()
         },
         densities=Densities(
-            tuple(map(float, densities["edges"])),
+            tuple(map(float, densities["at"])),
             {
                 name: tuple(map(read_number, values))
                 for name, values in densities["by_group"].items()
@@ -58,4 +58,5 @@ def _column(plain: Mapping[str, Any]) -> ColumnAudit:
         else Fan(**{name: tuple(map(read_number, fan[name])) for name in fan}),
         information_bias=plain["information_bias"],
         n_missing=int(plain["n_missing"]),
+        is_joint=bool(plain["is_joint"]),
     )

@@ -44,9 +44,9 @@ class Measured(NamedTuple):
 
 @dataclass(frozen=True)
 class Densities:
-    """The density of the prediction in each group, between common edges."""
+    """The density of the prediction in each group, at common places."""
 
-    edges: tuple[float, ...]
+    at: tuple[float, ...]
     by_group: dict[str, tuple[float, ...]]
 
 
@@ -79,6 +79,8 @@ class ColumnAudit:
         Of numbers: how much of ``f_information`` counts alone make; else None.
     n_missing
         Rows without a value, which are in no group.
+    is_joint
+        Whether these are the groups of several columns jointly.
     """
 
     groups: dict[str, dict[str, float]]
@@ -87,6 +89,7 @@ class ColumnAudit:
     fan: Fan | None
     information_bias: float | None
     n_missing: int
+    is_joint: bool = False
 
     @property
     def is_number(self) -> bool:

@@ -6,6 +6,7 @@ from typing import Any, cast
 
 import numpy as np
 import pandas as pd
+from scipy.stats import norm
 from scipy.stats import t as student
 
 from fferm._types import FloatArray, IntArray, Table
@@ -36,8 +37,10 @@ from fferm.soft_bins import quantile_edges
 MOST_GROUPS = 20
 # Rows that a measure is taken on at least.
 FEWEST_ROWS = 4
-# Bars of a density, bins of a fan, and the share below its lower and upper end.
-N_BARS = 30
+# Places of a density, and cells that rows are counted in for it.
+N_PLACES = 80
+N_FINE = 400
+# Bins of a fan, and the share below its lower and upper end.
 N_BINS = 20
 FAN = (0.1, 0.9)
 DEFAULT_METRIC = "kolmogorov_smirnov"
@@ -137,7 +140,9 @@ class _Auditor:
     n_bootstrap: int
     random_state: int
 
-    def column(self, attribute: Attribute, numbers: FloatArray | None) -> ColumnAudit:
+    def column(
+        self, attribute: Attribute, numbers: FloatArray | None, is_joint: bool = False
+    ) -> ColumnAudit:
         known = attribute.code >= 0
         u, code = self.prediction[known], attribute.code[known]
         _check_comparable(attribute, code)
@@ -158,6 +163,7 @@ class _Auditor:
             fan=fan,
             information_bias=bias,
             n_missing=int(np.sum(~known)),
+            is_joint=is_joint,
         )
 
     def _of_groups(self, u: FloatArray, code: IntArray) -> dict[str, Measured]:
@@ -231,13 +237,21 @@ def _by_chance(
 
 def _densities(u: FloatArray, code: IntArray, groups: tuple[str, ...]) -> Densities:
     low, high = np.quantile(u, [0.001, 0.999])
-    edges = np.linspace(low, max(high, low + 1e-9 * max(abs(low), 1.0)), N_BARS + 1)
-    by_group = {}
-    for k in np.unique(code):
-        inside = np.clip(u[code == k], edges[0], edges[-1])
-        density, _ = np.histogram(inside, edges, density=True)
-        by_group[groups[k]] = tuple(density.tolist())
-    return Densities(tuple(edges.tolist()), by_group)
+    # Of predictions that are all alike some width is left to draw.
+    room = 0.1 * (high - low) or 1e-3 * max(abs(low), 1.0)
+    at = np.linspace(low - room, high + room, N_PLACES)
+    by_group = {
+        groups[k]: tuple(_density(u[code == k], at).tolist()) for k in np.unique(code)
+    }
+    return Densities(tuple(at.tolist()), by_group)
+
+
+def _density(u: FloatArray, at: FloatArray) -> FloatArray:
+    # Normal kernels, of the width that suits a normal density, on a fine histogram.
+    count, edges = np.histogram(np.clip(u, at[0], at[-1]), N_FINE, (at[0], at[-1]))
+    middle = (edges[1:] + edges[:-1]) / 2
+    width = max(1.06 * u.std() * u.size**-0.2, at[1] - at[0])
+    return np.asarray(norm.pdf((at[:, None] - middle) / width) @ count / u.size / width)
 
 
 def _fan(u: FloatArray, values: FloatArray) -> Fan:
@@ -257,7 +271,7 @@ def _read_columns(
     n_samples: int,
     how: GroupMode,
     continuous: Sequence[str] | str,
-) -> dict[str, tuple[Attribute, FloatArray | None]]:
+) -> dict[str, tuple[Attribute, FloatArray | None, bool]]:
     parts = dict(split_columns(sensitive_features))
     wanted = None if isinstance(continuous, str) else set(continuous)
     strange = [name for name in wanted or () if name not in parts]
@@ -267,27 +281,28 @@ def _read_columns(
             f"columns among {', '.join(parts)}."
         )
     columns = {
-        name: _read(name, values, n_samples, None if wanted is None else name in wanted)
+        name: (*_read(name, values, n_samples, wanted), False)
         for name, values in parts.items()
     }
     if not columns:
         raise InvalidInputError(
             "sensitive_features has no column. Expected at least one."
         )
-    alone = [attribute for attribute, _ in columns.values()]
+    alone = [attribute for attribute, *_ in columns.values()]
     joint = partition(alone, how)
     if len(alone) > 1 and len(joint) == 1:
-        columns[joint[0].name] = joint[0], None
+        columns[joint[0].name] = joint[0], None, True
     return columns
 
 
 def _read(
-    name: str, values: Table, n_samples: int, is_number: bool | None
+    name: str, values: Table, n_samples: int, wanted: set[str] | None
 ) -> tuple[Attribute, FloatArray | None]:
     series = pd.Series(np.asarray(values)).infer_objects()
-    if is_number is None:
-        is_numeric = pd.api.types.is_numeric_dtype(series.dtype)
-        is_number = is_numeric and series.nunique() > MOST_GROUPS
+    is_numeric = pd.api.types.is_numeric_dtype(series.dtype)
+    is_number = is_numeric and series.nunique() > MOST_GROUPS
+    if wanted is not None:
+        is_number = name in wanted
     if not is_number:
         return encode_column(values, name, n_samples), None
     if len(series) != n_samples:

@@ -15,6 +15,7 @@ import pandas as pd
 
 from fferm.report.extra import report_extra
 from fferm.report.points import average
+from fferm.report.wording import CurveWords, curve_words
 from fferm.tradeoff import TradeoffCurve
 
 if TYPE_CHECKING:
@@ -101,8 +102,9 @@ def plot_curve(
         linewidth=1.5 if is_alone else 1,
         label="best trade-offs",
     )
-    _draw_special(drawn, means.records[means.records["split"] == split])
-    _annotate(drawn, curve)
+    words = curve_words(curve.description.get("metric"))
+    _draw_special(drawn, means.records[means.records["split"] == split], words)
+    _annotate(drawn, curve, words)
     return drawn
 
 
@@ -223,12 +225,12 @@ def _draw_band(ax: "Axes", bands: pd.DataFrame, color: str, is_first: bool) -> N
     )
 
 
-def _draw_special(ax: "Axes", rows: pd.DataFrame) -> None:
+def _draw_special(ax: "Axes", rows: pd.DataFrame, words: CurveWords) -> None:
     plain = rows[rows["fairness_weight"] == 0]
     collapsed = rows[rows["collapsed"]]
     for marked, marker, color, label in (
         (plain, "D", PLAIN, "plain model (weight 0)"),
-        (collapsed, "x", INK, "one decision for everyone"),
+        (collapsed, "x", INK, words.collapsed),
     ):
         if len(marked):
             ax.scatter(
@@ -242,9 +244,9 @@ def _draw_special(ax: "Axes", rows: pd.DataFrame) -> None:
             )
 
 
-def _annotate(ax: "Axes", curve: TradeoffCurve) -> None:
-    ax.set_xlabel("Violation: largest gap between groups (left is fairer)")
-    ax.set_ylabel("Accuracy (up is better)")
+def _annotate(ax: "Axes", curve: TradeoffCurve, words: CurveWords) -> None:
+    ax.set_xlabel(f"{words.violation_axis} (left is fairer)")
+    ax.set_ylabel(f"{words.accuracy} (up is better)")
     # From zero, the fair end, with room for the marks on it.
     ax.set_xlim(left=-0.02 * ax.get_xlim()[1])
     ax.set_ylim(accuracy_range(curve))

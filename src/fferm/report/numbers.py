@@ -11,7 +11,9 @@ from fferm.report.figures import CURVES, GRID, PLAIN, as_text
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# Groups beyond this many would need colours that nobody can tell apart.
+# Letters of a name that fits half of a figure, or all of it.
+NARROW, WIDE = 22, 40
+# One of each per round of colours.
 LINES = ("-", "--", ":", "-.")
 
 
@@ -19,16 +21,23 @@ def plot_densities(densities: Densities, name: str, ax: "Axes | None" = None) ->
     """Draw the density of the prediction in each group and return the axes."""
     ax = ax if ax is not None else _new_axes()
     for k, (group, density) in enumerate(densities.by_group.items()):
-        ax.stairs(
+        ax.plot(
+            densities.at,
             density,
-            densities.edges,
-            label=as_text(group),
+            label=as_text(_short(group)),
             linewidth=1.5,
-            edgecolor=CURVES[k % len(CURVES)],
+            color=CURVES[k % len(CURVES)],
             linestyle=LINES[k // len(CURVES) % len(LINES)],
         )
     ax.set_ylabel("density")
-    ax.legend(title=as_text(name), edgecolor="none", framealpha=0.9)
+    # Below: lines of many groups leave no room that is free for sure.
+    ax.legend(
+        title=as_text(_short(name)),
+        loc="upper center",
+        bbox_to_anchor=(0.5, -0.16),
+        ncols=1 if max(map(len, densities.by_group), default=0) > NARROW else 2,
+        edgecolor="none",
+    )
     return _finished(ax, "prediction")
 
 
@@ -48,7 +57,11 @@ def plot_fan(fan: Fan, name: str, ax: "Axes | None" = None) -> "Axes":
     ax.plot(at, fan.mean, color=PLAIN, linewidth=2, label="mean")
     ax.set_ylabel("prediction")
     ax.legend(edgecolor="none", framealpha=0.9)
-    return _finished(ax, as_text(name))
+    return _finished(ax, as_text(_short(name)))
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= WIDE else f"{text[: WIDE - 1]}…"
 
 
 def _finished(ax: "Axes", label: str) -> "Axes":

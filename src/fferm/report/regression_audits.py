@@ -68,7 +68,7 @@ def describe_regression(
         "audit": audit,
         "verdict": judge_regression(audit, max_violation),
         "pictures": {
-            name: _pictures(name, column, f"figure{k}")
+            name: pictures_of(name, column, f"figure{k}")
             for k, (name, column) in enumerate(audit.columns.items())
         },
     }
@@ -96,7 +96,8 @@ def judge_regression(audit: RegressionAudit, max_violation: float | None) -> Ver
     return Verdict("Keeps the bound on these rows", f"{sentence}.", None)
 
 
-def _pictures(name: str, column: ColumnAudit, label: str) -> list[Picture]:
+def pictures_of(name: str, column: ColumnAudit, label: str) -> list[Picture]:
+    """Return the figures of a column, their ids beginning with a label."""
     kind = "band" if column.is_number else "group"
     caption = (
         f"How often each prediction is made in each {kind}. Where {kind}s are treated "
@@ -123,5 +124,5 @@ def _largest(column: ColumnAudit) -> Densities:
     kept = set(by_size[:MOST_LINES])
     lines = column.densities.by_group.items()
     return Densities(
-        column.densities.edges, {group: line for group, line in lines if group in kept}
+        column.densities.at, {group: line for group, line in lines if group in kept}
     )

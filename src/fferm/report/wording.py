@@ -92,3 +92,22 @@ MEASURES = {
         "the divergence (KL) of a table of bins from independence; above 0 by chance",
     ),
 }
+
+
+class CurveWords(NamedTuple):
+    """What measures of a curve are called, and a model that tells nobody apart."""
+
+    accuracy: str
+    violation: str
+    violation_axis: str
+    collapsed: str
+
+
+def curve_words(metric: str | None) -> CurveWords:
+    """Return what the measures of a curve are called; None is a classifier's."""
+    if metric is None:
+        gap = "Violation: largest gap between groups"
+        return CurveWords("Accuracy", "Violation", gap, "one decision for everyone")
+    title = MEASURES[metric].title if metric in MEASURES else metric
+    same = "one prediction for everyone"
+    return CurveWords("Variance explained", title, f"Violation: {title}", same)
