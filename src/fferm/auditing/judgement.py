@@ -14,7 +14,7 @@ from fferm.auditing.resampling import bootstrap_sample
 from fferm.auditing.result import Asked, Audit, DivergenceValue
 from fferm.auditing.spelling import spell, unique
 from fferm.certificates import violation_bound
-from fferm.columns import GroupMode
+from fferm.columns import GroupMode, count_bands
 from fferm.data import SMALL_GROUP, check_aligned
 from fferm.divergences import Divergence
 from fferm.divergences import get as get_divergence
@@ -141,6 +141,7 @@ def audit(  # noqa: PLR0913 - one call states all that an audit depends on
         certificates=_certificates(tables, divergences),
         soft_certificates=_certificates(soft_tables, divergences),
         asked=_asked(question, n_bootstrap, random_state, sample_weight is not None),
+        bands=count_bands(sensitive_features),
     )
 
 

@@ -57,6 +57,7 @@ def _read(plain: Mapping[str, Any]) -> dict[str, Any]:
         "certificates": read_numbers(plain["certificates"]),
         "soft_certificates": read_numbers(plain["soft_certificates"]),
         "asked": _asked(plain["asked"]),
+        "bands": {name: int(n) for name, n in plain.get("bands", {}).items()},
     }
 
 
