@@ -34,6 +34,7 @@ BENCHMARKS = (
     "tuning",
     "boosting",
     "boosting_sets",
+    "regression_census",
 )
 PACKAGES = (
     "numpy",

@@ -34,6 +34,7 @@ ORDER = [
     "certificates",
     "intervals",
     "setting",
+    "distributions",
     "dependence",
     "metrics",
     "auditing",

@@ -9,7 +9,7 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from fferm.auditing import audit
+    from fferm.auditing import audit, audit_regression
     from fferm.boosting import boosting_objective
     from fferm.counts import GroupCounts
     from fferm.estimators import FairLogisticRegression
@@ -33,6 +33,7 @@ _HOMES = {
     "SmallShift": "fferm.uncertainty",
     "TradeoffCurve": "fferm.tradeoff",
     "audit": "fferm.auditing",
+    "audit_regression": "fferm.auditing",
     "boosting_objective": "fferm.boosting",
     "load": "fferm.persistence",
     "save": "fferm.persistence",
@@ -49,6 +50,7 @@ __all__ = [
     "SmallShift",
     "TradeoffCurve",
     "audit",
+    "audit_regression",
     "boosting_objective",
     "load",
     "save",

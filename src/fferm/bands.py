@@ -6,6 +6,7 @@ the number of bands, as does the noise in each.
 """
 
 import itertools
+import math
 from typing import Any
 
 import numpy as np
@@ -46,7 +47,7 @@ def quantile_bands(values: Table, n_bands: int = N_BANDS) -> NDArray[Any]:
         raise InvalidParameterError(
             f"n_bands={n_bands!r} came. Expected a whole number from 2 on."
         )
-    numbers = _numbers(pd.Series(np.asarray(values)), "values")
+    numbers = read_band_numbers(pd.Series(np.asarray(values)), "values")
     edges = find_edges(numbers, int(n_bands))
     names = np.array([*band_names(edges), None], dtype=object)
     found: NDArray[Any] = names[place(numbers, edges)]
@@ -65,12 +66,12 @@ def is_continuous(series: "pd.Series[Any]") -> bool:
 
 def cut(series: "pd.Series[Any]", name: str) -> tuple[IntArray, FloatArray]:
     """Return the band of each number of a column, -1 where missing, and the edges."""
-    numbers = _numbers(series, name)
-    edges = find_edges(numbers, N_BANDS)
+    numbers = read_band_numbers(series, name)
+    edges = find_edges(numbers)
     return place(numbers, edges), edges
 
 
-def find_edges(numbers: FloatArray, n_bands: int) -> FloatArray:
+def find_edges(numbers: FloatArray, n_bands: int = N_BANDS) -> FloatArray:
     """Return where bands of like shares meet, each edge as short as it can be."""
     known = numbers[~np.isnan(numbers)]
     if known.size == 0:
@@ -98,7 +99,20 @@ def band_names(edges: FloatArray) -> tuple[str, ...]:
     return (f"below {shown[0]}", *between, f"{shown[-1]} and above")
 
 
-def _numbers(series: "pd.Series[Any]", name: str) -> FloatArray:
+def band_start(name: str) -> float | None:
+    """Return where the band of a name begins; None for names of no band."""
+    words = name.split(" ")
+    if len(words) == 2 and words[0] == "below":
+        return -math.inf
+    is_band = len(words) == 3 and (words[1] == "to" or words[1:] == ["and", "above"])
+    try:
+        return float(words[0]) if is_band else None
+    except ValueError:
+        return None
+
+
+def read_band_numbers(series: "pd.Series[Any]", name: str) -> FloatArray:
+    """Return a column as numbers, NaN where missing."""
     try:
         numbers = np.asarray(pd.to_numeric(series), dtype=np.float64)
     except (TypeError, ValueError) as error:

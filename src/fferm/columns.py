@@ -4,6 +4,7 @@ Frames of pandas, polars and pyarrow, lists, dictionaries and arrays come in; on
 integer per row goes on. Missing values become -1.
 """
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -14,8 +15,14 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from fferm._types import IntArray, Table
-from fferm.bands import MOST_FRACTIONAL_VALUES, band_names, cut, is_continuous
-from fferm.errors import InvalidInputError, InvalidParameterError
+from fferm.bands import (
+    MOST_FRACTIONAL_VALUES,
+    band_names,
+    band_start,
+    cut,
+    is_continuous,
+)
+from fferm.errors import DataFairnessWarning, InvalidInputError, InvalidParameterError
 
 GroupMode = Literal["intersection", "marginal"]
 
@@ -91,10 +98,39 @@ def partition(columns: Sequence[Attribute], how: GroupMode) -> tuple[Attribute, 
 def _encode_or_cut(values: Table, name: str, n_samples: int) -> Attribute:
     series = _series(values, name)
     if not is_continuous(series):
-        return encode_column(values, name, n_samples)
+        attribute = encode_column(values, name, n_samples)
+        _warn_of_quantities(series, attribute)
+        return attribute
     _check_length(series, name, n_samples)
     code, edges = cut(series, name)
     return Attribute(name, band_names(edges), code, tuple(edges.tolist()))
+
+
+def count_bands(sensitive_features: Table) -> dict[str, int]:
+    """Return the columns that `encode_columns` cuts, and into how many bands."""
+    columns = split_columns(sensitive_features)
+    series = {name: _series(values, name) for name, values in columns}
+    return {
+        name: cut(values, name)[1].size + 1
+        for name, values in series.items()
+        if is_continuous(values)
+    }
+
+
+def _warn_of_quantities(series: "pd.Series[Any]", attribute: Attribute) -> None:
+    # Codes and ages look alike, so that nothing is cut without being asked to.
+    known = series.dropna().infer_objects()
+    is_number = pd.api.types.is_numeric_dtype(known.dtype)
+    n_groups = len(attribute.groups)
+    if is_number and n_groups > MOST_FRACTIONAL_VALUES:
+        warnings.warn(
+            f"{attribute.name} makes {n_groups} groups, one of each whole number. If "
+            "these are quantities, such as ages, cut them into bands: "
+            "fferm.bands.quantile_bands(values), or --bands on the command line. If "
+            "they are codes, give them as text.",
+            DataFairnessWarning,
+            stacklevel=4,
+        )
 
 
 def encode_column(values: Table, name: str, n_samples: int) -> Attribute:
@@ -157,6 +193,14 @@ def split_columns(sensitive_features: Table) -> list[tuple[str, Table]]:
     return _array_columns(data)
 
 
+def take_rows(sensitive_features: Table, rows: IntArray) -> dict[str, Table]:
+    """Return some rows of sensitive columns, by name."""
+    return {
+        name: _series(values, name).iloc[rows].reset_index(drop=True)
+        for name, values in split_columns(sensitive_features)
+    }
+
+
 def _array_columns(data: Table) -> list[tuple[str, Table]]:
     array = _as_array(data, "sensitive_features")
     if array.ndim == 1:
@@ -214,8 +258,9 @@ def _refuse_continuous(series: "pd.Series[Any]", name: str) -> None:
     if is_continuous(known):
         raise InvalidInputError(
             f"{name} holds {np.unique(values).size} different fractional numbers, so "
-            "it is no set of groups. Cut it into bands first, for example with "
-            "pandas.qcut."
+            "it is no set of groups. Cut it into bands first: "
+            "fferm.bands.quantile_bands(values); where rows come in parts, of which "
+            "none knows the bands of all, with edges of your own: pandas.cut."
         )
 
 
@@ -226,7 +271,8 @@ def refuse_identifiers(name: str, n_groups: int, n_rows: int) -> None:
     if n_groups > max(MOST_FRACTIONAL_VALUES, n_rows / 2):
         raise InvalidInputError(
             f"{name} makes {n_groups} groups of {n_rows} rows, so it names rows, not "
-            "groups. Give a column whose values are shared by many rows."
+            "groups. Give a column whose values are shared by many rows; cut numbers "
+            "into bands: fferm.bands.quantile_bands(values)."
         )
 
 
@@ -241,7 +287,10 @@ def group_name(value: object) -> str:
 
 
 def natural_order(label: str) -> tuple[int, float, str]:
-    """Return a key that puts numbers in their order, before words."""
+    """Return a key that puts numbers, and bands of them, in order before words."""
+    start = band_start(label)
+    if start is not None:
+        return 0, start, label
     try:
         return 0, float(label), label
     except ValueError:

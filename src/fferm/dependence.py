@@ -11,10 +11,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-import scipy.stats
 
 from fferm import tables
 from fferm._types import FloatArray, IntArray, Table
+from fferm.distributions import Apart, OrderedPredictions
 from fferm.divergences import Divergence
 from fferm.divergences import get as get_divergence
 from fferm.errors import InvalidInputError, InvalidParameterError, UnknownNameError
@@ -28,8 +28,7 @@ N_BINS = 10
 
 def mean_gap(prediction: FloatArray, group: IntArray) -> float:
     """Return the largest difference of the means of two groups."""
-    means = [float(part.mean()) for part in _parts(prediction, group)]
-    return max(means) - min(means)
+    return _apart(prediction, group).mean_gap()
 
 
 def kolmogorov_smirnov(prediction: FloatArray, group: IntArray) -> float:
@@ -38,11 +37,7 @@ def kolmogorov_smirnov(prediction: FloatArray, group: IntArray) -> float:
     It is the largest gap that any threshold on the prediction could make: the
     demographic parity violation of the worst decision rule.
     """
-    parts = _parts(prediction, group)
-    ordered = [np.sort(part) for part in parts]
-    points = np.sort(prediction)
-    below = np.stack([np.searchsorted(o, points, "right") / o.size for o in ordered])
-    return float(np.max(below.max(axis=0) - below.min(axis=0)))
+    return _apart(prediction, group).kolmogorov_smirnov()
 
 
 def wasserstein(prediction: FloatArray, group: IntArray) -> float:
@@ -51,12 +46,7 @@ def wasserstein(prediction: FloatArray, group: IntArray) -> float:
     How far predictions of one group have to be moved, on average, to become those of
     the other.
     """
-    parts = _parts(prediction, group)
-    return max(
-        float(scipy.stats.wasserstein_distance(a, b))
-        for k, a in enumerate(parts)
-        for b in parts[:k]
-    )
+    return _apart(prediction, group).wasserstein()
 
 
 def correlation(prediction: FloatArray, attribute: FloatArray) -> float:
@@ -74,15 +64,9 @@ def distance_correlation(
     The unbiased estimate of its square may fall below 0 near independence and is cut
     there. More than 2,000 rows are drawn down to as many.
     """
-    rows = np.arange(prediction.size)
-    if rows.size > MOST_DISTANCES:
-        generator = np.random.default_rng(random_state)
-        rows = generator.choice(rows, MOST_DISTANCES, replace=False)
+    rows = _few(prediction.size, random_state)
     a, b = (_centred_distances(v[rows]) for v in (prediction, attribute))
-    scale = np.sqrt(np.sum(a * a) * np.sum(b * b))
-    if not scale > 0:
-        return 0.0
-    return float(np.sqrt(max(np.sum(a * b) / scale, 0.0)))
+    return _correlated(a, b, np.sqrt(_total(a, a) * _total(b, b)))
 
 
 def maximal_correlation(
@@ -188,7 +172,11 @@ def independence_test(
     _check_lengths(u, s)
     generator = np.random.default_rng(random_state)
     value = function(u, s)
-    shuffled = [function(u, generator.permutation(s)) for _ in range(n_permutations)]
+    if function is distance_correlation:
+        shuffled = _shuffled_distances(u, s, n_permutations, generator)
+    else:
+        draws = (generator.permutation(s) for _ in range(n_permutations))
+        shuffled = [function(u, drawn) for drawn in draws]
     reached = sum(other >= value - 1e-12 for other in shuffled)
     p_value = (1 + reached) / (1 + n_permutations)
     return IndependenceTest(value, float(np.mean(shuffled)), p_value)
@@ -218,15 +206,15 @@ def get_measure(name: str) -> Callable[[FloatArray, Table], float]:
     return MEASURES[name]
 
 
-def _parts(prediction: FloatArray, group: IntArray) -> list[FloatArray]:
+def _apart(prediction: FloatArray, group: IntArray) -> Apart:
     _check_lengths(prediction, group)
-    known = [prediction[group == k] for k in np.unique(group[group >= 0])]
-    if len(known) < 2:
+    n_groups = np.unique(group[group >= 0]).size
+    if n_groups < 2:
         raise InvalidInputError(
-            f"{len(known)} groups came. Expected at least two to compare; groups below "
+            f"{n_groups} groups came. Expected at least two to compare; groups below "
             "0 are unknown."
         )
-    return known
+    return OrderedPredictions.of(prediction).compare(group)
 
 
 def _table(prediction: FloatArray, attribute: FloatArray, n_bins: int) -> FloatArray:
@@ -254,6 +242,36 @@ def _centred_distances(values: FloatArray) -> FloatArray:
     centred = distance - row[:, None] - row + distance.sum() / ((n - 1) * (n - 2))
     np.fill_diagonal(centred, 0.0)
     return np.asarray(centred)
+
+
+def _few(n: int, random_state: int) -> IntArray:
+    # Row numbers, of all rows or of as many as enter a distance correlation.
+    if n <= MOST_DISTANCES:
+        return np.arange(n)
+    generator = np.random.default_rng(random_state)
+    return generator.choice(n, MOST_DISTANCES, replace=False)
+
+
+def _shuffled_distances(
+    u: FloatArray, s: FloatArray, n_permutations: int, generator: np.random.Generator
+) -> list[float]:
+    # Shuffled rows have the distances of the attribute in another order, so that
+    # nothing else is computed again.
+    rows = _few(u.size, 0)
+    a, b = (_centred_distances(v[rows]) for v in (u, s))
+    scale = np.sqrt(_total(a, a) * _total(b, b))
+    draws = (generator.permutation(rows.size) for _ in range(n_permutations))
+    return [_correlated(a, b[np.ix_(drawn, drawn)], scale) for drawn in draws]
+
+
+def _correlated(a: FloatArray, b: FloatArray, scale: float) -> float:
+    if not scale > 0:
+        return 0.0
+    return float(np.sqrt(max(_total(a, b) / scale, 0.0)))
+
+
+def _total(a: FloatArray, b: FloatArray) -> float:
+    return float(np.einsum("ij,ij", a, b))
 
 
 def _numbers(values: Table, name: str) -> FloatArray:

@@ -36,6 +36,7 @@ SAVABLE = {
     "FairRegressor": "fferm.estimators.regression",
     "FrameClassifier": "fferm.frames",
     "FrameEncoder": "fferm.frames",
+    "FrameRegressor": "fferm.frames",
 }
 # Kinds of numbers that arrays may hold: booleans, integers, floats, text.
 ARRAY_KINDS = "biufU"
@@ -72,7 +73,9 @@ def save(estimator: Savable, path: str | os.PathLike[str]) -> None:
             f"A {name} came. Expected one of {', '.join(SAVABLE)}; save other "
             "estimators with their own library."
         )
-    if not any(hasattr(estimator, learned) for learned in ("classes_", "result_")):
+    if not any(
+        hasattr(estimator, learned) for learned in ("classes_", "result_", "estimator_")
+    ):
         raise PersistenceError(f"This {name} is not fitted. Call fit before save.")
     arrays: dict[str, bytes] = {}
     manifest = {

@@ -85,7 +85,7 @@ COLUMNS = [
     (
         "a fractional target",
         csv("n,g,y\n" + "".join(f"1,{'ab'[i % 2]},{i}.5\n" for i in range(40))),
-        FIT,
+        FIT + " --task classification",
         "fractional",
     ),
     (
@@ -152,6 +152,57 @@ COLUMNS = [
     ("two rows", csv("n,g,y\n1,a,x\n2,b,z\n"), FIT, "rows"),
     ("one row", csv("n,g,y\n1,a,x\n"), FIT, "only one class, 'x'"),
 ]
+# A target of numbers, predictions of it, and a sensitive column of numbers.
+NUMBERS = "n,g,age,y,p\n" + "".join(
+    f"{i % 7},{'ab'[i % 2]},{i % 30}.5,{3 * i}.5,{2 * i}\n" for i in range(120)
+)
+GIVEN = "audit data.csv --prediction p --target y --sensitive g"
+REGRESSION = [
+    ("trees for numbers", csv(NUMBERS), FIT + " --model boosting", "--model boosting"),
+    ("an unknown metric", csv(NUMBERS), FIT + " --metric size", "Unknown measure"),
+    ("a metric of classes", csv(GOOD), FIT + " --metric mean_gap", "has classes"),
+    (
+        "a metric of numbers by groups",
+        csv(NUMBERS),
+        FIT + " --metric correlation --max-violation 0.1",
+        "no sensitive column holds numbers",
+    ),
+    (
+        "a notion of classes",
+        csv(NUMBERS),
+        FIT + " --notion equalized_odds",
+        "conditions on a label",
+    ),
+    ("confidence", csv(NUMBERS), FIT + " --confident", "--confident came"),
+    ("an unknown task", csv(NUMBERS), FIT + " --task ranking", "--task"),
+    ("labels for numbers", csv(GOOD), FIT + " --task regression", "which is no number"),
+    ("no such bands", csv(NUMBERS), FIT + " --bands q", "no sensitive column"),
+    ("bands of words", csv(NUMBERS), FIT + " --bands g", "no number"),
+    ("one number", csv("n,g,y\n" + "1,a,2\n2,b,2\n" * 9), FIT + " --task regression",
+     "only one value"),
+    ("an infinite number", csv(NUMBERS + "1,a,1,inf,1\n"), FIT, "infinite in 1"),
+    ("a negative bound on numbers", csv(NUMBERS), FIT + " --max-violation -1",
+     "max_violation=-1"),
+    ("no truth", csv(NUMBERS), GIVEN.replace("--target y ", ""), "--target is missing"),
+    ("no groups", csv(NUMBERS), GIVEN.replace(" --sensitive g", ""), "--sensitive is"),
+    ("no such prediction", csv(NUMBERS), GIVEN + " --sensitive q", "no column 'q'"),
+    ("two files", csv(NUMBERS), GIVEN.replace("csv", "csv data.csv"), "two files"),
+    ("no data", csv(NUMBERS), "audit good.fferm", "Missing argument DATA"),
+    ("a target of a model", csv(GOOD), AUDIT + " --target y", "knows its columns"),
+    ("a task of a model", csv(GOOD), AUDIT + " --task regression", "knows its task"),
+    ("gaps among predictions", csv(NUMBERS + "1,a,1,1.5,\n"), GIVEN, "'p' is missing"),
+    ("a bound on a distance above 1", csv(NUMBERS), GIVEN + " --max-violation 2",
+     "--max-violation 2"),
+    ("a bound that is none", csv(NUMBERS), GIVEN + " --max-violation nan", "nan came"),
+    ("confidence in numbers", csv(NUMBERS), GIVEN + " --sensitive age --metric "
+     "correlation --max-violation 0.5 --confident", "has no interval"),
+    ("a metric of given classes", csv("g,y,p\n" + "a,x,x\nb,z,z\n" * 9),
+     GIVEN + " --metric mean_gap", "are classes"),
+    ("a notion of given numbers", csv(NUMBERS), GIVEN + " --notion equalized_odds",
+     "are numbers"),
+    ("no audit of numbers", csv('{"kind": "regression"}'), "report data.csv",
+     "make no audit"),
+]  # fmt: skip
 OPTIONS = [
     (
         "no target named",
@@ -304,7 +355,7 @@ MODELS = [
     ("a report on a number", csv("3"), "report data.csv", "no audit"),
     ("a report on bytes", csv(b"\xff\xfe"), "report data.csv", "is no JSON"),
 ]  # fmt: skip
-BY_HAND = [*FILES, *COLUMNS, *OPTIONS, *TARGETS, *MODELS]
+BY_HAND = [*FILES, *COLUMNS, *REGRESSION, *OPTIONS, *TARGETS, *MODELS]
 
 
 @pytest.fixture
@@ -390,9 +441,9 @@ def no_contrast(draw):
 
 @st.composite
 def too_many_classes(draw):
-    """A table whose target measures, or names rows."""
+    """A table whose target names rows, or measures in words."""
     count = draw(st.integers(101, 400))
-    form = draw(st.sampled_from(["{}", "t{}", "{}.5"]))
+    form = draw(st.sampled_from(["{}%", "t{}", "{} years"]))
     rows = (f"1,{'ab'[i % 2]},{form.format(i)}\n" for i in range(count))
     return ("n,g,y\n" + "".join(rows)).encode()
 

@@ -5,7 +5,12 @@ import shutil
 import numpy as np
 import pytest
 
-from fferm import FairLogisticRegression, tradeoff_curve
+from fferm import (
+    FairLogisticRegression,
+    FairRegressor,
+    audit_regression,
+    tradeoff_curve,
+)
 from fferm.datasets import make_biased
 
 sync_api = pytest.importorskip(
@@ -13,6 +18,7 @@ sync_api = pytest.importorskip(
 )
 HOSTILE = "<img src=x onerror=alert(1)>"
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+PAGES = ("curve", "audit", "number_curve", "number_audit")
 PHONE, DESKTOP = {"width": 390, "height": 844}, {"width": 1280, "height": 900}
 
 
@@ -49,7 +55,30 @@ def pages(curve, tmp_path_factory):
     curve.to_html(folder / "curve.html", title=HOSTILE)
     alone = curve.curves[HOSTILE]
     alone.audits[20.0, 0].to_html(folder / "audit.html", before=alone.audits[0.0, 0])
-    return {name: folder / f"{name}.html" for name in ("curve", "audit")}
+    _write_numbers(folder)
+    return {name: folder / f"{name}.html" for name in PAGES}
+
+
+def _write_numbers(folder):
+    """Write the pages of a regressor: its curve, and an audit by group and number."""
+    rng = np.random.default_rng(0)
+    age, group = rng.normal(40, 9, 500), rng.integers(2, size=500)
+    X = np.column_stack([age / 9 + rng.normal(size=500), group + rng.normal(size=500)])
+    y = 1000 * (X.sum(axis=1) + rng.normal(size=500))
+    names = np.where(group, HOSTILE, "Œuvre & Söhne")
+    sensitive = {"<script>alert(2)</script>": names, "age": age}
+    found = tradeoff_curve(
+        FairRegressor(groups="marginal", violation_metric="wasserstein"),
+        X,
+        y,
+        sensitive_features=sensitive,
+        fairness_weights=[0, 1, 20],
+    )
+    found.to_html(folder / "number_curve.html", title=HOSTILE)
+    audit = audit_regression(
+        found.select("knee"), X, y, sensitive_features=sensitive, n_permutations=9
+    )
+    audit.to_html(folder / "number_audit.html", max_violation=900)
 
 
 class Visit:
@@ -97,6 +126,13 @@ class Visit:
             number,
         )
 
+    def click_point(self, number):
+        """Click a point as a hand does: the pointer arrives, then the button."""
+        self.tab.mouse.move(*self.place_of(number))
+        self.tab.locator("#front .hovertext").wait_for(timeout=10_000)
+        self.tab.mouse.click(*self.place_of(number))
+        self.wait_for(number)
+
     def wait_for(self, number):
         """Wait until the groups of a point are shown."""
         self.tab.locator(f".detail[data-point='{number}']").wait_for(timeout=10_000)
@@ -117,7 +153,7 @@ def visit(browser, request):
         assert done.trouble == []
 
 
-@pytest.mark.parametrize("name", ["curve", "audit"])
+@pytest.mark.parametrize("name", PAGES)
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_a_page_opens_without_errors_and_asks_for_nothing(visit, pages, name, scheme):
     page = visit(pages[name], color_scheme=scheme).tab
@@ -131,8 +167,7 @@ def test_clicking_a_point_changes_the_table_of_groups(visit, pages):
     page.tab.locator("#sharper").click()
     seen = [page.shown_groups()]
     for number in (1, 3):
-        page.tab.mouse.click(*page.place_of(number))
-        page.wait_for(number)
+        page.click_point(number)
         seen.append(page.shown_groups())
     assert len({tuple(tables) for tables in seen}) == 3
     assert all(len(tables) == 1 for tables in seen)
@@ -141,8 +176,7 @@ def test_clicking_a_point_changes_the_table_of_groups(visit, pages):
 
 def test_what_is_shown_after_a_click_is_what_the_audit_says(visit, pages, curve):
     page = visit(pages["curve"])
-    page.tab.mouse.click(*page.place_of(3))
-    page.wait_for(3)
+    page.click_point(3)
     found = curve.audits[HOSTILE, 20.0, 0]
     (table,) = page.shown_groups()
     for group, row in found.groups.items():
@@ -185,7 +219,7 @@ def test_names_from_data_are_shown_as_text(visit, pages):
     assert {HOSTILE, "b$<i>"} <= set(legend)
 
 
-@pytest.mark.parametrize("name", ["curve", "audit"])
+@pytest.mark.parametrize("name", PAGES)
 def test_a_page_fits_a_phone(browser, pages, name):
     page = Visit(browser, pages[name], viewport=PHONE, has_touch=True, is_mobile=True)
     assert page.tab.evaluate("document.documentElement.scrollWidth") == PHONE["width"]
@@ -234,3 +268,25 @@ def test_a_report_from_records_alone_is_the_same_page(tmp_path):
     type(made).load(tmp_path / "records").to_html(tmp_path / "read.html")
     pages = [(tmp_path / name).read_bytes() for name in ("made.html", "read.html")]
     assert pages[0] == pages[1]
+
+
+def test_picking_a_regressor_shows_its_groups_and_pictures(visit, pages):
+    page = visit(pages["number_curve"])
+    seen = []
+    for number in (0, 2):
+        page.click_point(number)
+        seen.append(page.shown_groups())
+        # Densities by group and by band, and the fan of the number.
+        assert page.tab.locator(".detail:visible svg").count() == 3
+    assert seen[0] != seen[1]
+    assert all(len(tables) == 2 for tables in seen)
+    axis = page.tab.locator("#front .xtitle").text_content()
+    assert axis.startswith("Violation: Wasserstein distance")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_pictures_of_numbers_follow_light_and_dark(visit, pages, scheme):
+    page = visit(pages["number_audit"], color_scheme=scheme).tab
+    picture = page.locator("figure svg text").first
+    color = picture.evaluate("element => getComputedStyle(element).fill")
+    assert (color == "rgb(29, 29, 33)") == (scheme == "light")

@@ -23,6 +23,8 @@ GROUP = np.array([0, 1, 1, 0, 1])
 AGE = np.array([0.2, 1.7, -0.5, 0.9, 2.4])
 CONTROL = np.array([0, 0, 0, 1, 1])
 WEIGHT = np.array([1.0, 2.0, 0.5, 1.5, 1.0])
+GAPPED_AGE = np.array([0.2, np.nan, -0.5, 0.9, 2.4])
+GAPPED_GROUP = np.array([0, 1, 1, None, 1], dtype=object)
 
 CASES = {
     "numbers by group": {"output": U, "sensitive": GROUP},
@@ -38,6 +40,14 @@ CASES = {
         "notion": ConditionalParity(CONTROL),
     },
     "numbers by age, weighted": {"output": U, "sensitive": AGE, "weight": WEIGHT},
+    "numbers by group, with gaps": {"output": U, "sensitive": GAPPED_GROUP},
+    "classes by age, with gaps": {"output": LOGITS, "sensitive": {"age": GAPPED_AGE}},
+    "numbers by age and group, with gaps": {
+        "output": U,
+        "sensitive": {"age": GAPPED_AGE, "group": GAPPED_GROUP},
+        "notion": ConditionalParity(CONTROL),
+        "weight": WEIGHT,
+    },
 }
 
 
@@ -92,6 +102,8 @@ class Case:
         (by_output,) = torch.autograd.grad(value, output)
         stratum, weight = self.fair.rows.places(len(rows), None, control, weight)
         side = self.fair.rows.prediction.read(output[rows]).detach()
+        s, is_known = self.fair.rows.attribute.known(s)
+        weight = torch.where(is_known, weight, 0.0)
         slopes = self.fair.critic_gradient(side, s, stratum, weight)
         flat = torch.cat([slope.flatten() for slope in slopes])
         return np.concatenate([[value.item()], by_output.numpy().ravel(), flat.numpy()])
@@ -182,3 +194,23 @@ def test_the_loss_in_soft_bins_is_right_on_average(size):
     batches = itertools.product(range(N), repeat=size)
     mean = np.mean([at(rows) for rows in batches], axis=0)
     assert_allclose(mean, at(range(N)), rtol=0, atol=EXACT)
+
+
+def test_rows_without_a_value_are_as_if_they_were_not_there():
+    gapped = Case(U, {"age": GAPPED_AGE})
+    known = ~np.isnan(GAPPED_AGE)
+    alone = CriticFairnessLoss.from_labels(
+        U[known],
+        {"age": AGE[known]},
+        outputs="numbers",
+        continuous=["age"],
+        width=3,
+        rank=2,
+    ).eval()
+    # The two standardise alike but for the prediction, which all rows have.
+    alone.critic.load_state_dict(gapped.fair.critic.state_dict())
+    found = gapped.fair.eval()
+    found.sampling = "epochs"
+    whole = found(torch.tensor(U), {"age": GAPPED_AGE})
+    expected = alone(torch.tensor(U[known]), {"age": AGE[known]})
+    assert_allclose(whole.item(), expected.item(), rtol=EXACT)

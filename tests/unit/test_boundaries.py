@@ -88,7 +88,7 @@ def test_intersections_that_would_read_alike_get_longer_names():
 
 
 def test_many_small_groups_are_counted(data):
-    s = np.arange(len(data.y)) // 3
+    s = (np.arange(len(data.y)) // 3).astype(str)
     with pytest.warns(SmallGroupWarning, match=r"and \d+ more"):
         FairLogisticRegression().fit(data.X, data.y, sensitive_features=s)
 

@@ -216,7 +216,8 @@ def test_columns_that_are_never_known_together_make_no_group():
 )
 def test_a_continuous_column_is_refused(values):
     with pytest.raises(
-        InvalidInputError, match=r"income holds (29|30) different fractional.*qcut"
+        InvalidInputError,
+        match=r"income holds (29|30) different fractional.*quantile_bands",
     ):
         encode_column(values, "income", 30)
 

@@ -1,11 +1,10 @@
-"""Measures of dependence, and the audit of a regressor."""
+"""Measures of dependence between a prediction and an attribute."""
 
 import numpy as np
 import pytest
 import scipy.stats
 
 from fferm import dependence
-from fferm.auditing import audit_regression
 from fferm.dependence import independence_test
 from fferm.errors import InvalidInputError, InvalidParameterError, UnknownNameError
 
@@ -95,42 +94,3 @@ def test_bad_input_is_refused_by_name():
         dependence.f_information(u, u, n_bins=1)
     with pytest.raises(InvalidInputError, match="attribute has shape"):
         independence_test("correlation", u, np.full(10, np.nan))
-
-
-def test_an_audit_compares_groups_as_groups_and_numbers_as_numbers(two_groups):
-    u, group = two_groups
-    age = np.random.default_rng(6).normal(size=500)
-    sensitive = {"sex": np.where(group, "f", "m"), "age": age}
-    found = audit_regression(
-        None, u, u + 1, sensitive_features=sensitive, n_permutations=19
-    )
-    assert set(found.frame["column"]) == {"sex", "age"}
-    assert found.value("kolmogorov_smirnov", "sex") > 0.3
-    assert not found.passes(0.1)
-    by_sex = found.frame[found.frame["column"] == "sex"]
-    assert (by_sex["p_value"] == 0.05).all()
-    by_age = found.frame[found.frame["column"] == "age"].set_index("measure")
-    assert by_age.loc["f_information", "p_value"] > 0.05
-    assert found.information_bias["age"] == pytest.approx(81 / 1000)
-    np.testing.assert_allclose(found.group_frame["mse"], 1)
-    with pytest.raises(InvalidParameterError, match="No 'wasserstein' was measured"):
-        found.value("wasserstein", "age")
-
-
-def test_an_audit_refuses_gaps():
-    with pytest.raises(InvalidInputError, match="s has missing values"):
-        audit_regression(
-            None, np.zeros(4), np.zeros(4), sensitive_features={"s": ["a", None] * 2}
-        )
-
-
-@pytest.mark.parametrize("column", ["sex", "age"])
-def test_an_audit_draws_densities_and_numbers(two_groups, column):
-    pytest.importorskip("matplotlib")
-    u, group = two_groups
-    sensitive = {"sex": group, "age": u + group}
-    found = audit_regression(None, u, u, sensitive_features=sensitive, n_permutations=1)
-    ax = found.plot(column)
-    assert len(ax.get_legend().get_texts()) == (2 if column == "sex" else 1)
-    with pytest.raises(InvalidParameterError, match="no sensitive column"):
-        found.plot("race")

@@ -206,8 +206,13 @@ def test_a_critic_refuses_what_it_cannot_compare():
         fair(one, {"age": [0.5], "sex": ["f"]})
     with pytest.raises(InvalidInputError, match="sex holds 'x'"):
         fair.encode({"age": [0.5, 0.1], "sex": ["f", "x"]})
-    with pytest.raises(InvalidInputError, match="age has missing values"):
-        fair.encode({"age": [0.5, np.nan], "sex": ["f", "m"]})
+    gapped = fair.encode({"age": [0.5, np.nan, 0.1], "sex": ["f", "m", None]})
+    assert fair.rows.attribute.known(gapped)[1].tolist() == [True, False, False]
+    with pytest.raises(InvalidInputError, match="age holds what is no number"):
+        fair.encode({"age": ["old", "young"], "sex": ["f", "m"]})
+    nobody = {"age": [0.5, np.nan] * 9, "sex": [None, "m"] * 9}
+    with pytest.raises(InvalidInputError, match="No row has a value in each"):
+        CriticFairnessLoss.from_labels(np.arange(18), nobody, continuous=["age"])
     with pytest.raises(InvalidParameterError, match="continuous names 'race'"):
         CriticFairnessLoss.from_labels([0, 1], {"sex": [0, 1]}, continuous=["race"])
     with pytest.raises(InvalidParameterError, match="Expected 'epochs'"):

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import numpy as np
+from sklearn.base import is_regressor
 
 from fferm._types import FloatArray, IntArray, Table
 from fferm.auditing.question import TRANSFORMED, Question, make_question
@@ -13,7 +14,7 @@ from fferm.auditing.resampling import bootstrap_sample
 from fferm.auditing.result import Asked, Audit, DivergenceValue
 from fferm.auditing.spelling import spell, unique
 from fferm.certificates import violation_bound
-from fferm.columns import GroupMode
+from fferm.columns import GroupMode, count_bands
 from fferm.data import SMALL_GROUP, check_aligned
 from fferm.divergences import Divergence
 from fferm.divergences import get as get_divergence
@@ -140,6 +141,7 @@ def audit(  # noqa: PLR0913 - one call states all that an audit depends on
         certificates=_certificates(tables, divergences),
         soft_certificates=_certificates(soft_tables, divergences),
         asked=_asked(question, n_bootstrap, random_state, sample_weight is not None),
+        bands=count_bands(sensitive_features),
     )
 
 
@@ -168,6 +170,11 @@ def _check_rows(estimator: Any, X: Table, y: Table) -> None:
         raise InvalidTypeError(
             f"{type(estimator).__name__} has no predict. Expected a fitted classifier "
             "or a pipeline that ends in one."
+        )
+    if hasattr(estimator, "__sklearn_tags__") and is_regressor(estimator):
+        raise InvalidTypeError(
+            f"{type(estimator).__name__} predicts numbers. Expected a classifier; "
+            "audit a regressor with fferm.audit_regression."
         )
     n_samples = X.shape[0] if hasattr(X, "shape") else len(X)
     n_labels = n_samples if y is None else len(y)

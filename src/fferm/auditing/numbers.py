@@ -1,103 +1,63 @@
 """The audit of a regressor: how its predictions depend on each sensitive column."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
+from scipy.stats import norm
+from scipy.stats import t as student
 
-from fferm._types import FloatArray, Table
-from fferm.columns import Attribute, encode_column, split_columns
+from fferm._types import FloatArray, IntArray, Table
+from fferm.auditing.number_result import (
+    AskedOfNumbers,
+    ColumnAudit,
+    Densities,
+    Fan,
+    Measured,
+    RegressionAudit,
+)
+from fferm.bands import band_names, find_edges, place, read_band_numbers
+from fferm.columns import Attribute, GroupMode, encode_column, partition, split_columns
 from fferm.data import check_aligned
 from fferm.dependence import (
     GROUP_MEASURES,
-    MEASURES,
     NUMBER_MEASURES,
+    get_measure,
     independence_test,
     information_bias,
 )
-from fferm.errors import InvalidInputError, InvalidParameterError
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+from fferm.distributions import OrderedPredictions
+from fferm.errors import InvalidInputError, InvalidParameterError, InvalidTypeError
+from fferm.intervals import check_draws
+from fferm.soft_bins import quantile_edges
 
 # A column of numbers with more different values than this is compared as numbers.
 MOST_GROUPS = 20
+# Rows that a measure is taken on at least.
+FEWEST_ROWS = 4
+# Places of a density, and cells that rows are counted in for it.
+N_PLACES = 80
+N_FINE = 400
+# Bins of a fan, and the share below its lower and upper end.
+N_BINS = 20
+FAN = (0.1, 0.9)
+DEFAULT_METRIC = "kolmogorov_smirnov"
 
 
-@dataclass(frozen=True)
-class RegressionAudit:
-    """How predictions depend on sensitive columns.
-
-    Attributes
-    ----------
-    frame
-        One row per column and measure: ``value``, ``chance`` (its mean where the column
-        is shuffled, which for measures that cannot fall below 0 is not 0) and
-        ``p_value`` of a permutation test of independence.
-    group_frame
-        One row per group: ``rows``, ``mean_prediction``, ``mean_target``, ``mse``.
-    information_bias
-        By column of numbers, how much of ``f_information`` counts alone make.
-    prediction
-        What was judged.
-    columns
-        The sensitive columns: groups, or numbers.
-    """
-
-    frame: pd.DataFrame
-    group_frame: pd.DataFrame
-    information_bias: dict[str, float]
-    prediction: FloatArray
-    columns: dict[str, "Attribute | FloatArray"]
-
-    def value(self, measure: str, column: str | None = None) -> float:
-        """Return a measure: the largest of all columns, or that of one."""
-        rows = self.frame[self.frame["measure"] == measure]
-        if column is not None:
-            rows = rows[rows["column"] == column]
-        if rows.empty:
-            raise InvalidParameterError(
-                f"No {measure!r} was measured. Measured: "
-                f"{', '.join(sorted(set(self.frame['measure'])))}, of "
-                f"{', '.join(self.columns)}."
-            )
-        return float(rows["value"].max())
-
-    def passes(self, bound: float, measure: str = "kolmogorov_smirnov") -> bool:
-        """Return whether a measure keeps a bound for every column that has it."""
-        return self.value(measure) <= bound
-
-    def plot(self, column: str, ax: "Axes | None" = None) -> "Axes":
-        """Draw the densities of groups, or predictions against numbers.
-
-        Parameters
-        ----------
-        column
-            A sensitive column.
-        ax
-            Where to draw; a new figure by default.
-        """
-        from fferm.report.numbers import plot_densities, plot_numbers
-
-        if column not in self.columns:
-            raise InvalidParameterError(
-                f"{column!r} is no sensitive column. Columns: "
-                f"{', '.join(self.columns)}."
-            )
-        values = self.columns[column]
-        if isinstance(values, Attribute):
-            return plot_densities(self.prediction, values, ax)
-        return plot_numbers(self.prediction, values, column, ax)
-
-
-def audit_regression(
+def audit_regression(  # noqa: PLR0913 - one call states all that an audit depends on
     estimator: Any,
     X: Table,
     y: Table,
     *,
     sensitive_features: Table,
+    metric: str | None = None,
+    groups: GroupMode | None = None,
+    continuous: Sequence[str] | str = "auto",
+    confidence: float = 0.95,
     n_permutations: int = 99,
+    n_bootstrap: int = 200,
     random_state: int = 0,
 ) -> RegressionAudit:
     """Return how the predictions of a regressor depend on each sensitive column.
@@ -109,10 +69,23 @@ def audit_regression(
     X, y
         Rows to judge by, and the truth.
     sensitive_features
-        As in `FairRegressor.fit`. Numeric columns of more than 20 different values are
-        compared as numbers, others by groups. Missing values are refused.
-    n_permutations, random_state
-        Of the test of independence.
+        As in `FairRegressor.fit`. Rows without a value are left out of that column and
+        counted.
+    metric
+        The measure of `fferm.dependence` that is called the violation; by default the
+        estimator's ``violation_metric``, else ``"kolmogorov_smirnov"``.
+    groups
+        ``"intersection"``: several columns are compared jointly too. ``"marginal"``:
+        one by one. By default as the estimator was trained, else intersections.
+    continuous
+        Names of the columns that are numbers; ``"auto"``: those of more than 20
+        different numbers, whole ones included.
+    confidence, n_bootstrap
+        Level and draws of the intervals of measures of groups; 0 draws for none.
+    n_permutations
+        Of the test of independence; 0 for none.
+    random_state
+        Seed of both.
 
     Examples
     --------
@@ -123,79 +96,252 @@ def audit_regression(
     True
     """
     check_aligned(X=X, y=y, sensitive_features=sensitive_features)
-    predicted = X if estimator is None else estimator.predict(X)
-    prediction = _finite(predicted, "The prediction")
-    target = _finite(y, "y")
+    check_draws(n_bootstrap, fewest=0)
+    if n_permutations < 0:
+        raise InvalidParameterError(
+            f"n_permutations={n_permutations} came. Expected 0 or more."
+        )
+    prediction, target = _predictions(estimator, X), _finite(y, "y")
     if target.shape != prediction.shape:
         raise InvalidInputError(
             f"y has shape {target.shape} and the prediction {prediction.shape}. "
             "Expected one number a row."
         )
-    columns = {
-        name: _read(name, values, prediction.size)
-        for name, values in split_columns(sensitive_features)
-    }
-    records, by_group, bias = [], [], {}
-    for name, values in columns.items():
-        is_groups = isinstance(values, Attribute)
-        numbers = values.code if isinstance(values, Attribute) else values
-        for measure in GROUP_MEASURES if is_groups else NUMBER_MEASURES:
+    metric = metric or str(getattr(estimator, "violation_metric", DEFAULT_METRIC))
+    get_measure(metric)
+    own = getattr(estimator, "groups", None)
+    how = groups or cast(GroupMode, own if isinstance(own, str) else "intersection")
+    auditor = _Auditor(
+        prediction, target, confidence, n_permutations, n_bootstrap, random_state
+    )
+    columns = _read_columns(sensitive_features, prediction.size, how, continuous)
+    spread = float(np.var(target))
+    error = float(np.mean((target - prediction) ** 2))
+    named = continuous if isinstance(continuous, str) else tuple(continuous)
+    found = RegressionAudit(
+        n_rows=prediction.size,
+        mse=error,
+        explained=1 - error / spread if spread > 0 else np.nan,
+        metric=metric,
+        confidence=confidence,
+        columns={name: auditor.column(*column) for name, column in columns.items()},
+        asked=AskedOfNumbers(how, n_permutations, n_bootstrap, random_state, named),
+    )
+    found.value(metric)  # refused where no column has it
+    return found
+
+
+@dataclass(frozen=True)
+class _Auditor:
+    prediction: FloatArray
+    target: FloatArray
+    confidence: float
+    n_permutations: int
+    n_bootstrap: int
+    random_state: int
+
+    def column(
+        self, attribute: Attribute, numbers: FloatArray | None, is_joint: bool = False
+    ) -> ColumnAudit:
+        known = attribute.code >= 0
+        u, code = self.prediction[known], attribute.code[known]
+        _check_comparable(attribute, code)
+        measures = self._of_groups(u, code)
+        fan = bias = None
+        if numbers is not None:
+            measures |= self._of_numbers(u, numbers[known])
+            fan = _fan(u, numbers[known])
+            bias = information_bias(u, numbers[known])
+        return ColumnAudit(
+            groups={
+                group: self._group(attribute.code == k)
+                for k, group in enumerate(attribute.groups)
+                if np.any(attribute.code == k)
+            },
+            measures=measures,
+            densities=_densities(u, code, attribute.groups),
+            fan=fan,
+            information_bias=bias,
+            n_missing=int(np.sum(~known)),
+            is_joint=is_joint,
+        )
+
+    def _of_groups(self, u: FloatArray, code: IntArray) -> dict[str, Measured]:
+        ordered = OrderedPredictions.of(u)
+        names = list(GROUP_MEASURES)
+        found = ordered.compare(code)
+        limits: dict[str, tuple[float | None, float | None]]
+        limits = dict.fromkeys(names, (None, None))
+        if self.n_bootstrap:
+            limits |= ordered.intervals(
+                code,
+                names,
+                self.confidence,
+                n_bootstrap=self.n_bootstrap,
+                random_state=self.random_state,
+            )
+        rng = np.random.default_rng(self.random_state)
+        shuffled = [
+            ordered.compare(rng.permutation(code)) for _ in range(self.n_permutations)
+        ]
+        measured = {}
+        for name in names:
+            value = found.measure(name)
+            chances = [other.measure(name) for other in shuffled]
+            measured[name] = Measured(value, *limits[name], *_by_chance(value, chances))
+        return measured
+
+    def _of_numbers(self, u: FloatArray, values: FloatArray) -> dict[str, Measured]:
+        measured = {}
+        for name, measure in NUMBER_MEASURES.items():
+            if self.n_permutations == 0:
+                measured[name] = Measured(measure(u, values))
+                continue
             found = independence_test(
-                MEASURES[measure],
-                prediction,
-                numbers,
-                n_permutations=n_permutations,
-                random_state=random_state,
+                measure,
+                u,
+                values,
+                n_permutations=self.n_permutations,
+                random_state=self.random_state,
             )
-            records.append({"column": name, "measure": measure, **vars(found)})
-        if isinstance(values, Attribute):
-            by_group += _by_group(name, values, prediction, target)
-        else:
-            bias[name] = information_bias(prediction, values)
-    frames = pd.DataFrame(records), pd.DataFrame(by_group)
-    return RegressionAudit(*frames, bias, prediction, columns)
+            measured[name] = Measured(
+                found.value, chance=found.chance, p_value=found.p_value
+            )
+        return measured
+
+    def _group(self, inside: Any) -> dict[str, float]:
+        u, y = self.prediction[inside], self.target[inside]
+        n, mean = u.size, float(u.mean())
+        half = np.nan  # of one row nothing can be said
+        if n > 1:
+            quantile = student.ppf((1 + self.confidence) / 2, n - 1)
+            half = float(quantile * u.std(ddof=1) / np.sqrt(n))
+        return {
+            "rows": n,
+            "mean_prediction": mean,
+            "mean_low": mean - half,
+            "mean_high": mean + half,
+            "mean_target": float(y.mean()),
+            "mse": float(np.mean((u - y) ** 2)),
+        }
 
 
-def _by_group(
-    name: str, attribute: Attribute, prediction: FloatArray, target: FloatArray
-) -> list[dict[str, Any]]:
-    rows = []
-    for k, group in enumerate(attribute.groups):
-        inside = attribute.code == k
-        rows.append(
-            {
-                "column": name,
-                "group": group,
-                "rows": int(inside.sum()),
-                "mean_prediction": float(prediction[inside].mean()),
-                "mean_target": float(target[inside].mean()),
-                "mse": float(np.mean((prediction[inside] - target[inside]) ** 2)),
-            }
+def _by_chance(
+    value: float, chances: list[float]
+) -> tuple[float, float] | tuple[None, None]:
+    if not chances:
+        return None, None
+    reached = sum(chance >= value - 1e-12 for chance in chances)
+    return float(np.mean(chances)), (1 + reached) / (1 + len(chances))
+
+
+def _densities(u: FloatArray, code: IntArray, groups: tuple[str, ...]) -> Densities:
+    low, high = np.quantile(u, [0.001, 0.999])
+    # Of predictions that are all alike some width is left to draw.
+    room = 0.1 * (high - low) or 1e-3 * max(abs(low), 1.0)
+    at = np.linspace(low - room, high + room, N_PLACES)
+    by_group = {
+        groups[k]: tuple(_density(u[code == k], at).tolist()) for k in np.unique(code)
+    }
+    return Densities(tuple(at.tolist()), by_group)
+
+
+def _density(u: FloatArray, at: FloatArray) -> FloatArray:
+    # Normal kernels, of the width that suits a normal density, on a fine histogram.
+    count, edges = np.histogram(np.clip(u, at[0], at[-1]), N_FINE, (at[0], at[-1]))
+    middle = (edges[1:] + edges[:-1]) / 2
+    width = max(1.06 * u.std() * u.size**-0.2, at[1] - at[0])
+    return np.asarray(norm.pdf((at[:, None] - middle) / width) @ count / u.size / width)
+
+
+def _fan(u: FloatArray, values: FloatArray) -> Fan:
+    edges = quantile_edges(values, N_BINS, np.ones(values.size))
+    bins = np.searchsorted(edges, values, "right")
+    parts = [bins == b for b in np.unique(bins)]
+    return Fan(
+        at=tuple(float(values[part].mean()) for part in parts),
+        mean=tuple(float(u[part].mean()) for part in parts),
+        low=tuple(float(np.quantile(u[part], FAN[0])) for part in parts),
+        high=tuple(float(np.quantile(u[part], FAN[1])) for part in parts),
+    )
+
+
+def _read_columns(
+    sensitive_features: Table,
+    n_samples: int,
+    how: GroupMode,
+    continuous: Sequence[str] | str,
+) -> dict[str, tuple[Attribute, FloatArray | None, bool]]:
+    parts = dict(split_columns(sensitive_features))
+    wanted = None if isinstance(continuous, str) else set(continuous)
+    strange = [name for name in wanted or () if name not in parts]
+    if strange or (wanted is None and continuous != "auto"):
+        raise InvalidParameterError(
+            f"continuous={continuous!r} came. Expected 'auto', or a list of sensitive "
+            f"columns among {', '.join(parts)}."
         )
-    return rows
-
-
-def _read(name: str, values: Table, n_samples: int) -> "Attribute | FloatArray":
-    series = pd.Series(np.asarray(values)).infer_objects()
-    is_number = pd.api.types.is_numeric_dtype(series.dtype)
-    if is_number and series.nunique() > MOST_GROUPS:
-        if len(series) != n_samples:
-            raise InvalidInputError(
-                f"{name} has {len(series)} values and there are {n_samples} rows. "
-                "Expected one value per row."
-            )
-        return _finite(series, name)
-    attribute = encode_column(values, name, n_samples)
-    if np.any(attribute.code < 0):
+    columns = {
+        name: (*_read(name, values, n_samples, wanted), False)
+        for name, values in parts.items()
+    }
+    if not columns:
         raise InvalidInputError(
-            f"{name} has missing values. Leave those rows out of the audit, and say "
-            "how many they are."
+            "sensitive_features has no column. Expected at least one."
         )
-    return attribute
+    alone = [attribute for attribute, *_ in columns.values()]
+    joint = partition(alone, how)
+    if len(alone) > 1 and len(joint) == 1:
+        columns[joint[0].name] = joint[0], None, True
+    return columns
+
+
+def _read(
+    name: str, values: Table, n_samples: int, wanted: set[str] | None
+) -> tuple[Attribute, FloatArray | None]:
+    series = pd.Series(np.asarray(values)).infer_objects()
+    is_numeric = pd.api.types.is_numeric_dtype(series.dtype)
+    is_number = is_numeric and series.nunique() > MOST_GROUPS
+    if wanted is not None:
+        is_number = name in wanted
+    if not is_number:
+        return encode_column(values, name, n_samples), None
+    if len(series) != n_samples:
+        raise InvalidInputError(
+            f"{name} has {len(series)} values and there are {n_samples} rows. Expected "
+            "one value per row."
+        )
+    numbers = read_band_numbers(series, name)
+    edges = find_edges(numbers)
+    code = place(numbers, edges)
+    return Attribute(name, band_names(edges), code, tuple(edges.tolist())), numbers
+
+
+def _check_comparable(attribute: Attribute, code: IntArray) -> None:
+    if code.size < FEWEST_ROWS or np.unique(code).size < 2:
+        raise InvalidInputError(
+            f"{attribute.name} has {np.unique(code).size} group(s) in {code.size} "
+            "rows. Expected at least two to compare, in four rows at least."
+        )
+
+
+def _predictions(estimator: Any, X: Table) -> FloatArray:
+    if estimator is None:
+        return _finite(X, "The prediction")
+    if not hasattr(estimator, "predict"):
+        raise InvalidTypeError(
+            f"{type(estimator).__name__} has no predict. Expected a fitted regressor, "
+            "or None with predictions in place of X."
+        )
+    return _finite(estimator.predict(X), "The prediction")
 
 
 def _finite(values: Table, name: str) -> FloatArray:
-    array = np.asarray(values, dtype=np.float64)
+    try:
+        array = np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise InvalidInputError(
+            f"{name} holds what is no number ({error}). Expected numbers."
+        ) from error
     if array.ndim != 1 or not np.all(np.isfinite(array)):
         raise InvalidInputError(
             f"{name} has shape {array.shape}, or holds missing numbers. Expected one "

@@ -24,21 +24,23 @@ def read_audit(plain: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _read(plain: Mapping[str, Any]) -> dict[str, Any]:
-    groups = {name: _numbers(row) for name, row in plain["groups"].items()}
+    groups = {name: read_numbers(row) for name, row in plain["groups"].items()}
     # A file has null for undefined as for not measured; the groups tell which.
     is_soft = any(
         key.startswith("soft_rate_") for row in groups.values() for key in row
     )
     return {
         **{name: plain[name] for name in PLAIN},
-        "accuracy": _number(plain["accuracy"]),
+        "accuracy": read_number(plain["accuracy"]),
         "classes": tuple(plain["classes"]),
-        "violation": _number(plain["violation"]),
+        "violation": read_number(plain["violation"]),
         "interval": _interval(plain["interval"]),
         "bootstrap_interval": _interval(plain["bootstrap_interval"]),
-        "soft_violation": _number(plain["soft_violation"]) if is_soft else None,
+        "soft_violation": read_number(plain["soft_violation"]) if is_soft else None,
         "soft_interval": _interval(plain["soft_interval"]),
-        "gaps": tuple(Gap(**{**g, "gap": _number(g["gap"])}) for g in plain["gaps"]),
+        "gaps": tuple(
+            Gap(**{**g, "gap": read_number(g["gap"])}) for g in plain["gaps"]
+        ),
         "groups": groups,
         "absent": tuple(
             Absence(**{**absence, "groups": tuple(absence["groups"])})
@@ -46,15 +48,16 @@ def _read(plain: Mapping[str, Any]) -> dict[str, Any]:
         ),
         "divergences": {
             name: DivergenceValue(
-                _number(value["hard"]),
-                _number(value["soft"]) if is_soft else None,
-                _number(value["share_of_largest"]),
+                read_number(value["hard"]),
+                read_number(value["soft"]) if is_soft else None,
+                read_number(value["share_of_largest"]),
             )
             for name, value in plain["divergences"].items()
         },
-        "certificates": _numbers(plain["certificates"]),
-        "soft_certificates": _numbers(plain["soft_certificates"]),
+        "certificates": read_numbers(plain["certificates"]),
+        "soft_certificates": read_numbers(plain["soft_certificates"]),
         "asked": _asked(plain["asked"]),
+        "bands": {name: int(n) for name, n in plain.get("bands", {}).items()},
     }
 
 
@@ -63,16 +66,18 @@ def _asked(plain: Mapping[str, Any]) -> Asked:
     return Asked(**{**plain, **lists})
 
 
-def _number(value: Any) -> float:
+def read_number(value: Any) -> float:
+    """Return a number of a file, where undefined is null."""
     return math.nan if value is None else float(value)
 
 
-def _numbers(values: Mapping[str, Any]) -> dict[str, float]:
-    return {name: _number(value) for name, value in values.items()}
+def read_numbers(values: Mapping[str, Any]) -> dict[str, float]:
+    """Return the numbers of a file by their names."""
+    return {name: read_number(value) for name, value in values.items()}
 
 
 def _interval(value: Any) -> tuple[float, float] | None:
     if value is None:
         return None
     low, high = value
-    return _number(low), _number(high)
+    return read_number(low), read_number(high)

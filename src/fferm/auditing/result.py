@@ -3,7 +3,7 @@
 import math
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from html import escape
 from numbers import Real
 from typing import Any, NamedTuple, Self
@@ -105,6 +105,9 @@ class Audit:
         table, for decisions and for probabilities.
     asked
         What the audit was asked, to repeat it.
+    bands
+        The sensitive columns that hold many fractional numbers, and into how many
+        bands of like many rows these were cut.
     """
 
     n_rows: int
@@ -126,6 +129,7 @@ class Audit:
     certificates: dict[str, float]
     soft_certificates: dict[str, float]
     asked: Asked
+    bands: dict[str, int] = field(default_factory=dict)
 
     @property
     def frame(self) -> pd.DataFrame:
@@ -212,6 +216,14 @@ class Audit:
         write_audit(self, path, title=title, max_violation=max_violation, before=before)
 
     @property
+    def banded(self) -> tuple[str, ...]:
+        """Sentences on columns of numbers that were cut into bands."""
+        return tuple(
+            f"{name} holds numbers and was cut into {count} bands of like many rows."
+            for name, count in self.bands.items()
+        )
+
+    @property
     def left_out(self) -> tuple[str, ...]:
         """Sentences on what the violation does not speak of; empty if on everyone."""
         rows = (left_out(*item, self.n_rows) for item in self.unjudged.items())
@@ -243,7 +255,7 @@ class Audit:
         table = shown.rename_axis(None).to_html(
             float_format=_number, na_rep="undefined", border=0
         )
-        lines = [summary, *self.left_out]
+        lines = [summary, *self.banded, *self.left_out]
         return "".join(f"<p>{escape(line)}</p>" for line in lines) + table
 
     def __str__(self) -> str:
@@ -262,6 +274,8 @@ class Audit:
             "",
             self._short_frame().to_string(float_format=_number, na_rep="undefined"),
         ]
+        if self.banded:
+            lines += ["", *self.banded]
         if self.left_out:
             lines += ["", "Not judged:", *(f"  {line}" for line in self.left_out)]
         return "\n".join(lines)

@@ -2,7 +2,7 @@
 
 import importlib
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from fferm.datasets import FairDataset
 
@@ -16,12 +16,18 @@ class Entry:
     sensitive: tuple[str, ...]
     is_shipped: bool
     about: str
-    options: dict[str, str] = field(default_factory=dict)
+    numbers: tuple[str, ...] = ()  # further targets, which the loader is told by name
 
-    def load(self, sensitive: Sequence[str]) -> FairDataset:
-        """Return the data set with these sensitive columns."""
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """What can be predicted."""
+        return (self.target, *self.numbers)
+
+    def load(self, sensitive: Sequence[str], target: str) -> FairDataset:
+        """Return the data set with these sensitive columns and this target."""
         loader = getattr(importlib.import_module("fferm.datasets"), self.loader)
-        found: FairDataset = loader(sensitive=tuple(sensitive), **self.options)
+        options = {"target": target} if self.numbers else {}
+        found: FairDataset = loader(sensitive=tuple(sensitive), **options)
         return found
 
 
@@ -47,7 +53,7 @@ CATALOG = {
         "over_50k",
         ("sex",),
         False,
-        "which government employees earn more than 50,000 dollars",
-        {"target": "over_50k"},
+        "which government employees earn more than 50,000 dollars, or how much",
+        ("salary",),
     ),
 }

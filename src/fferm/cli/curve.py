@@ -1,5 +1,6 @@
 """``fferm curve``: a table in, the trade-off of accuracy and fairness out."""
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -7,14 +8,16 @@ import pandas as pd
 import typer
 
 from fferm.cli.console import Output
-from fferm.cli.models import make_estimator
+from fferm.cli.models import is_regression, make_estimator
 from fferm.cli.options import (
+    BandsOption,
     DataArgument,
     DropOption,
     DropSensitiveOption,
     GroupKind,
     GroupsOption,
     JsonOption,
+    MetricOption,
     ModelKind,
     ModelOption,
     NotionOption,
@@ -22,15 +25,18 @@ from fferm.cli.options import (
     SeedOption,
     SensitiveOption,
     TargetOption,
+    TaskKind,
+    TaskOption,
     TestShareOption,
 )
 from fferm.cli.sources import open_source, split
 from fferm.cli.targets import check_folder, check_writable
 from fferm.errors import InvalidParameterError
-from fferm.frames import FrameClassifier
+from fferm.frames import FrameModel
 from fferm.tradeoff import TradeoffCurve, tradeoff_curve
 
 SHOWN = ("curve", "fairness_weight", "accuracy", "violation", "soft_violation")
+OF_NUMBERS = ("curve", "fairness_weight", "accuracy", "loss", "violation", "mean_gap")
 
 
 def curve(
@@ -49,6 +55,9 @@ def curve(
         Path | None, typer.Option("--html", help="Also write a report there.")
     ] = None,
     model: ModelOption = ModelKind.linear,
+    task: TaskOption = TaskKind.auto,
+    metric: MetricOption = None,
+    bands: BandsOption = None,
     notion: NotionOption = "demographic_parity",
     groups: GroupsOption = GroupKind.intersection,
     drop: DropOption = None,
@@ -65,19 +74,18 @@ def curve(
     """
     output = Output(quiet, json)
     divergences = divergence or ["kl"]
-    for name in divergences:
-        make_estimator(model, divergence=name, notion=notion)
-    estimator = make_estimator(
-        model, notion=notion, groups=groups.value, divergence=divergences[0]
-    )
     _check_counts(weights=weights, seeds=seeds, jobs=jobs)
     check_folder(out)
     if html is not None:
         check_writable(html, data)
     with output.warnings_as_lines():
         source = open_source(data, target, sensitive)
+        make = partial(make_estimator, model, is_regression(source, task), metric)
+        for name in divergences:
+            make(divergence=name, notion=notion)
+        estimator = make(notion=notion, groups=groups.value, divergence=divergences[0])
         left_out = (*(drop or ()), *(source.sensitive if drop_sensitive else ()))
-        columns = source.model(estimator, left_out)
+        columns = source.model(estimator, left_out, bands)
         rows = encoded(columns, *split(source, columns, test_share, seed))
         total = weights * seeds * len(divergences)
         with output.progress("models", total, lambda: n_trained(out)):
@@ -97,7 +105,7 @@ def curve(
 
 
 def encoded(
-    columns: FrameClassifier, train: pd.DataFrame, test: pd.DataFrame
+    columns: FrameModel, train: pd.DataFrame, test: pd.DataFrame
 ) -> dict[str, Any]:
     """Return the data of a sweep, encoded as the training rows say."""
     encoder = columns.learn_encoding(train)
@@ -127,9 +135,16 @@ def _summary(
     found: TradeoffCurve, out: Path, output: Output
 ) -> tuple[str, dict[str, Any]]:
     front = found.pareto()
-    shown = [name for name in SHOWN if name in front.columns]
+    metric = found.description.get("metric")
+    columns = SHOWN if metric is None else OF_NUMBERS
+    shown = [name for name in columns if name in front.columns]
     rows = front[shown].to_dict("records")
     table = output.table(shown, [list(row.values()) for row in rows])
     words = f"The models that no other beats, on held-out rows:\n\n{table}\n\n"
+    if metric is not None:
+        words += (
+            "accuracy is the share of variance that is explained, loss the mean "
+            f"squared error, violation the {metric}.\n"
+        )
     data = {"records": str(out), "hypervolume": found.hypervolume(), "front": rows}
     return f"{words}Records: {out}; a page of them: fferm report {out}", data

@@ -12,7 +12,7 @@ def datasets(quiet: QuietOption = False, json: JsonOption = False) -> int:
     rows = [
         (
             name,
-            entry.target,
+            " or ".join(entry.targets),
             ", ".join(entry.sensitive),
             "in the package" if entry.is_shipped else "in the data folder",
             entry.about,

@@ -3,14 +3,15 @@
 from pathlib import Path
 from typing import Annotated, Any
 
-import pandas as pd
 import typer
 
 import fferm
-from fferm.auditing.result import Audit
+from fferm.auditing import Audit, RegressionAudit
 from fferm.cli.console import Output
-from fferm.cli.models import make_estimator
+from fferm.cli.measuring import measure
+from fferm.cli.models import is_regression, make_estimator
 from fferm.cli.options import (
+    BandsOption,
     DataArgument,
     DivergenceOption,
     DropOption,
@@ -18,6 +19,7 @@ from fferm.cli.options import (
     GroupKind,
     GroupsOption,
     JsonOption,
+    MetricOption,
     ModelKind,
     ModelOption,
     NotionOption,
@@ -25,11 +27,13 @@ from fferm.cli.options import (
     SeedOption,
     SensitiveOption,
     TargetOption,
+    TaskKind,
+    TaskOption,
     TestShareOption,
 )
 from fferm.cli.sources import open_source, split
 from fferm.cli.targets import check_writable
-from fferm.frames import FrameClassifier
+from fferm.frames import FrameModel
 
 
 def fit(
@@ -48,6 +52,9 @@ def fit(
         bool, typer.Option("--confident", help="The interval has to keep the bound.")
     ] = False,
     model: ModelOption = ModelKind.linear,
+    task: TaskOption = TaskKind.auto,
+    metric: MetricOption = None,
+    bands: BandsOption = None,
     notion: NotionOption = "demographic_parity",
     divergence: DivergenceOption = "kl",
     groups: GroupsOption = GroupKind.intersection,
@@ -64,21 +71,23 @@ def fit(
     where --max-violation could not be kept in training.
     """
     output = Output(quiet, json)
-    estimator = make_estimator(
-        model,
-        divergence=divergence,
-        notion=notion,
-        groups=groups.value,
-        max_violation=max_violation,
-        confident=confident,
-        fairness_weight=fairness_weight,
-        random_state=seed,
-    )
     check_writable(out, data)
     with output.warnings_as_lines():
         source = open_source(data, target, sensitive)
+        estimator = make_estimator(
+            model,
+            is_regression(source, task),
+            metric,
+            divergence=divergence,
+            notion=notion,
+            groups=groups.value,
+            max_violation=max_violation,
+            confident=confident,
+            fairness_weight=fairness_weight,
+            random_state=seed,
+        )
         left_out = (*(drop or ()), *(source.sensitive if drop_sensitive else ()))
-        unfitted = source.model(estimator, left_out)
+        unfitted = source.model(estimator, left_out, bands)
         train, test = split(source, unfitted, test_share, seed)
         with output.progress(f"training on {len(train)} rows"):
             fitted = unfitted.fit(train)
@@ -88,15 +97,8 @@ def fit(
     return 0 if getattr(fitted.estimator_, "feasible_", True) else 1
 
 
-def measure(model: FrameClassifier, rows: pd.DataFrame) -> Audit:
-    """Return what a model does to each group of some rows."""
-    return fferm.audit(
-        model, rows, model.labels(rows), sensitive_features=model.groups(rows)
-    )
-
-
 def _summary(
-    model: FrameClassifier, found: Audit, out: Path
+    model: FrameModel, found: Audit | RegressionAudit, out: Path
 ) -> tuple[str, dict[str, Any]]:
     weight = model.estimator_.fairness_weight_
     dropped = list(model.encoder_.dropped_)

@@ -61,6 +61,14 @@ class ModelKind(StrEnum):
     boosting = "boosting"
 
 
+class TaskKind(StrEnum):
+    """What the target is."""
+
+    auto = "auto"
+    classification = "classification"
+    regression = "regression"
+
+
 class GroupKind(StrEnum):
     """How several sensitive columns are compared."""
 
@@ -77,6 +85,28 @@ class Size(StrEnum):
 
 ModelOption = Annotated[
     ModelKind, typer.Option("--model", help="The kind of model to train.")
+]
+TaskOption = Annotated[
+    TaskKind,
+    typer.Option(
+        "--task", help="Classes or numbers; auto: numbers of many values are numbers."
+    ),
+]
+MetricOption = Annotated[
+    str | None,
+    typer.Option(
+        "--metric",
+        help="Of a regression: the violation, such as kolmogorov_smirnov, wasserstein, "
+        "mean_gap or distance_correlation.",
+    ),
+]
+BandsOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--bands",
+        help="A sensitive column of numbers, such as ages, to cut into bands; may be "
+        "repeated.",
+    ),
 ]
 GroupsOption = Annotated[
     GroupKind,

@@ -14,12 +14,14 @@ import pyarrow.parquet
 from numpy.typing import NDArray
 
 from fferm._types import IntArray
+from fferm.bands import find_edges, place
 from fferm.cli.catalog import CATALOG
-from fferm.columns import GroupMode, encode_sensitive
+from fferm.columns import Attribute, GroupMode, encode_sensitive
 from fferm.datasets._dataset import split_rows
 from fferm.errors import DataFairnessWarning, InvalidInputError, InvalidParameterError
-from fferm.estimators.base import FairClassifier
-from fferm.frames import FrameClassifier
+from fferm.estimators.base import FairEstimator
+from fferm.estimators.regression import FairRegressor
+from fferm.frames import FrameClassifier, FrameModel, FrameRegressor
 from fferm.frames.encoder import as_pandas
 
 # What stands for a missing value in a CSV file.
@@ -49,14 +51,20 @@ class Source:
     sensitive: tuple[str, ...]
 
     def model(
-        self, estimator: FairClassifier, left_out: Sequence[str]
-    ) -> FrameClassifier:
+        self,
+        estimator: FairEstimator,
+        left_out: Sequence[str],
+        bands: Sequence[str] | None = None,
+    ) -> FrameModel:
         """Return an unfitted model of this table."""
-        return FrameClassifier(
+        is_number = isinstance(estimator, FairRegressor)
+        kind = FrameRegressor if is_number else FrameClassifier
+        return kind(
             estimator,
             target=self.target,
             sensitive=list(self.sensitive),
             left_out=list(left_out),
+            bands=list(bands or ()),
         )
 
 
@@ -123,7 +131,7 @@ def drop_unlabelled(frame: pd.DataFrame, target: str) -> pd.DataFrame:
 
 
 def split(
-    source: Source, model: FrameClassifier, test_share: float, seed: int
+    source: Source, model: FrameModel, test_share: float, seed: int
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Return rows to train and to measure on, by the data set's own split if any."""
     if source.test is not None:
@@ -131,24 +139,30 @@ def split(
     frame = drop_unlabelled(source.frame, source.target)
     check_left_out(model, frame)
     labels, groups = model.labels(frame), model.groups(frame)
-    check_contrast(labels, groups, str(model.estimator.groups))
-    train, test = part(labels, groups, test_share, seed)
+    how = cast(GroupMode, str(cast(Any, model.estimator).groups))
+    attributes = encode_sensitive(groups, len(groups), how)
+    check_contrast(labels, attributes)
+    if isinstance(model, FrameRegressor):
+        labels = place(labels, find_edges(labels))  # of every size its share
+    train, test = part(labels, attributes, test_share, seed)
     return frame.iloc[train], frame.iloc[test]
 
 
-def check_left_out(model: FrameClassifier, frame: pd.DataFrame) -> None:
+def check_left_out(model: FrameModel, frame: pd.DataFrame) -> None:
     """Refuse columns to leave out that are not there: a slip of the pen, mostly."""
     for name in model.left_out:
         model._column(frame, name, "column to drop")
 
 
-def check_contrast(labels: NDArray[Any], groups: pd.DataFrame, how: str) -> None:
+def check_contrast(labels: NDArray[Any], attributes: Sequence[Attribute]) -> None:
     """Refuse tables with one label, or with nobody to compare with."""
     if np.unique(labels).size < 2:
+        kind = "class" if labels.dtype.kind == "U" else "value"
         raise InvalidInputError(
-            f"The target has only one class, {str(labels[0])!r}. Expected at least two."
+            f"The target has only one {kind}, {str(labels[0])!r}. Expected at least "
+            "two."
         )
-    for attribute in encode_sensitive(groups, len(groups), cast(GroupMode, how)):
+    for attribute in attributes:
         if len(attribute.groups) < 2:
             raise InvalidInputError(
                 f"{attribute.name} has {len(attribute.groups)} group. Expected at "
@@ -157,7 +171,7 @@ def check_contrast(labels: NDArray[Any], groups: pd.DataFrame, how: str) -> None
 
 
 def part(
-    labels: NDArray[Any], groups: pd.DataFrame, test_share: float, seed: int
+    labels: NDArray[Any], attributes: Sequence[Attribute], test_share: float, seed: int
 ) -> tuple[IntArray, IntArray]:
     """Return training and test rows; every label and group gives its share."""
     if not 0 < test_share < 1:
@@ -166,30 +180,33 @@ def part(
         )
     if seed < 0:
         raise InvalidParameterError(f"--seed {seed} came. Expected 0 or above.")
-    kind = groups.astype(str).assign(**{"": labels})
+    kind = pd.DataFrame({str(k): a.code for k, a in enumerate(attributes)})
+    kind[""] = labels
     stratum = kind.groupby(list(kind.columns)).ngroup().to_numpy().astype(np.int64)
     return split_rows(stratum, test_share, np.random.default_rng(seed))
 
 
 def _shipped(name: str, target: str | None, sensitive: Sequence[str] | None) -> Source:
     entry = CATALOG[name]
-    if target not in (None, entry.target):
+    target = entry.target if target is None else target
+    if target not in entry.targets:
         raise InvalidParameterError(
-            f"--target {target} came. Of {name} the target is {entry.target}."
+            f"--target {target} came. Of {name} the target is "
+            f"{' or '.join(entry.targets)}."
         )
     columns = _distinct(sensitive) if sensitive else entry.sensitive
-    data = entry.load(columns)
+    data = entry.load(columns, target)
     parts = [
         frame.drop(columns=list(columns), errors="ignore")
         .join(groups)
-        .assign(**{entry.target: y})
+        .assign(**{target: y})
         .reset_index(drop=True)
         for frame, groups, y in (
             (data.frame, data.sensitive_features, data.y),
             (data.frame_test, data.sensitive_features_test, data.y_test),
         )
     ]
-    return Source(parts[0], parts[1], entry.target, columns)
+    return Source(parts[0], parts[1], target, columns)
 
 
 def _distinct(names: Sequence[str]) -> tuple[str, ...]:

@@ -14,9 +14,10 @@ from sklearn import config_context
 from sklearn.utils import _safe_indexing
 
 from fferm._types import FloatArray, IntArray, Table, is_sparse
-from fferm.columns import GroupMode, encode_sensitive, split_columns
+from fferm.columns import GroupMode, encode_sensitive, split_columns, take_rows
 from fferm.data import control_labels
 from fferm.dependence import GROUP_MEASURES, get_measure
+from fferm.distributions import OrderedPredictions
 from fferm.errors import FfermWarning, InfeasibleWarning, InvalidInputError
 from fferm.estimators.base import Choice, FitInput
 from fferm.estimators.bounds import Judged, Search, read_fraction
@@ -48,6 +49,22 @@ class NumberSetting:
         """Return the measure, the largest of all parts that can be judged."""
         function = get_measure(self.measure)
         return max(function(prediction[rows], values) for values, rows in self.parts)
+
+    def interval(
+        self, prediction: FloatArray, confidence: float, n_bootstrap: int
+    ) -> tuple[float, float]:
+        """Return an interval of the violation; NaN for measures of numbers."""
+        if self.measure not in GROUP_MEASURES:
+            return np.nan, np.nan
+        # Each part errs with its share of the risk, so that all of them hold at once.
+        level = 1 - (1 - confidence) / len(self.parts)
+        limits = [
+            OrderedPredictions.of(prediction[rows]).intervals(
+                values, [self.measure], level, n_bootstrap=n_bootstrap
+            )[self.measure]
+            for values, rows in self.parts
+        ]
+        return max(low for low, _ in limits), max(high for _, high in limits)
 
 
 def make_number_setting(
@@ -135,10 +152,7 @@ def _hold_out(
     weight[data.kept] = np.where(held, 0.0, data.weight)
     X = given.X.tocsr() if is_sparse(given.X) else given.X
     judged = _safe_indexing(X, position)
-    sensitive = {
-        name: _safe_indexing(values, position)
-        for name, values in split_columns(given.sensitive_features)
-    }
+    sensitive = take_rows(given.sensitive_features, position)
     measured = make_number_setting(
         model.violation_metric,
         sensitive,

@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from sklearn.utils import _safe_indexing, check_random_state
+from sklearn.utils import check_random_state
 
 from fferm._types import FloatArray, Table
-from fferm.columns import split_columns
+from fferm.columns import take_rows
 from fferm.errors import FfermWarning, InvalidParameterError
 from fferm.estimators.base import FitInput
 from fferm.estimators.regression_data import Encoded
@@ -183,10 +183,7 @@ def _fairness(
     if model.method == "bins":
         return torch.binned_fairness(problem, encoded.rows)
     kept = np.flatnonzero(encoded.data.kept)
-    columns = {
-        name: _safe_indexing(values, kept)
-        for name, values in split_columns(given.sensitive_features)
-    }
+    columns = take_rows(given.sensitive_features, kept)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FfermWarning)
         return torch.critic_fairness(

@@ -1,25 +1,25 @@
 """A fair classifier that takes whole frames and knows its columns by name."""
 
-from collections.abc import Sequence
 from typing import Any, Self
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, ClassifierMixin, clone
+from sklearn.base import ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
 from fferm._types import FloatArray, Table
 from fferm.columns import group_name
-from fferm.errors import InvalidInputError, InvalidParameterError
+from fferm.errors import InvalidInputError
 from fferm.estimators.base import FairClassifier
-from fferm.frames.encoder import FrameEncoder, as_pandas
+from fferm.frames.encoder import as_pandas
+from fferm.frames.model import FrameModel
 
 # More labels than this are a quantity, or names, and no classes.
 MOST_CLASSES = 100
 
 
-class FrameClassifier(ClassifierMixin, BaseEstimator):
+class FrameClassifier(ClassifierMixin, FrameModel):
     """A fair classifier of rows of a data frame.
 
     Labels are text: 1, 1.0 and "1" in different files are one label.
@@ -34,6 +34,9 @@ class FrameClassifier(ClassifierMixin, BaseEstimator):
         The columns whose groups are compared.
     left_out
         Columns not to predict from; put sensitive ones here to predict without them.
+    bands
+        Sensitive columns of numbers, such as ages, to cut into bands of like many
+        training rows; columns of many fractional numbers are cut by themselves.
 
     Attributes
     ----------
@@ -55,55 +58,25 @@ class FrameClassifier(ClassifierMixin, BaseEstimator):
     """
 
     classes_: NDArray[Any]
-    encoder_: FrameEncoder
     estimator_: FairClassifier
-
-    def __init__(
-        self,
-        estimator: FairClassifier,
-        *,
-        target: str,
-        sensitive: Sequence[str],
-        left_out: Sequence[str] = (),
-    ) -> None:
-        self.estimator = estimator
-        self.target = target
-        self.sensitive = sensitive
-        self.left_out = left_out
 
     def fit(self, frame: Table, y: Table = None) -> Self:
         """Learn encoding and classifier from the training rows.
 
         Parameters
         ----------
-        frame
-            Data frame with the target, the sensitive and all other columns.
-        y
-            Not used: the labels are a column of the frame.
+        frame, y
+            As in `FrameModel.fit`.
 
         Returns
         -------
         Self
         """
-        frame = as_pandas(frame)
-        labels, groups = self.labels(frame), self.groups(frame)
-        self.encoder_ = self.learn_encoding(frame)
-        self.estimator_ = clone(self.estimator).fit(
-            self.encoder_.transform(frame), labels, sensitive_features=groups
-        )
+        if hasattr(self, "classes_"):
+            del self.classes_  # of an earlier fit, whose labels may have been others
+        super().fit(frame, y)
         self.classes_ = self.estimator_.classes_
         return self
-
-    def learn_encoding(self, frame: Table) -> FrameEncoder:
-        """Return how the columns that the model predicts from become numbers.
-
-        Parameters
-        ----------
-        frame
-            The training rows.
-        """
-        gone = [self.target, *self.left_out]
-        return FrameEncoder().fit(as_pandas(frame).drop(columns=gone, errors="ignore"))
 
     def labels(self, frame: Table) -> NDArray[Any]:
         """Return the label of each row as text.
@@ -125,38 +98,6 @@ class FrameClassifier(ClassifierMixin, BaseEstimator):
                 )
         return labels
 
-    def groups(self, frame: Table) -> pd.DataFrame:
-        """Return the sensitive columns.
-
-        Parameters
-        ----------
-        frame
-            Data frame with the sensitive columns.
-        """
-        frame = as_pandas(frame)
-        if not len(self.sensitive) or self.target in self.sensitive:
-            raise InvalidParameterError(
-                f"sensitive={list(self.sensitive)} came. Expected one column at least, "
-                f"and none that is the target {self.target!r}."
-            )
-        return pd.DataFrame(
-            {
-                name: self._column(frame, name, "sensitive column")
-                for name in self.sensitive
-            },
-            index=frame.index,
-        )
-
-    def predict(self, frame: Table) -> NDArray[Any]:
-        """Return the most probable label of each row; groups are not needed.
-
-        Parameters
-        ----------
-        frame
-            Data frame with the columns that the model predicts from.
-        """
-        return self._fitted().predict(self.encoder_.transform(frame))
-
     def predict_proba(self, frame: Table) -> FloatArray:
         """Return the (n_samples, n_classes) probabilities.
 
@@ -165,31 +106,12 @@ class FrameClassifier(ClassifierMixin, BaseEstimator):
         frame
             Data frame with the columns that the model predicts from.
         """
-        return self._fitted().predict_proba(self.encoder_.transform(frame))
-
-    def _fitted(self) -> FairClassifier:
         check_is_fitted(self)
-        return self.estimator_
-
-    def _column(self, frame: pd.DataFrame, name: str, kind: str) -> "pd.Series[Any]":
-        if name in frame.columns:
-            return frame[name]
-        raise InvalidInputError(
-            f"The data have no column {name!r}, the {kind}. Columns: "
-            f"{', '.join(map(str, frame.columns))}."
-        )
-
-    def _to_saved(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        parameters = self.get_params(deep=False)
-        for name in ("sensitive", "left_out"):
-            parameters[name] = list(parameters[name])
-        learned = {"classes_": self.classes_, "encoder_": self.encoder_}
-        return parameters, {**learned, "estimator_": self.estimator_}
+        return self.estimator_.predict_proba(self.encoder_.transform(frame))
 
     def _from_saved(self, learned: dict[str, Any]) -> None:
-        self.classes_ = learned["classes_"]
-        self.encoder_ = learned["encoder_"]
-        self.estimator_ = learned["estimator_"]
+        super()._from_saved(learned)
+        self.classes_ = self.estimator_.classes_
 
 
 def label_text(column: "pd.Series[Any]", name: str) -> NDArray[Any]:
@@ -205,7 +127,7 @@ def label_text(column: "pd.Series[Any]", name: str) -> NDArray[Any]:
     if fractions:
         raise InvalidInputError(
             f"The target {name!r} holds fractional numbers such as {fractions[0]!r}. "
-            "Expected classes; cut it into bands first."
+            "Expected classes; cut it into bands first, or predict it as a number."
         )
     labels = np.array([group_name(value) for value in values], dtype=str)
     n_classes = np.unique(labels).size

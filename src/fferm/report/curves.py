@@ -1,21 +1,24 @@
 """The report of a trade-off curve."""
 
 import os
+from functools import partial
 from typing import Any
 
-from fferm.auditing import Audit
+from fferm.auditing import Audit, RegressionAudit
 from fferm.errors import InvalidInputError
 from fferm.report.audits import class_rows, describe_audit, scale_of
 from fferm.report.costs import compare
-from fferm.report.figures import draw_svg
+from fferm.report.figures import draw_svg, plot_curve
 from fferm.report.interactive import digest, page_source, plotly_source, traces
 from fferm.report.pages import render, write_page
 from fferm.report.points import Point, points
 from fferm.report.recipes import curve_recipe
-from fferm.report.wording import explain
+from fferm.report.regression_audits import describe_regression, pictures_of
+from fferm.report.wording import MEASURES, curve_words, explain
 from fferm.tradeoff import TradeoffCurve
 
 TITLE = "What fairness costs: accuracy against violation"
+NUMBER_TITLE = "What fairness costs: variance explained against violation"
 # What a description calls a thing, and what a reader does. Code is in the recipe.
 CARD = {
     "estimator": "Estimator",
@@ -24,6 +27,7 @@ CARD = {
     "notion": "Notion of fairness",
     "uncertainty": "Robust to",
     "groups": "Several sensitive columns",
+    "metric": "Violation",
     "rows": "Rows given to train",
     "features": "Features",
     "test": "Test rows",
@@ -37,7 +41,7 @@ def write_curve(
     path: str | os.PathLike[str],
     *,
     title: str | None = None,
-    audit: Audit | None = None,
+    audit: Audit | RegressionAudit | None = None,
     max_violation: float | None = None,
 ) -> None:
     """Write a curve as one page on which a click shows what a model does to groups.
@@ -65,19 +69,23 @@ def write_curve(
     picked = models.index(chosen or _fairest(models))
     plotly, script = plotly_source(), page_source()
     about = curve.description
+    is_number = "metric" in about
     values = {
-        "title": title or TITLE,
+        "title": title or (NUMBER_TITLE if is_number else TITLE),
+        "is_number": is_number,
+        "say": curve_words(about.get("metric")),
+        "words": MEASURES,
         "max_violation": max_violation,
         "description": about,
         "card": {CARD.get(k, k): v for k, v in about.items() if k not in HIDDEN},
         "notion": explain(about["notion"]),
-        "picture": draw_svg(curve),
+        "picture": draw_svg(partial(plot_curve, curve)),
         "front": {**traces(curve, models), "picked": picked},
         "plotly": plotly,
         "script": script,
         "digests": [digest(plotly), digest(script)],
         "recipe": curve_recipe(curve, title=title, max_violation=max_violation),
-        "audited": None if audit is None else describe_audit(audit, max_violation),
+        "audited": None if audit is None else _described(audit, max_violation),
         **_described_points(curve, models),
         "chosen": chosen,
         "picked": picked,
@@ -87,7 +95,10 @@ def write_curve(
 
 def _described_points(curve: TradeoffCurve, models: list[Point]) -> dict[str, Any]:
     plains = {point.curve: point for point in models if point.is_plain}
-    details = [_detail(point, plains.get(point.curve)) for point in models]
+    details = [
+        _detail(number, point, plains.get(point.curve))
+        for number, point in enumerate(models)
+    ]
     highs = [
         row.high
         for detail in details
@@ -99,7 +110,7 @@ def _described_points(curve: TradeoffCurve, models: list[Point]) -> dict[str, An
         "points": models,
         "plains": plains,
         "plain": plain,
-        "people": plain.audit if plain else None,
+        "people": plain.audit if plain and isinstance(plain.audit, Audit) else None,
         "details": details,
         # One scale for all, so that bars of two models can be compared.
         "scale": scale_of(highs),
@@ -114,14 +125,31 @@ def _described_points(curve: TradeoffCurve, models: list[Point]) -> dict[str, An
     }
 
 
-def _detail(point: Point, plain: Point | None) -> dict[str, Any]:
+def _detail(number: int, point: Point, plain: Point | None) -> dict[str, Any]:
+    before = None if plain is None or point.is_plain else plain.audit
+    if isinstance(point.audit, RegressionAudit):
+        own = {n: c for n, c in point.audit.columns.items() if not c.is_joint}
+        label = f"point{number}"
+        pictures = {
+            name: pictures_of(name, column, f"{label}column{k}")
+            for k, (name, column) in enumerate(own.items())
+        }
+        return {"classes": {}, "costs": [], "before": before, "pictures": pictures}
     if point.audit is None:
         return {"classes": {}, "costs": []}
-    is_compared = plain is not None and plain.audit is not None and not point.is_plain
+    is_compared = isinstance(before, Audit)
     return {
         "classes": class_rows(point.audit),
-        "costs": compare(plain.audit, point.audit) if is_compared else [],  # type: ignore[union-attr,arg-type]
+        "costs": compare(before, point.audit) if is_compared else [],  # type: ignore[arg-type]
     }
+
+
+def _described(
+    audit: Audit | RegressionAudit, max_violation: float | None
+) -> dict[str, Any]:
+    if isinstance(audit, RegressionAudit):
+        return describe_regression(audit, max_violation)
+    return describe_audit(audit, max_violation)
 
 
 def _chosen(

@@ -5,7 +5,9 @@ apart; marks differ in shape as well.
 """
 
 import io
+import re
 import warnings
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,6 +15,7 @@ import pandas as pd
 
 from fferm.report.extra import report_extra
 from fferm.report.points import average
+from fferm.report.wording import CurveWords, curve_words
 from fferm.tradeoff import TradeoffCurve
 
 if TYPE_CHECKING:
@@ -99,13 +102,22 @@ def plot_curve(
         linewidth=1.5 if is_alone else 1,
         label="best trade-offs",
     )
-    _draw_special(drawn, means.records[means.records["split"] == split])
-    _annotate(drawn, curve)
+    words = curve_words(curve.description.get("metric"))
+    _draw_special(drawn, means.records[means.records["split"] == split], words)
+    _annotate(drawn, curve, words)
     return drawn
 
 
-def draw_svg(curve: TradeoffCurve) -> str:
-    """Return the figure of a curve as an ``<svg>`` element for a page."""
+def draw_svg(draw: Callable[["Axes"], object], name: str = "") -> str:
+    """Return a figure as an ``<svg>`` element for a page.
+
+    Parameters
+    ----------
+    draw
+        Draws on the axes that it is given.
+    name
+        What its ids begin with, where a page has several.
+    """
     with report_extra():
         from matplotlib import style
         from matplotlib.figure import Figure
@@ -113,8 +125,8 @@ def draw_svg(curve: TradeoffCurve) -> str:
         # The name of a curve stays text, for which a browser has the letters.
         warnings.filterwarnings("ignore", "Glyph .* missing from font")
         figure = Figure(figsize=PAGE_SIZE, layout="constrained")
-        plot_curve(curve, figure.subplots())
-        return _as_element(figure)
+        draw(figure.subplots())
+        return _as_element(figure, name)
 
 
 def accuracy_range(curve: TradeoffCurve) -> tuple[float, float]:
@@ -125,7 +137,7 @@ def accuracy_range(curve: TradeoffCurve) -> tuple[float, float]:
     return float(low - ROOM_BELOW * span), float(np.fmax(band, high) + 0.1 * span)
 
 
-def _as_element(figure: "Figure") -> str:
+def _as_element(figure: "Figure", name: str) -> str:
     stream = io.StringIO()
     silent = dict.fromkeys(("Creator", "Date", "Format", "Type"))
     figure.savefig(stream, format="svg", metadata=silent)
@@ -133,6 +145,8 @@ def _as_element(figure: "Figure") -> str:
     element = text[text.index("<svg") :]
     for color, variable in PAGE_COLORS.items():
         element = element.replace(color, variable)
+    if name:  # ids are of the whole page
+        element = re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>{name}-", element)
     # Inside a page the rule would hold for all of it.
     return element.replace("*{", "figure svg *{")
 
@@ -178,11 +192,12 @@ def _draw_points(
         color=color,
         marker=mark,
         alpha=0.5 if color == FAINT else 1,
-        label=_escaped(f"{title}, {split} rows"),
+        label=as_text(f"{title}, {split} rows"),
     )
 
 
-def _escaped(text: str) -> str:
+def as_text(text: str) -> str:
+    """Return text as matplotlib writes it out: no mathematics, nothing hidden."""
     # A dollar begins mathematics in matplotlib, an underscore hides from a legend.
     return text.replace("$", r"\$").removeprefix("_")
 
@@ -210,12 +225,12 @@ def _draw_band(ax: "Axes", bands: pd.DataFrame, color: str, is_first: bool) -> N
     )
 
 
-def _draw_special(ax: "Axes", rows: pd.DataFrame) -> None:
+def _draw_special(ax: "Axes", rows: pd.DataFrame, words: CurveWords) -> None:
     plain = rows[rows["fairness_weight"] == 0]
     collapsed = rows[rows["collapsed"]]
     for marked, marker, color, label in (
         (plain, "D", PLAIN, "plain model (weight 0)"),
-        (collapsed, "x", INK, "one decision for everyone"),
+        (collapsed, "x", INK, words.collapsed),
     ):
         if len(marked):
             ax.scatter(
@@ -229,9 +244,9 @@ def _draw_special(ax: "Axes", rows: pd.DataFrame) -> None:
             )
 
 
-def _annotate(ax: "Axes", curve: TradeoffCurve) -> None:
-    ax.set_xlabel("Violation: largest gap between groups (left is fairer)")
-    ax.set_ylabel("Accuracy (up is better)")
+def _annotate(ax: "Axes", curve: TradeoffCurve, words: CurveWords) -> None:
+    ax.set_xlabel(f"{words.violation_axis} (left is fairer)")
+    ax.set_ylabel(f"{words.accuracy} (up is better)")
     # From zero, the fair end, with room for the marks on it.
     ax.set_xlim(left=-0.02 * ax.get_xlim()[1])
     ax.set_ylim(accuracy_range(curve))

@@ -16,11 +16,12 @@ from fferm.report.extra import report_extra
 from fferm.report.figures import CURVES, accuracy_range, baselines
 from fferm.report.pages import brief
 from fferm.report.points import Point
+from fferm.report.wording import curve_words
 from fferm.tradeoff import TradeoffCurve
 
 MARKS = ("circle", "square", "triangle-up", "triangle-down")
 HOVER = (
-    "%{text}<br>accuracy %{y:.2%}<br>violation %{x:.4f}<br><i>click to look at it</i>"
+    "%{text}<br>ACCURACY %{y:.2%}<br>violation %{x:.4~g}<br><i>click to look at it</i>"
     "<extra></extra>"
 )
 
@@ -28,6 +29,7 @@ HOVER = (
 def traces(curve: TradeoffCurve, points: list[Point]) -> dict[str, Any]:
     """Return what the script of a page needs to draw points that can be picked."""
     names = list(dict.fromkeys(point.curve for point in points))
+    words = curve_words(curve.description.get("metric"))
     drawn = [_baseline(line, k == 0) for k, line in enumerate(_baselines(curve))]
     for number, name in enumerate(names):
         color = f"--curve{number % len(CURVES)}"
@@ -38,9 +40,16 @@ def traces(curve: TradeoffCurve, points: list[Point]) -> dict[str, Any]:
     drawn += [
         _front(points),
         _special(points, plain, "plain model (weight 0)", ("diamond", "--plain")),
-        _special(points, collapsed, "one decision for everyone", ("x", "--ink")),
+        _special(points, collapsed, words.collapsed, ("x", "--ink")),
     ]
+    for trace in drawn:
+        if "hovertemplate" in trace:
+            trace["hovertemplate"] = HOVER.replace("ACCURACY", words.accuracy.lower())
     return {
+        "titles": {
+            "violation": f"{words.violation_axis} (left is fairer)",
+            "accuracy": f"{words.accuracy} (up is better)",
+        },
         "traces": [trace for trace in drawn if trace["x"]],
         "accuracy": accuracy_range(curve),
         "violation": _violation_range(points),
@@ -107,7 +116,7 @@ def _at(points: list[Point], chosen: list[Point]) -> dict[str, Any]:
         "customdata": [points.index(point) for point in chosen],
         "text": [_named(point, is_alone) for point in chosen],
         "mode": "markers",
-        "hovertemplate": HOVER,
+        "hovertemplate": HOVER,  # completed by `traces`
     }
 
 

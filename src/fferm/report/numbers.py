@@ -4,50 +4,71 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fferm._types import FloatArray
-from fferm.columns import Attribute
+from fferm.auditing.number_result import Densities, Fan
 from fferm.report.extra import report_extra
-from fferm.report.figures import CURVES, PLAIN
-from fferm.soft_bins import quantile_edges
+from fferm.report.figures import CURVES, GRID, PLAIN, as_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# Bars of a density, and quantile bins of a mean line.
-N_BARS = 40
-N_MEANS = 20
+# Letters of a name that fits half of a figure, or all of it.
+NARROW, WIDE = 22, 40
+# One of each per round of colours.
+LINES = ("-", "--", ":", "-.")
 
 
-def plot_densities(
-    prediction: FloatArray, attribute: Attribute, ax: "Axes | None" = None
-) -> "Axes":
+def plot_densities(densities: Densities, name: str, ax: "Axes | None" = None) -> "Axes":
     """Draw the density of the prediction in each group and return the axes."""
     ax = ax if ax is not None else _new_axes()
-    low, high = np.quantile(prediction, [0.001, 0.999])
-    edges = np.linspace(low, max(high, low + 1e-9), N_BARS + 1)
-    for k, group in enumerate(attribute.groups):
-        inside = np.clip(prediction[attribute.code == k], edges[0], edges[-1])
-        density, _ = np.histogram(inside, edges, density=True)
-        ax.stairs(density, edges, label=group, linewidth=1.5)
-    ax.set_xlabel("prediction")
+    for k, (group, density) in enumerate(densities.by_group.items()):
+        ax.plot(
+            densities.at,
+            density,
+            label=as_text(_short(group)),
+            linewidth=1.5,
+            color=CURVES[k % len(CURVES)],
+            linestyle=LINES[k // len(CURVES) % len(LINES)],
+        )
     ax.set_ylabel("density")
-    ax.legend(title=attribute.name)
-    return ax
+    # Below: lines of many groups leave no room that is free for sure.
+    ax.legend(
+        title=as_text(_short(name)),
+        loc="upper center",
+        bbox_to_anchor=(0.5, -0.16),
+        ncols=1 if max(map(len, densities.by_group), default=0) > NARROW else 2,
+        edgecolor="none",
+    )
+    return _finished(ax, "prediction")
 
 
-def plot_numbers(
-    prediction: FloatArray, values: FloatArray, name: str, ax: "Axes | None" = None
-) -> "Axes":
-    """Draw predictions against a number, with their mean by bins; return the axes."""
+def plot_fan(fan: Fan, name: str, ax: "Axes | None" = None) -> "Axes":
+    """Draw predictions against a number: mean and middle 80 %; return the axes."""
     ax = ax if ax is not None else _new_axes()
-    ax.plot(values, prediction, ".", color=CURVES[0], alpha=0.2, markersize=3)
-    edges = quantile_edges(values, N_MEANS, np.ones(values.size))
-    place = np.searchsorted(edges, values, "right")
-    x, u = (np.bincount(place, v) / np.bincount(place) for v in (values, prediction))
-    ax.plot(x, u, color=PLAIN, linewidth=2, label="mean")
-    ax.set_xlabel(name)
+    at = np.array(fan.at)
+    ax.fill_between(
+        at,
+        fan.low,
+        fan.high,
+        color=CURVES[0],
+        alpha=0.25,
+        linewidth=0,
+        label="middle 80 %",
+    )
+    ax.plot(at, fan.mean, color=PLAIN, linewidth=2, label="mean")
     ax.set_ylabel("prediction")
-    ax.legend()
+    ax.legend(edgecolor="none", framealpha=0.9)
+    return _finished(ax, as_text(_short(name)))
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= WIDE else f"{text[: WIDE - 1]}…"
+
+
+def _finished(ax: "Axes", label: str) -> "Axes":
+    ax.set_xlabel(label)
+    ax.grid(color=GRID, linewidth=0.6)
+    ax.set_axisbelow(True)
+    ax.spines[["top", "right"]].set_visible(False)
     return ax
 
 

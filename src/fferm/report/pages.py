@@ -33,7 +33,7 @@ def render(template: str, values: Mapping[str, object]) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    for show in (number, percent, points, brief, signed):
+    for show in (number, percent, points, brief, plain, amount, signed):
         environment.filters[show.__name__] = show
     return environment.get_template(template).render(versions=_versions(), **values)
 
@@ -97,6 +97,19 @@ def brief(value: float | None) -> str:
     if value is None or not math.isfinite(value):
         return number(value)
     return f"{value:.3g}"
+
+
+def plain(value: float) -> str:
+    """Return a quantity of any size with four significant digits or more."""
+    if not math.isfinite(value):
+        return number(value)
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+
+
+def amount(value: float | None, digits: int = 4) -> str:
+    """Return a measure: with fixed digits below 10, as a quantity above."""
+    is_large = value is not None and math.isfinite(value) and abs(value) >= 10
+    return plain(float(value or 0.0)) if is_large else number(value, digits)
 
 
 def _versions() -> dict[str, str]:

@@ -4,12 +4,12 @@ from dataclasses import dataclass, replace
 
 import pandas as pd
 
-from fferm.auditing import Audit
+from fferm.auditing import Audit, RegressionAudit
 from fferm.solvers import Result
 from fferm.tradeoff import TradeoffCurve
 from fferm.tradeoff.keys import Key
 
-MEASURES = ("accuracy", "violation", "soft_violation", "divergence")
+MEASURES = ("accuracy", "violation", "soft_violation", "divergence", "loss")
 POINT = ["curve", "fairness_weight"]
 
 
@@ -51,7 +51,7 @@ class Point:
     is_best: bool
     is_collapsed: bool
     is_converged: bool
-    audit: Audit | None = None
+    audit: Audit | RegressionAudit | None = None
 
     @property
     def curve(self) -> str:
@@ -76,7 +76,7 @@ def average(curve: TradeoffCurve) -> TradeoffCurve:
     would compare other models.
     """
     grouped = curve.records.groupby([*POINT, "split"], sort=False)
-    means = grouped[[*MEASURES, "loss", "seconds"]].agg(_mean)
+    means = grouped[[*MEASURES, "seconds"]].agg(_mean)
     means["seed"] = grouped["seed"].first()
     means["collapsed"] = grouped["collapsed"].any()
     means["result"] = grouped["result"].agg(_worst_result)

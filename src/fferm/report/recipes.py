@@ -2,7 +2,7 @@
 
 import textwrap
 
-from fferm.auditing import Audit
+from fferm.auditing import Audit, RegressionAudit
 from fferm.auditing.spelling import Spelling, spell, unique
 from fferm.tradeoff import TradeoffCurve
 
@@ -73,6 +73,31 @@ def audit_recipe(audit: Audit, **page: object) -> str:
         ["from fferm import audit", *imports, *write_import],
         notes,
         [_call("found = audit", arguments), write],
+    )
+
+
+def regression_recipe(audit: RegressionAudit, **page: object) -> str:
+    """Return the lines that repeat a regressor's audit and its page.
+
+    ``page`` holds what `write_regression_audit` was told of the page.
+    """
+    asked = audit.asked
+    told = {"metric": audit.metric, "confidence": audit.confidence, **vars(asked)}
+    if not isinstance(asked.continuous, str):
+        told["continuous"] = list(asked.continuous)
+    arguments = [
+        "model, X, y, sensitive_features=sensitive_features",
+        *(f"{name}={value!r}" for name, value in told.items()),
+    ]
+    options = {name: value for name, value in page.items() if value is not None}
+    shown = "".join(f", {name}={value!r}" for name, value in options.items())
+    return _joined(
+        ["from fferm.auditing import audit_regression"],
+        ["# model: None where X holds the predictions themselves."],
+        [
+            _call("found = audit_regression", arguments),
+            f'found.to_html("audit.html"{shown})',
+        ],
     )
 
 

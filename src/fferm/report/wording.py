@@ -1,4 +1,6 @@
-"""The notions of fairness in plain words."""
+"""Notions of fairness and measures of dependence in plain words."""
+
+from typing import NamedTuple
 
 # By the name of a notion, without underscores and capitals.
 NOTIONS = {
@@ -48,3 +50,64 @@ def explain(notion: str) -> str:
     """
     name = notion.partition("(")[0].replace("_", "").lower()
     return NOTIONS.get(name, UNKNOWN)
+
+
+class MeasureWords(NamedTuple):
+    """What a measure of dependence is called, and what it says."""
+
+    title: str
+    says: str
+
+
+# By the name of a measure of `fferm.dependence`.
+MEASURES = {
+    "kolmogorov_smirnov": MeasureWords(
+        "Kolmogorov-Smirnov distance",
+        "the largest gap that any threshold on the prediction would make between two "
+        "groups; 0 to 1",
+    ),
+    "wasserstein": MeasureWords(
+        "Wasserstein distance",
+        "how far, on average, predictions of one group would have to move to become "
+        "those of another; in the unit of the prediction",
+    ),
+    "mean_gap": MeasureWords(
+        "Gap of means",
+        "the largest difference of two groups' mean predictions; in the unit of the "
+        "prediction",
+    ),
+    "correlation": MeasureWords(
+        "Linear correlation", "without its sign; sees no dependence but a line; 0 to 1"
+    ),
+    "distance_correlation": MeasureWords(
+        "Distance correlation", "sees every dependence; 0 to 1, 0 is independence"
+    ),
+    "maximal_correlation": MeasureWords(
+        "Maximal correlation",
+        "the largest correlation of any function of the prediction with any function "
+        "of the attribute, by bins; 0 to 1, and above 0 by chance",
+    ),
+    "f_information": MeasureWords(
+        "f-information",
+        "the divergence (KL) of a table of bins from independence; above 0 by chance",
+    ),
+}
+
+
+class CurveWords(NamedTuple):
+    """What measures of a curve are called, and a model that tells nobody apart."""
+
+    accuracy: str
+    violation: str
+    violation_axis: str
+    collapsed: str
+
+
+def curve_words(metric: str | None) -> CurveWords:
+    """Return what the measures of a curve are called; None is a classifier's."""
+    if metric is None:
+        gap = "Violation: largest gap between groups"
+        return CurveWords("Accuracy", "Violation", gap, "one decision for everyone")
+    title = MEASURES[metric].title if metric in MEASURES else metric
+    same = "one prediction for everyone"
+    return CurveWords("Variance explained", title, f"Violation: {title}", same)

@@ -104,7 +104,7 @@ class CriticFairnessLoss(nn.Module):
             As in `FairnessLoss.from_labels`.
         sensitive_features
             One column or several, which count together; each a set of groups or
-            numbers. Missing values are refused.
+            numbers. A row with a missing value takes no part in the penalty.
         continuous
             Names of the columns that are numbers; ``"auto"``: those with more than 20
             different fractional values.
@@ -166,9 +166,12 @@ class CriticFairnessLoss(nn.Module):
             As in `FairnessLoss`.
         """
         side = self.rows.prediction.read(output)
-        s = self.encode(sensitive).to(output.device)
+        s, is_known = self.rows.attribute.known(
+            self.encode(sensitive).to(output.device)
+        )
         stratum, weight = self.rows.places(len(side), y, control, sample_weight)
         stratum, weight = stratum.to(output.device), weight.to(output.device)
+        weight = torch.where(is_known, weight, 0.0)
         # Copies, for the critic moves before the model's gradient is computed.
         frozen = {k: v.detach().clone() for k, v in self.critic.named_parameters()}
 

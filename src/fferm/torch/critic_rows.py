@@ -1,19 +1,22 @@
 """What a critic reads: predictions on one side, sensitive values on the other."""
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from fferm._types import FloatArray, Table
-from fferm.bands import is_continuous
+from fferm._types import FloatArray, IntArray, Table
+from fferm.bands import is_continuous, read_band_numbers
 from fferm.columns import Attribute, encode_column, partition, split_columns
-from fferm.errors import InvalidInputError, InvalidParameterError
+from fferm.errors import InvalidInputError, InvalidParameterError, MissingGroupWarning
 from fferm.labels import encode_weight
 from fferm.notions import Labels, Notion, Strata
+from fferm.setting import left_out
 from fferm.torch.critic import KindFeatures, NumberFeatures
 from fferm.torch.encoding import (
     Column,
@@ -92,7 +95,7 @@ class Side:
         return bool(self.groups)
 
     def encode(self, sensitive_features: Table) -> Tensor:
-        """Return (n,) group codes, or (n, q) numbers."""
+        """Return (n,) group codes, or (n, q) numbers; -1 or NaN where missing."""
         width = self.centre.size
         if isinstance(sensitive_features, Tensor):
             table = sensitive_features
@@ -110,13 +113,19 @@ class Side:
         if not self.is_discrete:
             return torch.from_numpy(_numbers(self.columns, values))
         names = _joined([name for name, _ in self.columns], values)
-        unseen = sorted(set(names) - set(self.groups))
+        unseen = sorted({name for name in names if name} - set(self.groups))
         if unseen:
             raise InvalidInputError(
                 f"The group {unseen[0]!r} came, which training did not have. Expected "
                 f"one of {', '.join(self.groups)}."
             )
-        return torch.tensor([self.groups.index(name) for name in names])
+        return torch.from_numpy(_codes(self.groups, names))
+
+    def known(self, s: Tensor) -> tuple[Tensor, Tensor]:
+        """Return encoded values with gaps filled, and (n,) whether there were none."""
+        if self.is_discrete:
+            return s.clamp(min=0), s >= 0
+        return s.nan_to_num(), ~s.isnan().any(dim=1)
 
     def features(self, width: int, rank: int) -> nn.Module:
         """Return new features of this side."""
@@ -198,6 +207,13 @@ def read_sides(
     labels = with_control(labels, notion)
     strata = notion.strata(labels)
     attribute, code = _read_attribute(sensitive_features, n_rows, continuous)
+    is_known = _is_known(code)
+    if not is_known.all():
+        names = " × ".join(name for name, _ in attribute.columns)
+        n_missing = int(np.sum(~is_known))
+        warnings.warn(
+            left_out(names, n_missing, n_rows), MissingGroupWarning, stacklevel=4
+        )
     # Names of classes stand for the outputs where the strata do not look at labels.
     known = labels.classes or ("0", "1")
     labels = Labels(n_rows, labels.y, known, labels.control, labels.control_names)
@@ -208,24 +224,33 @@ def read_sides(
         (), (), None, known, strata.names, stratum_table(labels, notion, strata.code),
         control,
     )  # fmt: skip
-    share, factor, prior = _weights(notion, strata, weight, code, len(attribute.groups))
+    # Rows without a value are part of the batches, and of no mean.
+    counted = np.where(is_known, weight, 0.0)
+    share, factor, prior = _weights(
+        notion, strata, counted, float(weight.sum()), code, len(attribute.groups)
+    )
     reader = RowReader(encoding, 1.0, outputs, float(weight.mean()), True)
     return CriticRows(prediction, attribute, reader, share, factor, prior, n_rows)
 
 
 def _weights(
-    notion: Notion, strata: Strata, weight: FloatArray, code: Table, n_groups: int
+    notion: Notion,
+    strata: Strata,
+    weight: FloatArray,
+    total: float,
+    code: Table,
+    n_groups: int,
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     # Share of each stratum, w_r / rho_r, and the weights of groups within each.
     n_strata = len(strata.names)
     mass = np.array([weight[strata.code == r].sum() for r in range(n_strata)])
-    share, safe = mass / weight.sum(), np.where(mass > 0, mass, 1.0)
-    factor = (mass > 0) * weight.sum() / safe
+    share, safe = mass / total, np.where(mass > 0, mass, 1.0)
+    factor = (mass > 0) * total / safe
     if notion.weighting == "frequency":
         factor = (mass > 0) / share.sum()
     prior = np.zeros((n_strata, n_groups))
     for r in range(n_strata if n_groups else 0):
-        inside = strata.code == r
+        inside = (strata.code == r) & (code >= 0)
         prior[r] = np.bincount(code[inside], weight[inside], n_groups) / safe[r]
     return share, np.asarray(factor, dtype=np.float64), prior
 
@@ -265,23 +290,40 @@ def _read_attribute(
     values = [part for _, part in parts]
     if all(groups is not None for _, groups in kinds):
         joined = _joined(names, values)
-        groups = tuple(sorted(set(joined)))
-        code = np.array([groups.index(name) for name in joined])
-        return Side(tuple(kinds), groups, np.zeros(0), np.ones(0)), code
+        groups = tuple(sorted({name for name in joined if name is not None}))
+        side = Side(tuple(kinds), groups, np.zeros(0), np.ones(0))
+        return side, _codes(groups, joined)
     table = _numbers(tuple(kinds), values)
-    deviation = table.std(axis=0)
+    whole = table[_is_known(table)]
+    if len(whole) == 0:
+        raise InvalidInputError(
+            f"No row has a value in each of {', '.join(names)}. Check how "
+            "sensitive_features was read."
+        )
+    deviation = whole.std(axis=0)
     scale = np.where(deviation > 0, deviation, 1.0)
-    return Side(tuple(kinds), (), table.mean(axis=0), scale), None
+    return Side(tuple(kinds), (), whole.mean(axis=0), scale), table
 
 
-def _joined(names: Sequence[str], values: Sequence[Table]) -> list[str]:
-    columns: list[Attribute] = []
-    for name, part in zip(names, values, strict=True):
-        column = encode_column(part, name, len(part))
-        _refuse_gaps(name, bool(np.any(column.code < 0)))
-        columns.append(column)
+def _is_known(values: Table) -> NDArray[np.bool_]:
+    # Of group codes, or of rows of numbers.
+    if values.ndim == 1:
+        return np.asarray(values >= 0)
+    return np.asarray(~np.isnan(values).any(axis=1))
+
+
+def _codes(groups: Sequence[str], names: Sequence[str | None]) -> IntArray:
+    position: dict[str | None, int] = {group: k for k, group in enumerate(groups)}
+    return np.array([position.get(name, -1) for name in names], dtype=np.int64)
+
+
+def _joined(names: Sequence[str], values: Sequence[Table]) -> list[str | None]:
+    columns: list[Attribute] = [
+        encode_column(part, name, len(part))
+        for name, part in zip(names, values, strict=True)
+    ]
     (joint,) = partition(columns, "intersection")
-    return [joint.groups[k] for k in joint.code]
+    return [*map([*joint.groups, None].__getitem__, joint.code)]
 
 
 def _numbers(
@@ -290,26 +332,16 @@ def _numbers(
     found = []
     for (name, groups), part in zip(columns, values, strict=True):
         if groups is None:
-            numbers = np.asarray(part, dtype=np.float64)
-            _refuse_gaps(name, not np.all(np.isfinite(numbers)))
-            found.append(numbers[:, None])
+            found.append(read_band_numbers(pd.Series(np.asarray(part)), name)[:, None])
             continue
         column = encode_column(part, name, len(part))
-        _refuse_gaps(name, bool(np.any(column.code < 0)))
         unseen = [group for group in column.groups if group not in groups]
         if unseen:
             raise InvalidInputError(
                 f"{name} holds {unseen[0]!r}, which training did not. Expected one of "
                 f"{', '.join(groups)}."
             )
-        place = np.array([groups.index(group) for group in column.groups])
-        found.append(np.eye(len(groups))[place[column.code]])
+        one_hot = np.vstack([np.eye(len(groups)), np.full(len(groups), np.nan)])
+        place = np.array([*(groups.index(group) for group in column.groups), -1])
+        found.append(one_hot[place[column.code]])
     return np.concatenate(found, axis=1)
-
-
-def _refuse_gaps(name: str, has_gaps: bool) -> None:
-    if has_gaps:
-        raise InvalidInputError(
-            f"{name} has missing values, which a critic cannot compare. Leave those "
-            "rows out of the call, or use FairnessLoss."
-        )

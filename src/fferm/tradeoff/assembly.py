@@ -11,9 +11,9 @@ import numpy as np
 import pandas as pd
 
 from fferm._types import FloatArray
-from fferm.auditing import Audit
+from fferm.auditing import Audit, RegressionAudit, read_any
 from fferm.errors import PersistenceError
-from fferm.estimators.base import FairClassifier, FairEstimator
+from fferm.estimators.base import FairEstimator
 from fferm.persistence import load
 from fferm.tradeoff.curve import TradeoffCurve
 from fferm.tradeoff.journal import Journal, Recorded, read_folder
@@ -21,6 +21,7 @@ from fferm.tradeoff.keys import ByKey, Key, Made
 from fferm.tradeoff.paths import Outcome, audit_rows
 from fferm.tradeoff.splits import Rows, Split
 
+AnyAudit = Audit | RegressionAudit | None
 KEY = ["curve", "fairness_weight", "seed"]
 MEASURES = ["accuracy", "violation", "soft_violation", "loss", "divergence"]
 INTERVALS = ["accuracy_low", "accuracy_high", "violation_low", "violation_high"]
@@ -35,7 +36,7 @@ class Leg:
 
     recorded: Recorded
     model: Callable[[float], Callable[[], FairEstimator]]
-    audit: Callable[[float], Callable[[], Audit] | None]
+    audit: Callable[[float], Callable[[], AnyAudit] | None]
 
     @property
     def place(self) -> tuple[int, int]:
@@ -54,7 +55,7 @@ class MeasuredRows:
         """The rows."""
         return self.rows.for_seed(self.seed)["test"]
 
-    def audit(self, model: FairClassifier) -> Audit:
+    def audit(self, model: FairEstimator) -> AnyAudit:
         """Return what a model does to each group of them."""
         return audit_rows(model, self.split)
 
@@ -63,9 +64,8 @@ def in_memory(outcome: Outcome, rows: Rows) -> Leg:
     """Return a leg whose models are at hand, and are audited when asked for."""
     test = MeasuredRows(rows, outcome.recorded.header["seed"])
 
-    def audit(weight: float) -> Callable[[], Audit] | None:
-        model = outcome.models[weight]
-        return partial(test.audit, model) if isinstance(model, FairClassifier) else None
+    def audit(weight: float) -> Callable[[], AnyAudit]:
+        return partial(test.audit, outcome.models[weight])
 
     return Leg(outcome.recorded, lambda weight: Made(outcome.models[weight]), audit)
 
@@ -75,9 +75,9 @@ def on_disk(recorded: Recorded, folder: Path) -> Leg:
     header = recorded.header
     journal = Journal(folder, header["curve"], header["seed"])
 
-    def audit(weight: float) -> Callable[[], Audit] | None:
+    def audit(weight: float) -> Callable[[], AnyAudit] | None:
         found = recorded.fits[weight].get("audit")
-        return None if found is None else partial(Audit.from_dict, found)
+        return None if found is None else partial(read_any, found)
 
     return Leg(
         recorded,
@@ -104,7 +104,7 @@ def assemble(legs: Iterable[Leg]) -> TradeoffCurve:
     rows: list[dict[str, Any]] = []
     thinned: list[dict[str, Any]] = []
     models: dict[Key, Callable[[], FairEstimator]] = {}
-    audits: dict[Key, Callable[[], Audit]] = {}
+    audits: dict[Key, Callable[[], AnyAudit]] = {}
     descriptions: dict[str, dict[str, str]] = {}
     for leg in legs:
         header, fits = leg.recorded.header, leg.recorded.fits

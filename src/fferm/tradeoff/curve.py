@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal, Self, TypeVar
 import numpy as np
 import pandas as pd
 
-from fferm.auditing import Audit
+from fferm.auditing import Audit, RegressionAudit
 from fferm.errors import InvalidInputError, InvalidParameterError
 from fferm.estimators.base import FairEstimator
 from fferm.estimators.validation import check_number
@@ -61,7 +61,7 @@ class TradeoffCurve:
     models: Mapping[Key, FairEstimator]
     descriptions: Mapping[str, Mapping[str, str]]
     baseline: pd.DataFrame = field(default_factory=pd.DataFrame)
-    audits: Mapping[Key, Audit] = field(default_factory=dict)
+    audits: Mapping[Key, Audit | RegressionAudit | None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Name the curve of records that were made by hand, without a name."""

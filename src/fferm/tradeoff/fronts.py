@@ -76,8 +76,14 @@ def confidence_bands(records: pd.DataFrame) -> pd.DataFrame:
     test rows: how sure so many rows can be.
     """
     rows = records[records["split"] == "test"]
+    # Of a regressor, what is explained may be below 0, and a gap has the unit of y.
+    is_rate = "mean_gap" not in records
+    limits = {
+        "accuracy": (0.0 if is_rate else -np.inf, 1.0),
+        "violation": (0.0, 1.0 if is_rate else np.inf),
+    }
     bands = [
-        {**dict(zip(POINT, point, strict=True)), **_band(group)}
+        {**dict(zip(POINT, point, strict=True)), **_band(group, limits)}
         for point, group in rows.groupby(POINT, sort=False)
         if not group["collapsed"].any() and group["violation"].notna().all()
     ]
@@ -86,7 +92,9 @@ def confidence_bands(records: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(bands, columns=[*POINT, "n_seeds", *names, *ends])
 
 
-def _band(rows: pd.DataFrame) -> dict[str, float]:
+def _band(
+    rows: pd.DataFrame, limits: dict[str, tuple[float, float]]
+) -> dict[str, float]:
     n_seeds = len(rows)
     band: dict[str, float] = {"n_seeds": n_seeds}
     for name in ("accuracy", "violation"):
@@ -95,7 +103,8 @@ def _band(rows: pd.DataFrame) -> dict[str, float]:
         if n_seeds > 1:
             quantile = student.ppf((1 + CONFIDENCE) / 2, n_seeds - 1)
             half = quantile * rows[name].std() / np.sqrt(n_seeds)
-            low, high = max(middle - half, 0.0), min(middle + half, 1.0)
+            least, most = limits[name]
+            low, high = max(middle - half, least), min(middle + half, most)
         band |= {name: middle, f"{name}_low": low, f"{name}_high": high}
     return band
 

@@ -13,13 +13,13 @@ from sklearn import config_context
 from sklearn.base import clone
 
 from fferm._types import FloatArray
-from fferm.auditing import Audit, audit
-from fferm.errors import CollapseWarning, DataFairnessWarning
+from fferm.auditing import Audit, RegressionAudit, audit, audit_regression
+from fferm.errors import CollapseWarning, DataFairnessWarning, InvalidInputError
 from fferm.estimators.base import FairClassifier, FairEstimator, FitInput
 from fferm.persistence import load, save
 from fferm.tradeoff.journal import FORMAT, FORMAT_VERSION, Journal, Recorded
 from fferm.tradeoff.measuring import CONFIDENCE, Measure
-from fferm.tradeoff.regression import RegressionMeasure
+from fferm.tradeoff.regression import N_DRAWS, RegressionMeasure
 from fferm.tradeoff.splits import Rows, Split
 
 logger = logging.getLogger(__name__)
@@ -97,21 +97,41 @@ def record_path(
         for fit, model in _fits(task, splits, done):
             weight = model.fairness_weight
             save(model, files[weight])
-            if isinstance(model, FairClassifier):
-                fit["audit"] = audit_rows(model, splits["test"]).to_dict()
+            if (found := audit_rows(model, splits["test"])) is not None:
+                fit["audit"] = found.to_dict()
             journal.append(fit)
             recorded.fits[weight] = fit
     return Outcome(recorded)
 
 
-def audit_rows(model: FairClassifier, split: Split) -> Audit:
-    """Return what a model does to each group of a split, without a bootstrap."""
+def audit_rows(model: FairEstimator, split: Split) -> Audit | RegressionAudit | None:
+    """Return what a model does to each group of a split, in short.
+
+    None for a regressor where a sensitive column has no two groups to compare.
+    """
     with warnings.catch_warnings():
         # Training has warned of the same groups already.
         warnings.simplefilter("ignore", DataFairnessWarning)
-        return audit(
-            model, **vars(split), confidence=CONFIDENCE, n_bootstrap=0, random_state=0
-        )
+        if isinstance(model, FairClassifier):
+            return audit(
+                model,
+                **vars(split),
+                confidence=CONFIDENCE,
+                n_bootstrap=0,
+                random_state=0,
+            )
+        try:
+            return audit_regression(
+                model,
+                split.X,
+                split.y,
+                sensitive_features=split.sensitive_features,
+                confidence=CONFIDENCE,
+                n_permutations=0,
+                n_bootstrap=N_DRAWS,
+            )
+        except InvalidInputError:
+            return None
 
 
 @contextmanager

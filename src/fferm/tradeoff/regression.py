@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
+from scipy.stats import norm
 
 from fferm._types import FloatArray
 from fferm.data import check_aligned
@@ -11,7 +12,11 @@ from fferm.dependence import GROUP_MEASURES, f_information
 from fferm.estimators.regression import FairRegressor
 from fferm.estimators.regression_bounds import make_number_setting
 from fferm.labels import encode_weight
+from fferm.tradeoff.measuring import CONFIDENCE
 from fferm.tradeoff.splits import Split
+
+# Draws of the bootstrap behind the interval of a violation.
+N_DRAWS = 50
 
 
 class RegressionMeasure:
@@ -48,6 +53,7 @@ class RegressionMeasure:
             column: setting.violation(prediction)
             for column, setting in self.settings.items()
         }
+        low, high = self.settings["violation"].interval(prediction, CONFIDENCE, N_DRAWS)
         return {
             "accuracy": 1 - error / spread if spread > 0 else np.nan,
             **violations,
@@ -60,4 +66,21 @@ class RegressionMeasure:
             ),
             "collapsed": bool(np.ptp(prediction) == 0),
             "result": model.result_.name,
+            **self._explained(prediction, error, spread),
+            "violation_low": low,
+            "violation_high": high,
         }
+
+    def _explained(
+        self, prediction: FloatArray, error: float, spread: float
+    ) -> dict[str, float]:
+        # The interval of the mean squared error, as a share of the variance of y.
+        share = self.weight / self.weight.sum()
+        squares = (self.y - prediction) ** 2
+        deviation = np.sqrt(np.sum((share * (squares - error)) ** 2))
+        half = norm.ppf((1 + CONFIDENCE) / 2) * deviation
+        ends = (error + half, error - half)
+        if not spread > 0:
+            return dict.fromkeys(("accuracy_low", "accuracy_high"), np.nan)
+        low, high = (float(1 - end / spread) for end in ends)
+        return {"accuracy_low": low, "accuracy_high": min(high, 1.0)}

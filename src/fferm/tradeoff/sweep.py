@@ -162,12 +162,14 @@ def _shortest(divergence: Divergence) -> str:
 def _described(model: FairEstimator, rows: Rows) -> dict[str, str]:
     objective, spelled = model._objective(), spell_model(model, SWEPT)
     n_rows, n_features = np.shape(rows.whole.X)
+    metric = getattr(model, "violation_metric", None)
     return {
         "estimator": type(model).__name__,
         "divergence": repr(objective.divergence),
         "notion": repr(objective.notion),
         "uncertainty": repr(objective.uncertainty),
         "groups": str(model.groups),
+        **({} if metric is None else {"metric": str(metric)}),
         "test": "held out" if rows.test is None else "given",
         "sample_weight": "none" if rows.whole.sample_weight is None else "given",
         "rows": str(n_rows),

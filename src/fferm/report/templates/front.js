@@ -48,8 +48,8 @@
       margin: { l: 56, r: 12, t: 8, b: 48 }, hovermode: "closest", height: 430,
       legend: { orientation: "h", y: -0.2, yanchor: "top", x: 0 },
       hoverlabel: { bgcolor: color("--panel"), font: { color: color("--ink") } },
-      xaxis: axis("Violation: largest gap (left is fairer)", front.violation, ".2f"),
-      yaxis: axis("Accuracy (up is better)", front.accuracy, ".1%"),
+      xaxis: axis(front.titles.violation, front.violation, "~g"),
+      yaxis: axis(front.titles.accuracy, front.accuracy, ".1%"),
     };
     // Two points picked in quick succession are two clicks, not a double click.
     const options = {

@@ -1,0 +1,348 @@
+"""The outcome of a regressor's audit, and how it is read."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
+
+import numpy as np
+import pandas as pd
+
+from fferm.auditing.result import json_ready
+from fferm.errors import InvalidParameterError, PersistenceError
+from fferm.intervals import Interval
+from fferm.setting import left_out
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+# What the plain values of an audit begin with, to tell it from that of a classifier.
+KIND = "regression"
+
+
+class Measured(NamedTuple):
+    """A measure of dependence on one column.
+
+    Attributes
+    ----------
+    value
+        On the rows.
+    low, high
+        Ends of its interval, None for measures of numbers: there a row that is drawn
+        twice would itself be dependence.
+    chance, p_value
+        Its mean where the column is shuffled, which for measures that cannot fall below
+        0 is not 0, and how often shuffled rows reach the value; None if not asked for.
+    """
+
+    value: float
+    low: float | None = None
+    high: float | None = None
+    chance: float | None = None
+    p_value: float | None = None
+
+
+@dataclass(frozen=True)
+class Densities:
+    """The density of the prediction in each group, at common places."""
+
+    at: tuple[float, ...]
+    by_group: dict[str, tuple[float, ...]]
+
+
+@dataclass(frozen=True)
+class Fan:
+    """The prediction along a number: in bins of it, the mean and the middle 80 %."""
+
+    at: tuple[float, ...]
+    mean: tuple[float, ...]
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class ColumnAudit:
+    """How predictions depend on one sensitive column, or on several jointly.
+
+    Attributes
+    ----------
+    groups
+        By group, or by band of numbers: ``rows``, ``mean_prediction`` with the ends of
+        its interval ``mean_low`` and ``mean_high``, ``mean_target``, ``mse``.
+    measures
+        By name.
+    densities
+        Of the groups or bands.
+    fan
+        Of numbers, else None.
+    information_bias
+        Of numbers: how much of ``f_information`` counts alone make; else None.
+    n_missing
+        Rows without a value, which are in no group.
+    is_joint
+        Whether these are the groups of several columns jointly.
+    """
+
+    groups: dict[str, dict[str, float]]
+    measures: dict[str, Measured]
+    densities: Densities
+    fan: Fan | None
+    information_bias: float | None
+    n_missing: int
+    is_joint: bool = False
+
+    @property
+    def is_number(self) -> bool:
+        """Whether the column holds numbers, whose groups are bands."""
+        return self.fan is not None
+
+
+@dataclass(frozen=True)
+class AskedOfNumbers:
+    """What an audit was asked: enough to ask it again."""
+
+    groups: str
+    n_permutations: int
+    n_bootstrap: int
+    random_state: int
+    continuous: tuple[str, ...] | str
+
+
+@dataclass(frozen=True, repr=False)
+class RegressionAudit:
+    """How predictions depend on sensitive columns.
+
+    Attributes
+    ----------
+    n_rows, mse, explained
+        Rows, mean squared error, and the share of the variance of y that is explained
+        (NaN where y is one number).
+    metric
+        The measure that is called the violation.
+    confidence
+        The level of all intervals.
+    columns
+        By sensitive column; several that are compared jointly have one more.
+    asked
+        What the audit was asked, to repeat it.
+    """
+
+    n_rows: int
+    mse: float
+    explained: float
+    metric: str
+    confidence: float
+    columns: dict[str, ColumnAudit]
+    asked: AskedOfNumbers
+
+    @property
+    def frame(self) -> pd.DataFrame:
+        """One row per column and measure."""
+        return pd.DataFrame(
+            {"column": name, "measure": measure, **found._asdict()}
+            for name, column in self.columns.items()
+            for measure, found in column.measures.items()
+        ).astype(dict.fromkeys(Measured._fields, float))
+
+    @property
+    def group_frame(self) -> pd.DataFrame:
+        """One row per group, or band of numbers."""
+        return pd.DataFrame(
+            {"column": name, "group": group, **row}
+            for name, column in self.columns.items()
+            for group, row in column.groups.items()
+        )
+
+    @property
+    def violation(self) -> float:
+        """The largest of all columns, by the audit's own measure."""
+        return self.value(self.metric)
+
+    @property
+    def worst(self) -> str:
+        """The column with the largest violation."""
+        having = self._having(self.metric)
+        return max(having, key=lambda name: having[name].value)
+
+    @property
+    def interval(self) -> Interval:
+        """The interval of the violation; NaN for measures of numbers."""
+        found = self._having(self.metric).values()
+        if any(measured.high is None for measured in found):
+            return np.nan, np.nan
+        return (
+            max(float(measured.low or 0.0) for measured in found),
+            max(float(measured.high or 0.0) for measured in found),
+        )
+
+    def value(self, measure: str, column: str | None = None) -> float:
+        """Return a measure: the largest of all columns, or that of one."""
+        having = self._having(measure)
+        if column is None:
+            return max(measured.value for measured in having.values())
+        if column not in having:
+            raise InvalidParameterError(
+                f"No {measure!r} was measured of {column!r}, but of "
+                f"{', '.join(having)}."
+            )
+        return having[column].value
+
+    def passes(
+        self, bound: float, measure: str | None = None, *, confident: bool = False
+    ) -> bool:
+        """Return whether a measure keeps a bound for every column that has it.
+
+        Parameters
+        ----------
+        bound
+            The most that it may be.
+        measure
+            Its name; by default the audit's own.
+        confident
+            Whether the upper end of the interval has to keep it too; measures of
+            numbers have none and are refused.
+        """
+        measure = measure or self.metric
+        having = self._having(measure)
+        if not confident:
+            return self.value(measure) <= bound
+        if any(measured.high is None for measured in having.values()):
+            raise InvalidParameterError(
+                f"{measure} has no interval here, so nothing can be confident of it. "
+                "Ask for a measure of groups with n_bootstrap above 0, such as "
+                "'kolmogorov_smirnov', or leave confident out."
+            )
+        return all(float(m.high or 0.0) <= bound for m in having.values())
+
+    def plot(self, column: str, ax: "Axes | None" = None) -> "Axes":
+        """Draw the densities of groups, or predictions against numbers.
+
+        Parameters
+        ----------
+        column
+            A sensitive column.
+        ax
+            Where to draw; a new figure by default.
+        """
+        from fferm.report.numbers import plot_densities, plot_fan
+
+        if column not in self.columns:
+            raise InvalidParameterError(
+                f"{column!r} is no sensitive column. Columns: "
+                f"{', '.join(self.columns)}."
+            )
+        found = self.columns[column]
+        if found.fan is not None:
+            return plot_fan(found.fan, column, ax)
+        return plot_densities(found.densities, column, ax)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return all of it for JSON: undefined is None, infinite is ``"inf"``."""
+        plain = asdict(self)
+        for name, column in self.columns.items():
+            plain["columns"][name]["measures"] = {
+                measure: found._asdict() for measure, found in column.measures.items()
+            }
+        return {"kind": KIND, **{k: json_ready(v) for k, v in plain.items()}}
+
+    @classmethod
+    def from_dict(cls, plain: Mapping[str, Any]) -> Self:
+        """Return the audit that `to_dict` turned into plain values."""
+        from fferm.auditing.number_reading import read_regression_audit
+
+        try:
+            return cls(**read_regression_audit(plain))
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise PersistenceError(
+                f"These values make no audit ({type(error).__name__}: {error}). "
+                "Expected what RegressionAudit.to_dict() returns."
+            ) from error
+
+    def to_html(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        title: str | None = None,
+        max_violation: float | None = None,
+    ) -> None:
+        """Write a report that needs nothing but a browser.
+
+        Parameters
+        ----------
+        path
+            Where to write; an existing file is replaced.
+        title
+            The heading of the page; name the model and the data here.
+        max_violation
+            The bound to hold the audit's own measure against.
+        """
+        from fferm.report import write_regression_audit
+
+        write_regression_audit(self, path, title=title, max_violation=max_violation)
+
+    @property
+    def left_out(self) -> tuple[str, ...]:
+        """Sentences on what the measures do not speak of; empty if on everyone."""
+        return tuple(
+            left_out(name, column.n_missing, self.n_rows)
+            for name, column in self.columns.items()
+            if column.n_missing
+        )
+
+    @property
+    def banded(self) -> tuple[str, ...]:
+        """Sentences on columns of numbers that are compared in bands."""
+        return tuple(
+            f"{name} holds numbers. Its groups are {len(column.groups)} bands of like "
+            "many rows; measures of numbers look at the numbers themselves."
+            for name, column in self.columns.items()
+            if column.is_number
+        )
+
+    def _having(self, measure: str) -> dict[str, Measured]:
+        having = {
+            name: column.measures[measure]
+            for name, column in self.columns.items()
+            if measure in column.measures
+        }
+        if not having:
+            known = {m for column in self.columns.values() for m in column.measures}
+            raise InvalidParameterError(
+                f"No {measure!r} was measured. Measured: {', '.join(sorted(known))}, "
+                f"of {', '.join(self.columns)}."
+            )
+        return having
+
+    def __repr__(self) -> str:
+        """Return one line."""
+        return (
+            f"RegressionAudit({self.n_rows} rows, {self.metric} "
+            f"{self.violation:.4g} by {self.worst})"
+        )
+
+    def __str__(self) -> str:
+        measures = self.frame.set_index(["column", "measure"])
+        groups = self.group_frame.set_index(["column", "group"])
+        lines = [
+            f"Audit of {self.n_rows} rows, a regression",
+            f"  mean squared error  {self.mse:.6g}   explains {self.explained:.4f} of "
+            "the variance",
+            f"  violation           {self.violation:.4g}   {self.metric} by "
+            f"{self.worst}{self._interval_words()}",
+            "",
+            _text(measures),
+            "",
+            _text(groups),
+        ]
+        notes = [*self.banded, *self.left_out]
+        return "\n".join([*lines, *(["", *notes] if notes else [])])
+
+    def _interval_words(self) -> str:
+        low, high = self.interval
+        level = f"{100 * self.confidence:g} % interval"
+        return "" if np.isnan(high) else f", {level} [{low:.4g}, {high:.4g}]"
+
+
+def _text(frame: pd.DataFrame) -> str:
+    shown = frame.dropna(axis="columns", how="all")
+    return shown.to_string(float_format=lambda value: f"{value:.4g}", na_rep="-")

@@ -1,0 +1,236 @@
+"""Audits of regressors: what is compared, how sure one can be, and what is drawn."""
+
+import json
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.stats import norm
+from sklearn.linear_model import LinearRegression
+
+from fferm import FairRegressor, audit
+from fferm.auditing import Audit, RegressionAudit, audit_regression, read_any
+from fferm.dependence import GROUP_MEASURES, NUMBER_MEASURES
+from fferm.distributions import OrderedPredictions
+from fferm.errors import (
+    InvalidInputError,
+    InvalidParameterError,
+    InvalidTypeError,
+    PersistenceError,
+    UnknownNameError,
+)
+
+HOSTILE = "<img src=x onerror=alert(1)> $x_1$"
+
+
+@pytest.fixture(scope="module")
+def rows():
+    """Predictions, a group that they depend on, and a number that they do not."""
+    rng = np.random.default_rng(0)
+    group = rng.integers(2, size=500)
+    return rng.normal(size=500) + group, group, rng.normal(size=500)
+
+
+@pytest.fixture(scope="module")
+def found(rows):
+    u, group, age = rows
+    sensitive = {"sex": np.where(group, "f", "m"), "age": age}
+    return audit_regression(
+        None, u, u + 1, sensitive_features=sensitive, n_permutations=19, n_bootstrap=50
+    )
+
+
+def test_groups_are_compared_as_groups_and_numbers_as_numbers(found):
+    assert list(found.columns) == ["sex", "age", "sex × age"]
+    assert list(found.columns["sex"].measures) == list(GROUP_MEASURES)
+    assert set(found.columns["age"].measures) == {*GROUP_MEASURES, *NUMBER_MEASURES}
+    assert found.value("kolmogorov_smirnov", "sex") > 0.3
+    assert not found.passes(0.1)
+    by_sex = found.frame[found.frame["column"] == "sex"]
+    assert (by_sex["p_value"] == 0.05).all()
+    by_age = found.frame[found.frame["column"] == "age"].set_index("measure")
+    assert by_age.loc["f_information", "p_value"] > 0.05
+    assert found.columns["age"].information_bias == pytest.approx(81 / 1000)
+    np.testing.assert_allclose(found.group_frame["mse"], 1)
+    assert found.mse == pytest.approx(1)
+
+
+def test_the_violation_is_the_largest_of_the_named_measure(rows):
+    u, group, age = rows
+    sensitive = {"sex": group, "age": age}
+    options = {"n_permutations": 0, "n_bootstrap": 20, "groups": "marginal"}
+    ks = audit_regression(None, u, u, sensitive_features=sensitive, **options)
+    assert list(ks.columns) == ["sex", "age"]
+    assert (ks.worst, ks.violation) == ("sex", ks.value("kolmogorov_smirnov", "sex"))
+    low, high = ks.interval
+    assert low < ks.violation < high
+    far = audit_regression(
+        None, u, u, sensitive_features=sensitive, metric="correlation", **options
+    )
+    assert far.worst == "age"
+    assert np.isnan(far.interval).all()
+    with pytest.raises(InvalidParameterError, match="has no interval here"):
+        far.passes(0.5, confident=True)
+    assert ks.passes(high + 0.01, confident=True)
+    assert not ks.passes(high - 0.01, confident=True)
+    assert "kolmogorov_smirnov by sex" in str(ks)
+
+
+def test_a_trained_regressor_brings_its_metric_and_groups(rows):
+    u, group, age = rows
+    X = np.column_stack([u, age])
+    model = FairRegressor(violation_metric="mean_gap", groups="marginal")
+    sensitive = {"sex": group, "age": age}
+    model.fit(X, u, sensitive_features=sensitive)
+    found = audit_regression(
+        model, X, u, sensitive_features=sensitive, n_permutations=0, n_bootstrap=0
+    )
+    assert (found.metric, list(found.columns)) == ("mean_gap", ["sex", "age"])
+    assert found.columns["sex"].measures["mean_gap"].high is None
+
+
+def test_rows_without_a_value_are_left_out_and_counted(rows):
+    u, group, age = rows
+    sex = pd.Series(np.where(group, "f", "m")).where(np.arange(500) >= 40)
+    age = np.where(np.arange(500) < 30, np.nan, age)
+    found = audit_regression(
+        None,
+        u,
+        u,
+        sensitive_features={"sex": sex, "age": age},
+        n_permutations=0,
+        n_bootstrap=0,
+        groups="marginal",
+    )
+    assert [column.n_missing for column in found.columns.values()] == [40, 30]
+    assert sum(row["rows"] for row in found.columns["sex"].groups.values()) == 460
+    assert "40 of 500" in str(found)
+
+
+def test_numbers_are_told_from_groups_by_their_values_unless_said(rows):
+    u, group, _ = rows
+    ages = np.arange(500) % 40
+    options = {"n_permutations": 0, "n_bootstrap": 0}
+    seen = audit_regression(None, u, u, sensitive_features={"age": ages}, **options)
+    assert seen.columns["age"].is_number
+    assert len(seen.columns["age"].groups) == 8
+    assert "age holds numbers. Its groups are 8 bands" in str(seen)
+    forced = audit_regression(
+        None, u, u, sensitive_features={"age": ages}, continuous=[], **options
+    )
+    assert len(forced.columns["age"].groups) == 40
+    coded = audit_regression(
+        None, u, u, sensitive_features={"sex": group * 1.0}, **options
+    )
+    assert list(coded.columns["sex"].groups) == ["0", "1"]
+    with pytest.raises(InvalidParameterError, match="continuous="):
+        audit_regression(
+            None, u, u, sensitive_features={"age": ages}, continuous=["size"], **options
+        )
+
+
+def test_an_audit_survives_json(found):
+    plain = json.loads(json.dumps(found.to_dict(), allow_nan=False))
+    again = read_any(plain)
+    assert isinstance(again, RegressionAudit)
+    assert again == found
+    assert str(again) == str(found)
+    with pytest.raises(PersistenceError, match="make no audit"):
+        RegressionAudit.from_dict({"kind": "regression", "n_rows": 3})
+    with pytest.raises(PersistenceError, match="make no audit"):
+        Audit.from_dict(plain)
+
+
+@pytest.mark.parametrize("shift", [0.0, 0.8])
+def test_intervals_hold_the_truth_where_there_is_a_gap_and_where_there_is_none(shift):
+    truth = {
+        "kolmogorov_smirnov": 2 * norm.cdf(shift / 2) - 1,
+        "wasserstein": shift,
+        "mean_gap": shift,
+    }
+    rng = np.random.default_rng(1)
+    hits = dict.fromkeys(truth, 0)
+    for _ in range(80):
+        group = rng.choice(3, 300, p=[0.5, 0.3, 0.2])
+        u = rng.normal(size=300) + shift * (group == 2)
+        limits = OrderedPredictions.of(u).intervals(
+            group, list(truth), n_bootstrap=100, random_state=rng
+        )
+        for name, value in truth.items():
+            hits[name] += limits[name][0] <= value <= limits[name][1]
+    # Of 80 intervals of 95 %, fewer than 70 hold with probability 0.0005.
+    assert min(hits.values()) >= 70
+
+
+@pytest.mark.parametrize("column", ["sex", "age"])
+def test_an_audit_draws_densities_and_numbers(found, column):
+    pytest.importorskip("matplotlib")
+    texts = [text.get_text() for text in found.plot(column).get_legend().get_texts()]
+    assert texts == (["f", "m"] if column == "sex" else ["middle 80 %", "mean"])
+    with pytest.raises(InvalidParameterError, match="no sensitive column"):
+        found.plot("race")
+
+
+def test_a_page_holds_every_table_and_no_markup_of_the_data(rows, tmp_path):
+    pytest.importorskip("jinja2")
+    u, group, age = rows
+    sensitive = {HOSTILE: np.where(group, HOSTILE, "m"), "age": age}
+    found = audit_regression(
+        None, u, u, sensitive_features=sensitive, n_permutations=9, n_bootstrap=9
+    )
+    path = tmp_path / "page.html"
+    found.to_html(path, title=HOSTILE, max_violation=0.1)
+    text = path.read_text(encoding="utf-8")
+    assert "<img" not in text
+    assert "Does not keep the bound" in text
+    assert text.count("<svg") == 4  # densities of three columns, and one fan
+    ids = re.findall(r'\bid="([^"]+)"', text)
+    assert len(ids) == len(set(ids))
+    for used in re.findall(r'(?:url\(#|href="#|labelledby=")([^")]+)', text):
+        assert used in ids
+    for title in ("Kolmogorov-Smirnov", "Distance correlation", "below"):
+        assert title in text
+    assert "found = audit_regression(" in text
+
+
+def test_a_page_says_when_only_the_largest_groups_are_drawn(rows, tmp_path):
+    u, *_ = rows
+    many = np.arange(500) % 12
+    found = audit_regression(
+        None, u, u, sensitive_features={"g": many}, n_permutations=0, n_bootstrap=0
+    )
+    found.to_html(tmp_path / "page.html")
+    text = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "Of 12 groups, the 8 largest." in text
+
+
+def test_what_cannot_be_audited_is_refused_by_name(rows):
+    u, group, _ = rows
+    words = {"sensitive_features": group}
+    with pytest.raises(InvalidInputError, match="y has shape"):
+        audit_regression(
+            None, u[:, None][:, 0], np.zeros((500, 1))[:, 0][:499], **words
+        )
+    with pytest.raises(InvalidTypeError, match="has no predict"):
+        audit_regression("model", u, u, **words)
+    with pytest.raises(InvalidInputError, match="y holds what is no number"):
+        audit_regression(None, u, ["a"] * 500, **words)
+    with pytest.raises(UnknownNameError, match="Unknown measure 'size'"):
+        audit_regression(None, u, u, metric="size", **words)
+    with pytest.raises(InvalidParameterError, match="No 'correlation' was measured"):
+        audit_regression(None, u, u, metric="correlation", **words)
+    with pytest.raises(InvalidInputError, match=r"has 1 group\(s\)"):
+        audit_regression(None, u, u, sensitive_features=np.zeros(500, dtype=int))
+    with pytest.raises(InvalidParameterError, match="n_permutations=-1"):
+        audit_regression(None, u, u, n_permutations=-1, **words)
+    found = audit_regression(None, u, u, n_permutations=0, n_bootstrap=0, **words)
+    with pytest.raises(InvalidParameterError, match="of 'age', but of group"):
+        found.value("mean_gap", "age")
+
+
+def test_the_audit_of_classifiers_sends_regressors_to_their_own(rows):
+    u, group, age = rows
+    model = LinearRegression().fit(age[:, None], u)
+    with pytest.raises(InvalidTypeError, match="audit_regression"):
+        audit(model, age[:, None], u, sensitive_features=group)
