@@ -77,14 +77,18 @@ class KernelChiSquare(PenalizedBaseline):
                     value += cell
                     point_pull[g] += cell / by_point[g]
                     group_pull[k] += cell / by_group[k]
+        worth = np.zeros((n_groups, n_points))  # of mass, by cell
+        for k in range(n_groups):
+            for g in range(n_points):
+                if density[g, k] > 0:
+                    ratio = density[g, k] / (by_point[g] * by_group[k])
+                    worth[k, g] = 2 * ratio - point_pull[g] - group_pull[k]
         push = np.zeros(size)
         for n in range(size):
             k = group[n]
             for g in range(n_points):
-                if density[g, k] > 0:
-                    pull = kernel[n, g] * (grid[g] - u[n]) / (h * h * total)
-                    ratio = density[g, k] / (by_point[g] * by_group[k])
-                    push[n] += pull * (2 * ratio - point_pull[g] - group_pull[k])
+                push[n] += kernel[n, g] * (grid[g] - u[n]) * worth[k, g]
+            push[n] /= h * h * total
         across, along = push.mean(), np.sum(push * u) / (size - 1)
         for n in range(size):
             slope[n] = (push[n] - across - along * u[n]) / deviation
