@@ -133,14 +133,17 @@ def _height(points: pd.DataFrame, grid: np.ndarray) -> np.ndarray:
 
 def _draw_noise(ax: "Axes", spec: Spec, summary: pd.DataFrame) -> None:
     shares = {panel.name: 100 * panel.data.get("flip", 0.0) for panel in spec.panels}
-    for number, (label, rows) in enumerate(summary.groupby("method", sort=False)):
+    ordered = summary.assign(share=summary["panel"].map(shares)).sort_values("share")
+    for number, method in enumerate(spec.methods):
+        label = method.label
+        rows = ordered[ordered["method"] == label]
         ax.errorbar(
-            rows["panel"].map(shares),
+            rows["share"],
             rows["violation"],
             yerr=rows["violation_pm"],
-            label=str(label),
+            label=label,
             color=f"C{number % 10}",
-            lw=2.2 if str(label).startswith(OURS) else 1.0,
+            lw=2.2 if label.startswith(OURS) else 1.0,
             capsize=2,
         )
     ax.set_xlabel("groups flipped in training, %")
