@@ -211,12 +211,30 @@ class Misnamed(Ineffective):
     tradeoff_param = "share"
 
 
+class Forgetful(RenyiFairInference):
+    """A rival that overwrites what it was asked for.
+
+    Notes
+    -----
+    Differs from the original: all of it.
+
+    References
+    ----------
+    None.
+    """
+
+    def _train(self, rows):
+        super()._train(rows)
+        self.max_epochs = 1
+
+
 @pytest.mark.parametrize(
     ("rival", "law"),
     [
         (Undocumented, "no section Notes"),
         (Ineffective, "trades accuracy for fairness"),
         (Misnamed, "no parameter of Misnamed"),
+        (Forgetful, "fit changed its own parameters"),
     ],
 )
 def test_a_broken_contract_is_told(rival, law):

@@ -46,15 +46,14 @@ class Terms(NamedTuple):
 
 
 @numba.njit(nogil=True)
-def objective_into(penalty, data, batch, terms, theta, gradient):
-    """Return the objective of a batch and write its gradient.
+def _gradient_into(penalty, data, batch, terms, theta, gradient):
+    """Write the gradient of the objective of a batch.
 
     ``theta`` are the coefficients and, last, the intercept.
     """
     X, y = data.X, data.y
     size, d = batch.size, theta.size - 1
     prob, push = np.empty(size), np.empty(size)
-    value = 0.0
     for n in range(size):
         i = batch[n]
         logit = theta[d]
@@ -63,11 +62,9 @@ def objective_into(penalty, data, batch, terms, theta, gradient):
         tail = math.exp(-abs(logit))
         prob[n] = (1.0 if logit >= 0 else tail) / (1.0 + tail)
         push[n] = (prob[n] - y[i]) / size
-        value += (math.log1p(tail) + max(logit, 0.0) - y[i] * logit) / size
     if terms.weight > 0:
-        value += _add_penalty(penalty, data, batch, terms, prob, push)
+        add_penalty(penalty, data, batch, terms, prob, push)
     for a in range(d):
-        value += terms.l2 / 2 * theta[a] * theta[a]
         gradient[a] = terms.l2 * theta[a]
     gradient[d] = 0.0
     for n in range(size):
@@ -75,12 +72,14 @@ def objective_into(penalty, data, batch, terms, theta, gradient):
         for a in range(d):
             gradient[a] += push[n] * X[i, a]
         gradient[d] += push[n]
-    return value
 
 
 @numba.njit(nogil=True)
-def _add_penalty(penalty, data, batch, terms, prob, push):
-    """Add the penalty of each stratum to ``push``, the gradient by the logits."""
+def add_penalty(penalty, data, batch, terms, prob, push):
+    """Return the weighted penalty of a batch; add its slopes to ``push``.
+
+    ``push`` is the gradient by the logits. Strata are seen one by one.
+    """
     size = batch.size
     place = np.empty(size, dtype=np.int64)
     part_prob, part_group = np.empty(size), np.empty(size, dtype=np.int64)
@@ -116,7 +115,7 @@ def epoch(penalty, data, order, size, terms, lr, average_from, state):
     gradient = np.empty(theta.size)
     for begin in range(0, order.size, size):
         batch = order[begin : begin + size]
-        objective_into(penalty, data, batch, terms, theta, gradient)
+        _gradient_into(penalty, data, batch, terms, theta, gradient)
         for a in range(theta.size):
             g = gradient[a]
             squares[a] += g * g
@@ -146,7 +145,7 @@ def compiled(penalty: Penalty) -> Any:
 
 @functools.cache
 def kernels() -> tuple[Any, Any]:
-    """Return `objective_into` and `epoch`, compiled for all penalties alike."""
+    """Return `add_penalty` and `epoch`, compiled for all penalties alike."""
     row, code = np.zeros(1), np.zeros(1, dtype=np.int64)
     data = numba.typeof(Data(np.zeros((1, 1)), row, code, code, 1, 1))
     terms = numba.typeof(Terms(0.0, row, 0.0))
@@ -154,11 +153,11 @@ def kernels() -> tuple[Any, Any]:
     state = types.UniTuple(VECTOR, 4)
     real, whole = types.float64, types.int64
     signatures = (
-        (objective_into, real(penalty, data, CODES, terms, VECTOR, VECTOR)),
+        (add_penalty, real(penalty, data, CODES, terms, VECTOR, VECTOR)),
         (epoch, types.void(penalty, data, CODES, whole, terms, real, whole, state)),
     )
-    objective, run = (
+    penalize, run = (
         numba.njit(signature, nogil=True, cache=True)(kernel.py_func)
         for kernel, signature in signatures
     )
-    return objective, run
+    return penalize, run

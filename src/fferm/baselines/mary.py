@@ -70,10 +70,12 @@ class KernelChiSquare(PenalizedBaseline):
         by_point, by_group = density.sum(axis=1), density.sum(axis=0)
         value = -1.0
         point_pull, group_pull = np.zeros(n_points), np.zeros(n_groups)
+        ratio = np.zeros((n_groups, n_points))
         for g in range(n_points):
             for k in range(n_groups):
                 if density[g, k] > 0:
-                    cell = density[g, k] ** 2 / (by_point[g] * by_group[k])
+                    ratio[k, g] = density[g, k] / (by_point[g] * by_group[k])
+                    cell = density[g, k] * ratio[k, g]
                     value += cell
                     point_pull[g] += cell / by_point[g]
                     group_pull[k] += cell / by_group[k]
@@ -81,10 +83,9 @@ class KernelChiSquare(PenalizedBaseline):
         for n in range(size):
             k = group[n]
             for g in range(n_points):
-                if density[g, k] > 0:
-                    pull = kernel[n, g] * (grid[g] - u[n]) / (h * h * total)
-                    ratio = density[g, k] / (by_point[g] * by_group[k])
-                    push[n] += pull * (2 * ratio - point_pull[g] - group_pull[k])
+                worth = 2 * ratio[k, g] - point_pull[g] - group_pull[k]
+                push[n] += kernel[n, g] * (grid[g] - u[n]) * worth
+            push[n] /= h * h * total
         across, along = push.mean(), np.sum(push * u) / (size - 1)
         for n in range(size):
             slope[n] = (push[n] - across - along * u[n]) / deviation

@@ -163,7 +163,6 @@ def _minimize(penalty: Any, data: Data, terms: Terms) -> FloatArray:
 
     From equal probabilities some penalties are so steep that nothing is learned.
     """
-    everyone, objective = np.arange(data.y.size), kernels()[0]
     theta = np.zeros(data.X.shape[1] + 1)
     for weight in sorted({0.0, terms.weight}):
         weighted = terms._replace(weight=weight)
@@ -171,9 +170,7 @@ def _minimize(penalty: Any, data: Data, terms: Terms) -> FloatArray:
         def evaluate(
             theta: FloatArray, weighted: Terms = weighted
         ) -> tuple[float, FloatArray]:
-            gradient = np.empty_like(theta)
-            value = objective(penalty, data, everyone, weighted, theta, gradient)
-            return value, gradient
+            return _objective(penalty, data, weighted, theta)
 
         found = minimize(
             evaluate,
@@ -193,3 +190,18 @@ def _minimize(penalty: Any, data: Data, terms: Terms) -> FloatArray:
             stacklevel=5,
         )
     return theta
+
+
+def _objective(
+    penalty: Any, data: Data, terms: Terms, theta: FloatArray
+) -> tuple[float, FloatArray]:
+    """Return the objective of all rows and its gradient."""
+    score = data.X @ theta[:-1] + theta[-1]
+    prob = np.asarray(expit(score))
+    push = (prob - data.y) / prob.size
+    ridge = np.append(terms.l2 * theta[:-1], 0.0)
+    value = np.mean(np.logaddexp(0, score) - data.y * score) + ridge @ theta / 2
+    if terms.weight > 0:
+        everyone = np.arange(prob.size)
+        value += kernels()[0](penalty, data, everyone, terms, prob, push)
+    return float(value), np.append(push @ data.X, push.sum()) + ridge

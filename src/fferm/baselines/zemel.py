@@ -126,20 +126,22 @@ class LearnedFairRepresentations(Baseline):
         alpha, w = np.exp(scale), expit(label)
         M = _map(rows.X, V, alpha)  # (n, K)
         chance = np.clip(M @ w, ROUNDING, 1 - ROUNDING)
-        rebuilt = M @ V - rows.X
         part = self.reconstruction_weight / (n_samples * d)
+        # |X - M V|^2 by its terms: no array as large as X is made.
+        gram, gathered = M.T @ M @ V, M.T @ rows.X
+        square = np.vdot(rows.X, rows.X) + np.vdot(V, gram - 2 * gathered)
         unfair, by_fairness = _differences(rows, M)
         value = (
             -np.mean(np.log(np.where(rows.y == 1, chance, 1 - chance)))
-            + part * np.sum(rebuilt**2)
+            + part * square
             + self.fairness_weight * unfair
         )
         by_chance = (chance - rows.y) / (chance * (1 - chance)) / n_samples
-        by_M = np.outer(by_chance, w) + 2 * part * rebuilt @ V.T
+        by_M = np.outer(by_chance, w) + 2 * part * (M @ (V @ V.T) - rows.X @ V.T)
         by_M += self.fairness_weight * by_fairness
         by_logit = M * (by_M - np.sum(by_M * M, axis=1, keepdims=True))
         mass, pull = by_logit.sum(axis=0), by_logit.T @ rows.X
-        by_V = 2 * part * M.T @ rebuilt + 2 * alpha * (pull - V * mass[:, None])
+        by_V = 2 * part * (gram - gathered) + 2 * alpha * (pull - V * mass[:, None])
         by_alpha = np.sum(2 * pull * V - mass[:, None] * V**2, axis=0)
         by_label = (M.T @ by_chance) * w * (1 - w)
         gradient = np.concatenate([by_V.ravel(), by_alpha * alpha, by_label])

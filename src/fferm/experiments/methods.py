@@ -19,7 +19,7 @@ from fferm.estimators.linear import FairLogisticRegression
 from fferm.experiments.parts import Part, Parts
 from fferm.experiments.specs import Method, Panel
 from fferm.uncertainty import Uncertainty
-from fferm.weights import default_weights
+from fferm.weights import weight_range
 
 Model = FairLogisticRegression | Baseline
 
@@ -84,7 +84,12 @@ def trade_offs(method: Method, model: Model, n_values: int) -> list[float]:
         return list(method.values)
     if isinstance(model, FairLogisticRegression):
         divergence = Divergence.resolve(model.divergence)
-        return [float(weight) for weight in default_weights(divergence, n_values)]
+        low, high = weight_range(divergence)
+        if method.largest_reach is not None:
+            high = min(
+                high, method.largest_reach / method.params["uncertainty"]["radius"]
+            )
+        return [0.0, *np.geomspace(low, high, n_values - 1).tolist()]
     first, *rest = model.tradeoff_values
     if first == 0 and rest[-1] > rest[0] > 0:  # a weight, which acts by its logarithm
         return [0.0, *np.geomspace(rest[0], rest[-1], n_values - 1).tolist()]

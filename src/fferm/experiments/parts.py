@@ -47,6 +47,7 @@ class Parts:
         Rows to train on.
     judged
         Rows to judge on, by name; ``"train"`` is among them, with groups as recorded.
+        ``"validation"`` and ``"target"`` are there to choose on.
     target
         Unlabelled rows of the target, of which labels are not looked at.
     """
@@ -65,21 +66,26 @@ def load_parts(panel: Panel, size: Size, seed: int) -> Parts:
 @functools.lru_cache(maxsize=2)
 def _load_parts(data: str, size: Size, seed: int) -> Parts:
     options = json.loads(data)
-    loader, flip = options.pop("loader"), options.pop("flip", 0.0)
+    loader, flip = options.pop("loader"), options.pop("flip", None)
     rng = np.random.default_rng([seed, 7])
     parts = LOADERS[loader](options, size, rng, seed)
-    if flip:
-        parts = replace(parts, train=_flip(parts.train, flip, rng))
-    return replace(parts, judged={"train": parts.train, **parts.judged})
+    judged = {"train": parts.train, **parts.judged}
+    if flip is None:
+        judged.pop("validation", None)  # nothing to choose
+        return replace(parts, judged=judged)
+    # What is chosen is chosen on rows recorded with the same errors.
+    noisy = {name: _flip(judged[name], flip, rng) for name in ("train", "validation")}
+    return Parts(noisy["train"], {**judged, **noisy})
 
 
 def _published_split(data: FairDataset, size: Size, rng: np.random.Generator) -> Parts:
-    """Return a draw of the training rows, and all test rows."""
+    """Return a draw of the training rows, those not drawn, and all test rows."""
     train = Part(data.X, data.y.astype(np.int64), data.sensitive_features)
     n = size.train_rows or int(TRAIN_SHARE * len(train.y))
-    drawn = train.take(rng.permutation(len(train.y))[:n])
+    order = rng.permutation(len(train.y))
+    drawn, rest = train.take(order[:n]), train.take(order[n:])
     test = Part(data.X_test, data.y_test.astype(np.int64), data.sensitive_features_test)
-    return Parts(drawn, {"test": test})
+    return Parts(drawn, {"validation": rest, "test": test})
 
 
 def _adult(
@@ -108,19 +114,34 @@ def _acs_income(
     """Return rows of one state to train on, and all states to judge on.
 
     The target sample is five in a hundred rows of all states, as the paper allows; they
-    are not judged on.
+    are not judged on. States in which a group has fewer than ``least_rows`` rows are
+    left out: there the largest gap is chance.
     """
+    races, least_rows = options.pop("races", None), options.pop("least_rows", 0)
     data = load_acs_income(**options, test_states="all", random_state=seed)
     whole = _published_split(data, size, rng)
-    everywhere = whole.judged["test"]
+    train, everywhere = whole.train, whole.judged["test"]
+    if races is not None:
+        train, everywhere = (_merge_races(part, races) for part in (train, everywhere))
     state = data.frame_test.index.get_level_values("STATE").to_numpy()
     is_target = rng.random(len(state)) < TARGET_SHARE
-    judged = {}
+    target = everywhere.take(np.flatnonzero(is_target))
+    judged = {"target": target}
+    groups = target.sensitive_features.value_counts().index
     for name in np.unique(state):
         rows = rng.permutation(np.flatnonzero((state == name) & ~is_target))
-        judged[str(name)] = everywhere.take(rows[: size.test_rows])
-    target = everywhere.take(np.flatnonzero(is_target))
-    return Parts(whole.train, judged, target)
+        part = everywhere.take(rows[: size.test_rows])
+        rows_of = part.sensitive_features.value_counts().reindex(groups, fill_value=0)
+        if rows_of.min() >= least_rows:
+            judged[str(name)] = part
+    return Parts(train, judged, target)
+
+
+def _merge_races(part: Part, races: list[str]) -> Part:
+    """Return the rows with all races but those named called other."""
+    groups = part.sensitive_features
+    race = groups["race"].where(groups["race"].isin(races), "Other")
+    return replace(part, sensitive_features=groups.assign(race=race))
 
 
 def _flip(part: Part, share: float, rng: np.random.Generator) -> Part:

@@ -38,11 +38,13 @@ class Task(NamedTuple):
     panel: Panel
     method: Method
     seed: int
+    choice: float | None = None
 
     @property
     def key(self) -> str:
         """What records of the task are known by."""
-        return f"{self.panel.name} | {self.method.label} | {self.seed}"
+        name = f"{self.panel.name} | {self.method.label} | {self.seed}"
+        return name if self.choice is None else f"{name} | {self.choice:g}"
 
 
 def run(
@@ -96,11 +98,12 @@ def run(
 def tasks_of(spec: Spec, size: Size) -> list[Task]:
     """Return all tasks of an experiment."""
     return [
-        Task(panel, method, seed)
+        Task(panel, method, seed, choice)
         for panel in spec.panels
         for seed in range(size.seeds)
         for method in spec.methods
         if takes_part(method, panel)
+        for choice in method.among or (None,)
     ]
 
 
@@ -134,7 +137,8 @@ def _run_missing(
 
 def run_task(task: Task, size: Size) -> list[Record]:
     """Return the records of one sweep."""
-    panel, method, seed = task
+    panel, seed = task.panel, task.seed
+    method = task.method.at(task.choice)
     with warnings.catch_warnings():
         # Collapsed and unfinished points are in the records; a warning each is noise.
         warnings.simplefilter("ignore", FfermWarning)
@@ -150,6 +154,7 @@ def run_task(task: Task, size: Size) -> list[Record]:
                 "panel": panel.name,
                 "method": method.label,
                 "seed": seed,
+                "choice": task.choice,
                 "part": name,
                 **_judge(point, part, settings[name]),
             }

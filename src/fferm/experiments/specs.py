@@ -3,7 +3,7 @@
 import importlib.resources
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.resources.abc import Traversable
 from typing import Any
 
@@ -37,12 +37,23 @@ class Size:
 
 @dataclass(frozen=True)
 class Panel:
-    """One setting in which methods are compared."""
+    """One setting in which methods are compared.
+
+    Attributes
+    ----------
+    name, data, notion
+        What is trained on, and for what.
+    batch_size
+        Rows a step; None takes all rows at every step.
+    bounds
+        Numbers that stand in place of those of the experiment.
+    """
 
     name: str
     data: Mapping[str, Any]
     notion: str
     batch_size: int | None = None
+    bounds: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -64,6 +75,12 @@ class Method:
         Whether the penalty is taken on unlabelled rows of the target.
     panels
         The panels it is run in; empty is all that its batch sizes allow.
+    choose, among
+        A parameter, of the uncertainty set where there is one, and the values among
+        which rows that are not judged on choose; empty leaves it as it is.
+    largest_reach
+        Where weights end: at this number over the radius. A robust penalty has a kink
+        at fairness, and larger weights change nothing but the time it takes.
     """
 
     label: str
@@ -72,6 +89,20 @@ class Method:
     values: tuple[float, ...] = ()
     penalty_on_target: bool = False
     panels: tuple[str, ...] = ()
+    choose: str = ""
+    among: tuple[float, ...] = ()
+    largest_reach: float | None = None
+
+    def at(self, choice: float | None) -> "Method":
+        """Return the method with the parameter that is chosen set."""
+        if choice is None:
+            return self
+        params = dict(self.params)
+        if "uncertainty" in params:
+            params["uncertainty"] = {**params["uncertainty"], self.choose: choice}
+        else:
+            params[self.choose] = choice
+        return replace(self, params=params)
 
 
 @dataclass(frozen=True)
@@ -100,6 +131,11 @@ class Spec:
     methods: tuple[Method, ...]
     sizes: Mapping[str, Size]
     bounds: Mapping[str, float]
+
+    def for_panel(self, name: str) -> "Spec":
+        """Return the experiment with the bounds of one of its panels."""
+        (panel,) = (panel for panel in self.panels if panel.name == name)
+        return replace(self, bounds={**self.bounds, **panel.bounds})
 
 
 def known() -> tuple[str, ...]:
@@ -136,12 +172,14 @@ def _panel(panel: dict[str, Any], given: dict[str, Any]) -> Panel:
         {**given["data"], **panel.get("data", {})},
         panel.get("notion", given["notion"]),
         panel.get("batch_size"),
+        panel.get("bounds", {}),
     )
 
 
 def _method(method: dict[str, Any]) -> Method:
-    values, panels = (tuple(method.pop(key, ())) for key in ("values", "panels"))
-    return Method(name=method.pop("class"), values=values, panels=panels, **method)
+    for key in ("values", "panels", "among"):
+        method[key] = tuple(method.get(key, ()))
+    return Method(name=method.pop("class"), **method)
 
 
 def _folder() -> Traversable:

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 from scipy.stats import t as student
 
-from fferm.experiments.specs import Spec
+from fferm.experiments.specs import Panel, Spec
 from fferm.tradeoff import TradeoffCurve
 
 CONFIDENCE = 0.95
@@ -16,6 +16,13 @@ NOISE_COLUMNS = {
     "violation": "at_accuracy",
     "violation_at_higher_accuracy": "at_higher_accuracy",
 }
+# What methods are compared by, against the first of the spec, seed by seed.
+COMPARED = {
+    "fronts": "hypervolume",
+    "noise": "violation_at_higher_accuracy",
+    "shift": "violation",
+}
+KEYS = ["panel", "method", "seed"]
 
 
 def summarize(spec: Spec, records: pd.DataFrame) -> pd.DataFrame:
@@ -24,28 +31,71 @@ def summarize(spec: Spec, records: pd.DataFrame) -> pd.DataFrame:
     Columns that end in ``_pm`` are half-widths of 95 % intervals over seeds. For
     fronts: ``hypervolume``, ``accuracy`` (the best at a violation within the bound,
     over the seeds that have one: the share ``reached``), ``points`` (how many values
-    gave a model that does not collapse). For noise:
+    gave a model that does not collapse) and, where a panel of the same data has no
+    batches, ``drop``: how much of the accuracy is lost from there. For noise:
     ``violation`` at the accuracy of the spec. For shift: mean and quartiles of accuracy
-    and violation over the parts that were not trained on.
+    and violation over the parts that were not trained on. ``choice`` is the mean of
+    what was chosen, and ``difference`` says how far a method is from the first of the
+    spec, seed by seed, in what they are compared by.
     """
-    by_seed: Callable[[Spec, pd.DataFrame], dict[str, float]] = {
-        "fronts": _front_numbers,
-        "noise": _noise_numbers,
-        "shift": _shift_numbers,
-    }[spec.kind]
-    keys = ["panel", "method", "seed"]
-    rows = [
-        {**dict(zip(keys, key, strict=True)), **by_seed(spec, part)}
-        for key, part in records.groupby(keys, sort=False)
-    ]
-    seeds = pd.DataFrame(rows)
-    columns = [name for name in seeds.columns if name not in keys]
+    seeds = by_seed(spec, records)
+    columns = [name for name in seeds.columns if name not in KEYS]
     groups = seeds.groupby(["panel", "method"], sort=False)[columns]
     spread = groups.agg(half_width).add_suffix("_pm")
     found = groups.mean().join(spread)
     # Tasks end in any order; the spec says which comes first.
     order = [(p.name, m.label) for p in spec.panels for m in spec.methods]
     return found.loc[[key for key in order if key in found.index]].reset_index()
+
+
+def by_seed(spec: Spec, records: pd.DataFrame) -> pd.DataFrame:
+    """Return one row per panel, method and seed, with the numbers of its sweep."""
+    numbers, cost = {
+        "fronts": (_front_numbers, None),
+        "noise": (_noise_numbers, _noise_cost),
+        "shift": (_shift_numbers, _shift_cost),
+    }[spec.kind]
+    rows = []
+    # A column of nothing but None is no column of numbers.
+    numbered = records.astype({"choice": np.float64})
+    for key, part in numbered.groupby(KEYS, sort=False):
+        bounded = spec.for_panel(str(key[0]))
+        sweep = part if cost is None else _chosen(bounded, part, cost)
+        row = {**dict(zip(KEYS, key, strict=True)), **numbers(bounded, sweep)}
+        if cost is not None:
+            row["choice"] = sweep["choice"].iloc[0]
+        rows.append(row)
+    seeds = pd.DataFrame(rows)
+    compared = COMPARED[spec.kind]
+    first = seeds[seeds["method"] == spec.methods[0].label]
+    base = first.set_index(["panel", "seed"])[compared]
+    seeds["difference"] = seeds[compared] - _looked_up(base, seeds, ["panel", "seed"])
+    whole = {panel.name: _without_batches(spec, panel) for panel in spec.panels}
+    if spec.kind == "fronts" and any(whole.values()):
+        base = seeds.set_index(KEYS)["accuracy"]
+        before = seeds.assign(panel=seeds["panel"].map(whole))
+        seeds["drop"] = _looked_up(base, before, KEYS) - seeds["accuracy"]
+    return seeds
+
+
+def _looked_up(base: pd.Series, rows: pd.DataFrame, keys: list[str]) -> pd.Series:
+    found = base.reindex(pd.MultiIndex.from_frame(rows[keys]))
+    return pd.Series(found.to_numpy(), index=rows.index)
+
+
+def _without_batches(spec: Spec, panel: Panel) -> str | None:
+    """Return the name of the panel with the same data and all rows at every step."""
+    same = (panel.data, panel.notion, None)
+    names = [p.name for p in spec.panels if (p.data, p.notion, p.batch_size) == same]
+    return names[0] if names and panel.batch_size is not None else None
+
+
+def _chosen(
+    spec: Spec, records: pd.DataFrame, cost: Callable[[Spec, pd.DataFrame], float]
+) -> pd.DataFrame:
+    """Return the sweep of the choice that does best on the rows to choose on."""
+    sweeps = [part for _, part in records.groupby("choice", dropna=False)]
+    return min(sweeps, key=lambda sweep: cost(spec, sweep))
 
 
 def half_width(values: pd.Series) -> float:
@@ -62,8 +112,8 @@ def front(records: pd.DataFrame) -> pd.DataFrame:
     return _curve(records).pareto("test")
 
 
-def _curve(records: pd.DataFrame) -> TradeoffCurve:
-    rows = records[records["part"] == "test"]
+def _curve(records: pd.DataFrame, part: str = "test") -> TradeoffCurve:
+    rows = records[records["part"] == part]
     rows = rows.assign(split="test", fairness_weight=rows["value"])
     return TradeoffCurve(rows, {}, {})
 
@@ -82,13 +132,21 @@ def _front_numbers(spec: Spec, records: pd.DataFrame) -> dict[str, float]:
     }
 
 
-def _noise_numbers(spec: Spec, records: pd.DataFrame) -> dict[str, float]:
+def _noise_cost(spec: Spec, records: pd.DataFrame) -> float:
+    """Return what the validation rows say of the violation at the higher accuracy."""
+    numbers = _noise_numbers(spec, records, "validation")
+    return numbers["violation_at_higher_accuracy"]
+
+
+def _noise_numbers(
+    spec: Spec, records: pd.DataFrame, part: str = "test"
+) -> dict[str, float]:
     """Return the violation where the front crosses an accuracy, in between linearly.
 
     A front that stays above the accuracy has its fairest point there: whoever may lose
     more accuracy need not.
     """
-    points = front(records).sort_values("accuracy")
+    points = _curve(records, part).pareto("test").sort_values("accuracy")
     accuracy, violation = points["accuracy"], points["violation"]
     return {
         name: float(np.interp(spec.bounds[at], accuracy, violation))
@@ -96,8 +154,25 @@ def _noise_numbers(spec: Spec, records: pd.DataFrame) -> dict[str, float]:
     }
 
 
+def _shift_cost(spec: Spec, records: pd.DataFrame) -> float:
+    """Return the violation in the sample of the target, which needs no label."""
+    return float(_at_bound(spec, records)[1]["violation"]["target"])
+
+
 def _shift_numbers(spec: Spec, records: pd.DataFrame) -> dict[str, float]:
-    """Return what a model at the bound does in the parts that were not trained on.
+    """Return what a model at the bound does in the parts that were not trained on."""
+    value, mixed = _at_bound(spec, records)
+    states = mixed.drop(index=["train", "target"])
+    numbers = {"value": value}
+    for name in states.columns:
+        numbers[name] = float(states[name].mean())
+        for part in QUARTILES:
+            numbers[f"{name}_{part:g}"] = float(states[name].quantile(part))
+    return numbers
+
+
+def _at_bound(spec: Spec, records: pd.DataFrame) -> tuple[float, pd.DataFrame]:
+    """Return the first value within the bound, and all parts at the bound.
 
     The bound is kept on the rows that the penalty was taken on; no label of another
     part is looked at. Between the last model of the sweep above the bound and the first
@@ -112,13 +187,6 @@ def _shift_numbers(spec: Spec, records: pd.DataFrame) -> dict[str, float]:
     if here > 0 and is_within[here]:
         before = here - 1
         share = (violation[before] - bound) / (violation[before] - violation[here])
-    judged = records[records["part"] != "train"].set_index("part")
-    columns = ["accuracy", "violation"]
+    judged, columns = records.set_index("part"), ["accuracy", "violation"]
     last, first = (judged[judged["value"] == value[i]][columns] for i in (before, here))
-    mixed = (1 - share) * last + share * first
-    numbers = {"value": float(value[here])}
-    for name in columns:
-        numbers[name] = float(mixed[name].mean())
-        for part in QUARTILES:
-            numbers[f"{name}_{part:g}"] = float(mixed[name].quantile(part))
-    return numbers
+    return float(value[here]), (1 - share) * last + share * first

@@ -18,7 +18,7 @@ PANEL_INCHES = (4.2, 3.6)
 OURS = "f-"
 MARKERS = "os^D"
 # Columns that are printed without an interval, and their digits.
-ROUGH_COLUMNS = {"reached": 1, "points": 1, "seconds": 1, "value": 2}
+ROUGH_COLUMNS = {"reached": 1, "points": 1, "seconds": 1, "value": 2, "choice": 4}
 
 
 def write_experiment(spec: Spec, records: pd.DataFrame, path: Path) -> None:
@@ -37,26 +37,28 @@ def write_experiment(spec: Spec, records: pd.DataFrame, path: Path) -> None:
     path.with_suffix(".md").write_text(table(spec, summary), encoding="utf-8")
     with report_extra():
         from matplotlib.figure import Figure
-    panels = list(dict.fromkeys(records["panel"]))
-    figure = Figure(
-        figsize=(PANEL_INCHES[0] * len(panels), PANEL_INCHES[1]), layout="constrained"
-    )
-    if spec.kind == "fronts":
-        axes = figure.subplots(1, len(panels), squeeze=False)[0]
-        for ax, panel in zip(axes, panels, strict=True):
-            _draw_fronts(ax, spec, records[records["panel"] == panel], panel)
-        axes[0].set_ylabel("test accuracy")
-        handles = {
-            label: handle
-            for ax in axes
-            for handle, label in zip(*ax.get_legend_handles_labels(), strict=True)
-        }
-    else:
+    figure = Figure(layout="constrained")
+    if spec.kind == "noise":
         figure.set_size_inches(9, 4)
-        ax = figure.subplots()
-        draw = _draw_noise if spec.kind == "noise" else _draw_shift
-        draw(ax, spec, summary)
-        handles = dict(zip(*ax.get_legend_handles_labels()[::-1], strict=True))
+        axes = [figure.subplots()]
+        _draw_noise(axes[0], spec, summary)
+    else:
+        seen = set(records["panel"])
+        panels = [panel.name for panel in spec.panels if panel.name in seen]
+        figure.set_size_inches(PANEL_INCHES[0] * len(panels) + 3, PANEL_INCHES[1])
+        axes = list(figure.subplots(1, len(panels), squeeze=False)[0])
+        rows, draw = (
+            (records, _draw_fronts) if spec.kind == "fronts" else (summary, _draw_shift)
+        )
+        for ax, panel in zip(axes, panels, strict=True):
+            draw(ax, spec, rows[rows["panel"] == panel])
+            ax.set_title(panel, fontsize=9)
+        axes[0].set_ylabel("test accuracy")
+    handles = {
+        label: handle
+        for ax in axes
+        for handle, label in zip(*ax.get_legend_handles_labels(), strict=True)
+    }
     if handles:
         figure.legend(
             handles.values(), handles.keys(), loc="outside right center", fontsize=7
@@ -91,7 +93,7 @@ def _cell(mean: float, half_width: float, name: str) -> str:
     return f"{text} ± {half_width:.{digits}f}" if is_shown else text
 
 
-def _draw_fronts(ax: "Axes", spec: Spec, records: pd.DataFrame, panel: str) -> None:
+def _draw_fronts(ax: "Axes", spec: Spec, records: pd.DataFrame) -> None:
     """Draw the mean over seeds of the best accuracy at each violation."""
     grid = np.linspace(0, spec.bounds["violation"], 80)
     order = [method.label for method in spec.methods]
@@ -115,7 +117,6 @@ def _draw_fronts(ax: "Axes", spec: Spec, records: pd.DataFrame, panel: str) -> N
     plain = records[(records["part"] == "test") & (records["method"] == order[0])]
     accuracy = plain.loc[plain["value"] == 0, "accuracy"].mean()
     ax.axhline(accuracy, ls=":", color="black", lw=1, label="plain model")
-    ax.set_title(panel, fontsize=9)
     ax.set_xlabel("test violation")
     ax.set_ylim(bottom=spec.bounds["accuracy"])
     ax.grid(alpha=0.3)
@@ -132,14 +133,17 @@ def _height(points: pd.DataFrame, grid: np.ndarray) -> np.ndarray:
 
 def _draw_noise(ax: "Axes", spec: Spec, summary: pd.DataFrame) -> None:
     shares = {panel.name: 100 * panel.data.get("flip", 0.0) for panel in spec.panels}
-    for number, (label, rows) in enumerate(summary.groupby("method", sort=False)):
+    ordered = summary.assign(share=summary["panel"].map(shares)).sort_values("share")
+    for number, method in enumerate(spec.methods):
+        label = method.label
+        rows = ordered[ordered["method"] == label]
         ax.errorbar(
-            rows["panel"].map(shares),
+            rows["share"],
             rows["violation"],
             yerr=rows["violation_pm"],
-            label=str(label),
+            label=label,
             color=f"C{number % 10}",
-            lw=2.2 if str(label).startswith(OURS) else 1.0,
+            lw=2.2 if label.startswith(OURS) else 1.0,
             capsize=2,
         )
     ax.set_xlabel("groups flipped in training, %")
@@ -148,23 +152,15 @@ def _draw_noise(ax: "Axes", spec: Spec, summary: pd.DataFrame) -> None:
 
 
 def _draw_shift(ax: "Axes", spec: Spec, summary: pd.DataFrame) -> None:
-    panels, methods = (
-        list(dict.fromkeys(summary[name])) for name in ("panel", "method")
-    )
+    methods = [method.label for method in spec.methods]
     for _, row in summary.iterrows():
-        low, high = row["violation_0.25"], row["violation_0.75"]
-        left, right = row["accuracy_0.25"], row["accuracy_0.75"]
-        ax.errorbar(
-            row["violation"],
-            row["accuracy"],
-            xerr=[[row["violation"] - low], [high - row["violation"]]],
-            yerr=[[row["accuracy"] - left], [right - row["accuracy"]]],
-            fmt=MARKERS[panels.index(row["panel"]) % len(MARKERS)],
-            color=f"C{methods.index(row['method']) % 10}",
-            label=f"{row['panel']}: {row['method']}",
-            capsize=2,
-            alpha=0.8,
-        )
+        number = methods.index(row["method"])
+        violation, accuracy = row["violation"], row["accuracy"]
+        color = f"C{number % 10}"
+        # A mean may lie outside the quartiles, so these are no error bars.
+        ax.hlines(accuracy, row["violation_0.25"], row["violation_0.75"], color)
+        ax.vlines(violation, row["accuracy_0.25"], row["accuracy_0.75"], color)
+        marker = MARKERS[number // 10]
+        ax.plot(violation, accuracy, marker, color=color, label=row["method"])
     ax.set_xlabel("violation, mean and quartiles over states")
-    ax.set_ylabel("accuracy")
     ax.grid(alpha=0.3)
