@@ -150,6 +150,15 @@ def test_importing_fferm_and_training_loads_nothing_heavy():
     assert done.stdout.strip() == "[]"
 
 
+@pytest.mark.parametrize("path", FILES, ids=parts)
+def test_compiled_files_name_the_release_so_that_no_cache_outlives_it(path):
+    # A kernel is compiled together with those it calls, but its cache is told apart by
+    # its own file: without the line, an upgrade would go on running their old code.
+    text = path.read_text(encoding="utf-8")
+    if "numba.njit" in text or "@overload" in text:
+        assert f"so each names its release: {fferm.__version__}.\n" in text
+
+
 def test_public_names_are_sorted_and_importable():
     assert fferm.__all__ == sorted(fferm.__all__)
     assert set(fferm.__all__) == set(fferm._HOMES)

@@ -9,6 +9,7 @@ returns its value and writes the derivative by each probability into ``slope``, 
 comes as zeros. It sees the rows of one stratum at a time.
 """
 
+# Numba caches code by the text of its own file alone, so each names its release: 0.1.0.
 # mypy: disable-error-code="no-untyped-def,no-untyped-call"
 # ruff: noqa: ANN001, ANN202, PLR0913, PLR0917
 

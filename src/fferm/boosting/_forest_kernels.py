@@ -9,6 +9,7 @@ other, and rows are taken by blocks whose bins and masks stay in cache.
 Arrays in, arrays changed in place.
 """
 
+# Numba caches code by the text of its own file alone, so each names its release: 0.1.0.
 # mypy: disable-error-code="no-untyped-def,no-untyped-call,call-arg"
 # ruff: noqa: ANN001, ANN202
 

@@ -7,6 +7,7 @@ own. Arrays of scores are (n_scores, n): two classes have one score, that of the
 Arrays in, arrays changed in place.
 """
 
+# Numba caches code by the text of its own file alone, so each names its release: 0.1.0.
 # mypy: disable-error-code="no-untyped-def,no-untyped-call"
 # ruff: noqa: ANN001, ANN202, PLR0913, PLR0917
 

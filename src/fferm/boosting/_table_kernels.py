@@ -7,6 +7,7 @@ has. With few cells, calls of NumPy would take longer than a pass over the rows.
 Arrays in, arrays changed in place.
 """
 
+# Numba caches code by the text of its own file alone, so each names its release: 0.1.0.
 # mypy: disable-error-code="no-untyped-def,no-untyped-call"
 # ruff: noqa: ANN001, ANN202, C901, PLR0913, PLR0917
 

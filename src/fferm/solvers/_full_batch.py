@@ -9,6 +9,7 @@ and the gradient of the penalty is then :math:`\sum_{rjk} G_{rjk} J_{rjk}` for a
 payoff :math:`G`. With two classes :math:`J_{r0k} = -J_{r1k}`: the latter is kept.
 """
 
+# Numba caches code by the text of its own file alone, so each names its release: 0.1.0.
 # mypy: disable-error-code="no-untyped-def,no-untyped-call"
 # ruff: noqa: ANN001, ANN202, C901, PLR0913, PLR0917
 

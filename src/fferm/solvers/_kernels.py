@@ -19,6 +19,7 @@ the *lanes*, are trained in one pass: X is read once for all of them.
 Arrays in, arrays changed in place.
 """
 
+# Numba caches code by the text of its own file alone, so each names its release: 0.1.0.
 # mypy: disable-error-code="no-untyped-def,no-untyped-call,call-arg"
 # ruff: noqa: ANN001, ANN202, C901, PLR0913, PLR0917
 

@@ -8,6 +8,7 @@ r"""The kernel of Algorithm 3: descent along the loss and a payoff that is looke
 with a fixed payoff ``G``. There is no dual to move.
 """
 
+# Numba caches code by the text of its own file alone, so each names its release: 0.1.0.
 # mypy: disable-error-code="no-untyped-def,no-untyped-call"
 # ruff: noqa: ANN001, ANN202
 

@@ -6,6 +6,8 @@ scalar namespace. A loop over a whole table is then one function pointer. Kernel
 pointers, so they are compiled once for all divergences, a user's own included.
 """
 
+# Numba caches code by the text of its own file alone, so each names its release: 0.1.0.
+
 import functools
 from collections import namedtuple
 from collections.abc import Callable

@@ -7,6 +7,7 @@ Dense rows that are mostly 0, as one-hot columns make them, are copied to CSR be
 run: a step then reads a quarter of the numbers.
 """
 
+# Numba caches code by the text of its own file alone, so each names its release: 0.1.0.
 # mypy: disable-error-code="no-untyped-def,no-untyped-call,call-arg,misc"
 # ruff: noqa: ANN001, ANN202, PLR0913, PLR0917
 

@@ -4,6 +4,7 @@ The exponential is written out, because a loop over a call of the C library is n
 vectorised: here the compiler makes one of several lanes at once.
 """
 
+# Numba caches code by the text of its own file alone, so each names its release: 0.1.0.
 # mypy: disable-error-code="no-untyped-def,no-untyped-call,misc,call-arg,var-annotated"
 # ruff: noqa: ANN001, ANN202
 

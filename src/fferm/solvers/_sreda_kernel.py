@@ -12,6 +12,7 @@ gradients and both kinds of steps are those of `fferm.solvers._kernels`; the est
 are held where a scratch keeps gradient, slope and mass.
 """
 
+# Numba caches code by the text of its own file alone, so each names its release: 0.1.0.
 # mypy: disable-error-code="no-untyped-def,no-untyped-call"
 # ruff: noqa: ANN001, ANN202, PLR0913, PLR0917
 
