@@ -45,8 +45,8 @@ class Descent:
         self._penalty = TablePenalty(objective.penalty, objective.placement)
         self._weight = objective.objective.fairness_weight
         self._total = objective.total
-        self._parts = objective.placement.parts
-        self._offsets: FloatArray | float = 0.0
+        self._ends = objective.placement.ends
+        self._offsets: FloatArray | None = None
         self._look: Look
         self._cells: FloatArray
         self._slopes: TableSlopes
@@ -108,34 +108,46 @@ class Descent:
         tuple of list of FloatArray and int
             The values of the leaves of each tree, and how often they were halved.
         """
-        ends = np.cumsum([tree.size for tree in leaves])[:-1]
+        sizes = [tree.size for tree in leaves]
         for n_halvings in range(N_HALVINGS):
             factor = 0.5**n_halvings
-            values = np.split(factor * step.values, ends)
+            values = _split(factor * step.values, sizes)
             look = self._rows.move(self._look, leaves, values, step.payoff)
             value = look.loss + self._weight * self._penalty_of(look)
             if value <= self.value + LEAST_DESCENT * factor * min(step.slope, 0.0):
                 self._settle(look, self.value)
                 return values, n_halvings
-        self._settle(self._look, self.value)
-        return np.split(0.0 * step.values, ends), N_HALVINGS
+        values = _split(0.0 * step.values, sizes)
+        self._settle(
+            self._rows.move(self._look, leaves, values, step.payoff), self.value
+        )
+        return values, N_HALVINGS
 
     def _penalty_of(self, look: Look) -> float:
-        cells = look.cells + self._offsets
+        cells = look.cells if self._offsets is None else look.cells + self._offsets
         return np.inf if cells.min() < 0 else self._penalty.at(cells).value
 
     def _settle(self, look: Look, most: float) -> None:
         # Offsets go on as far as the objective stays within the most it may be.
-        last = self._offsets
-        shares, move = [0.0], np.zeros_like(look.cells)
-        if self.is_calibrated:
-            move = follow(look.cells, look.decided, last + move, self._parts) - last
-            shares = SHARES
-        for share in shares:
-            offsets = last + share * move
+        if not self.is_calibrated:
+            cells, slopes = look.cells, self._penalty.at(look.cells)
+            self._look, self._cells, self._slopes = look, cells, slopes
+            return
+        last = np.zeros_like(look.cells) if self._offsets is None else self._offsets
+        goal = follow(look.cells, look.decided, last, self._ends)
+        for share in SHARES:
+            offsets = goal if share == 1 else last + share * (goal - last)
             cells = look.cells + offsets
             slopes = self._penalty.at(cells)
             if look.loss + self._weight * slopes.value <= most:
                 break
         self._look, self._offsets = look, offsets
         self._cells, self._slopes = cells, slopes
+
+
+def _split(values: FloatArray, sizes: Sequence[int]) -> list[FloatArray]:
+    found, begin = [], 0
+    for size in sizes:
+        found.append(values[begin : begin + size])
+        begin += size
+    return found
