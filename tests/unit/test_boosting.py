@@ -1,65 +1,37 @@
-"""Fair trees: what goes in, what comes out, and what is refused."""
+"""Fair trees: how they are trained, and what comes out."""
 
 import itertools
 import pickle
-import subprocess
-import sys
 
 import numpy as np
-import pandas as pd
-import polars as pl
 import pytest
-import scipy.sparse as sp
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
 
 lgb = pytest.importorskip("lightgbm")
 
-import fferm  # noqa: E402 - after lightgbm
+from boosting_models import FAST, fit, gap, objectives  # noqa: E402 - after lightgbm
+
+import fferm  # noqa: E402
 from fferm import (  # noqa: E402
     FairBoostingClassifier,
-    LargeShift,
-    SmallShift,
     audit,
     boosting_objective,
     tradeoff_curve,
 )
 from fferm.datasets import load_adult, make_biased  # noqa: E402
 from fferm.errors import (  # noqa: E402
-    CollapseWarning,
     InvalidInputError,
     InvalidParameterError,
-    InvalidTypeError,
-    MissingSensitiveError,
     PersistenceError,
 )
 from fferm.metrics import violation  # noqa: E402
 from fferm.solvers import Result  # noqa: E402
 
-FAST = {"n_estimators": 20, "num_leaves": 7, "n_jobs": 1, "random_state": 0}
-
 
 @pytest.fixture(scope="module")
 def data():
     return make_biased(600, random_state=0)
-
-
-def fit(data, X=None, y=None, **options):
-    model = FairBoostingClassifier(**{**FAST, **options})
-    return model.fit(
-        data.X if X is None else X,
-        data.y if y is None else y,
-        sensitive_features=data.sensitive_features,
-    )
-
-
-def gap(model, data):
-    decided = model.predict(data.X)
-    return violation(data.y, decided, sensitive_features=data.sensitive_features)
-
-
-def objectives(model):
-    return np.array([record["objective"] for record in model.history_])
 
 
 def test_a_larger_weight_is_fairer():
@@ -231,139 +203,6 @@ def test_an_audit_takes_the_model(data):
     assert 0 <= found.violation <= 1
 
 
-# ---- what goes in -------------------------------------------------------------------
-
-FORMS = {
-    "pandas": pd.DataFrame,
-    "polars": lambda X: pl.DataFrame(X, schema=[f"x{j}" for j in range(X.shape[1])]),
-    "csr": sp.csr_array,
-    "list": lambda X: X.tolist(),
-}
-
-
-@pytest.mark.parametrize("form", FORMS)
-def test_features_of_any_form_give_the_same_trees(form, data):
-    reference = fit(data)
-    model = fit(data, FORMS[form](data.X))
-    found = model.predict_proba(FORMS[form](data.X_test))
-    assert_allclose(found, reference.predict_proba(data.X_test), atol=1e-12)
-
-
-def mixed(data, kind=pd.DataFrame):
-    """The data with a column of text and one with gaps."""
-    text = np.array(["low", "middle", "high"])[np.digitize(data.X[:, 0], [-0.5, 0.5])]
-    gaps = np.where(np.abs(data.X[:, 1]) < 0.3, np.nan, data.X[:, 1])
-    columns = {"kind of {text}": text, "gaps": gaps, "flag": data.X[:, 2] > 0}
-    return kind(columns)
-
-
-@pytest.mark.parametrize("kind", [pd.DataFrame, pl.DataFrame])
-def test_categories_and_gaps_are_taken_as_they_are(kind, data):
-    frame = mixed(data, kind)
-    model = fit(data, frame, fairness_weight=1)
-    assert model.categorical_ == (0,)
-    assert model.feature_names_in_.tolist() == ["kind of {text}", "gaps", "flag"]
-    assert model.score(frame, data.y) > 0.7
-    assert "kind_of__text_" in model.booster_.feature_name()
-
-
-def test_categories_are_recognised_by_their_names(data):
-    frame = mixed(data)
-    model = fit(data, frame)
-    # Other levels first, in another order, and one that training never saw.
-    other = pd.concat(
-        [frame.iloc[[0]].assign(**{"kind of {text}": "new"}), frame[::-1]]
-    )
-    found = model.predict_proba(other)[1:][::-1]
-    assert_array_equal(found, model.predict_proba(frame))
-
-
-def test_lightgbm_predicts_frames_with_categories_by_itself(data):
-    frame = mixed(data).astype({"kind of {text}": "category"})
-    model = fit(data, frame)
-    found = model.booster_.predict(frame)
-    assert_allclose(found, model.predict_proba(frame)[:, 1], atol=1e-12)
-
-
-def test_codes_in_an_array_can_be_categories(data):
-    X = data.X.copy()
-    X[:, 0] = np.digitize(X[:, 0], [-1, 0, 1])
-    model = fit(data, X, categorical_features=[0])
-    assert model.categorical_ == (0,)
-    assert "num_cat=1" in model.booster_.model_to_string()
-    with pytest.raises(InvalidInputError, match="no codes"):
-        fit(data, categorical_features=[0])
-
-
-def test_rows_of_weight_0_might_as_well_not_be_there(data):
-    weight = np.random.default_rng(0).integers(0, 2, len(data.y)).astype(float)
-    kept = weight > 0
-    groups = data.sensitive_features
-    one = FairBoostingClassifier(**FAST).fit(
-        data.X, data.y, sensitive_features=groups, sample_weight=weight
-    )
-    other = FairBoostingClassifier(**FAST).fit(
-        data.X[kept], data.y[kept], sensitive_features=groups[kept]
-    )
-    assert_array_equal(one.predict_proba(data.X), other.predict_proba(data.X))
-
-
-@pytest.mark.parametrize("scale", [1e-200, 1e200])
-def test_only_ratios_of_extreme_weights_count(scale, data):
-    weight = np.random.default_rng(0).uniform(0.5, 2, len(data.y))
-    models = [
-        FairBoostingClassifier(**FAST).fit(
-            data.X,
-            data.y,
-            sensitive_features=data.sensitive_features,
-            sample_weight=weight * factor,
-        )
-        for factor in (scale, 2 * scale)
-    ]
-    assert_allclose(*(model.predict_proba(data.X) for model in models))
-
-
-def test_the_penalty_can_be_taken_on_other_rows():
-    data, shifted = (make_biased(800, random_state=seed) for seed in (0, 1))
-    model = FairBoostingClassifier(**FAST, fairness_weight=100)
-    model.fit(data.X, data.y, penalty_data=(shifted.X, shifted.sensitive_features))
-    plain = fit(data, fairness_weight=0)
-    assert gap(model, shifted) < 0.05 < gap(plain, shifted)
-
-
-def test_the_penalty_can_be_taken_on_other_rows_of_a_frame(data):
-    frame = mixed(data)
-    model = FairBoostingClassifier(**FAST, fairness_weight=100)
-    model.fit(frame, data.y, penalty_data=(frame, data.sensitive_features))
-    found = model.predict(frame)
-    assert violation(data.y, found, sensitive_features=data.sensitive_features) < 0.1
-
-
-PENALTIES = {
-    "small shift": {"uncertainty": SmallShift(0.01)},
-    "large shift": {"uncertainty": LargeShift(0.01), "divergence": "jensen_shannon"},
-    "total variation": {"divergence": "total_variation", "fairness_weight": 0.5},
-    "equal opportunity": {"notion": "equal_opportunity"},
-    "predictive parity": {"notion": "predictive_parity"},
-}
-
-
-@pytest.mark.parametrize("name", PENALTIES)
-def test_every_kind_of_penalty_trains(name, data):
-    model = fit(data, **{"fairness_weight": 3, **PENALTIES[name]})
-    assert model.score(data.X, data.y) > 0.6
-    assert np.isfinite(objectives(model)).all()
-
-
-def test_several_attributes_are_held_to_fairness_one_by_one(data):
-    rng = np.random.default_rng(0)
-    groups = data.sensitive_features.assign(other=rng.integers(0, 2, len(data.y)))
-    model = FairBoostingClassifier(**FAST, groups="marginal", fairness_weight=100)
-    model.fit(data.X, data.y, sensitive_features=groups)
-    assert len(model.groups_) == 4
-    assert gap(model, data) < 0.06
-
-
 # ---- curves, bounds and early stopping ----------------------------------------------
 
 
@@ -445,84 +284,6 @@ def test_callbacks_of_progress_and_clones_work(data, capsys):
     assert "objective" in capsys.readouterr().err
 
 
-# ---- what is refused ----------------------------------------------------------------
-
-REFUSED = {
-    "n_estimators": (0, "whole number above 0"),
-    "learning_rate": (0, "above 0"),
-    "num_leaves": (1, "at least 2"),
-    "max_depth": (0, "whole number above 0"),
-    "min_child_samples": (0, "whole number above 0"),
-    "reg_lambda": (-1, "of at least 0"),
-    "subsample": (1.5, "at most 1"),
-    "colsample_bytree": (0, "above 0"),
-    "early_stopping": ("accuracy", "'loss', 'violation' or 'objective'"),
-    "n_jobs": (0, "whole number above 0"),
-    "categorical_features": (["x"], "no column of X"),
-    "lightgbm_params": ({"objective": "binary"}, "Leave it out"),
-    "sharpness": (0, "above 0"),
-}
-
-
-@pytest.mark.parametrize("name", REFUSED)
-def test_a_bad_parameter_is_refused_by_its_name(name, data):
-    value, message = REFUSED[name]
-    with pytest.raises(InvalidParameterError, match=message):
-        fit(data, **{name: value})
-
-
-def test_fairness_without_groups_is_refused(data):
-    with pytest.raises(MissingSensitiveError, match="no sensitive_features came"):
-        FairBoostingClassifier(**FAST).fit(data.X, data.y)
-
-
-def test_infinity_and_dates_are_refused(data):
-    X = data.X.copy()
-    X[0, 0] = np.inf
-    with pytest.raises(InvalidInputError, match="infinity"):
-        fit(data, X)
-    frame = mixed(data)
-    frame.loc[0, "gaps"] = np.inf
-    with pytest.raises(InvalidInputError, match="infinity in 'gaps'"):
-        fit(data, frame)
-    with pytest.raises(InvalidTypeError, match="holds dates"):
-        fit(data, frame.assign(day=pd.Timestamp("2020-01-01")))
-
-
-def test_text_where_there_were_numbers_is_refused(data):
-    frame = mixed(data)
-    model = fit(data, frame)
-    with pytest.raises(InvalidInputError, match="could not convert"):
-        model.predict(frame.assign(gaps="many"))
-
-
-def test_early_stopping_and_other_rows_are_refused_together(data):
-    model = FairBoostingClassifier(**FAST, early_stopping="loss")
-    with pytest.raises(InvalidParameterError, match="taken on penalty_data"):
-        model.fit(data.X, data.y, penalty_data=(data.X, data.sensitive_features))
-
-
-def test_a_collapse_warns():
-    data = make_biased(200, random_state=0)
-    y = (np.arange(len(data.y)) % 20 == 0).astype(int)
-    with pytest.warns(CollapseWarning, match="for every training row"):
-        fit(data, y=y, fairness_weight=0, n_estimators=2)
-
-
-def test_a_missing_lightgbm_is_named():
-    code = (
-        "import sys; sys.modules['lightgbm'] = None; import fferm\n"
-        "fferm.boosting_objective\n"
-        "try: fferm.FairBoostingClassifier\n"
-        "except ImportError as error: print(type(error).__name__, error)"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
-    )
-    assert done.stdout.startswith("MissingDependencyError")
-    assert 'pip install "fferm[boosting]"' in done.stdout
-
-
 # ---- in training calls of one's own -------------------------------------------------
 
 
@@ -592,9 +353,3 @@ def test_an_objective_says_its_value_and_refuses_other_rows(data):
         boosting_objective(data.y + 1, data.sensitive_features)
     with pytest.raises(InvalidParameterError, match="fairness_weight=-1"):
         boosting_objective(data.y, data.sensitive_features, fairness_weight=-1)
-
-
-@pytest.mark.parametrize("name", ["num_class", "boosting_type", "reg_alpha", "eta"])
-def test_a_setting_of_lightgbm_that_fferm_sets_is_refused(name, data):
-    with pytest.raises(InvalidParameterError, match=f"holds '{name}'"):
-        fit(data, lightgbm_params={name: 1})

@@ -123,6 +123,18 @@ def test_leaves_are_told_apart_by_how_far_they_move_scores():
     assert_allclose(leaves.output[leaves.code], output[code[0]], atol=1e-10)
 
 
+def test_trees_of_one_round_may_have_few_leaves_and_many():
+    objective, scores = make(n_classes=3, n=N_ROWS)
+    rows = RowPasses(objective)
+    look = rows.start(scores.copy())
+    sizes = np.array([[7], [2 * N_KEYS], [3]])
+    code = np.arange(N_ROWS) % sizes
+    leaves, _ = rows.gather(look, np.zeros_like(scores), 0.5 * code)
+    assert [tree.size for tree in leaves] == sizes.ravel().tolist()
+    moved = rows.move(look, leaves, [tree.output for tree in leaves], look.cells)
+    assert_allclose(moved.scores, scores + 0.5 * code, atol=1e-9)
+
+
 def test_one_leaf_is_one_leaf():
     objective, scores = make()
     rows = RowPasses(objective)

@@ -82,33 +82,33 @@ def test_the_objective_is_that_of_the_oracle(n_classes, how):
 
 
 def cells_of(objective, scores):
-    """Cells of probabilities and of decisions, and which each table has."""
+    """Cells of probabilities and of decisions, and where each table ends."""
     place, link = objective.placement, objective.link
     decided = place.decided(link.decide(scores), link.n_classes)
     cells = place.join(objective.at(scores).tables)
-    return cells, place.join(decided), place.parts
+    return cells, place.join(decided), place.ends
 
 
 def test_offsets_move_the_table_and_not_its_slope():
     objective, scores = make()
-    cells, decided, parts = cells_of(objective, scores)
-    offsets = follow(cells, decided, np.zeros_like(cells), parts)
+    cells, decided, ends = cells_of(objective, scores)
+    offsets = follow(cells, decided, np.zeros_like(cells), ends)
     assert_is_gradient(objective, scores, objective.placement.split(offsets))
 
 
 def test_offsets_come_to_rest_at_the_table_of_decisions():
     objective, scores = make(how="marginal")
-    cells, decided, parts = cells_of(objective, scores)
+    cells, decided, ends = cells_of(objective, scores)
     offsets = np.zeros_like(cells)
     for _ in range(200):
-        offsets = follow(cells, decided, offsets, parts)
+        offsets = follow(cells, decided, offsets, ends)
     assert_allclose(cells + offsets, decided, atol=1e-9)
 
 
 def test_decisions_that_know_one_class_are_not_followed():
     objective, scores = make()
-    cells, decided, parts = cells_of(objective, scores - 100)
-    found = follow(cells, decided, np.zeros_like(cells), parts)
+    cells, decided, ends = cells_of(objective, scores - 100)
+    found = follow(cells, decided, np.zeros_like(cells), ends)
     assert_array_equal(found, np.zeros((2, 2)))
 
 

@@ -1,4 +1,4 @@
-"""Passes over rows: probabilities and tables of scores, gradients, sums over leaves.
+"""The pass that looks at rows: probabilities and tables of scores, and gradients.
 
 Rows are taken by blocks that stay in cache, and each loop reads few arrays: compilers
 make vectors of such loops, and of no others. Sums over kinds of rows are loops of their
@@ -9,6 +9,7 @@ Arrays in, arrays changed in place.
 
 # Numba caches code by the text of its own file alone, so each names its release: 0.1.0.
 # mypy: disable-error-code="no-untyped-def,no-untyped-call"
+# mypy: disable-error-code="no-untyped-def,no-untyped-call,call-arg"
 # ruff: noqa: ANN001, ANN202, PLR0913, PLR0917
 
 import math
@@ -26,9 +27,10 @@ from fferm.solvers._scalar import exp, log1p_of_share
 BLOCK = 1024
 # A sum that is read right after it was written waits for it: so many take turns.
 N_TURNS = 4
-# Spreads whole numbers over the slots of a table: 2^64 over the golden ratio.
-SPREAD = np.uint64(0x9E3779B97F4A7C15)
-SPREAD_BITS = np.uint64(40)
+# So few kinds are summed one after the other.
+FEW_KINDS = 6
+# A sharpness of so many halves needs no exponential of its own.
+MOST_HALVES = 8
 
 
 class Rows(NamedTuple):
@@ -99,12 +101,12 @@ def look_into(rows, sharpness, before, value, code, scores, prob, seen, aim, roo
             z = scores[c][begin:end]
             _move(before[c][begin:end], value[c], code[c][begin:end], z)
         if n_scores == 1:
-            z, total = scores[0][begin:end], room.total[: end - begin]
-            _logistic(z, 1.0, prob[0][begin:end], total)
-            loss += _logistic_loss(z, total, rows.y[begin:end], rows.weight[begin:end])
-            _logistic(z, sharpness, seen[0][begin:end], total)
+            z, decay = scores[0][begin:end], room.total[: end - begin]
+            p, s = prob[0][begin:end], seen[0][begin:end]
+            _logistic(z, sharpness, decay, p, s)
+            loss += _logistic_loss(z, decay, rows.y[begin:end], rows.weight[begin:end])
             own, kind = rows.own[begin:end], rows.kind[begin:end]
-            _add_two(own, kind, z, seen[0][begin:end], room.soft, room.hard)
+            _add_two(own, kind, z, s, room.soft, room.hard)
         else:
             _softmax(scores, 1.0, begin, end, prob, room)
             loss += _softmax_loss(rows, begin, end, scores, room)
@@ -121,32 +123,73 @@ def _move(before, value, code, scores):
 
 
 @numba.njit(**FAST)
-def _logistic(z, factor, prob, smaller):
-    # The probability, and e^-|z|, of which the smaller probability is a share.
-    for i in range(z.size):
-        x = factor * z[i]
-        e = exp(-abs(x))
-        larger = 1.0 / (1.0 + e)
-        prob[i] = larger if x >= 0 else e * larger
-        smaller[i] = e
+def _logistic(z, sharpness, decay, prob, seen):
+    # Probabilities of the second class, and e^-|z|, of which the smaller is a share.
+    halves = round(2.0 * sharpness)
+    if halves == 2.0 * sharpness and 2 <= halves <= MOST_HALVES:
+        # Multiplications take less than an exponential of its own.
+        _decay(z, 0.5, decay)
+        for i in range(z.size):
+            seen[i] = decay[i] * decay[i]
+        for _ in range(halves - 2):
+            for i in range(z.size):
+                seen[i] *= decay[i]
+        for i in range(z.size):
+            decay[i] *= decay[i]
+    else:
+        _decay(z, 1.0, decay)
+        _decay(z, sharpness, seen)
+    _shares(z, decay, prob, seen)
 
 
 @numba.njit(**FAST)
-def _logistic_loss(z, smaller, y, weight):
+def _decay(z, factor, decay):
+    for i in range(z.size):
+        decay[i] = exp(-factor * abs(z[i]))
+
+
+@numba.njit(**FAST)
+def _shares(z, decay, prob, seen):
+    # One division serves both.
+    for i in range(z.size):
+        a, b = 1.0 + decay[i], 1.0 + seen[i]
+        both = 1.0 / (a * b)
+        larger, largest = b * both, a * both
+        prob[i] = larger if z[i] >= 0 else decay[i] * larger
+        seen[i] = largest if z[i] >= 0 else seen[i] * largest
+
+
+@numba.njit(**FAST)
+def _logistic_loss(z, decay, y, weight):
     found = 0.0
     for i in range(z.size):
         x = z[i]
-        value = (x if x > 0 else 0.0) + log1p_of_share(smaller[i]) - y[i] * x
+        value = (x if x > 0 else 0.0) + log1p_of_share(decay[i]) - y[i] * x
         found += weight[i] * value
     return found
 
 
 @numba.njit(**FAST)
 def _add_two(own, kind, z, seen, soft, hard):
+    if soft.shape[1] <= FEW_KINDS:  # a vector of rows at once, of one kind
+        for k in range(soft.shape[1]):
+            _add_kind(own, kind, z, seen, k, soft, hard)
+        return
     for i in range(own.size):
         turn, k, w = i & (N_TURNS - 1), kind[i], own[i]
         soft[turn, k] += w * seen[i]
         hard[turn, k] += w if z[i] > 0 else 0.0
+
+
+@numba.njit(**FAST)
+def _add_kind(own, kind, z, seen, k, soft, hard):
+    probable, decided = 0.0, 0.0
+    for i in range(own.size):
+        w = own[i] if kind[i] == k else 0.0
+        probable += w * seen[i]
+        decided += w if z[i] > 0 else 0.0
+    soft[0, k] += probable
+    hard[0, k] += decided
 
 
 @numba.njit(**FAST)
@@ -242,8 +285,19 @@ def _descend(y, weight, prob, gradient):
 
 @numba.njit(**FAST)
 def _add_worth(own, kind, seen, worth, gradient):
+    if worth.size <= FEW_KINDS:
+        for k in range(worth.size):
+            _add_worth_of_kind(own, kind, seen, k, worth[k], gradient)
+        return
     for i in range(seen.size):
         gradient[i] += worth[kind[i]] * own[i] * seen[i] * (1.0 - seen[i])
+
+
+@numba.njit(**FAST)
+def _add_worth_of_kind(own, kind, seen, k, worth, gradient):
+    for i in range(seen.size):
+        w = own[i] if kind[i] == k else 0.0
+        gradient[i] += worth * w * seen[i] * (1.0 - seen[i])
 
 
 @numba.njit(**FAST)
@@ -263,103 +317,3 @@ def _bend(bend, prob, factor, diagonal):
     for i in range(prob.size):
         h = factor * prob[i] * (1.0 - prob[i])
         diagonal[i] = bend[i] * (h if h > LEAST_CURVATURE else LEAST_CURVATURE)
-
-
-class Slots(NamedTuple):
-    """Room for leaves, told apart by how far they move a score."""
-
-    slot: NDArray[np.int32]  # the leaf of a key, a power of 2 in size
-    key: NDArray[np.int64]  # (n_keys,) moves of leaves, in whole units
-
-
-def make_slots(n_keys: int) -> Slots:
-    """Return room for so many leaves, a power of 2."""
-    return Slots(np.empty(4 * n_keys, dtype=np.int32), np.empty(n_keys, dtype=np.int64))
-
-
-@numba.njit(**FAST)
-def gather_into(rows, prob, seen, before, after, unit, slots, code, c, sums):
-    """Find the leaves of rows, and add up derivatives over leaves.
-
-    A leaf is told by how far it moved a score; leaves are numbered as they come.
-    Returns how many there are, -1 where there is no room for so many.
-
-    Parameters
-    ----------
-    rows, prob, seen
-        The rows, and what a look at them gave.
-    before, after
-        (n,) scores of the library that grows trees.
-    unit
-        Moves are rounded to whole multiples of it.
-    slots
-        Room for leaves.
-    code
-        (n,) room for the leaves of rows.
-    c
-        Which score it is.
-    sums
-        (n_keys, n_kinds, 2 + n_classes) room for sums: gradient and curvature of the
-        loss, and how the probability of each class but the first moves with the score.
-    """
-    slots.slot[:] = -1
-    n_leaves, n_scores = 0, prob.shape[0]
-    for begin in range(0, before.size, BLOCK):
-        end = min(begin + BLOCK, before.size)
-        leaf, known = code[begin:end], n_leaves
-        moves = before[begin:end], after[begin:end], 1.0 / unit
-        n_leaves = _find(*moves, slots, leaf, known)
-        if n_leaves < 0:
-            return n_leaves
-        sums[known:n_leaves] = 0.0
-        if n_scores == 1:
-            _add_rows_of_two(rows, begin, leaf, prob[0], seen[0], sums)
-        else:
-            _add_rows_of_many(rows, begin, leaf, prob, seen, c, sums)
-    return n_leaves
-
-
-@numba.njit(**FAST)
-def _find(before, after, per_unit, slots, code, n_leaves):
-    last = np.uint64(slots.slot.size - 1)
-    for i in range(before.size):
-        key = np.int64(np.rint((after[i] - before[i]) * per_unit))
-        at = ((np.uint64(key) * SPREAD) >> SPREAD_BITS) & last
-        while slots.slot[at] >= 0 and slots.key[slots.slot[at]] != key:
-            at = (at + np.uint64(1)) & last
-        if slots.slot[at] < 0:
-            if n_leaves == slots.key.size:
-                return -1
-            slots.key[n_leaves] = key
-            slots.slot[at] = n_leaves
-            n_leaves += 1
-        code[i] = slots.slot[at]
-    return n_leaves
-
-
-@numba.njit(**FAST)
-def _add_rows_of_two(rows, begin, leaf, prob, seen, sums):
-    end = begin + leaf.size
-    y, kind, weight = rows.y[begin:end], rows.kind[begin:end], rows.weight[begin:end]
-    bend, own = rows.bend[begin:end], rows.own[begin:end]
-    prob, seen = prob[begin:end], seen[begin:end]
-    for i in range(leaf.size):
-        p, s, leaf_, k = prob[i], seen[i], leaf[i], kind[i]
-        h = p * (1.0 - p)
-        sums[leaf_, k, 0] += weight[i] * (p - y[i])
-        sums[leaf_, k, 1] += bend[i] * (h if h > LEAST_CURVATURE else LEAST_CURVATURE)
-        sums[leaf_, k, 3] += own[i] * s * (1.0 - s)
-
-
-@numba.njit(**FAST)
-def _add_rows_of_many(rows, begin, leaf, prob, seen, c, sums):
-    n_scores = prob.shape[0]
-    for n in range(leaf.size):
-        i, at, k = begin + n, leaf[n], rows.kind[begin + n]
-        p, s = prob[c, i], seen[c, i]
-        h = n_scores / (n_scores - 1) * p * (1.0 - p)
-        sums[at, k, 0] += rows.weight[i] * (p - (1.0 if rows.y[i] == c else 0.0))
-        sums[at, k, 1] += rows.bend[i] * max(h, LEAST_CURVATURE)
-        for j in range(1, n_scores):
-            moved = seen[j, i] * ((1.0 if j == c else 0.0) - s)
-            sums[at, k, 2 + j] += rows.own[i] * moved

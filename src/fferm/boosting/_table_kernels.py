@@ -17,6 +17,9 @@ import numba
 
 from fferm.solvers._rows import FAST
 
+# Nearer to 1 than this, the slope of f over the distance is nothing but rounding.
+SECANT_WIDTH = 1e-6
+
 
 @numba.njit(**FAST)
 def complete_into(sums, membership, mass, cells):
@@ -172,18 +175,31 @@ def _sum(cells, begin, end, step, j):
 
 
 @numba.njit(**FAST)
-def root_into(cells, shapes, is_sufficiency, counts_one, product, bent, root):
+def _bent(t, slope, second):
+    # The curvature of the parabola that stands for f at a ratio: the larger of f''(t)
+    # and f'(t) / (t - 1). The second is that of the parabola which touches f at t and
+    # is lowest at 1; it lies above the total variation everywhere, whose own curvature
+    # is 0 off its kink.
+    secant = slope / (t - 1.0) if abs(t - 1.0) > SECANT_WIDTH else 0.0
+    found = max(second, secant)
+    return found if found < math.inf else 0.0
+
+
+@numba.njit(**FAST)
+def root_into(
+    cells, shapes, is_sufficiency, counts_one, kept, product, dual, second, root
+):
     """Write the root of the curvature, over cells and classes, into zeros.
 
     Parameters
     ----------
-    cells, shapes, is_sufficiency, counts_one
-        The tables and their kind; whether strata count one each.
+    cells, shapes, is_sufficiency, counts_one, kept
+        The tables and their kind; whether strata count one each; the one predicted
+        class that counts, below 0 for all.
     product
         Of marginals.
-    bent
-        Curvature of the parabola that stands for ``f`` at each ratio, 0 where a cell
-        does not count.
+    dual, second
+        ``f'`` and ``f''`` at each ratio.
     root
         (n_cells * n_classes, the same) of zeros.
     """
@@ -194,7 +210,7 @@ def root_into(cells, shapes, is_sufficiency, counts_one, product, bent, root):
         for q in range(begin, end):
             r, k = (q - begin) // n_groups, (q - begin) % n_groups
             for j in range(m):
-                if product[q, j] <= 0 or bent[q, j] <= 0:
+                if product[q, j] <= 0 or (kept >= 0 and j != kept):
                     continue
                 by_group, by_other, mass = _marginals(
                     cells, begin, n_strata, n_groups, r, k, j, is_sufficiency
@@ -202,8 +218,9 @@ def root_into(cells, shapes, is_sufficiency, counts_one, product, bent, root):
                 # The penalty weighs D of a table over its share: unit weights leave one
                 # factor of 1 / share behind.
                 share = mass if counts_one and not is_sufficiency else 1.0
-                scale = math.sqrt(bent[q, j] / (product[q, j] * share))
                 t = cells[q, j] / product[q, j]
+                bent = _bent(t, dual[q, j], second[q, j])
+                scale = math.sqrt(bent / (product[q, j] * share))
                 for other in range(begin, end):
                     label, g = (other - begin) // n_groups, (other - begin) % n_groups
                     if not (is_sufficiency or label == r):

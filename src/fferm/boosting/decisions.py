@@ -10,11 +10,8 @@ objective is one smooth function, which steps decrease; at rest ``P + Delta`` is
 table of decisions.
 """
 
-from collections.abc import Sequence
-
-import numpy as np
-
-from fferm._types import FloatArray
+from fferm._types import FloatArray, IntArray
+from fferm.boosting._newton_kernels import follow_into
 
 # Share of the way that the offsets go in a round. Decisions jump where probabilities
 # move, and a weight of 1000 would answer each jump.
@@ -25,12 +22,12 @@ LEAST_DECIDED = 0.5
 
 
 def follow(
-    cells: FloatArray,
-    decided: FloatArray,
-    offsets: FloatArray,
-    parts: Sequence[slice],
+    cells: FloatArray, decided: FloatArray, offsets: FloatArray, ends: IntArray
 ) -> FloatArray:
     """Return offsets a step nearer to those that lead to the tables of decisions.
+
+    Decisions that hardly know a class, as those before the first tree, are equal for
+    all groups and say nothing; to follow them would make them stay as they are.
 
     Parameters
     ----------
@@ -38,25 +35,9 @@ def follow(
         (n_cells, n_classes) cells of the tables of probabilities and of decisions.
     offsets
         The last ones.
-    parts
-        Which cells each table has.
+    ends
+        Where the cells of each table end.
     """
-    goal = decided - cells
-    for part in parts:
-        goal[part] *= _trust(cells[part], decided[part])
-    found = offsets + RATE * (goal - offsets)
-    return np.asarray(found * _room(cells, found))
-
-
-def _trust(soft: FloatArray, hard: FloatArray) -> float:
-    # Decisions that hardly know a class, as those before the first tree, are equal for
-    # all groups and say nothing; to follow them would make them stay as they are.
-    mass, decided = soft.sum(axis=0), hard.sum(axis=0)
-    return float(min(1.0, (decided / (LEAST_DECIDED * mass)).min()))
-
-
-def _room(cells: FloatArray, offset: FloatArray) -> FloatArray:
-    # By stratum and group, how much of an offset leaves every class a tenth of its own.
-    falls = offset < 0
-    most = np.divide(0.9 * cells, -offset, out=np.full_like(cells, np.inf), where=falls)
-    return np.asarray(np.minimum(most.min(axis=1, keepdims=True), 1.0))
+    found = offsets.copy()
+    follow_into(cells, decided, ends, RATE, LEAST_DECIDED, found)
+    return found

@@ -21,7 +21,7 @@ from fferm.boosting.table_slopes import TablePenalty, TableSlopes
 LEAST_DESCENT = 1e-4
 N_HALVINGS = 40
 # What is tried of a move of the offsets, before they stay where they are.
-SHARES = [*(0.5**n for n in range(6)), 0.0]
+SHARES = tuple(0.5**n for n in range(6))
 
 
 class Descent:
@@ -41,12 +41,13 @@ class Descent:
         self, objective: ScoreObjective, scores: FloatArray, is_calibrated: bool
     ) -> None:
         self._rows = RowPasses(objective)
-        self.is_calibrated = is_calibrated
         self._penalty = TablePenalty(objective.penalty, objective.placement)
         self._weight = objective.objective.fairness_weight
         self._total = objective.total
-        self._parts = objective.placement.parts
-        self._offsets: FloatArray | float = 0.0
+        self._ends = objective.placement.ends
+        shape = len(objective.placement.membership), objective.link.n_classes
+        # None where the tables are those of probabilities.
+        self._offsets = np.zeros(shape) if is_calibrated else None
         self._look: Look
         self._cells: FloatArray
         self._slopes: TableSlopes
@@ -54,7 +55,8 @@ class Descent:
 
     def restart(self, scores: FloatArray) -> None:
         """Go on from other scores."""
-        self._settle(self._rows.start(scores), np.inf)
+        self._stand(self._rows.start(scores), self._offsets, np.inf)
+        self._follow(np.inf)
 
     @property
     def scores(self) -> FloatArray:
@@ -108,34 +110,65 @@ class Descent:
         tuple of list of FloatArray and int
             The values of the leaves of each tree, and how often they were halved.
         """
-        ends = np.cumsum([tree.size for tree in leaves])[:-1]
+        sizes = [tree.size for tree in leaves]
         for n_halvings in range(N_HALVINGS):
             factor = 0.5**n_halvings
-            values = np.split(factor * step.values, ends)
+            values = _split(factor * step.values, sizes)
             look = self._rows.move(self._look, leaves, values, step.payoff)
-            value = look.loss + self._weight * self._penalty_of(look)
-            if value <= self.value + LEAST_DESCENT * factor * min(step.slope, 0.0):
-                self._settle(look, self.value)
+            most = self.value + LEAST_DESCENT * factor * min(step.slope, 0.0)
+            if self._goes(look, most):
                 return values, n_halvings
-        self._settle(self._look, self.value)
-        return np.split(0.0 * step.values, ends), N_HALVINGS
+        values = _split(0.0 * step.values, sizes)
+        look, start = (
+            self._rows.move(self._look, leaves, values, step.payoff),
+            self.value,
+        )
+        self._stand(look, self._offsets, np.inf)
+        self._follow(start)
+        return values, N_HALVINGS
 
-    def _penalty_of(self, look: Look) -> float:
-        cells = look.cells + self._offsets
-        return np.inf if cells.min() < 0 else self._penalty.at(cells).value
+    def _goes(self, look: Look, most: float) -> bool:
+        # Offsets mostly can go all the way with the step, and one look at the tables
+        # is enough.
+        if self._stand(look, self._goal(look), most):
+            return True
+        start = self.value
+        is_taken = self._stand(look, self._offsets, most)
+        if is_taken:
+            self._follow(start)
+        return is_taken
 
-    def _settle(self, look: Look, most: float) -> None:
+    def _follow(self, most: float) -> None:
         # Offsets go on as far as the objective stays within the most it may be.
-        last = self._offsets
-        shares, move = [0.0], np.zeros_like(look.cells)
-        if self.is_calibrated:
-            move = follow(look.cells, look.decided, last + move, self._parts) - last
-            shares = SHARES
-        for share in shares:
-            offsets = last + share * move
-            cells = look.cells + offsets
-            slopes = self._penalty.at(cells)
-            if look.loss + self._weight * slopes.value <= most:
-                break
+        look, last = self._look, self._offsets
+        goal = self._goal(look)
+        if goal is None or last is None:
+            return
+        for share in SHARES:
+            if self._stand(look, last + share * (goal - last), most):
+                return
+
+    def _goal(self, look: Look) -> FloatArray | None:
+        if self._offsets is None:
+            return None
+        return follow(look.cells, look.decided, self._offsets, self._ends)
+
+    def _stand(self, look: Look, offsets: FloatArray | None, most: float) -> bool:
+        # Whether the objective is within the most it may be; then this is where we are.
+        cells = look.cells if offsets is None else look.cells + offsets
+        if cells.min() < 0:
+            return False
+        slopes = self._penalty.at(cells)
+        if look.loss + self._weight * slopes.value > most:
+            return False
         self._look, self._offsets = look, offsets
         self._cells, self._slopes = cells, slopes
+        return True
+
+
+def _split(values: FloatArray, sizes: Sequence[int]) -> list[FloatArray]:
+    found, begin = [], 0
+    for size in sizes:
+        found.append(values[begin : begin + size])
+        begin += size
+    return found

@@ -14,11 +14,13 @@ the objective falls ends.
 """
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fferm._types import FloatArray, IntArray
+from fferm.boosting._newton_kernels import are_apart, newton_into
 
 # Outputs of leaves nearer than this, relative to the scores, are one: a score plus an
 # output less the score is the output up to rounding.
@@ -29,7 +31,7 @@ SAME_OUTPUT = 1e-12
 class Leaves:
     """The leaves of one tree, told apart by their outputs, in any order."""
 
-    code: IntArray | NDArray[np.uint32]  # (n,)
+    code: IntArray | NDArray[np.unsignedinteger]  # (n,)
     output: FloatArray  # (n_leaves,)
 
     @property
@@ -39,7 +41,7 @@ class Leaves:
 
 
 def merged(
-    code: NDArray[np.uint32], keys: IntArray, unit: float, sums: FloatArray
+    code: NDArray[np.unsignedinteger], keys: IntArray, unit: float, sums: FloatArray
 ) -> tuple[Leaves, FloatArray]:
     """Return leaves and their sums, where outputs one unit apart are one.
 
@@ -56,11 +58,11 @@ def merged(
     sums
         Any sums over rows, leaves first.
     """
-    ordered = np.sort(keys)
-    is_new = np.append(True, ordered[1:] - ordered[:-1] > 2)
-    if is_new.all():
+    if are_apart(keys):
         return Leaves(code, np.asarray(keys * unit)), sums
     order = np.argsort(keys)
+    ordered = keys[order]
+    is_new = np.append(True, ordered[1:] - ordered[:-1] > 2)
     rank = np.empty(keys.size, dtype=code.dtype)
     rank[order] = np.cumsum(is_new) - 1
     np.take(rank, code, out=code)
@@ -75,8 +77,7 @@ def assign(output: FloatArray, found: FloatArray) -> IntArray:
     return np.asarray(order[np.searchsorted(middle, found)], dtype=np.int64)
 
 
-@dataclass(frozen=True)
-class LeafSums:
+class LeafSums(NamedTuple):
     """What a Newton step needs of the rows, leaves of all trees after each other."""
 
     gradient: FloatArray  # (n_leaves,) of the loss, times W
@@ -84,8 +85,7 @@ class LeafSums:
     moved: FloatArray  # (n_cells * n_classes, n_leaves), how the tables move
 
 
-@dataclass(frozen=True)
-class Bowl:
+class Bowl(NamedTuple):
     """The penalty near its tables, and what it weighs beside the loss."""
 
     payoff: FloatArray  # (n_cells, n_classes), slope by the tables
@@ -133,13 +133,17 @@ def newton_step(
     regularisation
         (n_leaves,) what is added to the curvature of the loss.
     """
-    lam, moved = bowl.weight, sums.moved
-    gradient = sums.gradient / bowl.total + lam * (bowl.payoff.ravel() @ moved)
-    diagonal = (sums.diagonal + regularisation) / (rate * bowl.total)
-    root = bowl.root @ moved
-    system = lam * (root / diagonal) @ root.T
-    system.flat[:: len(root) + 1] += 1.0
-    held = lam * np.linalg.solve(system, root @ (gradient / diagonal))
-    values = np.asarray((held @ root - gradient) / diagonal)
-    change = ((root @ values) @ bowl.root).reshape(bowl.payoff.shape)
-    return NewtonStep(values, float(gradient @ values), bowl.payoff + change)
+    n, n_leaves = sums.moved.shape
+    values, payoff = np.empty(n_leaves), np.empty_like(bowl.payoff)
+    room = np.empty((n, n_leaves)), np.empty((n, n))
+    slope = newton_into(
+        sums.gradient,
+        sums.diagonal + regularisation,
+        sums.moved,
+        bowl,
+        rate,
+        *room,
+        values,
+        payoff,
+    )
+    return NewtonStep(values, slope, payoff)

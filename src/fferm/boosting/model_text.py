@@ -12,6 +12,7 @@ from fferm._types import FloatArray
 from fferm.boosting.leaves import assign
 
 END_OF_TREES = "end of trees"
+LEAF_VALUES = "\nleaf_value="
 
 
 def rewrite(
@@ -31,22 +32,26 @@ def rewrite(
     start
         (n_scores,) the scores before the first round; the first trees take them in.
     """
-    head, blocks = split_trees(text)
-    tail = text.split(END_OF_TREES, 1)[1]
+    head, *parts = text.split(LEAF_VALUES)
     n_scores = start.size
-    changed = []
-    for number, block in enumerate(blocks):
+    changed, sizes = [], []
+    for number, (part, size) in enumerate(zip(parts, _sizes(head), strict=True)):
         outputs, values = rounds[number // n_scores]
         score = number % n_scores
         added = float(start[score]) if number < n_scores else 0.0
-        changed.append(_with_values(block, outputs[score], values[score], added))
-    sizes = " ".join(str(len(block.encode())) for block in changed)
-    lines = [
-        f"tree_sizes={sizes}" if line.startswith("tree_sizes=") else line
-        for line in head.split("\n")
-    ]
-    named = "\n".join(_with_objective(lines, n_scores))
-    return named + "".join(changed) + END_OF_TREES + tail
+        old, rest = part.split("\n", 1)
+        output = np.array(old.split(), dtype=np.float64)
+        found = values[score][assign(outputs[score], output)] + added
+        new = " ".join(map(repr, found.tolist()))
+        changed.append(f"{new}\n{rest}")
+        sizes.append(size + len(new) - len(old))
+    named = "\n".join(_with_head(head.split("\n"), sizes, n_scores))
+    return LEAF_VALUES.join([named, *changed])
+
+
+def _sizes(head: str) -> list[int]:
+    said = head.split("\ntree_sizes=", 1)[1].split("\n", 1)[0]
+    return [int(size) for size in said.split()]
 
 
 def split_trees(text: str) -> tuple[str, list[str]]:
@@ -55,21 +60,15 @@ def split_trees(text: str) -> tuple[str, list[str]]:
     return head, ["Tree=" + block for block in blocks]
 
 
-def _with_objective(lines: list[str], n_scores: int) -> list[str]:
-    # So that LightGBM predicts probabilities, as of a model that it trained itself.
+def _with_head(lines: list[str], sizes: list[int], n_scores: int) -> list[str]:
+    # Other sizes, and the objective, so that LightGBM predicts probabilities as of a
+    # model that it trained itself.
     name = "binary sigmoid:1" if n_scores == 1 else f"multiclass num_class:{n_scores}"
-    rest = [line for line in lines if not line.startswith("objective=")]
+    said = f"tree_sizes={' '.join(map(str, sizes))}"
+    rest = [
+        said if line.startswith("tree_sizes=") else line
+        for line in lines
+        if not line.startswith("objective=")
+    ]
     place = next(n for n, line in enumerate(rest) if line.startswith("feature_names="))
     return [*rest[:place], f"objective={name}", *rest[place:]]
-
-
-def _with_values(
-    block: str, output: FloatArray, values: FloatArray, added: float
-) -> str:
-    lines = block.split("\n")
-    for number, line in enumerate(lines):
-        if line.startswith("leaf_value="):
-            old = np.array(line.partition("=")[2].split(), dtype=np.float64)
-            new = values[assign(output, old)] + added
-            lines[number] = "leaf_value=" + " ".join(map(repr, new.tolist()))
-    return "\n".join(lines)

@@ -11,7 +11,6 @@ from typing import TypeAlias
 import numpy as np
 
 from fferm._types import FloatArray, Namespace, Operand
-from fferm.divergences import Divergence
 
 Formula: TypeAlias = Callable[[Operand, Namespace], Operand]
 
@@ -35,9 +34,6 @@ class Numbers:
 
 NUMBERS = Numbers()
 
-# Nearer to 1 than this, the slope of f over the distance is nothing but rounding.
-SECANT_WIDTH = 1e-6
-
 
 def each(formula: Formula, t: FloatArray) -> FloatArray:
     """Return a formula of every number of an array.
@@ -55,24 +51,3 @@ def each(formula: Formula, t: FloatArray) -> FloatArray:
             pass  # infinities, which are numbers for NumPy alone
     with np.errstate(all="ignore"):
         return np.asarray(formula(t, np), dtype=np.float64)
-
-
-def bending(divergence: Divergence, t: FloatArray, slope: FloatArray) -> FloatArray:
-    """Return the curvature of the parabola that stands for ``f`` at a ratio.
-
-    It is the larger of ``f''(t)`` and ``f'(t) / (t - 1)``. The second is that of the
-    parabola which touches ``f`` at ``t`` and is lowest at 1; it lies above the total
-    variation everywhere, whose own curvature is 0 off its kink.
-
-    Parameters
-    ----------
-    divergence
-        Of which.
-    t, slope
-        Ratios, and ``f'`` there.
-    """
-    distance = t - 1
-    distance[np.abs(distance) <= SECANT_WIDTH] = np.inf
-    with np.errstate(over="ignore", invalid="ignore"):
-        found = np.maximum(each(divergence.f_second, t), slope / distance)
-    return np.where(np.isfinite(found), found, 0.0)

@@ -43,11 +43,9 @@ class Placement:
         return self.sums(np.ones(self.kind.size))
 
     @functools.cached_property
-    def parts(self) -> tuple[slice, ...]:
-        """Which cells each table has."""
-        ends = np.cumsum([n_strata * n_groups for n_strata, n_groups in self.shapes])
-        begins = [0, *ends[:-1].tolist()]
-        return tuple(map(slice, begins, ends.tolist()))
+    def ends(self) -> IntArray:
+        """Where the cells of each table end."""
+        return np.cumsum([n_strata * n_groups for n_strata, n_groups in self.shapes])
 
     @property
     def n_kinds(self) -> int:
@@ -57,7 +55,7 @@ class Placement:
     def sums(
         self,
         values: FloatArray,
-        code: IntArray | NDArray[np.uint32] | None = None,
+        code: IntArray | NDArray[np.unsignedinteger] | None = None,
         n_codes: int = 1,
     ) -> FloatArray:
         """Return the (n_cells, n_codes) weighted sums of values, by code if given."""
@@ -79,8 +77,10 @@ class Placement:
     def split(self, flat: FloatArray) -> list[FloatArray]:
         """Return tables from their cells, (n_cells, n_classes)."""
         return [
-            flat[part].reshape(*shape, -1).transpose(0, 2, 1)
-            for part, shape in zip(self.parts, self.shapes, strict=True)
+            part.reshape(*shape, -1).transpose(0, 2, 1)
+            for part, shape in zip(
+                np.split(flat, self.ends[:-1]), self.shapes, strict=True
+            )
         ]
 
     def join(self, tables: Sequence[FloatArray]) -> FloatArray:

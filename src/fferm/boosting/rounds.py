@@ -14,6 +14,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from fferm._types import FloatArray
+from fferm.boosting._newton_kernels import regularisation_into
 from fferm.boosting.descent import Descent
 from fferm.boosting.leaves import LeafSums, Leaves, NewtonStep, assign, newton_step
 from fferm.boosting.links import Link
@@ -143,20 +144,21 @@ class FairRounds(Rounds):
     def _step(self, leaves: Sequence[Leaves], sums: LeafSums) -> NewtonStep:
         bowl = self.descent.bowl()
         aimed_at = bowl.payoff if self.payoff is None else self.payoff
-        pulled = bowl.weight * bowl.total * (aimed_at.ravel() @ sums.moved)
-        aim = sums.gradient + pulled
-        added = _regularisation(self.recipe, aim, sums, leaves)
+        pulled = (bowl.weight * bowl.total) * aimed_at.ravel()
+        output = np.concatenate([tree.output for tree in leaves])
+        added = _regularisation(self.recipe, sums, pulled, output)
         return newton_step(sums, bowl, self.recipe.learning_rate, added)
 
 
 def _regularisation(
-    recipe: Recipe, aim: FloatArray, sums: LeafSums, leaves: Sequence[Leaves]
+    recipe: Recipe, sums: LeafSums, pulled: FloatArray, output: FloatArray
 ) -> FloatArray | float:
     # LightGBM adds to the curvature of a leaf what its settings say, and more below
     # splits of categories. Its own output of a leaf says how much it was.
+    least = recipe.regularisation
     if recipe.is_sampled:
-        return recipe.regularisation
-    output = np.concatenate([tree.output for tree in leaves])
-    whole = -recipe.learning_rate * aim / np.where(output == 0, np.inf, output)
-    most = recipe.regularisation + CATEGORY_REGULARISATION
-    return np.clip(whole - sums.diagonal, recipe.regularisation, most)
+        return least
+    most, added = least + CATEGORY_REGULARISATION, np.empty_like(output)
+    rate = recipe.learning_rate
+    regularisation_into(sums, pulled, output, rate, least, most, added)
+    return added

@@ -12,7 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fferm._types import FloatArray
+from fferm.boosting import _gather_kernels as gathering
 from fferm.boosting import _row_kernels as kernels
+from fferm.boosting._newton_kernels import leaf_sums_into
 from fferm.boosting._table_kernels import complete_into
 from fferm.boosting.leaves import SAME_OUTPUT, LeafSums, Leaves, merged
 from fferm.boosting.scores import ScoreObjective
@@ -36,7 +38,8 @@ class Look:
 class RowPasses:
     """Passes over the rows of an objective.
 
-    A look and one that moves on from it are kept; others take the room of the latter.
+    The scores of a look, and of one that moves on from it, are kept; probabilities are
+    those of the last look, so that they fit into cache.
 
     Parameters
     ----------
@@ -52,10 +55,11 @@ class RowPasses:
         n_scores, n = objective.link.n_scores, objective.y.size
         self._shape = n_scores, n
         self._room = kernels.make_room(objective.link.n_classes, self.placement.n_kinds)
-        self._rooms = [[np.empty(self._shape) for _ in range(3)] for _ in range(2)]
+        self._scores = [np.empty(self._shape) for _ in range(2)]
+        self._prob, self._seen = np.empty(self._shape), np.empty(self._shape)
         self._aim = [np.empty(self._shape, dtype=np.float32) for _ in range(2)]
         self._aimed: tuple[Look, FloatArray] | None = None
-        self._code = np.zeros(self._shape, dtype=np.uint32)
+        self._code = np.zeros(self._shape, dtype=np.uint8)
         self._make_slots(N_KEYS)
 
     def start(self, scores: FloatArray) -> Look:
@@ -132,7 +136,6 @@ class RowPasses:
             self._gather(look, c, *pair, same)
             for c, pair in enumerate(zip(before, after, strict=True))
         ]
-        before[:] = after
         leaves, parts = [tree for tree, _ in found], [sums for _, sums in found]
         if len(parts) == 1:
             return leaves, parts[0]
@@ -144,41 +147,43 @@ class RowPasses:
     def _gather(
         self, look: Look, c: int, before: FloatArray, after: FloatArray, same: float
     ) -> tuple[Leaves, LeafSums]:
-        unit, code = same * max(1.0, after.max(), -after.min()), self._code[c]
-        pass_ = self._rows, look.prob, look.seen, before, after, unit
+        pass_ = self._rows, look.prob, look.seen, before, after, same
         while True:
-            n = kernels.gather_into(*pass_, self._slots, code, c, self._sums)
+            room = self._slots, self._code[c], c, self._sums
+            n, unit = gathering.gather_into(*pass_, *room)
             if n >= 0:
                 break
             self._make_slots(2 * self._slots.key.size)
+        code = self._code[c]
         tree, sums = merged(code, self._slots.key[:n], unit, self._sums[:n])
-        by_loss = sums[:, :, :2].sum(axis=1)
-        slopes = sums[:, :, 2:]
-        np.negative(slopes[:, :, 1:].sum(axis=2), out=slopes[:, :, 0])  # they sum to 0
-        by_kind = slopes.transpose(1, 2, 0).reshape(len(slopes[0]), -1)
-        moved = (self._member @ by_kind).reshape(-1, tree.size)
-        return tree, LeafSums(by_loss[:, 0], by_loss[:, 1], moved)
+        n_cells = len(self._member) * self.objective.link.n_classes
+        found = np.empty(tree.size), np.empty(tree.size), np.empty((n_cells, tree.size))
+        leaf_sums_into(sums, self._member, *found)
+        return tree, LeafSums(*found)
 
     def _make_slots(self, n_keys: int) -> None:
-        self._slots = kernels.make_slots(n_keys)
+        self._code = self._code.astype(np.min_scalar_type(n_keys - 1))
+        self._slots = gathering.make_slots(n_keys)
         n_classes = self.objective.link.n_classes
         self._sums = np.empty((n_keys, self.placement.n_kinds, 2 + n_classes))
 
     def _look(self, before: FloatArray, values: FloatArray, payoff: FloatArray) -> Look:
-        o, (one, other) = self.objective, self._rooms
-        scores, prob, seen = room = other if before is one[0] else one
+        o, (one, other) = self.objective, self._scores
+        scores = other if before is one else one
         loss = kernels.look_into(
             self._rows,
             o.objective.sharpness,
             before,
             values,
             self._code,
-            *room,
+            scores,
+            self._prob,
+            self._seen,
             self._target(payoff),
             self._room,
         )
         cells, decided = self._cells(self._room.soft), self._cells(self._room.hard)
-        look = Look(scores, prob, seen, loss / o.total, cells, decided)
+        look = Look(scores, self._prob, self._seen, loss / o.total, cells, decided)
         self._aimed = look, payoff
         return look
 

@@ -14,13 +14,14 @@ tried before it is taken, and all it needs is a scale. `fferm.tables` is the ora
 values and payoffs.
 """
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
 
 from fferm._types import FloatArray, Namespace, Operand
 from fferm.boosting import _table_kernels as kernels
-from fferm.boosting.numbers import Formula, bending, each
+from fferm.boosting.numbers import Formula, each
 from fferm.boosting.placement import Placement
 from fferm.divergences import Divergence, trainable
 from fferm.objective import Penalty, check_finite
@@ -54,6 +55,8 @@ class TablePenalty:
         self._is_robust = objective.uncertainty is not None
         self._is_sufficiency = objective.notion.is_sufficiency
         self._counts_one = objective.notion.weighting == "unit"
+        kept = penalty.kept_class if self._is_sufficiency else None
+        self._kept = -1 if kept is None else kept  # below 0 for all
         self._shapes = np.array(placement.shapes, dtype=np.int64)
         self._last: (
             tuple[FloatArray, tuple[FloatArray, FloatArray, FloatArray]] | None
@@ -67,7 +70,8 @@ class TablePenalty:
             payoff = join(payoffs)
         else:
             value, payoff = self._plain(cells)
-        check_finite(value, payoff)
+        if not math.isfinite(value + payoff.sum()):  # one look at all of them
+            check_finite(value, payoff)
         return TableSlopes(value, payoff)
 
     def root(self, cells: FloatArray) -> FloatArray:
@@ -79,13 +83,10 @@ class TablePenalty:
             Square, over cells in the order (attribute, stratum, group, class).
         """
         product, ratio, dual = self._ratios(cells)
-        bent = bending(self._divergence, ratio, dual)
-        kept = self._penalty.kept_class
-        if self._is_sufficiency and kept is not None:
-            bent = np.where(np.arange(bent.shape[1]) == kept, bent, 0.0)
+        second = each(self._divergence.f_second, ratio)
         found = np.zeros((cells.size, cells.size))
-        kind = self._shapes, self._is_sufficiency, self._counts_one
-        kernels.root_into(cells, *kind, product, bent, found)
+        kind = self._shapes, self._is_sufficiency, self._counts_one, self._kept
+        kernels.root_into(cells, *kind, product, dual, second, found)
         return found
 
     def _plain(self, cells: FloatArray) -> tuple[float, FloatArray]:
@@ -93,9 +94,8 @@ class TablePenalty:
         payoff = np.empty_like(cells)
         slopes = product, dual, each(self._charge, ratio), payoff
         if self._is_sufficiency:
-            kept = self._penalty.kept_class
-            only = -1 if kept is None else kept
-            return kernels.sufficiency_into(cells, self._shapes, only, *slopes), payoff
+            kept = self._kept
+            return kernels.sufficiency_into(cells, self._shapes, kept, *slopes), payoff
         one = self._counts_one
         return kernels.independence_into(cells, self._shapes, one, *slopes), payoff
 
