@@ -8,7 +8,6 @@ Arrays in, arrays changed in place.
 """
 
 # Numba caches code by the text of its own file alone, so each names its release: 0.1.0.
-# mypy: disable-error-code="no-untyped-def,no-untyped-call"
 # mypy: disable-error-code="no-untyped-def,no-untyped-call,call-arg"
 # ruff: noqa: ANN001, ANN202, PLR0913, PLR0917
 
