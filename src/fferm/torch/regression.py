@@ -12,11 +12,11 @@ from torch import Tensor, nn
 from fferm._types import FloatArray, Table, is_sparse
 from fferm.data import FairRows
 from fferm.errors import FfermWarning, NonFiniteError
-from fferm.notions import ConditionalParity
 from fferm.regression import RegressionProblem
 from fferm.solvers.base import Monitor, Result
 from fferm.torch import states
 from fferm.torch.critic_loss import CriticFairnessLoss
+from fferm.torch.critic_penalties import strata_as_control
 from fferm.torch.dual import TORCH, DualSteps
 from fferm.torch.fairness_loss import FairnessLoss
 
@@ -162,7 +162,7 @@ Fairness = Callable[[Tensor, Tensor], Tensor]
 def binned_fairness(problem: RegressionProblem, rows: FairRows) -> Fairness:
     """Return the penalty of a batch in soft bins, of predictions and row numbers."""
     code = np.stack([a.code for a in rows.attributes], axis=1)
-    notion, control = _control(rows, problem)
+    notion, control = strata_as_control(rows, problem.objective.notion)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FfermWarning)  # said when rows were encoded
         loss = FairnessLoss.from_labels(
@@ -195,7 +195,7 @@ def critic_fairness(
     seed: int,
 ) -> Fairness:
     """Return the penalty of a batch by a critic, of predictions and row numbers."""
-    notion, control = _control(rows, problem)
+    notion, control = strata_as_control(rows, problem.objective.notion)
     loss = CriticFairnessLoss.from_labels(
         problem.target,
         sensitive,
@@ -328,20 +328,6 @@ def _squares(module: nn.Module) -> Tensor:
         ),
         torch.zeros((), dtype=torch.float64),
     )
-
-
-def _control(
-    rows: FairRows, problem: RegressionProblem
-) -> tuple[str | ConditionalParity, Tensor | None]:
-    # Strata are told by their numbers, for batches know no column of X.
-    if problem.objective.notion.control_feature() is None:
-        return "demographic_parity", None
-    code = rows.strata.code
-    values = np.array([*map(str, range(len(rows.strata.names))), None], dtype=object)
-    notion = ConditionalParity(
-        values[code].tolist(), problem.objective.notion.weighting
-    )
-    return notion, torch.from_numpy(code)
 
 
 def _of(control: Tensor | None, batch: Tensor) -> Tensor | None:
