@@ -144,7 +144,7 @@ def read_column(values: Table, name: str, n_samples: int) -> Attribute:
     """Return the groups of one column, which may be part of a longer one."""
     series = _series(values, name)
     _check_length(series, name, n_samples)
-    _refuse_continuous(series, name)
+    refuse_continuous(series, name)
     try:
         code, values_seen = pd.factorize(series, use_na_sentinel=True)
     except TypeError as error:
@@ -246,7 +246,8 @@ def _check_length(series: "pd.Series[Any]", name: str, n_samples: int) -> None:
         )
 
 
-def _refuse_continuous(series: "pd.Series[Any]", name: str) -> None:
+def refuse_continuous(series: "pd.Series[Any]", name: str) -> None:
+    """Refuse a column of numbers where only groups can be taken."""
     known = series.dropna().infer_objects()  # a gap makes a column of objects
     if not pd.api.types.is_float_dtype(known.dtype):
         return
