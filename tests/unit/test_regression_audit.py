@@ -130,6 +130,16 @@ def test_numbers_are_told_from_groups_by_their_values_unless_said(rows):
         )
 
 
+def test_a_notebook_shows_both_tables_and_no_markup_of_the_data(rows):
+    u, group, _ = rows
+    sensitive = {HOSTILE: np.where(group, HOSTILE, "m")}
+    shown = audit_regression(
+        None, u, u, sensitive_features=sensitive, n_permutations=0, n_bootstrap=0
+    )._repr_html_()
+    assert shown.count("<table") == 2
+    assert "<img" not in shown
+
+
 def test_an_audit_survives_json(found):
     plain = json.loads(json.dumps(found.to_dict(), allow_nan=False))
     again = read_any(plain)

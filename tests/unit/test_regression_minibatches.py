@@ -14,8 +14,10 @@ from fferm.errors import (
     InvalidInputError,
     InvalidParameterError,
     MissingGroupWarning,
+    UnknownNameError,
 )
 from fferm.estimators.base import FitInput
+from fferm.losses import Huber, Quantile
 from fferm.notions import ConditionalParity
 
 torch = pytest.importorskip("torch")
@@ -203,6 +205,27 @@ def test_parameters_that_do_not_go_together_are_refused(options, message):
     X, y, group = shifted_groups(60)
     with pytest.raises(InvalidParameterError, match=message):
         FairRegressor(**options).fit(X, y, sensitive_features=group)
+
+
+@pytest.mark.parametrize("method", ["bins", "critic"])
+def test_minibatches_take_every_loss(method):
+    X, y, group = shifted_groups(1500)
+    outlying = np.where(np.arange(1500) < 45, y + 20, y)
+    options = {"method": method, "solver": "sgda", "fairness_weight": 0.1}
+    options |= {"max_epochs": 10, "random_state": 0}
+    high = FairRegressor(loss=Quantile(0.9), **options)
+    high.fit(X, y, sensitive_features=group)
+    assert np.mean(y <= high.predict(X)) == pytest.approx(0.9, abs=0.03)
+    bias = {}
+    for loss in ("squared", "absolute", Huber(0.05)):
+        model = FairRegressor(loss=loss, **options)
+        model.fit(X, outlying, sensitive_features=group)
+        bias[str(loss)] = np.mean(model.predict(X) - y)
+    squared, *robust = bias.values()
+    assert squared > 0.4
+    assert max(map(abs, robust)) < 0.25
+    with pytest.raises(UnknownNameError, match="Unknown"):
+        FairRegressor(loss="cubic", **options).fit(X, y, sensitive_features=group)
 
 
 def gap_of(model, X, group):
