@@ -14,12 +14,14 @@ from fferm.auditing import Audit, RegressionAudit, audit_regression, read_any
 from fferm.dependence import GROUP_MEASURES, NUMBER_MEASURES
 from fferm.distributions import OrderedPredictions
 from fferm.errors import (
+    DataFairnessWarning,
     InvalidInputError,
     InvalidParameterError,
     InvalidTypeError,
     PersistenceError,
     UnknownNameError,
 )
+from fferm.notions import ConditionalParity
 
 HOSTILE = "<img src=x onerror=alert(1)> $x_1$"
 
@@ -127,6 +129,17 @@ def test_numbers_are_told_from_groups_by_their_values_unless_said(rows):
     with pytest.raises(InvalidParameterError, match="continuous="):
         audit_regression(
             None, u, u, sensitive_features={"age": ages}, continuous=["size"], **options
+        )
+
+
+def test_an_audit_warns_where_fairness_was_asked_given_a_control_feature(rows):
+    u, group, age = rows
+    X = np.column_stack([u, age])
+    model = FairRegressor(notion=ConditionalParity((age > 0).astype(int)))
+    model.fit(X, u, sensitive_features=group)
+    with pytest.warns(DataFairnessWarning, match="given a control feature"):
+        audit_regression(
+            model, X, u, sensitive_features=group, n_permutations=0, n_bootstrap=0
         )
 
 
