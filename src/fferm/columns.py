@@ -21,6 +21,7 @@ from fferm.bands import (
     band_start,
     cut,
     is_continuous,
+    quantile_bands,
 )
 from fferm.errors import DataFairnessWarning, InvalidInputError, InvalidParameterError
 
@@ -199,6 +200,29 @@ def take_rows(sensitive_features: Table, rows: IntArray) -> dict[str, Table]:
         name: _series(values, name).iloc[rows].reset_index(drop=True)
         for name, values in split_columns(sensitive_features)
     }
+
+
+def cut_named(sensitive_features: Table, continuous: Sequence[str] | str) -> Table:
+    """Return sensitive columns, those named cut into bands; ``"auto"`` names none.
+
+    Columns of many fractional numbers are cut by `encode_columns` anyway.
+    """
+    if isinstance(continuous, str):
+        if continuous == "auto":
+            return sensitive_features
+        raise InvalidParameterError(
+            f"continuous={continuous!r} came. Expected 'auto', or a list of names of "
+            "sensitive columns."
+        )
+    parts = dict(split_columns(sensitive_features))
+    strange = [name for name in continuous if name not in parts]
+    if strange:
+        raise InvalidParameterError(
+            f"continuous names {strange[0]!r}, which is no sensitive column. Columns: "
+            f"{', '.join(parts)}."
+        )
+    bands = {name: quantile_bands(_series(parts[name], name)) for name in continuous}
+    return {**parts, **bands}
 
 
 def _array_columns(data: Table) -> list[tuple[str, Table]]:
