@@ -21,6 +21,7 @@ from fferm.bands import (
     band_start,
     cut,
     is_continuous,
+    quantile_bands,
 )
 from fferm.errors import DataFairnessWarning, InvalidInputError, InvalidParameterError
 
@@ -144,7 +145,7 @@ def read_column(values: Table, name: str, n_samples: int) -> Attribute:
     """Return the groups of one column, which may be part of a longer one."""
     series = _series(values, name)
     _check_length(series, name, n_samples)
-    _refuse_continuous(series, name)
+    refuse_continuous(series, name)
     try:
         code, values_seen = pd.factorize(series, use_na_sentinel=True)
     except TypeError as error:
@@ -201,6 +202,29 @@ def take_rows(sensitive_features: Table, rows: IntArray) -> dict[str, Table]:
     }
 
 
+def cut_named(sensitive_features: Table, continuous: Sequence[str] | str) -> Table:
+    """Return sensitive columns, those named cut into bands; ``"auto"`` names none.
+
+    Columns of many fractional numbers are cut by `encode_columns` anyway.
+    """
+    if isinstance(continuous, str):
+        if continuous == "auto":
+            return sensitive_features
+        raise InvalidParameterError(
+            f"continuous={continuous!r} came. Expected 'auto', or a list of names of "
+            "sensitive columns."
+        )
+    parts = dict(split_columns(sensitive_features))
+    strange = [name for name in continuous if name not in parts]
+    if strange:
+        raise InvalidParameterError(
+            f"continuous names {strange[0]!r}, which is no sensitive column. Columns: "
+            f"{', '.join(parts)}."
+        )
+    bands = {name: quantile_bands(_series(parts[name], name)) for name in continuous}
+    return {**parts, **bands}
+
+
 def _array_columns(data: Table) -> list[tuple[str, Table]]:
     array = _as_array(data, "sensitive_features")
     if array.ndim == 1:
@@ -246,7 +270,8 @@ def _check_length(series: "pd.Series[Any]", name: str, n_samples: int) -> None:
         )
 
 
-def _refuse_continuous(series: "pd.Series[Any]", name: str) -> None:
+def refuse_continuous(series: "pd.Series[Any]", name: str) -> None:
+    """Refuse a column of numbers where only groups can be taken."""
     known = series.dropna().infer_objects()  # a gap makes a column of objects
     if not pd.api.types.is_float_dtype(known.dtype):
         return

@@ -1,12 +1,17 @@
 """Sensitive columns of numbers: what is cut into bands, and who is told."""
 
 import numpy as np
+import pandas as pd
 import pytest
 
-from fferm import FairLogisticRegression, audit
+from fferm import FairLogisticRegression, FairRegressor, audit, tradeoff_curve
 from fferm.auditing import Audit
 from fferm.bands import band_start, quantile_bands
-from fferm.errors import DataFairnessWarning, InvalidInputError
+from fferm.errors import (
+    DataFairnessWarning,
+    InvalidInputError,
+    InvalidParameterError,
+)
 
 
 @pytest.fixture
@@ -54,6 +59,27 @@ def test_numbers_that_name_rows_are_refused_with_advice(ages):
     X, y, _ = ages
     with pytest.raises(InvalidInputError, match="quantile_bands"):
         FairLogisticRegression().fit(X, y, sensitive_features=np.arange(3000))
+
+
+def test_regressors_are_told_which_columns_are_numbers(ages):
+    X, _, age = ages
+    frame = pd.DataFrame({"age": age, "sex": age % 2})
+    y = X.sum(axis=1)
+    options = {"continuous": ["age"], "groups": "marginal", "max_violation": 0.9}
+    model = FairRegressor(**options).fit(X, y, sensitive_features=frame)
+    assert len(model.groups_) == 8 + 2
+    curve = tradeoff_curve(
+        FairRegressor(continuous=["age"]),
+        X,
+        y,
+        sensitive_features=frame[["age"]],
+        fairness_weights=[0, 5],
+    )
+    test = curve.records[curve.records["split"] == "test"]
+    assert test["violation"].iloc[1] < 0.5 * test["violation"].iloc[0]
+    for wrong in (["size"], "age"):
+        with pytest.raises(InvalidParameterError, match="continuous"):
+            FairRegressor(continuous=wrong).fit(X, y, sensitive_features=frame)
 
 
 @pytest.mark.parametrize(

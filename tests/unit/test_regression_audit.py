@@ -14,12 +14,14 @@ from fferm.auditing import Audit, RegressionAudit, audit_regression, read_any
 from fferm.dependence import GROUP_MEASURES, NUMBER_MEASURES
 from fferm.distributions import OrderedPredictions
 from fferm.errors import (
+    DataFairnessWarning,
     InvalidInputError,
     InvalidParameterError,
     InvalidTypeError,
     PersistenceError,
     UnknownNameError,
 )
+from fferm.notions import ConditionalParity
 
 HOSTILE = "<img src=x onerror=alert(1)> $x_1$"
 
@@ -128,6 +130,27 @@ def test_numbers_are_told_from_groups_by_their_values_unless_said(rows):
         audit_regression(
             None, u, u, sensitive_features={"age": ages}, continuous=["size"], **options
         )
+
+
+def test_an_audit_warns_where_fairness_was_asked_given_a_control_feature(rows):
+    u, group, age = rows
+    X = np.column_stack([u, age])
+    model = FairRegressor(notion=ConditionalParity((age > 0).astype(int)))
+    model.fit(X, u, sensitive_features=group)
+    with pytest.warns(DataFairnessWarning, match="given a control feature"):
+        audit_regression(
+            model, X, u, sensitive_features=group, n_permutations=0, n_bootstrap=0
+        )
+
+
+def test_a_notebook_shows_both_tables_and_no_markup_of_the_data(rows):
+    u, group, _ = rows
+    sensitive = {HOSTILE: np.where(group, HOSTILE, "m")}
+    shown = audit_regression(
+        None, u, u, sensitive_features=sensitive, n_permutations=0, n_bootstrap=0
+    )._repr_html_()
+    assert shown.count("<table") == 2
+    assert "<img" not in shown
 
 
 def test_an_audit_survives_json(found):

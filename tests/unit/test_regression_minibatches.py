@@ -1,14 +1,23 @@
 """Fair regression on minibatches: bins and critics, linear models and networks."""
 
+import warnings
+
 import numpy as np
+import pandas as pd
 import pytest
 from scipy.special import softmax
 from test_regression import closed_form, excess_and_distance, mean_gap, shifted_groups
 
 import fferm
 from fferm import FairRegressor, LargeShift, dependence, tables
-from fferm.errors import InvalidInputError, InvalidParameterError
+from fferm.errors import (
+    InvalidInputError,
+    InvalidParameterError,
+    MissingGroupWarning,
+    UnknownNameError,
+)
 from fferm.estimators.base import FitInput
+from fferm.losses import Huber, Quantile
 from fferm.notions import ConditionalParity
 
 torch = pytest.importorskip("torch")
@@ -187,14 +196,102 @@ def test_a_model_may_change_from_network_to_line_and_back():
         ({"method": "table"}, "Expected 'bins' or 'critic'"),
         ({"solver": "adam"}, "Expected 'auto', 'lbfgs' or 'sgda'"),
         ({"solver": "lbfgs", "hidden": (4,)}, "Use solver='sgda'"),
-        ({"solver": "sgda", "uncertainty": LargeShift(0.01)}, "need the full batch"),
-        ({"solver": "sgda", "fit_intercept": False}, "needs the full batch"),
+        ({"solver": "sgda", "uncertainty": LargeShift(0.01)}, "needs exact tables"),
+        ({"hidden": (4,), "uncertainty": LargeShift(0.01)}, "needs exact tables"),
+        ({"hidden": (4,), "fit_intercept": False}, "is of linear models"),
     ],
 )
 def test_parameters_that_do_not_go_together_are_refused(options, message):
     X, y, group = shifted_groups(60)
     with pytest.raises(InvalidParameterError, match=message):
         FairRegressor(**options).fit(X, y, sensitive_features=group)
+
+
+@pytest.mark.parametrize("method", ["bins", "critic"])
+def test_minibatches_take_every_loss(method):
+    X, y, group = shifted_groups(1500)
+    outlying = np.where(np.arange(1500) < 45, y + 20, y)
+    options = {"method": method, "solver": "sgda", "fairness_weight": 0.1}
+    options |= {"max_epochs": 10, "random_state": 0}
+    high = FairRegressor(loss=Quantile(0.9), **options)
+    high.fit(X, y, sensitive_features=group)
+    assert np.mean(y <= high.predict(X)) == pytest.approx(0.9, abs=0.03)
+    bias = {}
+    for loss in ("squared", "absolute", Huber(0.05)):
+        model = FairRegressor(loss=loss, **options)
+        model.fit(X, outlying, sensitive_features=group)
+        bias[str(loss)] = np.mean(model.predict(X) - y)
+    squared, *robust = bias.values()
+    assert squared > 0.4
+    assert max(map(abs, robust)) < 0.25
+    with pytest.raises(UnknownNameError, match="Unknown"):
+        FairRegressor(loss="cubic", **options).fit(X, y, sensitive_features=group)
+
+
+def gap_of(model, X, group):
+    return abs(np.subtract(*(model.predict(X[group == k]).mean() for k in (0, 1))))
+
+
+@pytest.mark.parametrize("method", ["bins", "critic"])
+def test_minibatches_take_the_penalty_on_other_rows(method):
+    # Where training rows come from nothing depends on the group, there all does.
+    X, y, group = shifted_groups(1500)
+    rng = np.random.default_rng(1)
+    own, target = rng.normal(size=X.shape), rng.normal(size=len(y))
+    target += own.sum(axis=1)
+    n_epochs = 20 if method == "bins" else 8
+    options = {"method": method, "max_epochs": n_epochs, "random_state": 0}
+    gaps = []
+    for weight in (0.0, 20.0):
+        model = FairRegressor(fairness_weight=weight, solver="sgda", **options)
+        model.fit(own, target, penalty_data=(X, {"sex": group}))
+        gaps.append(gap_of(model, X, group))
+    assert gaps[1] < 0.4 * gaps[0]
+    if method == "bins":
+        full = FairRegressor(fairness_weight=20.0)
+        full.fit(own, target, penalty_data=(X, {"sex": group}))
+        assert gaps[1] == pytest.approx(gap_of(full, X, group), abs=0.1)
+
+
+@pytest.mark.parametrize("method", ["bins", "critic"])
+def test_minibatches_without_an_intercept_pass_through_the_origin(method):
+    X, y, group = shifted_groups(1500)
+    options = {"fit_intercept": False, "fairness_weight": 5.0}
+    n_epochs = 40 if method == "bins" else 3
+    model = FairRegressor(
+        solver="sgda", method=method, max_epochs=n_epochs, random_state=0, **options
+    ).fit(X, y, sensitive_features=group)
+    assert model.intercept_ == 0
+    assert model.predict(np.zeros((1, X.shape[1])))[0] == 0
+    if method == "bins":
+        full = FairRegressor(**options).fit(X, y, sensitive_features=group)
+        np.testing.assert_allclose(model.coef_, full.coef_, atol=0.1)
+
+
+def test_a_critic_trains_where_some_have_no_group():
+    X, y, group = shifted_groups(1500)
+    sex = np.where(group, "f", "m").astype(object)
+    sex[:150] = None
+    gaps = []
+    for weight in (0.0, 20.0):
+        model = FairRegressor(
+            method="critic", fairness_weight=weight, max_epochs=8, random_state=0
+        )
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", MissingGroupWarning)
+            model.fit(X, y, sensitive_features={"sex": sex})
+        gaps.append(gap_of(model, X, group))
+    assert gaps[1] < 0.4 * gaps[0]
+
+
+def test_bounds_and_critics_take_frames_of_sensitive_columns():
+    X, y, group = shifted_groups(600)
+    frame = pd.DataFrame({"sex": group, "age": np.linspace(0, 1, 600)})
+    options = {"max_epochs": 2, "random_state": 0}
+    critic = FairRegressor(method="critic", **options)
+    assert critic.fit(X, y, sensitive_features=frame).result_.is_success
+    bound = FairRegressor(max_violation=0.9, groups="marginal")
+    assert bound.fit(X, y, sensitive_features=frame).feasible_
 
 
 def test_a_critic_refuses_what_it_cannot_compare():

@@ -317,6 +317,11 @@ def test_bad_values_are_named(tmp_path):
     refuse(path, InvalidInputError, "100 rows, and 1 values of 'income'")
 
 
+def test_a_sensitive_column_of_numbers_is_refused_with_advice(folder):
+    with pytest.raises(InvalidInputError, match=r"age holds .* edges of your own"):
+        summarize(folder, target="income", sensitive=["age"])
+
+
 def test_a_column_that_names_rows_is_no_category(tmp_path):
     table = make_table(11_000)
     names = pa.array([f"id-{i}" for i in range(11_000)])

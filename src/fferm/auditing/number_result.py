@@ -3,6 +3,7 @@
 import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from html import escape
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
@@ -320,6 +321,15 @@ class RegressionAudit:
             f"{self.violation:.4g} by {self.worst})"
         )
 
+    def _repr_html_(self) -> str:
+        """Return its two tables, for notebooks."""
+        lines = [repr(self), *self.banded, *self.left_out]
+        text = "".join(f"<p>{escape(line)}</p>" for line in lines)
+        return text + "".join(
+            frame.to_html(index=False, float_format=_short, na_rep="-", border=0)
+            for frame in (self.frame, self.group_frame)
+        )
+
     def __str__(self) -> str:
         measures = self.frame.set_index(["column", "measure"])
         groups = self.group_frame.set_index(["column", "group"])
@@ -345,4 +355,8 @@ class RegressionAudit:
 
 def _text(frame: pd.DataFrame) -> str:
     shown = frame.dropna(axis="columns", how="all")
-    return shown.to_string(float_format=lambda value: f"{value:.4g}", na_rep="-")
+    return shown.to_string(float_format=_short, na_rep="-")
+
+
+def _short(value: float) -> str:
+    return f"{value:.4g}"

@@ -1,5 +1,6 @@
 """The audit of a regressor: how its predictions depend on each sensitive column."""
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, cast
@@ -29,8 +30,14 @@ from fferm.dependence import (
     information_bias,
 )
 from fferm.distributions import OrderedPredictions
-from fferm.errors import InvalidInputError, InvalidParameterError, InvalidTypeError
+from fferm.errors import (
+    DataFairnessWarning,
+    InvalidInputError,
+    InvalidParameterError,
+    InvalidTypeError,
+)
 from fferm.intervals import check_draws
+from fferm.notions import Notion
 from fferm.soft_bins import quantile_edges
 
 # A column of numbers with more different values than this is compared as numbers.
@@ -61,6 +68,9 @@ def audit_regression(  # noqa: PLR0913 - one call states all that an audit depen
     random_state: int = 0,
 ) -> RegressionAudit:
     """Return how the predictions of a regressor depend on each sensitive column.
+
+    All rows are compared. Given a control feature, audit the rows of each of its values
+    alone.
 
     Parameters
     ----------
@@ -97,6 +107,7 @@ def audit_regression(  # noqa: PLR0913 - one call states all that an audit depen
     """
     check_aligned(X=X, y=y, sensitive_features=sensitive_features)
     check_draws(n_bootstrap, fewest=0)
+    _warn_of_control(estimator)
     if n_permutations < 0:
         raise InvalidParameterError(
             f"n_permutations={n_permutations} came. Expected 0 or more."
@@ -321,6 +332,17 @@ def _check_comparable(attribute: Attribute, code: IntArray) -> None:
         raise InvalidInputError(
             f"{attribute.name} has {np.unique(code).size} group(s) in {code.size} "
             "rows. Expected at least two to compare, in four rows at least."
+        )
+
+
+def _warn_of_control(estimator: Any) -> None:
+    notion = getattr(estimator, "notion", None)
+    if isinstance(notion, Notion) and notion.control_feature() is not None:
+        warnings.warn(
+            "The model was trained to be fair given a control feature, and this audit "
+            "compares all rows. Audit the rows of each value of that feature alone.",
+            DataFairnessWarning,
+            stacklevel=3,
         )
 
 

@@ -146,5 +146,7 @@ def _summary(
             "accuracy is the share of variance that is explained, loss the mean "
             f"squared error, violation the {metric}.\n"
         )
-    data = {"records": str(out), "hypervolume": found.hypervolume(), "front": rows}
+    # Of numbers, a violation may have the unit of the target: there is no worst one.
+    area = found.hypervolume() if metric is None else None
+    data = {"records": str(out), "hypervolume": area, "front": rows, "metric": metric}
     return f"{words}Records: {out}; a page of them: fferm report {out}", data

@@ -57,6 +57,11 @@ class FairNetClassifier(FairClassifier):
         along, more costs accuracy.
     groups, uncertainty
         As in `FairLogisticRegression`.
+    method, continuous
+        ``"table"``: the dual is a table, and numbers among the sensitive features are
+        cut into bands. ``"critic"``: a network takes its place and sees the numbers
+        themselves; all sensitive columns count together, and ``continuous`` names
+        those that are numbers, as in `FairRegressor`. Needs batches of two rows.
     solver
         ``"sgda"``: stochastic descent-ascent, for notions that condition on labels or
         controls and without an uncertainty set. ``"semi_stochastic"``: any penalty,
@@ -149,6 +154,8 @@ class FairNetClassifier(FairClassifier):
         sharpness: float = 1.25,
         groups: GroupMode = "intersection",
         uncertainty: Uncertainty | None = None,
+        method: str = "table",
+        continuous: Sequence[str] | str = "auto",
         solver: str = "auto",
         refresh_every: int | None = None,
         batch_size: int = 256,
@@ -179,6 +186,8 @@ class FairNetClassifier(FairClassifier):
         self.sharpness = sharpness
         self.groups = groups
         self.uncertainty = uncertainty
+        self.method = method
+        self.continuous = continuous
         self.solver = solver
         self.refresh_every = refresh_every
         self.batch_size = batch_size
@@ -217,7 +226,8 @@ class FairNetClassifier(FairClassifier):
         if bound is not None and rows is not None:
             choice, judged = choose_weight(self, bound, given, data, rows)
             start = judged.module_  # near which the bound was judged
-        (trained,) = self._train(data, problem, rows, [choice.fairness_weight], start)
+        encoded, weight = (data, problem, rows), choice.fairness_weight
+        (trained,) = self._train(given, encoded, [weight], start)
         self._learn_weight(choice)
         return self._store(trained, data, problem, rows)
 
@@ -251,7 +261,7 @@ class FairNetClassifier(FairClassifier):
         )
         data, problem, rows = widest._encode(given)
         module = None if start is None else start.module_
-        path = widest._train(data, problem, rows, weights, module)
+        path = widest._train(given, (data, problem, rows), weights, module)
         for weight, trained in zip(weights, path, strict=True):
             yield widest._with_weight(weight)._store(trained, data, problem, rows)
 
@@ -281,12 +291,13 @@ class FairNetClassifier(FairClassifier):
 
     def _train(
         self,
-        data: TrainingData,
-        problem: Problem,
-        rows: FairRows | None,
+        given: FitInput,
+        encoded: tuple[TrainingData, Problem, FairRows | None],
         weights: Sequence[float],
         start: "nn.Module | None",
     ) -> Iterator[Trained]:
+        data, problem, rows = encoded
+        critic = net_settings.make_critic(self, given, *encoded)
         recipe = net_settings.make_recipe(self, problem)
         plan = fitting.Plan(
             problem,
@@ -296,6 +307,7 @@ class FairNetClassifier(FairClassifier):
             net_settings.held_out(self, data, rows),
             net_modules.maker(self, problem, start),
             self.random_state is not None,
+            critic,
         )
         with ExitStack() as bars:
 

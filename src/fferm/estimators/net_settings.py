@@ -8,12 +8,15 @@ from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 
 from fferm._types import FloatArray
+from fferm.columns import take_rows
 from fferm.data import FairRows
 from fferm.errors import InvalidInputError, InvalidParameterError, InvalidTypeError
+from fferm.estimators.base import FitInput
 from fferm.estimators.holdout import hold_out, kinds
 from fferm.estimators.validation import TrainingData, check_number, check_whole
 from fferm.objective import Problem
 from fferm.torch import recipes
+from fferm.torch.critic_penalties import CriticPlan
 from fferm.torch.table_penalties import check_solver
 
 if TYPE_CHECKING:
@@ -44,6 +47,39 @@ def make_recipe(model: "FairNetClassifier", problem: Problem) -> recipes.Recipe:
         checkpoints=None if model.checkpoint is None else str(model.checkpoint),
         callbacks=_check_callbacks(model.callbacks),
     )
+
+
+def make_critic(
+    model: "FairNetClassifier",
+    given: FitInput,
+    data: TrainingData,
+    problem: Problem,
+    rows: FairRows | None,
+) -> CriticPlan | None:
+    """Return what critics look at, None where the dual is a table."""
+    if model.method not in ("table", "critic"):
+        raise InvalidParameterError(
+            f"method={model.method!r} came. Expected 'table' or 'critic'."
+        )
+    if model.method == "table":
+        return None
+    objective = problem.objective
+    is_linear = objective.uncertainty is None and not objective.notion.is_sufficiency
+    if not is_linear or model.solver == "semi_stochastic":
+        raise InvalidParameterError(
+            "method='critic' descends and ascends on minibatches, without uncertainty, "
+            "sufficiency or solver='semi_stochastic'. Use method='table' for these."
+        )
+    if model.batch_size == 1:
+        raise InvalidParameterError(
+            "batch_size=1 came. A critic compares pairs; expected batches of two rows."
+        )
+    if rows is None:
+        return None
+    kept, sensitive = np.flatnonzero(data.kept), given.sensitive_features
+    if given.penalty_data is not None:
+        sensitive, kept = given.penalty_data[1], np.arange(len(rows.weight))
+    return CriticPlan(take_rows(sensitive, kept), model.continuous)
 
 
 def loss_weight(

@@ -63,8 +63,8 @@ class FairRegressor(RegressorMixin, FairEstimator):
         place of the dual table and sees the numbers themselves; all sensitive columns
         count together.
     continuous
-        Of ``"critic"``: names of the sensitive columns that are numbers; ``"auto"``:
-        those of more than 20 different fractional values.
+        Names of the sensitive columns that are numbers, such as ages in whole years;
+        ``"auto"``: those of more than 20 different fractional values.
     hidden
         None is a linear model; else a network with hidden layers of these widths.
     l2

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from fferm import losses
 from fferm._types import FloatArray, IntArray, Table
+from fferm.columns import cut_named
 from fferm.data import FairRows, check_aligned, control_labels, encode_rows
 from fferm.errors import DataFairnessWarning, InvalidInputError, InvalidParameterError
 from fferm.estimators.base import FitInput
@@ -138,7 +139,7 @@ def _own_rows(
     weight = np.zeros(n_given)
     weight[data.kept] = data.weight
     rows = encode_rows(
-        given.sensitive_features,
+        cut_named(given.sensitive_features, model.continuous),
         objective.notion,
         Labels(n_given, None, (), control, names),
         how=model.groups,
@@ -167,4 +168,5 @@ def _other_rows(
     n_samples = shifted.shape[0]
     control, names = control_labels(objective.notion, X, n_samples)
     labels = Labels(n_samples, None, (), control, names)
+    sensitive = cut_named(sensitive, model.continuous)
     return shifted, encode_rows(sensitive, objective.notion, labels, how=model.groups)

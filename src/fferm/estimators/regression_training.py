@@ -133,9 +133,15 @@ def _minibatches(
     weights: Sequence[float],
     callbacks: tuple[Callback, ...],
 ) -> Iterator[Fitted]:
-    if encoded.problem.penalty_X is not None or encoded.problem.objective.uncertainty:
+    if encoded.problem.objective.uncertainty is not None:
         raise InvalidParameterError(
-            "penalty_data and uncertainty need the full batch. Use solver='lbfgs'."
+            "uncertainty needs exact tables, of the full batch. Use solver='lbfgs' "
+            "with hidden=None and method='bins'."
+        )
+    if model.hidden is not None and not model.fit_intercept:
+        raise InvalidParameterError(
+            "fit_intercept=False is of linear models: hidden layers have intercepts of "
+            "their own. Use hidden=None, or fit_intercept=True."
         )
     torch = _torch()
     recipe = _recipe(model, encoded)
@@ -143,16 +149,15 @@ def _minibatches(
 
     def new_module() -> Any:
         share = encoded.problem.share
-        return torch.make_module(encoded.data.X, share, hidden, recipe.seed)
+        has_intercept = bool(model.fit_intercept)
+        return torch.make_module(
+            encoded.data.X, share, hidden, recipe.seed, has_intercept
+        )
 
     module = new_module()
     if model.hidden is None:
         plain = _linear(encoded.problem, _plain(linear_solver(model), encoded, None))
         module.set_linear(plain.theta)
-        if not model.fit_intercept:
-            raise InvalidParameterError(
-                "fit_intercept=False needs the full batch. Use solver='lbfgs'."
-            )
     else:
         trained = torch.train(module, encoded.problem, None, recipe, Monitor())
         plain = Fitted(encoded.problem, None, module, trained.result, (), 0)
@@ -182,8 +187,11 @@ def _fairness(
     torch = _torch()
     if model.method == "bins":
         return torch.binned_fairness(problem, encoded.rows)
-    kept = np.flatnonzero(encoded.data.kept)
-    columns = take_rows(given.sensitive_features, kept)
+    kept, sensitive = np.flatnonzero(encoded.data.kept), given.sensitive_features
+    if given.penalty_data is not None:
+        _, sensitive, *_ = given.penalty_data
+        kept = np.arange(encoded.penalty_X.shape[0])
+    columns = take_rows(sensitive, kept)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FfermWarning)
         return torch.critic_fairness(

@@ -1,7 +1,7 @@
 """The fairness loss of a critic, for predictions or attributes that are numbers."""
 
 from collections.abc import Callable, Sequence
-from typing import Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -190,6 +190,14 @@ class CriticFairnessLoss(nn.Module):
     def encode(self, sensitive_features: Table) -> Tensor:
         """Return sensitive features as `forward` takes them: once, before training."""
         return self.rows.attribute.encode(sensitive_features)
+
+    def get_extra_state(self) -> dict[str, Any]:
+        """Return the state of the ascent, part of the ``state_dict``."""
+        return self._ascent.state_dict()
+
+    def set_extra_state(self, state: dict[str, Any]) -> None:
+        """Go on with an ascent."""
+        self._ascent.load_state_dict(state)
 
     def extra_repr(self) -> str:
         """Return what `repr` says first."""

@@ -21,6 +21,7 @@ from fferm.errors import StackingWarning
 from fferm.objective import Penalty, Problem
 from fferm.solvers.base import Callback
 from fferm.torch.checkpoints import Checkpoint, digest_of
+from fferm.torch.critic_penalties import CriticPlan, number_rows
 from fferm.torch.judging import Judge
 from fferm.torch.networks import (
     Alone,
@@ -63,6 +64,8 @@ class Plan:
         Returns a network to begin with, made from a seed.
     is_seeded
         Whether the user chose the seed, so that it tells runs apart.
+    critic
+        What critics look at; None where the dual is a table.
     """
 
     problem: Problem
@@ -72,6 +75,7 @@ class Plan:
     held: NDArray[np.bool_] | None
     make: Callable[[int], nn.Module]
     is_seeded: bool
+    critic: CriticPlan | None = None
 
 
 def train_networks(
@@ -132,7 +136,7 @@ def _begin(plan: Plan, recipe: Recipe) -> nn.Module:
 
 
 def _make_task(plan: Plan, weights: Sequence[float], recipe: Recipe) -> Task:
-    problem, rows, held = plan.problem, plan.rows, plan.held
+    problem, rows, held, critic = plan.problem, plan.rows, plan.held, plan.critic
     where = recipe.dtype, recipe.device
     if held is None:
         X = Features(problem.X, *where)
@@ -142,15 +146,18 @@ def _make_task(plan: Plan, weights: Sequence[float], recipe: Recipe) -> Task:
         loss_rows = make_loss_rows(X, problem.y[~held], plan.loss_weight[~held])
         judge = _make_judge(plan, held, recipe)
         rows = None if rows is None else rows.take(~held)
+        critic = None if critic is None else critic.take(~held)
     penalty_rows = None
     if rows is not None:
         own = problem.penalty_X
         penalty_rows = make_penalty_rows(
             X if own is None else Features(own, *where), rows
         )
-    return Task(
-        loss_rows, penalty_rows, problem.objective, rows, plan.classes, weights, judge
-    )
+        if critic is not None:
+            place = number_rows(len(rows.weight)).to(recipe.device)
+            penalty_rows = replace(penalty_rows, cell=place)
+    parts = loss_rows, penalty_rows, problem.objective, rows, plan.classes, weights
+    return Task(*parts, judge, critic)
 
 
 def _make_judge(plan: Plan, held: NDArray[np.bool_], recipe: Recipe) -> Judge:
@@ -207,6 +214,9 @@ def _digest(plan: Plan, weights: Sequence[float], recipe: Recipe) -> str:
     if plan.rows is not None:
         tables += [attribute.code for attribute in plan.rows.attributes]
         tables += [plan.rows.strata.code, plan.rows.weight, plan.problem.penalty_X]
+    if plan.critic is not None:
+        settings.append(plan.critic.continuous)
+        tables += plan.critic.digests()
     tables += [tensor.detach().cpu().numpy() for tensor in module.state_dict().values()]
     return digest_of(settings, tables)
 

@@ -73,6 +73,7 @@ class CapturedSteps:
 def _can_be_captured(run: "Run") -> bool:
     return (
         run.recipe.device.type == "cuda"
+        and run.task.critic is None  # whose ascent looks at its own gradient
         and run.recipe.optimizer in ("adam", "adamw")
         and run.task.loss_rows.X.dense is not None
         and (run.task.penalty_rows is None or run.task.penalty_rows.X.dense is not None)

@@ -2,7 +2,7 @@
 
 import math
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,11 +12,11 @@ from torch import Tensor, nn
 from fferm._types import FloatArray, Table, is_sparse
 from fferm.data import FairRows
 from fferm.errors import FfermWarning, NonFiniteError
-from fferm.notions import ConditionalParity
 from fferm.regression import RegressionProblem
 from fferm.solvers.base import Monitor, Result
 from fferm.torch import states
 from fferm.torch.critic_loss import CriticFairnessLoss
+from fferm.torch.critic_penalties import strata_as_control
 from fferm.torch.dual import TORCH, DualSteps
 from fferm.torch.fairness_loss import FairnessLoss
 
@@ -56,9 +56,17 @@ class Standardised(nn.Module):
         (n_features,).
     hidden
         Width of each hidden layer; none is a linear model.
+    has_intercept
+        Whether the last layer has one.
     """
 
-    def __init__(self, centre: Tensor, scale: Tensor, hidden: Sequence[int]) -> None:
+    def __init__(
+        self,
+        centre: Tensor,
+        scale: Tensor,
+        hidden: Sequence[int],
+        has_intercept: bool = True,
+    ) -> None:
         super().__init__()
         self.register_buffer("centre", centre)
         self.register_buffer("scale", scale)
@@ -67,9 +75,10 @@ class Standardised(nn.Module):
         for units in hidden:
             layers += [nn.Linear(width, units), nn.ReLU()]
             width = units
-        self.layers = nn.Sequential(*layers, nn.Linear(width, 1)).double()
-        nn.init.zeros_(self.last.weight)
-        nn.init.zeros_(self.last.bias)
+        last = nn.Linear(width, 1, bias=has_intercept)
+        self.layers = nn.Sequential(*layers, last).double()
+        for parameter in self.last.parameters():
+            nn.init.zeros_(parameter)
 
     centre: Tensor
     scale: Tensor
@@ -91,19 +100,29 @@ class Standardised(nn.Module):
         raw = torch.from_numpy(theta)
         with torch.no_grad():
             self.last.weight.copy_((raw[:-1] * self.scale)[None, :])
-            self.last.bias.copy_(raw[-1] + raw[:-1] @ self.centre)
+            if self.last.bias is not None:
+                self.last.bias.copy_(raw[-1] + raw[:-1] @ self.centre)
 
     def linear(self) -> FloatArray:
         """Return the parameters of a linear model, (n_features + 1,)."""
         coef = self.last.weight.detach()[0] / self.scale
-        intercept = self.last.bias.detach()[0] - coef @ self.centre
+        intercept = -coef @ self.centre
+        if self.last.bias is not None:
+            intercept = intercept + self.last.bias.detach()[0]
         return torch.cat([coef, intercept[None]]).numpy()
 
 
 def make_module(
-    X: Table, share: FloatArray, hidden: Sequence[int], seed: int
+    X: Table,
+    share: FloatArray,
+    hidden: Sequence[int],
+    seed: int,
+    has_intercept: bool = True,
 ) -> Standardised:
-    """Return a new network for features like these, with shares of rows given."""
+    """Return a new network for features like these, with shares of rows given.
+
+    Without an intercept features are scaled about 0, for a centre would be one.
+    """
     mean = np.asarray(X.T @ share).reshape(-1)
     squares = np.asarray((X.multiply(X) if is_sparse(X) else X * X).T @ share)
     variance = squares.reshape(-1) - mean**2
@@ -111,7 +130,9 @@ def make_module(
     scale = np.where(deviation > 1e-9 * np.maximum(np.abs(mean), 1e-9), deviation, 1.0)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        return Standardised(torch.from_numpy(mean), torch.from_numpy(scale), hidden)
+        centre = mean if has_intercept else np.zeros_like(mean)
+        parts = torch.from_numpy(centre), torch.from_numpy(scale)
+        return Standardised(*parts, hidden, has_intercept)
 
 
 def restore(packed: bytes) -> nn.Module:
@@ -141,7 +162,7 @@ Fairness = Callable[[Tensor, Tensor], Tensor]
 def binned_fairness(problem: RegressionProblem, rows: FairRows) -> Fairness:
     """Return the penalty of a batch in soft bins, of predictions and row numbers."""
     code = np.stack([a.code for a in rows.attributes], axis=1)
-    notion, control = _control(rows, problem)
+    notion, control = strata_as_control(rows, problem.objective.notion)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FfermWarning)  # said when rows were encoded
         loss = FairnessLoss.from_labels(
@@ -174,7 +195,7 @@ def critic_fairness(
     seed: int,
 ) -> Fairness:
     """Return the penalty of a batch by a critic, of predictions and row numbers."""
-    notion, control = _control(rows, problem)
+    notion, control = strata_as_control(rows, problem.objective.notion)
     loss = CriticFairnessLoss.from_labels(
         problem.target,
         sensitive,
@@ -237,7 +258,7 @@ def train(
         optimizer, lambda t: 0.51 + 0.49 * math.cos(math.pi * t / total)
     )
     average = _Average(module, round(total * (1 - AVERAGED)))
-    objective_of = _batch_objective(module, problem, fairness)
+    objective_of = _batch_objective(module, problem, fairness, recipe)
     generator = torch.Generator().manual_seed(recipe.seed)
     step = 0
     for _ in range(recipe.n_epochs):
@@ -260,8 +281,13 @@ def train(
 
 
 def _batch_objective(
-    module: nn.Module, problem: RegressionProblem, fairness: Fairness | None
+    module: nn.Module,
+    problem: RegressionProblem,
+    fairness: Fairness | None,
+    recipe: RegressionRecipe,
 ) -> Callable[[Tensor], Tensor]:
+    own = problem.penalty_X
+    others = None if own is None else _rounds(own.shape[0], recipe)
     target = torch.from_numpy(problem.target)
     weight = torch.from_numpy(problem.share * problem.target.size)
     lam, l2 = problem.objective.fairness_weight, problem.objective.l2
@@ -273,10 +299,22 @@ def _batch_objective(
         if l2 > 0:
             loss = loss + l2 / 2 * _squares(module)
         if fairness is not None and lam > 0:
+            if others is not None and own is not None:
+                batch = next(others)
+                u = module(_tensor(own[batch.numpy()]))
             loss = loss + lam * fairness(u, batch)
         return loss
 
     return objective
+
+
+def _rounds(n: int, recipe: RegressionRecipe) -> Iterator[Tensor]:
+    """Yield batches of the rows that the penalty is taken on, round after round."""
+    generator = torch.Generator().manual_seed(recipe.seed + 1)
+    n_batches = max(n // recipe.batch_size, 1)
+    while True:
+        order = torch.randperm(n, generator=generator)
+        yield from torch.tensor_split(order, n_batches)
 
 
 def _squares(module: nn.Module) -> Tensor:
@@ -290,20 +328,6 @@ def _squares(module: nn.Module) -> Tensor:
         ),
         torch.zeros((), dtype=torch.float64),
     )
-
-
-def _control(
-    rows: FairRows, problem: RegressionProblem
-) -> tuple[str | ConditionalParity, Tensor | None]:
-    # Strata are told by their numbers, for batches know no column of X.
-    if problem.objective.notion.control_feature() is None:
-        return "demographic_parity", None
-    code = rows.strata.code
-    values = np.array([*map(str, range(len(rows.strata.names))), None], dtype=object)
-    notion = ConditionalParity(
-        values[code].tolist(), problem.objective.notion.weighting
-    )
-    return notion, torch.from_numpy(code)
 
 
 def _of(control: Tensor | None, batch: Tensor) -> Tensor | None:

@@ -18,6 +18,7 @@ from fferm.errors import NonFiniteError
 from fferm.objective import Objective
 from fferm.solvers.base import Monitor, Record, Result
 from fferm.torch.checkpoints import Checkpoint
+from fferm.torch.critic_penalties import CriticPenalty, CriticPlan
 from fferm.torch.graphs import Steps, make_steps
 from fferm.torch.judging import Judge
 from fferm.torch.networks import Networks
@@ -45,6 +46,8 @@ class Task:
         The fairness weight of each network.
     judge
         Measures the objective on rows of their own for early stopping, or None.
+    critic
+        What critics look at; None where the dual is a table.
     """
 
     loss_rows: LossRows
@@ -54,6 +57,7 @@ class Task:
     classes: Sequence[object]
     weights: Sequence[float]
     judge: Judge | None = None
+    critic: CriticPlan | None = None
 
 
 @dataclass(frozen=True)
@@ -248,6 +252,16 @@ class Run:
         task = self.task
         if task.fair_rows is None:
             return None
+        if task.critic is not None:
+            critic = CriticPenalty(
+                task.critic,
+                task.objective,
+                task.fair_rows,
+                len(task.classes),
+                len(task.weights),
+                self.recipe.seed,
+            )
+            return critic.to(self.recipe.device)
         every = self.recipe.refresh_every or max(1, self.n_batches // PASSES)
         made = make_penalty(
             self.recipe.solver,

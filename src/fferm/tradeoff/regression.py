@@ -35,7 +35,12 @@ class RegressionMeasure:
         measures |= {name: name for name in GROUP_MEASURES if name != "violation"}
         self.settings = {
             column: make_number_setting(
-                measure, split.sensitive_features, notion, model.groups, split.X
+                measure,
+                split.sensitive_features,
+                notion,
+                model.groups,
+                split.X,
+                model.continuous,
             )
             for column, measure in measures.items()
         }

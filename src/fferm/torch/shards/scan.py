@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from fferm._types import FloatArray, IntArray
+from fferm.columns import refuse_continuous
 from fferm.errors import InvalidInputError
 from fferm.torch.shards.columns import Vocabulary, as_class, as_group, numbers
 from fferm.torch.shards.folder import Roles, open_shard
@@ -129,6 +130,10 @@ def _moments(batch: pa.RecordBatch, names: Sequence[str], path: Path) -> Moments
 def _count(
     batch: pa.RecordBatch, labels: Sequence[Vocabulary], path: Path
 ) -> Counter[Cell]:
+    for vocabulary in labels[1:]:
+        column = batch.column(vocabulary.name)
+        if pa.types.is_floating(column.type):
+            refuse_continuous(column.to_pandas(), vocabulary.name)
     found = [vocabulary.encode(batch.column(vocabulary.name)) for vocabulary in labels]
     n_missing = int(np.sum(found[0] < 0))
     if n_missing:
