@@ -152,6 +152,7 @@ def test_the_dual_comes_near_that_of_the_full_batch(data):
     full = FairLogisticRegression(fairness_weight=3.0)
     full.fit(data.X, data.y, sensitive_features=data.sensitive_features)
     np.testing.assert_allclose(model.dual_, full.dual_, atol=0.02)
+    assert model.fairness_weight_ == full.fairness_weight_ == 3.0
 
 
 # What it is given.
