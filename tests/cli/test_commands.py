@@ -145,13 +145,80 @@ def test_a_shipped_data_set_is_named_instead_of_a_file(call, tmp_path):
     assert call("audit", out, "german").code == 0
 
 
-def test_a_network_is_trained_saved_and_audited(folder, call, tmp_path):
-    pytest.importorskip("torch")
-    out = tmp_path / "net.fferm"
-    line = ("fit", folder / "data.csv", *COLUMNS, "--out", out, "--model", "net")
+@pytest.mark.parametrize(
+    ("model", "package", "kind"),
+    [
+        ("net", "torch", "FairNetClassifier"),
+        ("boosting", "lightgbm", "FairBoostingClassifier"),
+    ],
+)
+def test_other_models_are_trained_saved_and_audited(
+    model, package, kind, folder, call, tmp_path
+):
+    pytest.importorskip(package)
+    out = tmp_path / "model.fferm"
+    line = ("fit", folder / "data.csv", *COLUMNS, "--out", out, "--model", model)
     done = call(*line, "--quiet")
     assert done.code == 0, done.err
+    assert type(fferm.load(out).estimator_).__name__ == kind
     assert call("audit", out, folder / "data.csv", "--quiet").code == 0
+
+
+@pytest.fixture
+def small(tmp_path):
+    """A table of two classes and two sensitive columns, quick to train on."""
+    rng = np.random.default_rng(0)
+    g, h = rng.choice(["a", "b"], (2, 200))
+    x = rng.normal(size=200) + (g == "a")
+    y = np.where(x + rng.normal(size=200) > 0.5, "yes", "no")
+    frame = pd.DataFrame({"x": x, "g": g, "h": h, "y": y})
+    frame.to_csv(tmp_path / "small.csv", index=False)
+    columns = ("--target", "y", "--sensitive", "g", "--sensitive", "h")
+    return (tmp_path / "small.csv", *columns)
+
+
+def test_every_option_of_fit_reaches_the_model(small, call, tmp_path):
+    options = (
+        "--notion equalized_odds --divergence chi2 --groups marginal --confident "
+        "--fairness-weight 3 --max-violation 1 --test-share 0.4 --json --out"
+    )
+    line = ("fit", *small, *options.split(), tmp_path / "m.fferm")
+    audits = [json.loads(call(*line, "--seed", seed).out)["audit"] for seed in (0, 4)]
+    model = fferm.load(tmp_path / "m.fferm")
+    asked = {
+        "notion": "equalized_odds",
+        "divergence": "chi2",
+        "groups": "marginal",
+        "confident": True,
+        "fairness_weight": 3,
+        "max_violation": 1,
+        "random_state": 4,
+    }
+    assert asked.items() <= model.estimator_.get_params().items()
+    assert list(model.sensitive) == ["g", "h"]
+    assert audits[0]["n_rows"] == audits[1]["n_rows"] == 80
+    assert audits[0]["groups"] != audits[1]["groups"]  # of other rows
+
+
+def test_every_option_of_curve_and_audit_is_heeded(small, call, tmp_path):
+    options = (
+        "--notion equalized_odds --groups marginal --divergence kl --divergence chi2 "
+        "--weights 2 --seeds 2 --seed 3 --test-share 0.4 --quiet --out"
+    )
+    done = call("curve", *small, *options.split(), tmp_path / "records")
+    assert done.code == 0, done.err
+    found = fferm.TradeoffCurve.load(tmp_path / "records")
+    assert set(found.records["seed"]) == {3, 4}
+    assert len(found.models) == 2 * 2 * 2
+    for name, about in found.descriptions.items():
+        assert about["notion"].startswith("EqualizedOdds(")
+        assert about["groups"] == "marginal"
+        assert about["divergence"] == {"kl": "KL()", "chi2": "Chi2()"}[name]
+        assert about["rows"] == "120"
+    assert call("fit", *small, "--out", tmp_path / "m.fferm", "--quiet").code == 0
+    line = ("audit", tmp_path / "m.fferm", small[0], "--json")
+    audited = json.loads(call(*line, "--notion", "equalized_odds").out)["audit"]
+    assert audited["notion"] == "equalized_odds"
 
 
 def test_datasets_lists_every_loader(call):
@@ -211,7 +278,9 @@ def test_curve_records_a_front_and_goes_on_where_it_was(folder, call, tmp_path):
     first = call(*line, "--json")
     assert first.code == 0, first.err
     found = json.loads(first.out)
-    assert {row["curve"] for row in found["front"]} <= {"kl", "chi2"}
+    curves = {row["curve"] for row in found["front"]}
+    assert curves
+    assert curves <= {"kl", "chi2"}
     kept = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.fferm")}
     assert len(kept) == 8
     assert call(*line, "--json").out == first.out

@@ -82,6 +82,14 @@ def test_the_test_of_independence_holds_its_level():
     assert abs(np.mean(np.array(p_values) <= 0.1) - 0.1) < 5 * np.sqrt(0.09 / 200)
 
 
+def test_the_test_of_independence_says_what_chance_gives():
+    u, s = np.random.default_rng(7).normal(size=(2, 400))
+    found = independence_test("correlation", u, s)
+    assert found.value == dependence.correlation(u, s)
+    # The mean of |z| / sqrt(n); 199 shuffles know it to 5 %, and this is five sigma.
+    assert found.chance == pytest.approx(np.sqrt(2 / (np.pi * 400)), rel=0.27)
+
+
 def test_bad_input_is_refused_by_name():
     u = np.zeros(10)
     with pytest.raises(UnknownNameError, match="Unknown measure 'ks'"):

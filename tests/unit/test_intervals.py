@@ -1,3 +1,4 @@
+import itertools
 import math
 import re
 
@@ -113,6 +114,20 @@ def test_more_comparisons_widen_the_interval():
         assert high > one[1]
 
 
+def test_several_pairs_share_the_error_and_no_more():
+    rates, sizes = np.array([[0.2, 0.6, 0.4, 0.3]]), np.array([[30, 50, 40, 90]])
+
+    of_pairs = [
+        violation_interval([rates[:, pair]], [sizes[:, pair]], 1 - 0.05 / 6)
+        for pair in map(list, itertools.combinations(range(4), 2))
+    ]
+
+    lows, highs = zip(*of_pairs, strict=True)
+    assert violation_interval([rates], [sizes]) == pytest.approx(
+        (max(lows), max(highs))
+    )
+
+
 def test_absent_groups_cost_nothing():
     rates, sizes = np.array([[0.2, 0.6]]), np.array([[30, 50]])
 
@@ -169,8 +184,16 @@ def test_of_two_outcomes_one_is_compared_and_of_three_all():
     assert compared(np.zeros((7, 4, 3, 5))).shape == (7, 12, 5)
 
 
-def test_the_bootstrap_agrees_with_the_closed_form_on_many_rows():
-    count = np.array([[6000, 3000], [4000, 4000]])
+@pytest.mark.parametrize(
+    "count",
+    [
+        [[6000, 3000], [4000, 4000]],
+        [[6000, 3000, 2000, 5000], [4000, 4000, 3000, 2000]],
+    ],
+    ids=["two groups", "four groups"],
+)
+def test_the_bootstrap_agrees_with_the_closed_form_on_many_rows(count):
+    count = np.array(count)
     size = count.sum(axis=0)
 
     drawn = bootstrap_interval(sample_of(count), n_bootstrap=4000)

@@ -1,5 +1,6 @@
 """Fair networks: what goes in, what comes out, and what is refused."""
 
+import itertools
 import pickle
 import subprocess
 import sys
@@ -34,6 +35,7 @@ from fferm.errors import (  # noqa: E402
     StackingWarning,
 )
 from fferm.estimators.base import FitInput  # noqa: E402
+from fferm.estimators.net_settings import held_out  # noqa: E402
 from fferm.metrics import violation  # noqa: E402
 from fferm.solvers import Result  # noqa: E402
 
@@ -259,12 +261,26 @@ def test_batches_of_any_size_train(batch_size, data):
 
 
 def test_rows_without_a_group_train_the_loss_only(data):
+    known = np.arange(len(data.y)) % 3 > 0
     sensitive = data.sensitive_features.iloc[:, 0].astype(object).to_numpy().copy()
-    sensitive[::3] = None
-    model = FairNetClassifier(**FAST)
+    sensitive[~known] = None
+    # A feature that tells the label of these rows and is 0 in all others.
+    X = data.X.copy()
+    X[:, 0] = np.where(known, 0, 6 * data.y - 3)
+    plain, fair = (
+        FairNetClassifier(**{**FAST, "fairness_weight": weight, "max_epochs": 20})
+        for weight in (0, 20)
+    )
+    plain.fit(X, data.y)
     with pytest.warns(fferm.errors.MissingGroupWarning, match="left out of the penal"):
-        model.fit(data.X, data.y, sensitive_features=sensitive)
-    assert model.groups_.size == 2
+        fair.fit(X, data.y, sensitive_features=sensitive)
+    assert fair.groups_.size == 2
+    assert fair.score(X[~known], data.y[~known]) > 0.95
+    gaps = [
+        violation(None, model.predict(X[known]), sensitive_features=sensitive[known])
+        for model in (plain, fair)
+    ]
+    assert gaps[1] < gaps[0] - 0.1
 
 
 def test_integer_weights_are_repetitions(data):
@@ -283,6 +299,17 @@ def test_integer_weights_are_repetitions(data):
     assert_allclose(weighted.predict_proba(X), repeated.predict_proba(X), atol=0.02)
 
 
+def objective_on_held_out(model, data):
+    """Return loss and penalty of a network on the rows that stop its training."""
+    given = FitInput(data.X, data.y, data.sensitive_features)
+    everything, _, rows = model._encode(given)
+    held = held_out(model, everything, rows)
+    part = FitInput(data.X[held], data.y[held], data.sensitive_features.iloc[held])
+    problem, score = model._encode(part)[1], model.decision_function(part.X)
+    logits = np.column_stack([np.zeros_like(score), score])
+    return problem.loss(logits)[0] + problem.fairness(logits)[0]
+
+
 def test_early_stopping_keeps_the_best_network(data):
     model = fit(
         data, early_stopping="validation", patience=2, max_epochs=100, learning_rate=0.1
@@ -291,6 +318,7 @@ def test_early_stopping_keeps_the_best_network(data):
     assert model.result_ is Result.nothing_gained
     assert model.n_iter_ < 100
     assert int(np.argmin(judged)) < len(judged) - 1
+    assert objective_on_held_out(model, data) == pytest.approx(min(judged))
     objective = fit(data, early_stopping="objective", patience=1, max_epochs=200)
     assert objective.result_ is Result.nothing_gained
     assert "validation_objective" not in objective.history_[0]
@@ -340,8 +368,14 @@ def test_optimizers_by_name_and_of_the_users_own(data):
     def momentum(parameters):
         return torch.optim.SGD(parameters, lr=0.05)
 
-    for optimizer in ("adam", "sgd", momentum):
-        assert fit(data, optimizer=optimizer).score(data.X, data.y) > 0.6
+    kinds = ("adamw", "adam", "sgd", momentum)
+    models = [fit(data, optimizer=kind, schedule="constant") for kind in kinds]
+    for model in models:
+        assert model.score(data.X, data.y) > 0.6
+    assert not any(same(*pair) for pair in itertools.combinations(models, 2))
+    rates = [model.history_[0]["learning_rate"] for model in models]
+    assert rates == [0.01, 0.01, 0.01, 0.05]  # one's own has its own
+    assert not same(models[0], fit(data, schedule="constant", weight_decay=0.5))
     with pytest.raises(InvalidTypeError, match="gave a NoneType"):
         fit(data, optimizer=lambda parameters: None)
 

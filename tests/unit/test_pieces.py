@@ -135,10 +135,16 @@ def test_notions_that_condition_on_the_label_are_trained(notion, n_classes):
         assert model.dual_.shape[1:] == (n_classes, 2)
 
 
-@pytest.mark.parametrize("divergence", ["chi2", "reverse_kl", "js", "tv"])
-def test_other_divergences_are_trained(divergence, data):
-    model = train(data, in_random_order(data), 10, divergence=divergence)
-    assert excess(model, data) < 0.02
+@pytest.mark.parametrize(
+    ("divergence", "weight"),
+    [("chi2", 3.0), ("reverse_kl", 3.0), ("js", 10.0), ("tv", 3.0)],
+)
+def test_other_divergences_are_trained(divergence, weight, data):
+    options = {"divergence": divergence, "fairness_weight": weight}
+    model = train(data, in_random_order(data), 10, **options)
+    plain = FairLogisticRegression(**options).set_params(fairness_weight=0)
+    plain.fit(data.X, data.y).set_params(**options)
+    assert excess(model, data) < 0.02 < excess(plain, data) / 3
 
 
 def test_the_dual_comes_near_that_of_the_full_batch(data):
@@ -146,6 +152,7 @@ def test_the_dual_comes_near_that_of_the_full_batch(data):
     full = FairLogisticRegression(fairness_weight=3.0)
     full.fit(data.X, data.y, sensitive_features=data.sensitive_features)
     np.testing.assert_allclose(model.dual_, full.dual_, atol=0.02)
+    assert model.fairness_weight_ == full.fairness_weight_ == 3.0
 
 
 # What it is given.

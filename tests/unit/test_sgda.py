@@ -18,6 +18,7 @@ from fferm.metrics import soft_violation
 from fferm.notions import EqualOpportunity
 from fferm.solvers import LBFGS, Result, lanes, threads
 from fferm.solvers.linear import value_and_gradient
+from fferm.solvers.linear_sgda import SGDA
 
 pytestmark = pytest.mark.filterwarnings("ignore::fferm.errors.DataFairnessWarning")
 
@@ -215,7 +216,8 @@ def test_patience_is_counted_in_epochs_without_a_gain(data):
     assert short.n_iter_ < long.n_iter_
 
 
-def test_the_lanes_of_a_path_stop_together(data):
+def test_the_lanes_of_a_path_stop_together(data, monkeypatch):
+    monkeypatch.setattr(lanes, "n_threads", lambda: 2)
     model = FairLogisticRegression(
         solver="sgda", max_epochs=400, early_stopping="objective", random_state=0
     )
@@ -224,23 +226,38 @@ def test_the_lanes_of_a_path_stop_together(data):
     assert len({lane.n_iter_ for lane in model.fit_path(given, weights)}) == 1
 
 
-def test_early_stopping_keeps_the_best_model_that_was_met(data):
-    model = fit(data, max_epochs=400, early_stopping="objective")
-    met = [record["objective"] for record in model.history_]
-    found, _ = objective_of(model, data)
-    assert found == pytest.approx(min(met))
-
-
-def test_rows_for_early_stopping_are_not_trained_on(data):
-    model = fit(data, early_stopping="validation", validation_fraction=0.3)
-    plain = fit(data)
-    assert not np.array_equal(model.coef_, plain.coef_)
+def validation_parts(model, data):
+    """Return the problems that a model trains on and is judged by."""
     given = FitInput(data.X, data.y, data.sensitive_features)
     data_of_all, _, rows = model._encode(given)
-    part, problem, _, judged_on = split_rows(model, given, data_of_all, rows)
-    assert problem.y.size + judged_on.y.size == len(data.y)
+    _, problem, _, judged_on = split_rows(model, given, data_of_all, rows)
+    return problem, judged_on
+
+
+def test_early_stopping_keeps_the_best_model_that_was_met(data):
+    model = fit(data, max_epochs=400, early_stopping="validation")
+    met = [record["objective"] for record in model.history_]
+    assert np.argmin(met) < len(met) - 1
+    theta = np.column_stack([model.coef_, model.intercept_])
+    _, judged_on = validation_parts(model, data)
+    found = value_and_gradient(judged_on, theta)[0]
+    assert found == pytest.approx(min(met), rel=1e-9)
+
+
+def test_rows_for_early_stopping_are_not_trained_on(data, monkeypatch):
+    trained_on, begin = [], SGDA.begin
+
+    def noted(self, problem, start, weights):
+        trained_on.append(problem.X)
+        return begin(self, problem, start, weights)
+
+    monkeypatch.setattr(SGDA, "begin", noted)
+    model = fit(data, early_stopping="validation", validation_fraction=0.3)
+    problem, judged_on = validation_parts(model, data)
+    np.testing.assert_array_equal(trained_on, [problem.X])
     assert judged_on.y.size == pytest.approx(0.3 * len(data.y), abs=3)
-    assert part.y.size == problem.y.size
+    both = np.concatenate([problem.X, judged_on.X])
+    np.testing.assert_array_equal(np.sort(both, axis=0), np.sort(data.X, axis=0))
 
 
 def test_lanes_stop_together_and_each_keeps_its_best(data):
@@ -282,19 +299,43 @@ def test_options_that_do_not_fit_are_refused(data, options, words):
 
 
 @pytest.mark.parametrize("divergence", ["kl", "chi2", "total_variation"])
-@pytest.mark.parametrize("dual", ["log_ratio", "projected"])
-def test_either_variable_of_the_dual_reaches_the_optimum(data, dual, divergence):
-    found, best = objective_of(fit(data, dual=dual, divergence=divergence), data)
-    assert found < 1.02 * best
+def test_either_variable_of_the_dual_reaches_the_optimum(data, divergence):
+    models = [
+        fit(data, dual=dual, divergence=divergence)
+        for dual in ("log_ratio", "projected")
+    ]
+    for model in models:
+        found, best = objective_of(model, data)
+        assert found < 1.02 * best
+    # Of Kullback-Leibler, the dual is the log-ratio.
+    is_same = np.array_equal(models[0].coef_, models[1].coef_)
+    assert is_same == (divergence == "kl")
+
+
+@pytest.mark.parametrize("solver", ["sgda", "sreda"])
+def test_the_step_of_the_dual_can_be_set(data, solver):
+    usual, named, other = (
+        fit(data, solver=solver, max_epochs=1, **options).coef_
+        for options in ({}, {"dual_learning_rate": 4.0}, {"dual_learning_rate": 0.5})
+    )
+    np.testing.assert_array_equal(named, usual)
+    assert not np.allclose(other, usual, rtol=1e-3)
 
 
 def test_many_lanes_are_shared_between_threads_and_come_out_the_same(data, monkeypatch):
     model = FairLogisticRegression(solver="sgda", random_state=0)
     given = FitInput(data.X, data.y, data.sensitive_features)
     weights = list(np.geomspace(0.1, 10, 17))
-    found = []
+    found, shares, in_threads = [], [], lanes.in_threads
+
+    def noted(function, arguments):
+        shares.append([len(part) for (part,) in arguments])
+        return in_threads(function, arguments)
+
+    monkeypatch.setattr(lanes, "in_threads", noted)
     for count in (1, 2):
         monkeypatch.setattr(lanes, "n_threads", lambda count=count: count)
         monkeypatch.setattr(threads, "n_threads", lambda count=count: count)
         found.append([m.coef_ for m in model.fit_path(given, weights)])
+    assert shares == [[17], [9, 8]]
     np.testing.assert_allclose(found[0], found[1], rtol=0, atol=1e-9)

@@ -111,7 +111,7 @@ def test_the_dual_moves_the_same_under_any_optimizer_that_leaves_the_model():
         held = optimizer([*fair.parameters(), make_model().weight], lr=0.1)
         for i in torch.arange(N).split(8):
             held.zero_grad()
-            (3.0 * fair(X[i], s[i])).detach()
+            (3.0 * fair(X[i].clone().requires_grad_(), s[i])).backward()
             held.step()
         tables.append(fair.dual_variable.clone())
     assert all(torch.equal(tables[0], other) for other in tables[1:])
@@ -332,6 +332,9 @@ def test_extreme_logits_keep_the_dual_in_its_box():
         value.backward()
         assert math.isfinite(value.item())
         assert bool(torch.isfinite(logits.grad).all())
+        found, low, high = fair.dual_variable, fair.dual.lower, fair.dual.upper
+        assert bool(((found >= low) & (found <= high)).all())
+        assert bool((found == high).any())  # where the box holds it
 
 
 def test_rows_of_unknown_group_add_nothing():

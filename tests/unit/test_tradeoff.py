@@ -23,6 +23,7 @@ from fferm.metrics import soft_violation, violation
 from fferm.notions import ConditionalParity
 from fferm.tables import joint, penalty
 from fferm.tradeoff.keys import Key
+from fferm.tradeoff.splits import Split, hold_out
 from fferm.weights import default_weights
 
 COLUMNS = [
@@ -280,10 +281,16 @@ def test_a_control_column_is_held_out_with_its_rows(data):
 
 
 def test_a_robust_curve_reports_the_plain_divergence(data):
-    curve = sweep(data, FairLogisticRegression(uncertainty=SmallShift(0.02)))
+    test = (data.X_test, data.y_test, data.sensitive_features_test)
+    curve = sweep(data, FairLogisticRegression(uncertainty=SmallShift(0.02)), test=test)
 
-    train = curve.records.query("split == 'train'")
-    assert train["divergence"].iloc[1] < train["divergence"].iloc[0] < 0.3
+    train = curve.records.query("split == 'train'").set_index("fairness_weight")
+    group = data.sensitive_features["group"].astype(int).to_numpy()
+    for weight, found in train["divergence"].items():
+        prob = curve.models[weight, 0].predict_proba(data.X)
+        plain = penalty(joint(prob, group, 2), "kl")[0]
+        assert found == pytest.approx(plain, rel=1e-9)
+    assert train["divergence"].is_monotonic_decreasing
     assert curve.description["uncertainty"].startswith("SmallShift(radius=0.02")
 
 
@@ -611,24 +618,22 @@ def test_weights_count_in_training_and_in_every_measure():
 
 def test_weights_are_held_out_with_their_rows():
     data = make_biased(400, random_state=1)
-    curve = tradeoff_curve(
-        FairLogisticRegression(),
-        data.X,
-        data.y,
-        sensitive_features=data.sensitive_features,
-        sample_weight=np.ones(len(data.y)),
-        fairness_weights=[0, 5],
+    number = np.arange(len(data.y))
+    weight = np.random.default_rng(0).uniform(0.2, 3, number.size)
+    train, test = (
+        {
+            "X": data.X[part.X],
+            "y": data.y[part.X],
+            "sensitive_features": data.sensitive_features.iloc[part.X],
+            "sample_weight": weight[part.X],
+        }
+        for part in hold_out(Split(number, data.y, number), seed=0)
     )
-    plain = tradeoff_curve(
-        FairLogisticRegression(),
-        data.X,
-        data.y,
-        sensitive_features=data.sensitive_features,
-        fairness_weights=[0, 5],
+    curve = sweep(data, sample_weight=weight)
+    parted = tradeoff_curve(
+        FairLogisticRegression(), **train, test=test, fairness_weights=[0, 3]
     )
-    pd.testing.assert_frame_equal(
-        curve.records.drop(columns="seconds"), plain.records.drop(columns="seconds")
-    )
+    pd.testing.assert_frame_equal(without_time(curve), without_time(parted))
     assert curve.description["sample_weight"] == "given"
 
 

@@ -88,7 +88,8 @@ def _judge(model: M, given: FitInput) -> _Judged[M]:
         fitted = next(trial.model.fit_path(trial.given, [model.fairness_weight]))
     found = trial.judge(fitted)
     truth = np.asarray(given.y)[trial.held_out]
-    accuracy = float(np.mean(fitted.predict(trial.X) == truth))
+    is_right = fitted.predict(trial.X) == truth
+    accuracy = float(np.average(is_right, weights=trial.setting.rows.weight))
     if not found.is_usable:
         return _Judged(model, -2.0)
     if is_bound:
