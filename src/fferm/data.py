@@ -2,6 +2,7 @@
 
 import itertools
 import warnings
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -76,16 +77,24 @@ def check_aligned(**tables: Table) -> None:
     """
     indexed = {
         name: table.index
-        for name, table in tables.items()
+        for name, table in _one_by_one(tables)
         if isinstance(table, pd.DataFrame | pd.Series)
     }
-    for (first, index), (name, other) in itertools.pairwise(indexed.items()):
+    for (first, index), (name, other) in itertools.combinations(indexed.items(), 2):
         is_same = len(index) == len(other) and not index.equals(other)
         if is_same and index.is_unique and set(index) == set(other):
             raise InvalidInputError(
                 f"{first} and {name} have the same index in another order, and rows "
                 f"are matched by position. Reorder one: {name}.loc[{first}.index]."
             )
+
+
+def _one_by_one(tables: Mapping[str, Table]) -> Iterator[tuple[str, Table]]:
+    for name, table in tables.items():
+        if isinstance(table, Mapping):
+            yield from ((f"{name}[{key!r}]", column) for key, column in table.items())
+        else:
+            yield name, table
 
 
 def encode_rows(

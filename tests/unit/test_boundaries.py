@@ -20,7 +20,9 @@ from fferm.errors import (
     SmallGroupWarning,
     WideShiftWarning,
 )
+from fferm.metrics import group_table, soft_violation, violation, violations
 from fferm.testing import check_divergence
+from fferm.tuning import TargetSample, tune
 
 
 @pytest.fixture(scope="module")
@@ -60,6 +62,62 @@ def test_the_same_index_in_another_order_is_refused_in_a_test_split(frames):
             test=(X, y, backwards(s)),
             fairness_weights=[0],
         )
+
+
+def test_an_index_of_its_own_between_two_others_hides_no_other_order(frames):
+    X, y, s = frames
+    named = y.set_axis([f"row {i}" for i in y.index])
+    with pytest.raises(InvalidInputError, match="X and sensitive_features have the"):
+        FairLogisticRegression().fit(X, named, sensitive_features=backwards(s))
+
+
+def test_another_order_is_refused_inside_of_a_dict(frames):
+    X, y, s = frames
+    columns = {"group": backwards(s)}
+    with pytest.raises(InvalidInputError, match=r"sensitive_features\['group'\] have"):
+        FairLogisticRegression().fit(X, y, sensitive_features=columns)
+
+
+def test_another_order_is_refused_in_penalty_data(frames):
+    X, y, s = frames
+    with pytest.raises(InvalidInputError, match="penalty_data's X and penalty_data's"):
+        FairLogisticRegression().fit(X, y, penalty_data=(X, backwards(s)))
+
+
+@pytest.mark.parametrize("metric", [violation, violations, group_table])
+def test_another_order_is_refused_by_metrics(metric, frames):
+    _, y, s = frames
+    with pytest.raises(InvalidInputError, match="y_true and sensitive_features have"):
+        metric(y, y.to_numpy(), sensitive_features=backwards(s))
+
+
+def test_another_order_is_refused_by_the_metric_of_probabilities(frames):
+    _, y, s = frames
+    prob = pd.DataFrame({0: 1.0 - y, 1: y})
+    with pytest.raises(InvalidInputError, match="predictions and sensitive_features"):
+        soft_violation(None, prob, classes=[0, 1], sensitive_features=backwards(s))
+
+
+def test_another_order_is_refused_in_the_rows_that_judge(frames):
+    X, y, s = frames
+    with pytest.raises(InvalidInputError, match="the same index in another order"):
+        tune(
+            FairLogisticRegression(),
+            X,
+            y,
+            sensitive_features=s,
+            validation=TargetSample(X, y, backwards(s)),
+            max_violation=0.1,
+            divergences=["kl"],
+            fairness_weights=[1.0],
+        )
+
+
+def test_another_order_is_refused_by_the_torch_loss(frames):
+    torch_losses = pytest.importorskip("fferm.torch")
+    _, y, s = frames
+    with pytest.raises(InvalidInputError, match="the same index in another order"):
+        torch_losses.FairnessLoss.from_labels(y, backwards(s))
 
 
 def test_different_labels_in_the_index_are_nobodys_business(frames):

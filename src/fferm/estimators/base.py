@@ -325,6 +325,8 @@ class FairClassifier(ClassifierMixin, FairEstimator):
         classes: tuple[object, ...],
     ) -> tuple[Table, FairRows]:
         X, sensitive, *rest = read_penalty_data(penalty_data)
+        parts = zip(("X", "s", "y"), (X, sensitive, *rest), strict=False)
+        check_aligned(**{f"penalty_data's {name}": part for name, part in parts})
         shifted = self._read_features(X)
         n_samples = shifted.shape[0]
         y = rest[0] if rest else None

@@ -14,7 +14,7 @@ import torch
 from fferm._types import IntArray, Table
 from fferm.bands import place
 from fferm.columns import Attribute, GroupMode, encode_column, encode_columns, partition
-from fferm.data import FairRows, control_labels, warn_of_gaps
+from fferm.data import FairRows, check_aligned, control_labels, warn_of_gaps
 from fferm.errors import InvalidInputError, InvalidParameterError
 from fferm.labels import encode_labels, encode_weight
 from fferm.notions import Labels, Notion
@@ -109,6 +109,9 @@ def read_labels(
     sample_weight: Table,
 ) -> tuple[Encoding, FairRows]:
     """Return how training labels are read, and the rows that they make."""
+    check_aligned(
+        y=y, sensitive_features=sensitive_features, sample_weight=sample_weight
+    )
     sensitive_features = plain(sensitive_features)
     labels = read_classes(plain(y), count_rows(sensitive_features), classes)
     labels = with_control(labels, notion)
