@@ -4,6 +4,7 @@ Frames of pandas, polars and pyarrow, lists, dictionaries and arrays come in; on
 integer per row goes on. Missing values become -1.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -243,9 +244,11 @@ def group_name(value: object) -> str:
 def natural_order(label: str) -> tuple[int, float, str]:
     """Return a key that puts numbers in their order, before words."""
     try:
-        return 0, float(label), label
+        number = float(label)
     except ValueError:
-        return 1, 0.0, label
+        number = math.nan
+    # "nan" is a word too: nothing is below or above it, so it would sort anyhow.
+    return (1, 0.0, label) if math.isnan(number) else (0, number, label)
 
 
 def _intersection(columns: Sequence[Attribute]) -> Attribute:

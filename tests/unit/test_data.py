@@ -1,3 +1,4 @@
+import itertools
 import warnings
 
 import numpy as np
@@ -8,7 +9,7 @@ import pytest
 import scipy.sparse
 
 from fferm import FairLogisticRegression
-from fferm.columns import Attribute, encode_column, encode_sensitive
+from fferm.columns import Attribute, encode_column, encode_sensitive, natural_order
 from fferm.data import FairRows, control_labels, count_cells, encode_rows
 from fferm.errors import (
     DataFairnessWarning,
@@ -93,6 +94,14 @@ def test_two_columns_mean_the_same_in_every_form(form):
     assert [one.name for one in marginal] == ["group_0", "group_1"]
     assert [one.groups for one in marginal] == [("f", "m"), ("x", "y")]
     assert marginal[1].code.tolist() == [0, 1, 0, 0, 1]
+
+
+def test_a_group_called_nan_has_one_place_whatever_the_order_of_rows():
+    orders = itertools.permutations(["nan", "10", "2", "b"])
+
+    found = {tuple(sorted(order, key=natural_order)) for order in orders}
+
+    assert found == {("2", "10", "b", "nan")}
 
 
 def test_a_frame_whose_columns_are_numbers_is_read_by_column():
