@@ -182,7 +182,9 @@ def warn_of_gaps(attribute: Attribute, rows: FairRows, depth: int = FIT_DEPTH) -
             MissingGroupWarning,
             stacklevel=depth,
         )
-    count = count_cells(attribute, rows.strata)
+    # Rows of weight 0 are no rows: a group of them alone is left out.
+    weighted = np.where(rows.weight > 0, attribute.code, -1)
+    count = count_cells(replace(attribute, code=weighted), rows.strata)
     _warn_of_small(attribute, rows.strata, count, depth + 1)
     lonely = [
         name

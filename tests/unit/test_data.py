@@ -322,6 +322,18 @@ def test_a_small_group_is_warned_of_by_name_and_count():
         encode_rows(groups, DemographicParity(), labels_for(39))
 
 
+def test_a_group_without_weight_is_warned_of_by_name():
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(60, 2)), np.tile([0, 1], 30)
+    groups = ["a", "b"] * 20 + ["c"] * 20
+    weight = np.repeat([1.0, 0.0], [40, 20])
+
+    with pytest.warns(SmallGroupWarning, match=r"fewer than 10 rows: c \(0 rows\)"):
+        FairLogisticRegression().fit(
+            X, y, sensitive_features=groups, sample_weight=weight
+        )
+
+
 def test_ten_rows_are_enough_for_a_group():
     groups = ["many"] * 30 + ["few"] * 10
 
