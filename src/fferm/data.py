@@ -109,6 +109,7 @@ def encode_rows(
     attributes = encode_sensitive(sensitive_features, labels.n_samples, how)
     weight = np.ones(labels.n_samples) if sample_weight is None else sample_weight
     rows = FairRows(attributes, notion.strata(labels), weight)
+    warn_of_control(labels)
     for attribute in attributes:
         warn_of_gaps(attribute, rows)
     return rows
@@ -170,6 +171,18 @@ def _position(names: list[str], control: str | int | np.integer) -> int | None:
     if isinstance(control, str):
         return names.index(control) if control in names else None
     return int(control) if -len(names) <= control < len(names) else None
+
+
+def warn_of_control(labels: Labels, depth: int = FIT_DEPTH) -> None:
+    """Warn of rows without a value of the control feature."""
+    n_missing = 0 if labels.control is None else int(np.sum(labels.control < 0))
+    if n_missing:
+        warnings.warn(
+            f"{n_missing} of {labels.n_samples} rows have no value of the control "
+            "feature. They are left out of the penalty.",
+            MissingGroupWarning,
+            stacklevel=depth,
+        )
 
 
 def warn_of_gaps(attribute: Attribute, rows: FairRows, depth: int = FIT_DEPTH) -> None:

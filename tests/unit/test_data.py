@@ -302,6 +302,19 @@ def test_a_warning_counts_the_rows_without_a_group():
         encode_rows(groups, DemographicParity(), labels_for(42))
 
 
+def test_a_warning_counts_the_rows_without_a_control_value():
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(80, 2)), np.tile([0, 1], 40)
+    control = ["x"] * 78 + [None, None]
+    model = FairLogisticRegression(notion=ConditionalParity(control))
+
+    words = "2 of 80 rows have no value of the control feature"
+    with pytest.warns(MissingGroupWarning, match=words) as caught:
+        model.fit(X, y, sensitive_features=["a", "a", "b", "b"] * 20)
+
+    assert caught[0].filename == __file__
+
+
 def test_each_marginal_column_warns_of_its_own_gaps():
     columns = {
         "sex": [None] + ["f", "m"] * 20,

@@ -14,7 +14,13 @@ import torch
 from fferm._types import IntArray, Table
 from fferm.bands import place
 from fferm.columns import Attribute, GroupMode, encode_column, encode_columns, partition
-from fferm.data import FairRows, check_aligned, control_labels, warn_of_gaps
+from fferm.data import (
+    FairRows,
+    check_aligned,
+    control_labels,
+    warn_of_control,
+    warn_of_gaps,
+)
 from fferm.errors import InvalidInputError, InvalidParameterError
 from fferm.labels import encode_labels, encode_weight
 from fferm.notions import Labels, Notion
@@ -120,6 +126,7 @@ def read_labels(
     is_joint = how == "intersection" and len(columns) > 1
     weight = encode_weight(plain(sample_weight), labels.n_samples)
     rows = FairRows(attributes, notion.strata(labels), weight)
+    warn_of_control(labels, DEPTH)
     for attribute in attributes:
         warn_of_gaps(attribute, rows, DEPTH)
     encoding = Encoding(
