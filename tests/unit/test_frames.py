@@ -155,3 +155,12 @@ def test_labels_that_training_did_not_have_are_refused():
         model.labels(frame.assign(y=7))
     with pytest.raises(InvalidParameterError, match="none that is the target"):
         FrameClassifier(model.estimator, target="y", sensitive=["y"]).fit(frame)
+
+
+def test_a_second_fit_may_have_other_labels():
+    frame = make_frame()
+    model = FrameClassifier(
+        fferm.FairLogisticRegression(), target="y", sensitive=["g"]
+    ).fit(frame)
+    model.fit(frame.assign(y=frame["y"].map({0: "refused", 1: "granted"})))
+    assert model.classes_.tolist() == ["granted", "refused"]

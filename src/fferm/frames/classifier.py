@@ -86,7 +86,7 @@ class FrameClassifier(ClassifierMixin, BaseEstimator):
         Self
         """
         frame = as_pandas(frame)
-        labels, groups = self.labels(frame), self.groups(frame)
+        labels, groups = self._read_labels(frame), self.groups(frame)
         self.encoder_ = self.learn_encoding(frame)
         self.estimator_ = clone(self.estimator).fit(
             self.encoder_.transform(frame), labels, sensitive_features=groups
@@ -113,8 +113,7 @@ class FrameClassifier(ClassifierMixin, BaseEstimator):
         frame
             Data frame with the target.
         """
-        column = self._column(as_pandas(frame), self.target, "target")
-        labels = label_text(column, self.target)
+        labels = self._read_labels(as_pandas(frame))
         if hasattr(self, "classes_"):
             known = self.classes_.tolist()
             unknown = sorted(set(labels.tolist()) - set(known))
@@ -170,6 +169,9 @@ class FrameClassifier(ClassifierMixin, BaseEstimator):
     def _fitted(self) -> FairClassifier:
         check_is_fitted(self)
         return self.estimator_
+
+    def _read_labels(self, frame: pd.DataFrame) -> NDArray[Any]:
+        return label_text(self._column(frame, self.target, "target"), self.target)
 
     def _column(self, frame: pd.DataFrame, name: str, kind: str) -> "pd.Series[Any]":
         if name in frame.columns:
