@@ -164,3 +164,18 @@ def test_a_second_fit_may_have_other_labels():
     ).fit(frame)
     model.fit(frame.assign(y=frame["y"].map({0: "refused", 1: "granted"})))
     assert model.classes_.tolist() == ["granted", "refused"]
+
+
+@pytest.mark.parametrize(
+    ("columns", "said"),
+    [
+        ({"left_out": ["G"]}, "no column 'G', the column to leave out"),
+        ({"left_out": "g"}, r"left_out='g' came\. Expected a list of columns"),
+        ({"sensitive": "g"}, r"sensitive='g' came\. Expected a list of columns"),
+    ],
+)
+def test_columns_that_are_misnamed_are_refused(columns, said):
+    parameters = {"target": "y", "sensitive": ["g"], **columns}
+    model = FrameClassifier(fferm.FairLogisticRegression(), **parameters)
+    with pytest.raises((InvalidInputError, InvalidParameterError), match=said):
+        model.fit(make_frame())

@@ -129,17 +129,10 @@ def split(
     if source.test is not None:
         return source.frame, source.test
     frame = drop_unlabelled(source.frame, source.target)
-    check_left_out(model, frame)
     labels, groups = model.labels(frame), model.groups(frame)
     check_contrast(labels, groups, str(model.estimator.groups))
     train, test = part(labels, groups, test_share, seed)
     return frame.iloc[train], frame.iloc[test]
-
-
-def check_left_out(model: FrameClassifier, frame: pd.DataFrame) -> None:
-    """Refuse columns to leave out that are not there: a slip of the pen, mostly."""
-    for name in model.left_out:
-        model._column(frame, name, "column to drop")
 
 
 def check_contrast(labels: NDArray[Any], groups: pd.DataFrame, how: str) -> None:

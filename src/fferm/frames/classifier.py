@@ -102,8 +102,12 @@ class FrameClassifier(ClassifierMixin, BaseEstimator):
         frame
             The training rows.
         """
+        frame = as_pandas(frame)
+        _refuse_text("left_out", self.left_out)
+        for name in self.left_out:  # a slip of the pen would let the column in
+            self._column(frame, name, "column to leave out")
         gone = [self.target, *self.left_out]
-        return FrameEncoder().fit(as_pandas(frame).drop(columns=gone, errors="ignore"))
+        return FrameEncoder().fit(frame.drop(columns=gone, errors="ignore"))
 
     def labels(self, frame: Table) -> NDArray[Any]:
         """Return the label of each row as text.
@@ -133,6 +137,7 @@ class FrameClassifier(ClassifierMixin, BaseEstimator):
             Data frame with the sensitive columns.
         """
         frame = as_pandas(frame)
+        _refuse_text("sensitive", self.sensitive)
         if not len(self.sensitive) or self.target in self.sensitive:
             raise InvalidParameterError(
                 f"sensitive={list(self.sensitive)} came. Expected one column at least, "
@@ -192,6 +197,13 @@ class FrameClassifier(ClassifierMixin, BaseEstimator):
         self.classes_ = learned["classes_"]
         self.encoder_ = learned["encoder_"]
         self.estimator_ = learned["estimator_"]
+
+
+def _refuse_text(parameter: str, names: Sequence[str]) -> None:
+    if isinstance(names, str):
+        raise InvalidParameterError(
+            f"{parameter}={names!r} came. Expected a list of columns: [{names!r}]."
+        )
 
 
 def label_text(column: "pd.Series[Any]", name: str) -> NDArray[Any]:
