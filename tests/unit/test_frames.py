@@ -179,3 +179,11 @@ def test_columns_that_are_misnamed_are_refused(columns, said):
     model = FrameClassifier(fferm.FairLogisticRegression(), **parameters)
     with pytest.raises((InvalidInputError, InvalidParameterError), match=said):
         model.fit(make_frame())
+
+
+def test_columns_whose_names_are_numbers_are_found_again():
+    frame = FRAME.set_axis(range(FRAME.shape[1]), axis=1)
+    np.testing.assert_array_equal(
+        FrameEncoder().fit(frame).transform(frame),
+        FrameEncoder().fit(FRAME).transform(FRAME),
+    )

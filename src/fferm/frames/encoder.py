@@ -132,6 +132,8 @@ def as_pandas(table: Table) -> pd.DataFrame:
             f"A {type(table).__name__} came. Expected a data frame with named columns."
         )
     found = table if isinstance(table, pd.DataFrame) else frame.to_pandas()
+    if not all(isinstance(name, str) for name in found.columns):
+        found = found.set_axis([str(name) for name in found.columns], axis=1)
     if not found.columns.is_unique:
         twice = found.columns[found.columns.duplicated()][0]
         raise InvalidInputError(
