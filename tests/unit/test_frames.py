@@ -187,3 +187,10 @@ def test_columns_whose_names_are_numbers_are_found_again():
         FrameEncoder().fit(frame).transform(frame),
         FrameEncoder().fit(FRAME).transform(FRAME),
     )
+
+
+def test_numbers_that_come_as_text_are_read_where_the_index_repeats():
+    encoder = FrameEncoder().fit(FRAME)
+    twice = pd.concat([FRAME, FRAME])
+    as_text = twice.assign(age=["20", None, "40", "60"] * 2)
+    np.testing.assert_array_equal(encoder.transform(as_text), encoder.transform(twice))
