@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from sklearn.base import clone
+from sklearn.exceptions import DataConversionWarning
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import RepeatedStratifiedKFold, StratifiedShuffleSplit
 
@@ -287,6 +288,18 @@ def test_auto_with_a_weight_takes_the_largest_accuracy_minus_violation():
     )
     np.testing.assert_array_equal(named.fit(**SOURCE).coef_, model.coef_)
     assert not hasattr(model, "violation_")
+
+
+def test_auto_judges_labels_in_a_column_as_it_judges_a_list_of_them():
+    data = make_biased(150, random_state=1)
+    auto = FairLogisticRegression(
+        divergence="auto", fairness_weight=5.0, max_iter=60, random_state=0
+    )
+    given = {"X": data.X, "sensitive_features": data.sensitive_features}
+    listed = clone(auto).fit(y=data.y, **given)
+    with pytest.warns(DataConversionWarning, match="A column-vector y was passed"):
+        stacked = clone(auto).fit(y=np.asarray(data.y)[:, None], **given)
+    assert stacked.divergence_ == listed.divergence_
 
 
 def test_auto_without_a_penalty_is_plain_training():
