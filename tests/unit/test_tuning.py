@@ -1,6 +1,7 @@
 """Choosing weight, radius and divergence by rows that training does not see."""
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.base import clone
 from sklearn.exceptions import DataConversionWarning
@@ -300,6 +301,14 @@ def test_auto_judges_labels_in_a_column_as_it_judges_a_list_of_them():
     with pytest.warns(DataConversionWarning, match="A column-vector y was passed"):
         stacked = clone(auto).fit(y=np.asarray(data.y)[:, None], **given)
     assert stacked.divergence_ == listed.divergence_
+
+
+def test_auto_forgets_the_columns_of_an_earlier_fit():
+    frame = pd.DataFrame(DATA.X).add_prefix("x")
+    auto = FairLogisticRegression(divergence="auto", fairness_weight=0.0)
+    auto.fit(frame, DATA.y).fit(DATA.X, DATA.y)
+    assert not hasattr(auto, "feature_names_in_")
+    assert auto.predict(DATA.X).shape == DATA.y.shape
 
 
 def test_auto_without_a_penalty_is_plain_training():
