@@ -128,12 +128,21 @@ def encode_weight(sample_weight: Table, n_samples: int) -> FloatArray:
             f"sample_weight has shape {weight.shape}, or holds negative or missing "
             f"numbers. Expected one non-negative weight per row, ({n_samples},)."
         )
-    if not weight.sum() > 0:
+    if not np.any(weight > 0):
         raise InvalidInputError(
             "sample_weight is 0 in every row. Expected some positive weight; leave it "
             "out to weigh rows alike."
         )
     return weight
+
+
+def rescaled(weight: FloatArray) -> FloatArray:
+    """Return weights times a power of two, the largest of them between 1/2 and 1.
+
+    Only their ratios matter. Sums and squares may neither overflow nor vanish, and a
+    power of two rounds nothing.
+    """
+    return np.asarray(np.ldexp(weight, -np.frexp(weight.max())[1]))
 
 
 def one_hot(code: IntArray, n_classes: int) -> FloatArray:

@@ -21,6 +21,7 @@ from fferm.errors import (
     InvalidParameterError,
     InvalidTypeError,
 )
+from fferm.labels import rescaled
 
 # What scikit-learn says too briefly: which argument it was, and what to do.
 CLEARER = {
@@ -167,8 +168,7 @@ def _keep_weighted(
         )
     if not kept.all():
         X, y, weight = X[kept], y[kept], weight[kept]
-    # Only ratios matter, and sums may not overflow; a power of two rounds nothing.
-    return X, y, np.ldexp(weight, -np.frexp(weight.max())[1]), kept
+    return X, y, rescaled(weight), kept
 
 
 def _validate_rows(
