@@ -162,6 +162,7 @@ def make_setting(
             MissingGroupWarning,
             stacklevel=3,
         )
+    _check_groups(attributes)
     return setting
 
 
@@ -185,6 +186,15 @@ def _check_labels(labels: Labels, notion: Notion) -> None:
             f"Every label and prediction is {labels.classes[0]!r}, so it is unknown "
             f"which class is positive. Expected two classes; give {notion.name} rows "
             "of both."
+        )
+
+
+def _check_groups(attributes: Sequence[Attribute]) -> None:
+    empty = [attribute.name for attribute in attributes if not attribute.groups]
+    if empty:
+        raise InvalidInputError(
+            f"No row has a value of {', '.join(empty)}. Expected groups to compare; "
+            "check how sensitive_features was read, or leave that column out."
         )
 
 
