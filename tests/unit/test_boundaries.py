@@ -120,6 +120,13 @@ def test_another_order_is_refused_by_the_torch_loss(frames):
         torch_losses.FairnessLoss.from_labels(y, backwards(s))
 
 
+def test_two_columns_of_one_name_are_refused(frames):
+    X, y, s = frames
+    twice = pd.concat([X, X.iloc[:, :1]], axis=1)
+    with pytest.raises(InvalidInputError, match=r"(?s)X share a name .* Rename one"):
+        FairLogisticRegression().fit(twice, y, sensitive_features=s)
+
+
 def test_different_labels_in_the_index_are_nobodys_business(frames):
     X, y, s = frames
     shifted = s.set_axis(s.index + 1000)

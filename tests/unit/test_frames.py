@@ -194,3 +194,10 @@ def test_numbers_that_come_as_text_are_read_where_the_index_repeats():
     twice = pd.concat([FRAME, FRAME])
     as_text = twice.assign(age=["20", None, "40", "60"] * 2)
     np.testing.assert_array_equal(encoder.transform(as_text), encoder.transform(twice))
+
+
+def test_two_columns_of_one_name_are_refused():
+    with pytest.raises(InvalidInputError, match=r"(?s)share a name .* Rename one"):
+        FrameEncoder().fit(pd.concat([FRAME, FRAME], axis=1))
+    with pytest.raises(InvalidInputError, match="Two columns are called '0'"):
+        FrameEncoder().fit(pd.DataFrame({0: [1.0, 2.0], "0": [3.0, 4.0]}))

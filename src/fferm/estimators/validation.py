@@ -254,7 +254,7 @@ def encode_classes(y: NDArray[Any]) -> tuple[NDArray[Any], IntArray]:
 def refuse_dates(X: Table) -> None:
     """Refuse columns of dates."""
     # NumPy would take a date for its number of nanoseconds.
-    frame = nw.from_native(X, eager_only=True, pass_through=True)
+    frame = read_frame(X)
     if isinstance(frame, nw.DataFrame):
         dates = [name for name, kind in frame.schema.items() if kind.is_temporal()]
     else:
@@ -265,6 +265,16 @@ def refuse_dates(X: Table) -> None:
             f"{', '.join(map(str, dates))} holds dates. X must be numeric; turn dates "
             "into numbers that mean something, such as an age in years."
         )
+
+
+def read_frame(X: Table) -> Any:
+    """Return a data frame of any library as narwhals has it, all else as it is."""
+    try:
+        return nw.from_native(X, eager_only=True, pass_through=True)
+    except nw.exceptions.DuplicateError as error:
+        raise InvalidInputError(
+            f"Two columns of X share a name ({error}). Rename one, or leave it out."
+        ) from error
 
 
 def _refuse_huge(X: Table) -> None:

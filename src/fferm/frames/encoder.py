@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from fferm._types import FloatArray, Table
 from fferm.errors import InvalidInputError, InvalidTypeError
-from fferm.estimators.validation import check_whole
+from fferm.estimators.validation import check_whole, read_frame
 from fferm.frames.columns import (
     LearnedColumn,
     encode_column,
@@ -126,7 +126,7 @@ class FrameEncoder(TransformerMixin, BaseEstimator):
 
 def as_pandas(table: Table) -> pd.DataFrame:
     """Return a frame of any library as pandas, after checking that its names differ."""
-    frame = nw.from_native(table, eager_only=True, pass_through=True)
+    frame = read_frame(table)
     if not isinstance(frame, nw.DataFrame):
         raise InvalidTypeError(
             f"A {type(table).__name__} came. Expected a data frame with named columns."
