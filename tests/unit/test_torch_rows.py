@@ -216,6 +216,12 @@ def test_a_batch_that_cannot_be_read_is_refused_in_words(arguments, message):
         fair(*arguments)
 
 
+def test_a_small_batch_may_hold_another_group_in_every_row():
+    many = np.array([f"town {k:02}" for k in np.arange(400) % 40])
+    fair = FairnessLoss.from_labels(np.arange(400) % 2, many)
+    assert fair.encode(many[:40]).tolist() == list(range(40))
+
+
 def test_decisions_are_no_outputs():
     fair = FairnessLoss.from_labels(Y, SEX)
     with pytest.raises(InvalidTypeError, match=r"a tensor of torch\.int64"):

@@ -13,7 +13,7 @@ import torch
 
 from fferm._types import IntArray, Table
 from fferm.bands import place
-from fferm.columns import Attribute, GroupMode, encode_column, encode_columns, partition
+from fferm.columns import Attribute, GroupMode, encode_columns, partition, read_column
 from fferm.data import (
     FairRows,
     check_aligned,
@@ -62,7 +62,8 @@ class Column:
         """Return the whole number of each value, -1 where it is missing."""
         if self.edges is not None:
             return place(np.asarray(values, dtype=np.float64), np.array(self.edges))
-        found = _known(encode_column(values, self.name, len(values)))
+        # Few rows may hold many groups and are no identifiers for that.
+        found = _known(read_column(values, self.name, len(values)))
         unseen = [group for group in found.groups if group not in self.groups]
         if unseen:
             raise InvalidInputError(
