@@ -202,6 +202,14 @@ REFUSED = {
         (LOGITS, torch.tensor(Y), torch.tensor(Y[:3])),
         r"y has shape \(3,\) and the output has 60 rows",
     ),
+    "groups that are no whole numbers": (
+        (LOGITS, torch.tensor(0.7 * Y), torch.tensor(Y)),
+        r"group holds 0\.7\. Expected whole numbers",
+    ),
+    "labels that are no whole numbers": (
+        (LOGITS, torch.tensor(Y), torch.tensor(Y - 0.25)),
+        r"y holds -0\.25\. Expected whole numbers",
+    ),
     "labels that are no codes": (
         (LOGITS, torch.tensor(Y), torch.tensor(Y + 1)),
         "y holds the codes 1 to 2",
