@@ -568,3 +568,19 @@ def test_the_default_learning_rate_goes_with_the_root_of_the_batch_size(data):
         for size in (4, 256)
     ]
     assert rates == pytest.approx([1e-3 / 8, 1e-3])
+
+
+def test_features_beyond_single_precision_are_refused():
+    data = make_biased(200, random_state=0)
+    model = FairNetClassifier(**FAST | {"max_epochs": 1, "dtype": "float32"})
+    model.fit(data.X, data.y, sensitive_features=data.sensitive_features)
+    X = np.array(data.X[:3])
+    X[0, 0] = -1e39
+    with pytest.raises(
+        InvalidInputError, match=r"values above 3\.4e\+38, which single"
+    ):
+        model.predict_proba(X)
+    with pytest.raises(
+        InvalidInputError, match=r"values above 3\.4e\+38, which single"
+    ):
+        model.predict_proba(sp.csr_matrix(X))

@@ -10,6 +10,7 @@ from torch import Tensor
 from fferm._types import FloatArray, IntArray, Table, is_sparse
 from fferm.data import FairRows
 from fferm.duals import place_rows
+from fferm.errors import InvalidInputError
 
 # Rows of a pass without gradients.
 PASS_ROWS = 8192
@@ -54,8 +55,16 @@ class Features:
 
     def _tensor(self, table: Table) -> Tensor:
         precise = np.float64 if self.dtype == torch.float64 else np.float32
-        # A copy: PyTorch warns of memory that it may not write.
-        return torch.from_numpy(np.array(table, dtype=precise)).to(self.device)
+        with np.errstate(over="ignore"):
+            # A copy: PyTorch warns of memory that it may not write.
+            rounded = np.array(table, dtype=precise)
+        if not np.all(np.isfinite(rounded)):
+            raise InvalidInputError(
+                f"X holds values above {np.finfo(precise).max:.2g}, which single "
+                "precision does not reach. Scale the features, for example with "
+                "sklearn.preprocessing.StandardScaler, or train with dtype='float64'."
+            )
+        return torch.from_numpy(rounded).to(self.device)
 
 
 @dataclass(frozen=True)
