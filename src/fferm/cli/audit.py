@@ -50,7 +50,7 @@ def audit(
     with output.warnings_as_lines():
         found = _measured(fitted, data, notion)
         if html is not None:
-            found.to_html(html)
+            found.to_html(html, max_violation=max_violation)
     passes = max_violation is None or found.passes(max_violation, confident=confident)
     words = [str(found)]
     if max_violation is not None:
