@@ -134,6 +134,18 @@ def batch_order(seed: int, epoch: int, n_rows: int) -> IntArray:
     return np.random.default_rng([seed, epoch]).permutation(n_rows)
 
 
+def batches_of(order: Tensor, size: int) -> tuple[Tensor, ...]:
+    """Return batches of ``size`` rows, the last with what is left.
+
+    A row that would be left alone joins the batch before it: a batch norm, which
+    compares the rows of a batch, has nothing to do with one.
+    """
+    batches = parts_of(order, size)
+    if size > 1 and len(batches) > 1 and len(batches[-1]) == 1:
+        return *batches[:-2], torch.cat(batches[-2:])
+    return batches
+
+
 def parts_of(table: Tensor, size: int) -> tuple[Tensor, ...]:
     """Return a table in parts of ``size`` rows, the last with what is left."""
     parts: tuple[Tensor, ...] = torch.split(table, size)
