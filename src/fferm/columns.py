@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fferm._types import IntArray, Table
+from fferm._types import IntArray, Table, unmasked
 from fferm.bands import MOST_FRACTIONAL_VALUES, band_names, cut, is_continuous
 from fferm.errors import InvalidInputError, InvalidParameterError
 
@@ -171,6 +171,7 @@ def _array_columns(data: Table) -> list[tuple[str, Table]]:
 
 
 def _as_array(values: Table, name: str) -> NDArray[Any]:
+    values = unmasked(values)
     try:
         array = np.asarray(values)
         if array.dtype.kind in "US":  # a list with None in it must keep its None

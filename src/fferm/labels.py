@@ -6,7 +6,7 @@ import narwhals as nw
 import numpy as np
 import pandas as pd
 
-from fferm._types import FloatArray, IntArray, Table
+from fferm._types import FloatArray, IntArray, Table, unmasked
 from fferm.errors import InvalidInputError
 from fferm.notions import Labels
 
@@ -56,6 +56,7 @@ def encode_labels(
 
 def factorize(values: Table, name: str) -> tuple[IntArray, list[object]]:
     """Return one code per row, and the label of each code as it first came."""
+    values = unmasked(values)
     native = nw.from_native(values, series_only=True, pass_through=True)
     array = native.to_numpy() if isinstance(native, nw.Series) else np.asarray(values)
     if array.dtype.kind in "US":  # a list with None in it must keep its None

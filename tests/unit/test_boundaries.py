@@ -127,6 +127,23 @@ def test_two_columns_of_one_name_are_refused(frames):
         FairLogisticRegression().fit(twice, y, sensitive_features=s)
 
 
+def test_what_a_mask_hides_is_a_missing_group():
+    masked = np.ma.array([1, 2] * 3, mask=[0, 0, 0, 0, 0, 1])
+    (attribute,) = encode_sensitive(masked, 6)
+    assert attribute.code.tolist() == [0, 1, 0, 1, 0, -1]
+    with pytest.raises(InvalidInputError, match="y_true has 1 missing labels"):
+        violation(masked, [1, 2] * 3, sensitive_features=["a", "b"] * 3)
+
+
+@pytest.mark.parametrize("name", ["X", "y", "sample_weight"])
+def test_what_a_mask_hides_is_not_trained_on(name, frames):
+    X, y, s = frames
+    given = {"X": X.to_numpy(), "y": y.to_numpy(), "sample_weight": np.ones(len(y))}
+    given[name] = np.ma.array(given[name], mask=given[name] == given[name].max())
+    with pytest.raises(InvalidInputError, match=f"{name} is a masked array with"):
+        FairLogisticRegression().fit(**given, sensitive_features=s)
+
+
 def test_different_labels_in_the_index_are_nobodys_business(frames):
     X, y, s = frames
     shifted = s.set_axis(s.index + 1000)

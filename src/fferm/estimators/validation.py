@@ -181,6 +181,7 @@ def _validate_rows(
     is_number: bool = False,
 ) -> tuple[Table, NDArray[Any], FloatArray]:
     refuse_dates(X)
+    _refuse_masked(X=X, y=y, sample_weight=sample_weight)
     with named_errors():
         X, y = validate_data(
             estimator,
@@ -203,6 +204,7 @@ def _validate_rows(
 
 def validate_features(estimator: BaseEstimator, X: Table) -> Table:
     """Return features to predict on, checked against those of training."""
+    _refuse_masked(X=X)
     with named_errors():
         X = validate_data(
             estimator,
@@ -265,6 +267,16 @@ def refuse_dates(X: Table) -> None:
             f"{', '.join(map(str, dates))} holds dates. X must be numeric; turn dates "
             "into numbers that mean something, such as an age in years."
         )
+
+
+def _refuse_masked(**tables: Table) -> None:
+    for name, table in tables.items():
+        if np.ma.is_masked(table):
+            raise InvalidInputError(
+                f"{name} is a masked array with {np.ma.count_masked(table)} values "
+                "masked, and what lies below a mask is no value. Fill them in, or "
+                "leave these rows out."
+            )
 
 
 def read_frame(X: Table) -> Any:
