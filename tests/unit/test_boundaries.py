@@ -144,6 +144,16 @@ def test_what_a_mask_hides_is_not_trained_on(name, frames):
         FairLogisticRegression().fit(**given, sensitive_features=s)
 
 
+def test_a_class_that_nobody_is_predicted_is_warned_of_by_name(frames):
+    X, y, s = frames
+    some_rare = np.where(np.arange(len(y)) % 20 == 0, "rare", np.where(y, "yes", "no"))
+    words = r"predicts 'rare' for no training row, .*give those rows more sample_weight"
+    with pytest.warns(CollapseWarning, match=words):
+        FairLogisticRegression(fairness_weight=0).fit(X, some_rare)
+    with pytest.warns(CollapseWarning, match=r"'rare' for no .* Lower fairness_weight"):
+        FairLogisticRegression().fit(X, some_rare, sensitive_features=s)
+
+
 def test_different_labels_in_the_index_are_nobodys_business(frames):
     X, y, s = frames
     shifted = s.set_axis(s.index + 1000)
