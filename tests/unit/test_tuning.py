@@ -261,6 +261,23 @@ def test_a_search_needs_a_fair_classifier_and_groups():
         )
 
 
+def test_rows_without_any_group_cannot_be_held_out_evenly():
+    with pytest.raises(InvalidInputError, match="No row has a value of every"):
+        tune(
+            FairLogisticRegression(),
+            DATA.X,
+            DATA.y,
+            sensitive_features=[None] * len(DATA.y),
+            validation=EvenHoldout(),
+            max_violation=0.3,
+        )
+
+
+def test_one_divergence_is_given_as_a_list_of_one():
+    with pytest.raises(InvalidParameterError, match=r"Expected a list: \['kl'\]"):
+        tune(FairLogisticRegression(), **SOURCE, divergences="kl", max_violation=0.3)
+
+
 def test_a_goal_prefers_what_keeps_it_to_what_does_not():
     goal = Goal(0.05, None)
     assert goal.score(0.5, 0.05) > goal.score(0.99, 0.06)
