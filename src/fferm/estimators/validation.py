@@ -272,10 +272,10 @@ def refuse_dates(X: Table) -> None:
 def _refuse_masked(**tables: Table) -> None:
     for name, table in tables.items():
         if np.ma.is_masked(table):
+            n_masked = int(np.ma.getmaskarray(table).sum())
             raise InvalidInputError(
-                f"{name} is a masked array with {np.ma.count_masked(table)} values "
-                "masked, and what lies below a mask is no value. Fill them in, or "
-                "leave these rows out."
+                f"{name} is a masked array with {n_masked} values masked, and what "
+                "lies below a mask is no value. Fill them in, or leave these rows out."
             )
 
 
