@@ -37,3 +37,12 @@ class Namespace(Protocol):
 def is_sparse(X: Table) -> bool:
     """Return whether X is a scipy sparse matrix or array."""
     return bool(scipy.sparse.issparse(X))
+
+
+def unmasked(values: Table) -> Table:
+    """Return a masked array as objects, None where it is masked; others as they are."""
+    if not isinstance(values, np.ma.MaskedArray):
+        return values
+    array = np.array(values.data, dtype=object)
+    array[np.ma.getmaskarray(values)] = None
+    return array

@@ -4,6 +4,7 @@ Frames of pandas, polars and pyarrow, lists, dictionaries and arrays come in; on
 integer per row goes on. Missing values become -1.
 """
 
+import math
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fferm._types import IntArray, Table
+from fferm._types import IntArray, Table, unmasked
 from fferm.bands import (
     MOST_FRACTIONAL_VALUES,
     band_names,
@@ -238,6 +239,7 @@ def _array_columns(data: Table) -> list[tuple[str, Table]]:
 
 
 def _as_array(values: Table, name: str) -> NDArray[Any]:
+    values = unmasked(values)
     try:
         array = np.asarray(values)
         if array.dtype.kind in "US":  # a list with None in it must keep its None
@@ -317,9 +319,11 @@ def natural_order(label: str) -> tuple[int, float, str]:
     if start is not None:
         return 0, start, label
     try:
-        return 0, float(label), label
+        number = float(label)
     except ValueError:
-        return 1, 0.0, label
+        number = math.nan
+    # "nan" is a word too: nothing is below or above it, so it would sort anyhow.
+    return (1, 0.0, label) if math.isnan(number) else (0, number, label)
 
 
 def _intersection(columns: Sequence[Attribute]) -> Attribute:

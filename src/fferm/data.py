@@ -2,6 +2,7 @@
 
 import itertools
 import warnings
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -76,16 +77,24 @@ def check_aligned(**tables: Table) -> None:
     """
     indexed = {
         name: table.index
-        for name, table in tables.items()
+        for name, table in _one_by_one(tables)
         if isinstance(table, pd.DataFrame | pd.Series)
     }
-    for (first, index), (name, other) in itertools.pairwise(indexed.items()):
+    for (first, index), (name, other) in itertools.combinations(indexed.items(), 2):
         is_same = len(index) == len(other) and not index.equals(other)
         if is_same and index.is_unique and set(index) == set(other):
             raise InvalidInputError(
                 f"{first} and {name} have the same index in another order, and rows "
                 f"are matched by position. Reorder one: {name}.loc[{first}.index]."
             )
+
+
+def _one_by_one(tables: Mapping[str, Table]) -> Iterator[tuple[str, Table]]:
+    for name, table in tables.items():
+        if isinstance(table, Mapping):
+            yield from ((f"{name}[{key!r}]", column) for key, column in table.items())
+        else:
+            yield name, table
 
 
 def encode_rows(
@@ -100,6 +109,7 @@ def encode_rows(
     attributes = encode_sensitive(sensitive_features, labels.n_samples, how)
     weight = np.ones(labels.n_samples) if sample_weight is None else sample_weight
     rows = FairRows(attributes, notion.strata(labels), weight)
+    warn_of_control(labels)
     for attribute in attributes:
         warn_of_gaps(attribute, rows)
     return rows
@@ -163,6 +173,18 @@ def _position(names: list[str], control: str | int | np.integer) -> int | None:
     return int(control) if -len(names) <= control < len(names) else None
 
 
+def warn_of_control(labels: Labels, depth: int = FIT_DEPTH) -> None:
+    """Warn of rows without a value of the control feature."""
+    n_missing = 0 if labels.control is None else int(np.sum(labels.control < 0))
+    if n_missing:
+        warnings.warn(
+            f"{n_missing} of {labels.n_samples} rows have no value of the control "
+            "feature. They are left out of the penalty.",
+            MissingGroupWarning,
+            stacklevel=depth,
+        )
+
+
 def warn_of_gaps(attribute: Attribute, rows: FairRows, depth: int = FIT_DEPTH) -> None:
     """Warn of missing values, small groups and strata with one group."""
     n_missing = int(np.sum(attribute.code < 0))
@@ -173,7 +195,9 @@ def warn_of_gaps(attribute: Attribute, rows: FairRows, depth: int = FIT_DEPTH) -
             MissingGroupWarning,
             stacklevel=depth,
         )
-    count = count_cells(attribute, rows.strata)
+    # Rows of weight 0 are no rows: a group of them alone is left out.
+    weighted = np.where(rows.weight > 0, attribute.code, -1)
+    count = count_cells(replace(attribute, code=weighted), rows.strata)
     _warn_of_small(attribute, rows.strata, count, depth + 1)
     lonely = [
         name

@@ -20,7 +20,7 @@ to do::
 
     FfermWarning                  (UserWarning)
     ├── ConvergenceWarning        (also scikit-learn's)  stopped before the optimum
-    ├── CollapseWarning           one class is predicted for everyone
+    ├── CollapseWarning           one class is predicted for everyone, or one for no one
     ├── InfeasibleWarning         no fairness weight keeps the bound
     ├── StackingWarning           networks train one after another
     └── DataFairnessWarning       the data limit what fairness can mean
@@ -94,7 +94,7 @@ class ConvergenceWarning(FfermWarning, sklearn.exceptions.ConvergenceWarning):
 
 
 class CollapseWarning(FfermWarning):
-    """A fitted model predicts one class for every training row."""
+    """A fitted model predicts one class for every training row, or some for none."""
 
 
 class InfeasibleWarning(FfermWarning):

@@ -6,7 +6,7 @@ import narwhals as nw
 import numpy as np
 import pandas as pd
 
-from fferm._types import FloatArray, IntArray, Table
+from fferm._types import FloatArray, IntArray, Table, unmasked
 from fferm.errors import InvalidInputError
 from fferm.notions import Labels
 
@@ -56,6 +56,7 @@ def encode_labels(
 
 def factorize(values: Table, name: str) -> tuple[IntArray, list[object]]:
     """Return one code per row, and the label of each code as it first came."""
+    values = unmasked(values)
     native = nw.from_native(values, series_only=True, pass_through=True)
     array = native.to_numpy() if isinstance(native, nw.Series) else np.asarray(values)
     if array.dtype.kind in "US":  # a list with None in it must keep its None
@@ -128,12 +129,21 @@ def encode_weight(sample_weight: Table, n_samples: int) -> FloatArray:
             f"sample_weight has shape {weight.shape}, or holds negative or missing "
             f"numbers. Expected one non-negative weight per row, ({n_samples},)."
         )
-    if not weight.sum() > 0:
+    if not np.any(weight > 0):
         raise InvalidInputError(
             "sample_weight is 0 in every row. Expected some positive weight; leave it "
             "out to weigh rows alike."
         )
     return weight
+
+
+def rescaled(weight: FloatArray) -> FloatArray:
+    """Return weights times a power of two, the largest of them between 1/2 and 1.
+
+    Only their ratios matter. Sums and squares may neither overflow nor vanish, and a
+    power of two rounds nothing.
+    """
+    return np.asarray(np.ldexp(weight, -np.frexp(weight.max())[1]))
 
 
 def one_hot(code: IntArray, n_classes: int) -> FloatArray:

@@ -21,7 +21,7 @@ import pandas as pd
 
 from fferm._types import FloatArray, IntArray, Table
 from fferm.columns import Attribute, GroupMode
-from fferm.data import FairRows
+from fferm.data import FairRows, check_aligned
 from fferm.errors import EmptyStratumWarning
 from fferm.intervals import RateTable
 from fferm.labels import (
@@ -138,8 +138,9 @@ def violation(
     >>> violation([1, 1, 0, 0], [1, 0, 1, 1], sensitive_features=["a", "a", "b", "b"])
     0.5
     """
-    labels, decision = encode_decisions(y_true, y_pred)
     rows = sensitive_features, groups, sample_weight
+    _check_order(y_true, y_pred, rows)
+    labels, decision = encode_decisions(y_true, y_pred)
     setting = make_setting(labels, get_notion(notion), *rows)
     return judge(setting, decision).worst
 
@@ -177,9 +178,10 @@ def soft_violation(
     >>> round(soft_violation(None, prob, classes=[0, 1], sensitive_features=s), 12)
     0.2
     """
+    rows = sensitive_features, groups, sample_weight
+    _check_order(y_true, prob, rows)
     array = encode_prob(prob, len(classes))
     labels = encode_labels(y_true, len(array), classes)
-    rows = sensitive_features, groups, sample_weight
     return judge(make_setting(labels, get_notion(notion), *rows), array).worst
 
 
@@ -206,8 +208,9 @@ def violations(
     >>> found.mean
     0.5
     """
-    labels, decision = encode_decisions(y_true, y_pred)
     rows = sensitive_features, groups, sample_weight
+    _check_order(y_true, y_pred, rows)
+    labels, decision = encode_decisions(y_true, y_pred)
     setting = make_setting(labels, get_notion(notion), *rows)
     return judge(setting, decision)
 
@@ -236,10 +239,23 @@ def group_table(
     >>> table["selection_rate_1"].to_dict()
     {'a': 0.5, 'b': 1.0}
     """
-    labels, decision = encode_decisions(y_true, y_pred)
     rows = sensitive_features, groups, sample_weight
+    _check_order(y_true, y_pred, rows)
+    labels, decision = encode_decisions(y_true, y_pred)
     notion = get_notion("demographic_parity")
     return tabulate_groups(make_setting(labels, notion, *rows), decision)
+
+
+def _check_order(
+    y_true: Table, predicted: Table, rows: tuple[Table, GroupMode, Table]
+) -> None:
+    groups, _, weight = rows
+    check_aligned(
+        y_true=y_true,
+        predictions=predicted,
+        sensitive_features=groups,
+        sample_weight=weight,
+    )
 
 
 def judge(setting: Setting, predicted: Predicted) -> Violations:

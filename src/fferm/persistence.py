@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol, cast
 
+import narwhals as nw
 import numpy as np
 from numpy.typing import NDArray
 
@@ -163,8 +164,7 @@ def _encode_all(
 
 
 def _encode(name: str, value: Any, arrays: dict[str, bytes]) -> Any:
-    if isinstance(value, np.generic):
-        value = value.item()
+    value = _plain(value)
     if isinstance(value, Result):
         return {"@result": value.name}
     if value is None or isinstance(value, bool | int | str):
@@ -176,6 +176,17 @@ def _encode(name: str, value: Any, arrays: dict[str, bytes]) -> Any:
     if isinstance(value, Component) or _is_savable(value):
         return _encode_object(name, value, arrays)
     return _encode_container(name, value, arrays)
+
+
+def _plain(value: Any) -> Any:
+    # What has a plain form that does as well: of a column its values, of a path its
+    # text.
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    native = nw.from_native(value, series_only=True, pass_through=True)
+    return native.to_numpy() if isinstance(native, nw.Series) else value
 
 
 def _encode_array(name: str, value: NDArray[Any], arrays: dict[str, bytes]) -> Any:

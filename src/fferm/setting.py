@@ -13,7 +13,7 @@ from fferm.columns import Attribute, GroupMode, encode_sensitive
 from fferm.data import FairRows, control_labels
 from fferm.errors import InvalidInputError, MissingGroupWarning
 from fferm.intervals import RateTable
-from fferm.labels import encode_weight
+from fferm.labels import encode_weight, rescaled
 from fferm.notions import Labels, Notion
 from fferm.tables import joint_from_cells, joint_of_decisions
 
@@ -152,7 +152,8 @@ def make_setting(
     control, names = control_labels(notion, X, n)
     attributes = encode_sensitive(sensitive_features, n, groups)
     labels = replace(labels, control=control, control_names=names)
-    rows = FairRows(attributes, notion.strata(labels), encode_weight(sample_weight, n))
+    weight = rescaled(encode_weight(sample_weight, n))
+    rows = FairRows(attributes, notion.strata(labels), weight)
     setting = Setting(rows, notion, labels)
     for name, n_missing in setting.unjudged.items():
         warnings.warn(
@@ -161,6 +162,7 @@ def make_setting(
             MissingGroupWarning,
             stacklevel=3,
         )
+    _check_groups(attributes)
     return setting
 
 
@@ -184,6 +186,15 @@ def _check_labels(labels: Labels, notion: Notion) -> None:
             f"Every label and prediction is {labels.classes[0]!r}, so it is unknown "
             f"which class is positive. Expected two classes; give {notion.name} rows "
             "of both."
+        )
+
+
+def _check_groups(attributes: Sequence[Attribute]) -> None:
+    empty = [attribute.name for attribute in attributes if not attribute.groups]
+    if empty:
+        raise InvalidInputError(
+            f"No row has a value of {', '.join(empty)}. Expected groups to compare; "
+            "check how sensitive_features was read, or leave that column out."
         )
 
 

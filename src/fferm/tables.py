@@ -252,6 +252,11 @@ def _checked_rows(
             "(n_samples, n_classes) with at least two classes and group (n_samples,);"
             " a column of shape (n, 1) would broadcast to (n, n) and see nothing."
         )
+    if not np.all(np.isfinite(prob)):
+        raise InvalidInputError(
+            "prob holds missing or infinite numbers. Expected probabilities, or "
+            "decisions of 0 and 1; look at the model that made them."
+        )
     if group.dtype.kind not in "iu":
         raise InvalidInputError(
             f"group has dtype {group.dtype}. Expected integer codes 0..n_groups-1, -1 "
@@ -267,10 +272,11 @@ def _checked_rows(
         if sample_weight is None
         else np.asarray(sample_weight, dtype=np.float64)
     )
-    if weight.shape != group.shape or not np.all(weight >= 0):
+    if weight.shape != group.shape or not np.all((weight >= 0) & (weight < np.inf)):
         raise InvalidInputError(
-            f"sample_weight has shape {weight.shape}. Expected one non-negative weight "
-            f"per row, shape {group.shape}."
+            f"sample_weight has shape {weight.shape}, or holds negative, missing or "
+            "infinite numbers. Expected one non-negative weight per row, shape "
+            f"{group.shape}."
         )
     return prob, group, weight
 
@@ -290,10 +296,14 @@ def _check_strata(code: IntArray, group: IntArray, n_strata: int) -> None:
 
 def _checked_table(joint: FloatArray) -> FloatArray:
     table = np.asarray(joint, dtype=np.float64)
-    if table.ndim not in (2, 3) or not np.all(table >= 0) or not table.sum() > 0:
+    if (
+        table.ndim not in (2, 3)
+        or not np.all(table >= 0)
+        or not 0 < table.sum() < np.inf
+    ):
         raise InvalidInputError(
-            f"A table of shape {table.shape} came, smallest entry "
-            f"{table.min(initial=np.inf)}. Expected non-negative probabilities, "
-            "classes x groups or strata x classes x groups."
+            f"A table of shape {table.shape} came, entries "
+            f"{table.min(initial=np.inf)} to {table.max(initial=-np.inf)}. Expected "
+            "non-negative probabilities, classes x groups or strata x classes x groups."
         )
     return table

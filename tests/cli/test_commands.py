@@ -323,3 +323,11 @@ def test_progress_counts_what_is_done():
         while len(seen) < 2:
             time.sleep(0.01)
     assert seen[:2] == [0, 1]
+
+
+def test_the_page_of_an_audit_holds_it_against_the_bound(folder, call, tmp_path):
+    page = tmp_path / "page.html"
+    model, data = folder / "model.fferm", folder / "data.csv"
+    done = call("audit", model, data, "--max-violation", "0", "--html", page, "-q")
+    assert done.code == 1
+    assert "Does not keep the bound" in page.read_text(encoding="utf-8")

@@ -257,6 +257,13 @@ def test_a_broken_checkpoint_is_named(folder, tmp_path):
         train(parse(arguments(folder, tmp_path)))
 
 
+def test_a_folder_that_cannot_be_written_is_refused_before_training(folder, tmp_path):
+    taken = tmp_path / "taken"
+    taken.write_text("a file")
+    with pytest.raises(PersistenceError, match=r"Cannot write .* Give an --out that"):
+        train(parse(arguments(folder, taken)))
+
+
 def test_a_loss_that_is_not_finite_writes_no_checkpoint(folder, tmp_path):
     options = arguments(folder, tmp_path, "--lr", "1e300", "--fairness-weight", "0")
     with pytest.raises(NonFiniteError, match="epoch 1 is not finite"):

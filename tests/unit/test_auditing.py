@@ -823,3 +823,24 @@ def test_a_number_of_draws_that_is_none_is_refused(data, model, n_bootstrap):
         InvalidParameterError, match=r"n_bootstrap=.* 0 or a positive whole number"
     ):
         quick(model, X, y, sensitive_features=sensitive, n_bootstrap=n_bootstrap)
+
+
+@pytest.mark.parametrize("scale", [1e-300, 1e-170, 1e160, 1e308])
+def test_the_scale_of_weights_changes_nothing_of_an_audit(scale):
+    rng = np.random.default_rng(0)
+    X, group = rng.integers(0, 2, (200, 1)), rng.choice(["a", "b"], 200)
+    weight = rng.integers(1, 4, 200) / 4
+    found, plain = (
+        audit(
+            Given(),
+            X,
+            X[:, 0],
+            sensitive_features=group,
+            sample_weight=weight * factor,
+            n_bootstrap=10,
+        )
+        for factor in (scale, 1.0)
+    )
+    assert found.interval == pytest.approx(plain.interval, rel=1e-12)
+    assert found.bootstrap_interval == pytest.approx(plain.bootstrap_interval)
+    pd.testing.assert_frame_equal(found.frame, plain.frame, rtol=1e-12)

@@ -20,7 +20,9 @@ from fferm.errors import (
     SmallGroupWarning,
     WideShiftWarning,
 )
+from fferm.metrics import group_table, soft_violation, violation, violations
 from fferm.testing import check_divergence
+from fferm.tuning import TargetSample, tune
 
 
 @pytest.fixture(scope="module")
@@ -60,6 +62,96 @@ def test_the_same_index_in_another_order_is_refused_in_a_test_split(frames):
             test=(X, y, backwards(s)),
             fairness_weights=[0],
         )
+
+
+def test_an_index_of_its_own_between_two_others_hides_no_other_order(frames):
+    X, y, s = frames
+    named = y.set_axis([f"row {i}" for i in y.index])
+    with pytest.raises(InvalidInputError, match="X and sensitive_features have the"):
+        FairLogisticRegression().fit(X, named, sensitive_features=backwards(s))
+
+
+def test_another_order_is_refused_inside_of_a_dict(frames):
+    X, y, s = frames
+    columns = {"group": backwards(s)}
+    with pytest.raises(InvalidInputError, match=r"sensitive_features\['group'\] have"):
+        FairLogisticRegression().fit(X, y, sensitive_features=columns)
+
+
+def test_another_order_is_refused_in_penalty_data(frames):
+    X, y, s = frames
+    with pytest.raises(InvalidInputError, match="penalty_data's X and penalty_data's"):
+        FairLogisticRegression().fit(X, y, penalty_data=(X, backwards(s)))
+
+
+@pytest.mark.parametrize("metric", [violation, violations, group_table])
+def test_another_order_is_refused_by_metrics(metric, frames):
+    _, y, s = frames
+    with pytest.raises(InvalidInputError, match="y_true and sensitive_features have"):
+        metric(y, y.to_numpy(), sensitive_features=backwards(s))
+
+
+def test_another_order_is_refused_by_the_metric_of_probabilities(frames):
+    _, y, s = frames
+    prob = pd.DataFrame({0: 1.0 - y, 1: y})
+    with pytest.raises(InvalidInputError, match="predictions and sensitive_features"):
+        soft_violation(None, prob, classes=[0, 1], sensitive_features=backwards(s))
+
+
+def test_another_order_is_refused_in_the_rows_that_judge(frames):
+    X, y, s = frames
+    with pytest.raises(InvalidInputError, match="the same index in another order"):
+        tune(
+            FairLogisticRegression(),
+            X,
+            y,
+            sensitive_features=s,
+            validation=TargetSample(X, y, backwards(s)),
+            max_violation=0.1,
+            divergences=["kl"],
+            fairness_weights=[1.0],
+        )
+
+
+def test_another_order_is_refused_by_the_torch_loss(frames):
+    torch_losses = pytest.importorskip("fferm.torch")
+    _, y, s = frames
+    with pytest.raises(InvalidInputError, match="the same index in another order"):
+        torch_losses.FairnessLoss.from_labels(y, backwards(s))
+
+
+def test_two_columns_of_one_name_are_refused(frames):
+    X, y, s = frames
+    twice = pd.concat([X, X.iloc[:, :1]], axis=1)
+    with pytest.raises(InvalidInputError, match=r"(?s)X share a name .* Rename one"):
+        FairLogisticRegression().fit(twice, y, sensitive_features=s)
+
+
+def test_what_a_mask_hides_is_a_missing_group():
+    masked = np.ma.array([1, 2] * 3, mask=[0, 0, 0, 0, 0, 1])
+    (attribute,) = encode_sensitive(masked, 6)
+    assert attribute.code.tolist() == [0, 1, 0, 1, 0, -1]
+    with pytest.raises(InvalidInputError, match="y_true has 1 missing labels"):
+        violation(masked, [1, 2] * 3, sensitive_features=["a", "b"] * 3)
+
+
+@pytest.mark.parametrize("name", ["X", "y", "sample_weight"])
+def test_what_a_mask_hides_is_not_trained_on(name, frames):
+    X, y, s = frames
+    given = {"X": X.to_numpy(), "y": y.to_numpy(), "sample_weight": np.ones(len(y))}
+    given[name] = np.ma.array(given[name], mask=given[name] == given[name].max())
+    with pytest.raises(InvalidInputError, match=f"{name} is a masked array with"):
+        FairLogisticRegression().fit(**given, sensitive_features=s)
+
+
+def test_a_class_that_nobody_is_predicted_is_warned_of_by_name(frames):
+    X, y, s = frames
+    some_rare = np.where(np.arange(len(y)) % 20 == 0, "rare", np.where(y, "yes", "no"))
+    words = r"predicts 'rare' for no training row, .*give those rows more sample_weight"
+    with pytest.warns(CollapseWarning, match=words):
+        FairLogisticRegression(fairness_weight=0).fit(X, some_rare)
+    with pytest.warns(CollapseWarning, match=r"'rare' for no .* Lower fairness_weight"):
+        FairLogisticRegression().fit(X, some_rare, sensitive_features=s)
 
 
 def test_different_labels_in_the_index_are_nobodys_business(frames):

@@ -1,3 +1,4 @@
+import itertools
 import warnings
 
 import numpy as np
@@ -8,7 +9,7 @@ import pytest
 import scipy.sparse
 
 from fferm import FairLogisticRegression
-from fferm.columns import Attribute, encode_column, encode_sensitive
+from fferm.columns import Attribute, encode_column, encode_sensitive, natural_order
 from fferm.data import FairRows, control_labels, count_cells, encode_rows
 from fferm.errors import (
     DataFairnessWarning,
@@ -93,6 +94,14 @@ def test_two_columns_mean_the_same_in_every_form(form):
     assert [one.name for one in marginal] == ["group_0", "group_1"]
     assert [one.groups for one in marginal] == [("f", "m"), ("x", "y")]
     assert marginal[1].code.tolist() == [0, 1, 0, 0, 1]
+
+
+def test_a_group_called_nan_has_one_place_whatever_the_order_of_rows():
+    orders = itertools.permutations(["nan", "10", "2", "b"])
+
+    found = {tuple(sorted(order, key=natural_order)) for order in orders}
+
+    assert found == {("2", "10", "b", "nan")}
 
 
 def test_a_frame_whose_columns_are_numbers_is_read_by_column():
@@ -294,6 +303,19 @@ def test_a_warning_counts_the_rows_without_a_group():
         encode_rows(groups, DemographicParity(), labels_for(42))
 
 
+def test_a_warning_counts_the_rows_without_a_control_value():
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(80, 2)), np.tile([0, 1], 40)
+    control = ["x"] * 78 + [None, None]
+    model = FairLogisticRegression(notion=ConditionalParity(control))
+
+    words = "2 of 80 rows have no value of the control feature"
+    with pytest.warns(MissingGroupWarning, match=words) as caught:
+        model.fit(X, y, sensitive_features=["a", "a", "b", "b"] * 20)
+
+    assert caught[0].filename == __file__
+
+
 def test_each_marginal_column_warns_of_its_own_gaps():
     columns = {
         "sex": [None] + ["f", "m"] * 20,
@@ -312,6 +334,18 @@ def test_a_small_group_is_warned_of_by_name_and_count():
 
     with pytest.warns(SmallGroupWarning, match=r"fewer than 10 rows: few \(9 rows\)"):
         encode_rows(groups, DemographicParity(), labels_for(39))
+
+
+def test_a_group_without_weight_is_warned_of_by_name():
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(60, 2)), np.tile([0, 1], 30)
+    groups = ["a", "b"] * 20 + ["c"] * 20
+    weight = np.repeat([1.0, 0.0], [40, 20])
+
+    with pytest.warns(SmallGroupWarning, match=r"fewer than 10 rows: c \(0 rows\)"):
+        FairLogisticRegression().fit(
+            X, y, sensitive_features=groups, sample_weight=weight
+        )
 
 
 def test_ten_rows_are_enough_for_a_group():

@@ -158,3 +158,49 @@ def test_labels_that_training_did_not_have_are_refused():
         model.labels(frame.assign(y=7))
     with pytest.raises(InvalidParameterError, match="none that is the target"):
         FrameClassifier(model.estimator, target="y", sensitive=["y"]).fit(frame)
+
+
+def test_a_second_fit_may_have_other_labels():
+    frame = make_frame()
+    model = FrameClassifier(
+        fferm.FairLogisticRegression(), target="y", sensitive=["g"]
+    ).fit(frame)
+    model.fit(frame.assign(y=frame["y"].map({0: "refused", 1: "granted"})))
+    assert model.classes_.tolist() == ["granted", "refused"]
+
+
+@pytest.mark.parametrize(
+    ("columns", "said"),
+    [
+        ({"left_out": ["G"]}, "no column 'G', the column to leave out"),
+        ({"left_out": "g"}, r"left_out='g' came\. Expected a list of columns"),
+        ({"sensitive": "g"}, r"sensitive='g' came\. Expected a list of columns"),
+    ],
+)
+def test_columns_that_are_misnamed_are_refused(columns, said):
+    parameters = {"target": "y", "sensitive": ["g"], **columns}
+    model = FrameClassifier(fferm.FairLogisticRegression(), **parameters)
+    with pytest.raises((InvalidInputError, InvalidParameterError), match=said):
+        model.fit(make_frame())
+
+
+def test_columns_whose_names_are_numbers_are_found_again():
+    frame = FRAME.set_axis(range(FRAME.shape[1]), axis=1)
+    np.testing.assert_array_equal(
+        FrameEncoder().fit(frame).transform(frame),
+        FrameEncoder().fit(FRAME).transform(FRAME),
+    )
+
+
+def test_numbers_that_come_as_text_are_read_where_the_index_repeats():
+    encoder = FrameEncoder().fit(FRAME)
+    twice = pd.concat([FRAME, FRAME])
+    as_text = twice.assign(age=["20", None, "40", "60"] * 2)
+    np.testing.assert_array_equal(encoder.transform(as_text), encoder.transform(twice))
+
+
+def test_two_columns_of_one_name_are_refused():
+    with pytest.raises(InvalidInputError, match=r"(?s)share a name .* Rename one"):
+        FrameEncoder().fit(pd.concat([FRAME, FRAME], axis=1))
+    with pytest.raises(InvalidInputError, match="Two columns are called '0'"):
+        FrameEncoder().fit(pd.DataFrame({0: [1.0, 2.0], "0": [3.0, 4.0]}))

@@ -490,3 +490,12 @@ def test_columns_that_share_a_name_have_numbered_rows():
 
     assert table.index.is_unique
     assert table.index[2] == "'1'='p' (2)"
+
+
+@pytest.mark.parametrize("metric", [violation, violations, group_table])
+def test_groups_that_are_missing_in_every_row_are_refused(metric):
+    with (
+        pytest.warns(MissingGroupWarning, match="3 of 3 rows"),
+        pytest.raises(InvalidInputError, match="No row has a value of group"),
+    ):
+        metric([0, 1, 1], [1, 0, 1], sensitive_features=[None, None, None])

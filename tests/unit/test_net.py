@@ -602,3 +602,35 @@ def test_the_default_learning_rate_goes_with_the_root_of_the_batch_size(data):
         for size in (4, 256)
     ]
     assert rates == pytest.approx([1e-3 / 8, 1e-3])
+
+
+def test_features_beyond_single_precision_are_refused():
+    data = make_biased(200, random_state=0)
+    model = FairNetClassifier(**FAST | {"max_epochs": 1, "dtype": "float32"})
+    model.fit(data.X, data.y, sensitive_features=data.sensitive_features)
+    X = np.array(data.X[:3])
+    X[0, 0] = -1e39
+    with pytest.raises(
+        InvalidInputError, match=r"values above 3\.4e\+38, which single"
+    ):
+        model.predict_proba(X)
+    with pytest.raises(
+        InvalidInputError, match=r"values above 3\.4e\+38, which single"
+    ):
+        model.predict_proba(sp.csr_matrix(X))
+
+
+def test_a_batch_norm_is_never_given_a_row_that_is_left_over():
+    data = make_biased(200, random_state=0)
+    n_rows = len(data.y)
+    size = next(b for b in range(8, n_rows) if n_rows % b == 1)
+    module = torch.nn.Sequential(
+        torch.nn.Linear(data.X.shape[1], 4),
+        torch.nn.BatchNorm1d(4),
+        torch.nn.Linear(4, 2),
+    )
+    model = FairNetClassifier(module=module, batch_size=size, max_epochs=2)
+    model.fit(data.X, data.y, sensitive_features=data.sensitive_features)
+    assert model.result_ is Result.schedule_completed
+    count = model.module_[1].num_batches_tracked
+    assert count == 2 * (n_rows // size)

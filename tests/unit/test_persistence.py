@@ -11,6 +11,7 @@ from typing import ClassVar
 
 import numpy as np
 import pandas as pd
+import polars as pl
 import pytest
 
 import fferm
@@ -346,3 +347,26 @@ def test_a_parameter_that_cannot_be_saved_is_named(binary, tmp_path):
     with pytest.raises(PersistenceError, match="random_state is a RandomState"):
         fferm.save(model, tmp_path / "m")
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("make", [pd.Series, pl.Series], ids=["pandas", "polars"])
+def test_a_control_feature_in_a_column_is_saved_by_its_values(make, tmp_path):
+    rng = np.random.default_rng(0)
+    X, y, control = rng.normal(size=(80, 2)), np.tile([0, 1], 40), ["x", "z"] * 40
+    model = FairLogisticRegression(notion=ConditionalParity(make(control)))
+    model.fit(X, y, sensitive_features=["a", "a", "b", "b"] * 20)
+    fferm.save(model, tmp_path / "model")
+    loaded = fferm.load(tmp_path / "model")
+    assert list(loaded.notion.control) == control
+    np.testing.assert_array_equal(loaded.coef_, model.coef_)
+
+
+def test_a_path_among_the_parameters_is_saved_as_text(tmp_path):
+    pytest.importorskip("torch")
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(40, 2)), np.tile([0, 1], 20)
+    model = fferm.FairNetClassifier(
+        hidden=(), max_epochs=1, fairness_weight=0, checkpoint=tmp_path / "run"
+    )
+    fferm.save(model.fit(X, y), tmp_path / "model")
+    assert fferm.load(tmp_path / "model").checkpoint == str(tmp_path / "run")

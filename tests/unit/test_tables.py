@@ -254,3 +254,14 @@ def test_uncertainty_raises_the_penalty(shift):
     robust, payoff = tables.penalty(TABLE, "kl", shift)
     assert robust > plain
     assert np.isfinite(payoff).all()
+
+
+@pytest.mark.parametrize("odd", [np.nan, np.inf])
+def test_numbers_that_are_not_finite_make_no_table(odd):
+    prob, group = np.array([[odd, 1.0], [0.5, 0.5]]), np.array([0, 1])
+    with pytest.raises(InvalidInputError, match="prob holds missing or infinite"):
+        tables.joint(prob, group, 2)
+    with pytest.raises(InvalidInputError, match="negative, missing or infinite"):
+        tables.joint(np.full((2, 2), 0.5), group, 2, sample_weight=np.array([1.0, odd]))
+    with pytest.raises(InvalidInputError, match=r"A table of shape \(2, 2\) came"):
+        tables.penalty(prob, "kl")

@@ -446,3 +446,10 @@ def test_many_groups_and_classes_fit_in():
         for i in ([0], list(range(N))):
             logits = torch.tensor(rng.normal(size=(len(i), 5)))
             assert math.isfinite(fair(logits, torch.tensor(s[i]), torch.tensor(y[i])))
+
+
+def test_batches_of_one_group_have_no_violation():
+    y, s = torch.tensor([0, 1] * 40), torch.tensor([0, 0, 1, 1] * 20)
+    fair = FairnessLoss.from_labels(y, s)
+    fair(torch.zeros(4, 2, requires_grad=True), torch.zeros(4, dtype=torch.int64))
+    assert math.isnan(fair.diagnostics().violation)

@@ -202,6 +202,14 @@ REFUSED = {
         (LOGITS, torch.tensor(Y), torch.tensor(Y[:3])),
         r"y has shape \(3,\) and the output has 60 rows",
     ),
+    "groups that are no whole numbers": (
+        (LOGITS, torch.tensor(0.7 * Y), torch.tensor(Y)),
+        r"group holds 0\.7\. Expected whole numbers",
+    ),
+    "labels that are no whole numbers": (
+        (LOGITS, torch.tensor(Y), torch.tensor(Y - 0.25)),
+        r"y holds -0\.25\. Expected whole numbers",
+    ),
     "labels that are no codes": (
         (LOGITS, torch.tensor(Y), torch.tensor(Y + 1)),
         "y holds the codes 1 to 2",
@@ -214,6 +222,12 @@ def test_a_batch_that_cannot_be_read_is_refused_in_words(arguments, message):
     fair = FairnessLoss.from_labels(Y, SEX, notion="equalized_odds")
     with pytest.raises(InvalidInputError, match=message):
         fair(*arguments)
+
+
+def test_a_small_batch_may_hold_another_group_in_every_row():
+    many = np.array([f"town {k:02}" for k in np.arange(400) % 40])
+    fair = FairnessLoss.from_labels(np.arange(400) % 2, many)
+    assert fair.encode(many[:40]).tolist() == list(range(40))
 
 
 def test_decisions_are_no_outputs():

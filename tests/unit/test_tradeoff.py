@@ -15,6 +15,7 @@ from fferm.datasets import make_biased
 from fferm.divergences import KL, Affine, Alpha, get
 from fferm.errors import (
     ConvergenceWarning,
+    EmptyStratumWarning,
     InvalidInputError,
     InvalidParameterError,
     MissingSensitiveError,
@@ -330,6 +331,35 @@ def test_a_test_split_without_the_stratum_has_no_violation(data):
 
     assert curve.records.query("split == 'test'")["violation"].isna().all()
     assert curve.records.query("split == 'train'")["violation"].notna().all()
+
+
+@pytest.mark.parametrize(
+    ("notion", "lost", "words"),
+    [
+        (
+            "equalized_odds",
+            ["low", "no"],
+            r"y=no: low \(no rows with a positive weight",
+        ),
+        ("demographic_parity", ["low"], r"group: low \(no rows\)"),
+    ],
+)
+def test_groups_that_no_test_row_measures_are_warned_of(notion, lost, words):
+    rng = np.random.default_rng(0)
+    group, y = np.tile(["low", "mid", "top"], 100), rng.choice(["no", "yes"], 300)
+    X = rng.normal(size=(300, 2))
+    is_lost = group == lost[0]
+    if len(lost) > 1:
+        is_lost &= y == lost[1]
+    with pytest.warns(EmptyStratumWarning, match=words):
+        tradeoff_curve(
+            FairLogisticRegression(notion=notion),
+            X,
+            y,
+            sensitive_features=group,
+            test=(X[~is_lost], y[~is_lost], group[~is_lost]),
+            fairness_weights=[1.0],
+        )
 
 
 def test_points_that_did_not_converge_warn_and_say_so(data):

@@ -1,9 +1,11 @@
 """Choosing weight, radius and divergence by rows that training does not see."""
 
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.sparse
 from sklearn.base import clone
+from sklearn.exceptions import DataConversionWarning
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import (
     PredefinedSplit,
@@ -286,6 +288,23 @@ def test_a_search_needs_a_fair_classifier_and_groups():
         )
 
 
+def test_rows_without_any_group_cannot_be_held_out_evenly():
+    with pytest.raises(InvalidInputError, match="No row has a value of every"):
+        tune(
+            FairLogisticRegression(),
+            DATA.X,
+            DATA.y,
+            sensitive_features=[None] * len(DATA.y),
+            validation=EvenHoldout(),
+            max_violation=0.3,
+        )
+
+
+def test_one_divergence_is_given_as_a_list_of_one():
+    with pytest.raises(InvalidParameterError, match=r"Expected a list: \['kl'\]"):
+        tune(FairLogisticRegression(), **SOURCE, divergences="kl", max_violation=0.3)
+
+
 def test_a_goal_prefers_what_keeps_it_to_what_does_not():
     goal = Goal(0.05, None)
     assert goal.score(0.5, 0.05) > goal.score(0.99, 0.06)
@@ -356,6 +375,26 @@ def test_auto_with_a_weight_takes_the_largest_accuracy_minus_violation(is_weight
     named.fit(**SOURCE, sample_weight=weight)
     np.testing.assert_array_equal(named.coef_, model.coef_)
     assert not hasattr(model, "violation_")
+
+
+def test_auto_judges_labels_in_a_column_as_it_judges_a_list_of_them():
+    data = make_biased(150, random_state=1)
+    auto = FairLogisticRegression(
+        divergence="auto", fairness_weight=5.0, max_iter=60, random_state=0
+    )
+    given = {"X": data.X, "sensitive_features": data.sensitive_features}
+    listed = clone(auto).fit(y=data.y, **given)
+    with pytest.warns(DataConversionWarning, match="A column-vector y was passed"):
+        stacked = clone(auto).fit(y=np.asarray(data.y)[:, None], **given)
+    assert stacked.divergence_ == listed.divergence_
+
+
+def test_auto_forgets_the_columns_of_an_earlier_fit():
+    frame = pd.DataFrame(DATA.X).add_prefix("x")
+    auto = FairLogisticRegression(divergence="auto", fairness_weight=0.0)
+    auto.fit(frame, DATA.y).fit(DATA.X, DATA.y)
+    assert not hasattr(auto, "feature_names_in_")
+    assert auto.predict(DATA.X).shape == DATA.y.shape
 
 
 def test_auto_without_a_penalty_is_plain_training():

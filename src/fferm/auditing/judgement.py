@@ -113,7 +113,6 @@ def audit(  # noqa: PLR0913 - one call states all that an audit depends on
         sample_weight,
         question.table,
     )
-    _check_groups(setting)
     hard = one_hot(decision, len(labels.classes))
     soft = _probabilities(estimator, X, known, labels.classes)
     found, tables = judge(setting, decision), setting.tables(decision)
@@ -182,15 +181,6 @@ def _check_rows(estimator: Any, X: Table, y: Table) -> None:
         raise InvalidInputError(
             f"X has {n_samples} rows, y has {n_labels}. Expected the same number, at "
             "least one: an audit needs rows to judge by."
-        )
-
-
-def _check_groups(setting: Setting) -> None:
-    empty = [a.name for a in setting.rows.attributes if not a.groups]
-    if empty:
-        raise InvalidInputError(
-            f"No row has a value of {', '.join(empty)}. Expected groups to compare; "
-            "check how sensitive_features was read, or leave that column out."
         )
 
 

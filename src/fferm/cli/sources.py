@@ -137,7 +137,6 @@ def split(
     if source.test is not None:
         return source.frame, source.test
     frame = drop_unlabelled(source.frame, source.target)
-    check_left_out(model, frame)
     labels, groups = model.labels(frame), model.groups(frame)
     how = cast(GroupMode, str(cast(Any, model.estimator).groups))
     attributes = encode_sensitive(groups, len(groups), how)
@@ -146,12 +145,6 @@ def split(
         labels = place(labels, find_edges(labels))  # of every size its share
     train, test = part(labels, attributes, test_share, seed)
     return frame.iloc[train], frame.iloc[test]
-
-
-def check_left_out(model: FrameModel, frame: pd.DataFrame) -> None:
-    """Refuse columns to leave out that are not there: a slip of the pen, mostly."""
-    for name in model.left_out:
-        model._column(frame, name, "column to drop")
 
 
 def check_contrast(labels: NDArray[Any], attributes: Sequence[Attribute]) -> None:

@@ -325,6 +325,8 @@ class FairClassifier(ClassifierMixin, FairEstimator):
         classes: tuple[object, ...],
     ) -> tuple[Table, FairRows]:
         X, sensitive, *rest = read_penalty_data(penalty_data)
+        parts = zip(("X", "s", "y"), (X, sensitive, *rest), strict=False)
+        check_aligned(**{f"penalty_data's {name}": part for name, part in parts})
         shifted = self._read_features(X)
         n_samples = shifted.shape[0]
         y = rest[0] if rest else None
@@ -351,19 +353,22 @@ class FairClassifier(ClassifierMixin, FairEstimator):
             )
 
     def _warn_of_collapse(self, codes: IntArray, truth: IntArray) -> None:
-        if np.unique(codes).size == 1 and np.unique(truth).size > 1:
-            only = self.classes_.tolist()[codes[0]]
-            advice = (
-                "The features say too little of the rare classes; give those rows more "
-                "sample_weight."
-                if self.fairness_weight_ == 0
-                else "Lower fairness_weight."
-                if self.max_violation is None
-                else "Raise max_violation."
-            )
-            warnings.warn(
-                f"The model predicts {only!r} for every training row, which is fair "
-                f"and useless. {advice}",
-                CollapseWarning,
-                stacklevel=4,
-            )
+        labels, predicted = self.classes_.tolist(), np.unique(codes)
+        lost = [repr(labels[j]) for j in np.setdiff1d(truth, predicted)]
+        if not lost:
+            return
+        said = f"{', '.join(lost)} for no training row, although some have it."
+        if predicted.size == 1:
+            only = labels[predicted[0]]
+            said = f"{only!r} for every training row, which is fair and useless."
+        advice = (
+            "The features say too little of the rare classes; give those rows more "
+            "sample_weight."
+            if self.fairness_weight_ == 0
+            else "Lower fairness_weight."
+            if self.max_violation is None
+            else "Raise max_violation."
+        )
+        warnings.warn(
+            f"The model predicts {said} {advice}", CollapseWarning, stacklevel=4
+        )

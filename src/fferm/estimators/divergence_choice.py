@@ -87,9 +87,9 @@ def _judge(model: M, given: FitInput) -> _Judged[M]:
     else:
         fitted = next(trial.model.fit_path(trial.given, [model.fairness_weight]))
     found = trial.judge(fitted)
-    truth = np.asarray(given.y)[trial.held_out]
-    is_right = fitted.predict(trial.X) == truth
-    accuracy = float(np.average(is_right, weights=trial.setting.rows.weight))
+    row = np.cumsum(data.kept)[trial.held_out] - 1  # among those of positive weight
+    is_right = fitted.predict(trial.X) == data.classes[data.y[row]]
+    accuracy = float(np.average(is_right, weights=data.weight[row]))
     if not found.is_usable:
         return _Judged(model, -2.0)
     if is_bound:

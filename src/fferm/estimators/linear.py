@@ -340,7 +340,8 @@ class FairLogisticRegression(LinearClassifier):
             sensitive_features=given.sensitive_features,
             sample_weight=given.sample_weight,
         )
-        self._learn_weight(Choice(best.fairness_weight_))
+        for name in self._to_saved()[1]:  # of an earlier fit, on other columns perhaps
+            delattr(self, name)
         self._from_saved(best._to_saved()[1])
         self._pieces = None
         return self

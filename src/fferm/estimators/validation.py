@@ -21,6 +21,7 @@ from fferm.errors import (
     InvalidParameterError,
     InvalidTypeError,
 )
+from fferm.labels import rescaled
 
 # What scikit-learn says too briefly: which argument it was, and what to do.
 CLEARER = {
@@ -167,8 +168,7 @@ def _keep_weighted(
         )
     if not kept.all():
         X, y, weight = X[kept], y[kept], weight[kept]
-    # Only ratios matter, and sums may not overflow; a power of two rounds nothing.
-    return X, y, np.ldexp(weight, -np.frexp(weight.max())[1]), kept
+    return X, y, rescaled(weight), kept
 
 
 def _validate_rows(
@@ -181,6 +181,7 @@ def _validate_rows(
     is_number: bool = False,
 ) -> tuple[Table, NDArray[Any], FloatArray]:
     refuse_dates(X)
+    _refuse_masked(X=X, y=y, sample_weight=sample_weight)
     with named_errors():
         X, y = validate_data(
             estimator,
@@ -203,6 +204,7 @@ def _validate_rows(
 
 def validate_features(estimator: BaseEstimator, X: Table) -> Table:
     """Return features to predict on, checked against those of training."""
+    _refuse_masked(X=X)
     with named_errors():
         X = validate_data(
             estimator,
@@ -254,7 +256,7 @@ def encode_classes(y: NDArray[Any]) -> tuple[NDArray[Any], IntArray]:
 def refuse_dates(X: Table) -> None:
     """Refuse columns of dates."""
     # NumPy would take a date for its number of nanoseconds.
-    frame = nw.from_native(X, eager_only=True, pass_through=True)
+    frame = read_frame(X)
     if isinstance(frame, nw.DataFrame):
         dates = [name for name, kind in frame.schema.items() if kind.is_temporal()]
     else:
@@ -265,6 +267,26 @@ def refuse_dates(X: Table) -> None:
             f"{', '.join(map(str, dates))} holds dates. X must be numeric; turn dates "
             "into numbers that mean something, such as an age in years."
         )
+
+
+def _refuse_masked(**tables: Table) -> None:
+    for name, table in tables.items():
+        if np.ma.is_masked(table):
+            n_masked = int(np.ma.getmaskarray(table).sum())
+            raise InvalidInputError(
+                f"{name} is a masked array with {n_masked} values masked, and what "
+                "lies below a mask is no value. Fill them in, or leave these rows out."
+            )
+
+
+def read_frame(X: Table) -> Any:
+    """Return a data frame of any library as narwhals has it, all else as it is."""
+    try:
+        return nw.from_native(X, eager_only=True, pass_through=True)
+    except nw.exceptions.DuplicateError as error:
+        raise InvalidInputError(
+            f"Two columns of X share a name ({error}). Rename one, or leave it out."
+        ) from error
 
 
 def _refuse_huge(X: Table) -> None:

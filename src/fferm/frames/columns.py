@@ -143,7 +143,9 @@ def _parsed(name: str, column: "pd.Series[Any]") -> FloatArray:
             f"Column {name!r} holds {known[parsed.isna()].iloc[0]!r}. Expected "
             "numbers, as in training; correct the file, or train again."
         )
-    return parsed.reindex(column.index).to_numpy(dtype=np.float64)
+    numbers = np.full(len(column), np.nan)
+    numbers[column.notna().to_numpy()] = parsed.to_numpy(dtype=np.float64)
+    return numbers
 
 
 def _time_kind(column: "pd.Series[Any]") -> str:

@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from fferm._types import FloatArray, Table
 from fferm.errors import InvalidInputError, InvalidTypeError
-from fferm.estimators.validation import check_whole
+from fferm.estimators.validation import check_whole, read_frame
 from fferm.frames.columns import (
     LearnedColumn,
     encode_column,
@@ -126,12 +126,14 @@ class FrameEncoder(TransformerMixin, BaseEstimator):
 
 def as_pandas(table: Table) -> pd.DataFrame:
     """Return a frame of any library as pandas, after checking that its names differ."""
-    frame = nw.from_native(table, eager_only=True, pass_through=True)
+    frame = read_frame(table)
     if not isinstance(frame, nw.DataFrame):
         raise InvalidTypeError(
             f"A {type(table).__name__} came. Expected a data frame with named columns."
         )
     found = table if isinstance(table, pd.DataFrame) else frame.to_pandas()
+    if not all(isinstance(name, str) for name in found.columns):
+        found = found.set_axis([str(name) for name in found.columns], axis=1)
     if not found.columns.is_unique:
         twice = found.columns[found.columns.duplicated()][0]
         raise InvalidInputError(

@@ -83,8 +83,12 @@ class FrameModel(BaseEstimator):
         frame
             The training rows.
         """
+        frame = as_pandas(frame)
+        _refuse_text("left_out", self.left_out)
+        for name in self.left_out:  # a slip of the pen would let the column in
+            self._column(frame, name, "column to leave out")
         gone = [self.target, *self.left_out]
-        return FrameEncoder().fit(as_pandas(frame).drop(columns=gone, errors="ignore"))
+        return FrameEncoder().fit(frame.drop(columns=gone, errors="ignore"))
 
     def sensitive_values(self, frame: Table) -> pd.DataFrame:
         """Return the sensitive columns as they are.
@@ -95,6 +99,8 @@ class FrameModel(BaseEstimator):
             Data frame with the sensitive columns.
         """
         frame = as_pandas(frame)
+        _refuse_text("sensitive", self.sensitive)
+        _refuse_text("bands", self.bands)
         if not len(self.sensitive) or self.target in self.sensitive:
             raise InvalidParameterError(
                 f"sensitive={list(self.sensitive)} came. Expected one column at least, "
@@ -166,3 +172,10 @@ class FrameModel(BaseEstimator):
     def _from_saved(self, learned: dict[str, Any]) -> None:
         for name, value in learned.items():
             setattr(self, name, value)
+
+
+def _refuse_text(parameter: str, names: Sequence[str]) -> None:
+    if isinstance(names, str):
+        raise InvalidParameterError(
+            f"{parameter}={names!r} came. Expected a list of columns: [{names!r}]."
+        )

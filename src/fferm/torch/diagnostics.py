@@ -1,5 +1,6 @@
 """How a loss fares: what its dual says, and what the table of the epoch says."""
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,7 +23,8 @@ class Diagnostics:
     divergence
         The penalty of the table of those batches.
     violation
-        Its largest gap between the rates of two groups, of probabilities.
+        Its largest gap between the rates of two groups, of probabilities; NaN where
+        the batches held no two groups to compare.
     dual_distance
         How far the dual's variable (log-ratios, as a rule) is from its optimum on that
         table: root of the mean square, cells weighted by their probability.
@@ -54,8 +56,11 @@ def penalty_of(
 
 
 def violation_of(tables: list[FloatArray]) -> float:
-    """Return the largest gap between two groups' rates in any stratum and class."""
-    gaps = [0.0]
+    """Return the largest gap between two groups' rates in any stratum and class.
+
+    NaN where no two groups can be compared: undefined is never fair.
+    """
+    gaps = []
     for table in tables:
         rate = compared(rates_of(table))
         rate = rate[np.sum(~np.isnan(rate), axis=1) > 1]
@@ -63,7 +68,7 @@ def violation_of(tables: list[FloatArray]) -> float:
             gaps.append(
                 float(np.max(np.nanmax(rate, axis=1) - np.nanmin(rate, axis=1)))
             )
-    return max(gaps)
+    return max(gaps, default=math.nan)
 
 
 def distance_of(

@@ -13,8 +13,14 @@ import torch
 
 from fferm._types import IntArray, Table
 from fferm.bands import place
-from fferm.columns import Attribute, GroupMode, encode_column, encode_columns, partition
-from fferm.data import FairRows, control_labels, warn_of_gaps
+from fferm.columns import Attribute, GroupMode, encode_columns, partition, read_column
+from fferm.data import (
+    FairRows,
+    check_aligned,
+    control_labels,
+    warn_of_control,
+    warn_of_gaps,
+)
 from fferm.errors import InvalidInputError, InvalidParameterError
 from fferm.labels import encode_labels, encode_weight
 from fferm.notions import Labels, Notion
@@ -56,7 +62,8 @@ class Column:
         """Return the whole number of each value, -1 where it is missing."""
         if self.edges is not None:
             return place(np.asarray(values, dtype=np.float64), np.array(self.edges))
-        found = _known(encode_column(values, self.name, len(values)))
+        # Few rows may hold many groups and are no identifiers for that.
+        found = _known(read_column(values, self.name, len(values)))
         unseen = [group for group in found.groups if group not in self.groups]
         if unseen:
             raise InvalidInputError(
@@ -109,6 +116,9 @@ def read_labels(
     sample_weight: Table,
 ) -> tuple[Encoding, FairRows]:
     """Return how training labels are read, and the rows that they make."""
+    check_aligned(
+        y=y, sensitive_features=sensitive_features, sample_weight=sample_weight
+    )
     sensitive_features = plain(sensitive_features)
     labels = read_classes(plain(y), count_rows(sensitive_features), classes)
     labels = with_control(labels, notion)
@@ -117,6 +127,7 @@ def read_labels(
     is_joint = how == "intersection" and len(columns) > 1
     weight = encode_weight(plain(sample_weight), labels.n_samples)
     rows = FairRows(attributes, notion.strata(labels), weight)
+    warn_of_control(labels, DEPTH)
     for attribute in attributes:
         warn_of_gaps(attribute, rows, DEPTH)
     encoding = Encoding(

@@ -38,7 +38,7 @@ class CapturedSteps:
 
     def __call__(self, index: Tensor, penalty_index: Tensor | None) -> None:
         """Take a step."""
-        if len(index) < self.run.recipe.batch_size:
+        if len(index) != self.run.recipe.batch_size:
             self.run.step(index, penalty_index)
             return
         if self.graph is None:

@@ -254,7 +254,7 @@ class RowReader(nn.Module):
             )
         y = _on(device, y, self.encode_labels)
         _check_length(y, n, "y")
-        code = _whole(y.reshape(-1))
+        code = self._whole(y.reshape(-1), "y")
         n_classes = len(self.encoding.classes)
         if self.check and is_readable(code) and len(code):
             low, high = int(code.min()), int(code.max())
@@ -271,7 +271,7 @@ class RowReader(nn.Module):
             band = torch.bucketize(values.double().contiguous(), edges, right=True)
             return torch.where(torch.isnan(values), -1, band)
         table, low = self._buffer(name), self._lowest[name]
-        place = _whole(values) - low
+        place = self._whole(values, column.name) - low
         inside = (place >= 0) & (place < len(table))
         found = torch.where(inside, table[place.clamp(0, len(table) - 1)], -1)
         if self.check and is_readable(found):
@@ -284,6 +284,19 @@ class RowReader(nn.Module):
                 )
         return found
 
+    def _whole(self, values: Tensor, name: str) -> Tensor:
+        if not values.is_floating_point():
+            return values.long()
+        values = torch.where(torch.isnan(values), -1, values)
+        whole = values.long()
+        if self.check and is_readable(values) and bool((whole != values).any()):
+            raise InvalidInputError(
+                f"{name} holds {float(values[whole != values][0]):g}. Expected whole "
+                "numbers; give the values of training, or what fair.encode made of "
+                "them."
+            )
+        return whole
+
     def _buffer(self, name: str) -> Tensor:
         return self.get_buffer(name)
 
@@ -291,12 +304,6 @@ class RowReader(nn.Module):
 def _on(device: torch.device, values: Table, encode: Any) -> Tensor:
     tensor: Tensor = values if isinstance(values, Tensor) else encode(values)
     return tensor.to(device, non_blocking=True)
-
-
-def _whole(values: Tensor) -> Tensor:
-    if values.is_floating_point():
-        values = torch.where(torch.isnan(values), -1, values)
-    return values.long()
 
 
 def _check_length(values: Tensor, n: int, name: str) -> None:

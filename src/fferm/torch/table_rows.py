@@ -10,6 +10,7 @@ from torch import Tensor
 from fferm._types import FloatArray, IntArray, Table, is_sparse
 from fferm.data import FairRows
 from fferm.duals import place_rows
+from fferm.errors import InvalidInputError
 
 # Rows of a pass without gradients.
 PASS_ROWS = 8192
@@ -54,8 +55,16 @@ class Features:
 
     def _tensor(self, table: Table) -> Tensor:
         precise = np.float64 if self.dtype == torch.float64 else np.float32
-        # A copy: PyTorch warns of memory that it may not write.
-        return torch.from_numpy(np.array(table, dtype=precise)).to(self.device)
+        with np.errstate(over="ignore"):
+            # A copy: PyTorch warns of memory that it may not write.
+            rounded = np.array(table, dtype=precise)
+        if not np.all(np.isfinite(rounded)):
+            raise InvalidInputError(
+                f"X holds values above {np.finfo(precise).max:.2g}, which single "
+                "precision does not reach. Scale the features, for example with "
+                "sklearn.preprocessing.StandardScaler, or train with dtype='float64'."
+            )
+        return torch.from_numpy(rounded).to(self.device)
 
 
 @dataclass(frozen=True)
@@ -123,6 +132,18 @@ def scaled(weight: FloatArray, X: Features, dtype: torch.dtype) -> Tensor | None
 def batch_order(seed: int, epoch: int, n_rows: int) -> IntArray:
     """Return the order of rows in an epoch, a function of seed and epoch alone."""
     return np.random.default_rng([seed, epoch]).permutation(n_rows)
+
+
+def batches_of(order: Tensor, size: int) -> tuple[Tensor, ...]:
+    """Return batches of ``size`` rows, the last with what is left.
+
+    A row that would be left alone joins the batch before it: a batch norm, which
+    compares the rows of a batch, has nothing to do with one.
+    """
+    batches = parts_of(order, size)
+    if size > 1 and len(batches) > 1 and len(batches[-1]) == 1:
+        return *batches[:-2], torch.cat(batches[-2:])
+    return batches
 
 
 def parts_of(table: Tensor, size: int) -> tuple[Tensor, ...]:

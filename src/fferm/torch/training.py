@@ -24,7 +24,7 @@ from fferm.torch.judging import Judge
 from fferm.torch.networks import Networks
 from fferm.torch.recipes import WARM_UP, Recipe, make_optimizer, set_rate
 from fferm.torch.table_penalties import TablePenalty, make_penalty
-from fferm.torch.table_rows import LossRows, PenaltyRows, batch_order, parts_of
+from fferm.torch.table_rows import LossRows, PenaltyRows, batch_order, batches_of
 
 # An epoch that lowers the objective by less than this share has gained nothing.
 LEAST_GAIN = 1e-4
@@ -105,8 +105,8 @@ class Run:
     ) -> None:
         self.networks, self.task, self.recipe = networks, task, recipe
         self.checkpoint = checkpoint
-        rows = task.loss_rows.X.n_rows
-        self.n_batches = math.ceil(rows / recipe.batch_size)
+        rows = torch.arange(task.loss_rows.X.n_rows)
+        self.n_batches = len(batches_of(rows, recipe.batch_size))
         self.n_epochs = recipe.epochs(self.n_batches)
         self.optimizer = make_optimizer(recipe, networks.parameters())
         self.base_rates = [float(g["lr"]) for g in self.optimizer.param_groups]
@@ -174,12 +174,12 @@ class Run:
         index = self._on_device(batch_order(seed, epoch, n))
         rows = self.task.penalty_rows
         if rows is None or rows.X is self.task.loss_rows.X:
-            yield from ((part, None) for part in parts_of(index, size))
+            yield from ((part, None) for part in batches_of(index, size))
             return
         # Rows of the penalty's own go round as often as there are batches.
         other = self._on_device(batch_order(seed + 1, epoch, rows.X.n_rows))
-        parts = parts_of(other, size)
-        for i, part in enumerate(parts_of(index, size)):
+        parts = batches_of(other, size)
+        for i, part in enumerate(batches_of(index, size)):
             yield part, parts[i % len(parts)]
 
     def _run_epoch(self, steps: Steps) -> None:

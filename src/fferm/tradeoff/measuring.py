@@ -10,13 +10,13 @@ from numpy.typing import NDArray
 
 from fferm._types import FloatArray, IntArray
 from fferm.data import check_aligned
-from fferm.errors import DataFairnessWarning
+from fferm.errors import DataFairnessWarning, EmptyStratumWarning
 from fferm.estimators.base import FairClassifier
 from fferm.intervals import interval_of_tables, wilson_interval
 from fferm.labels import encode_labels
-from fferm.metrics import measure_tables
+from fferm.metrics import Violations, measure, measure_tables
 from fferm.objective import Penalty
-from fferm.setting import make_setting
+from fferm.setting import Setting, make_setting
 from fferm.tradeoff.splits import Split
 
 # The level of every interval of a curve.
@@ -137,6 +137,35 @@ class Measure:
         surprise = np.empty(self.y.size)
         surprise_into(_by_class(scores), self.y, surprise)
         return np.minimum(surprise, LARGEST_SURPRISE)
+
+
+def warn_of_unmeasured(train: Measure, test: Measure) -> None:
+    """Warn of what training compares and the test rows are too few to measure."""
+    known, found = (_comparable(each.setting) for each in (train, test))
+    if not found.gaps:  # nothing is measured, and the violation says so
+        return
+    absent = [str(part) for part in found.absent if part not in known.absent]
+    pairs = zip(
+        train.setting.rows.attributes, test.setting.rows.attributes, strict=True
+    )
+    for trained, measured in pairs:
+        lost = [group for group in trained.groups if group not in measured.groups]
+        # Bands of a continuous column are those of its own rows, with names to match.
+        if lost and set(measured.groups) <= set(trained.groups):
+            absent.append(f"{measured.name}: {', '.join(lost)} (no rows)")
+    if absent:
+        warnings.warn(
+            f"Not measured on the test rows: {'; '.join(absent)}. The violation there "
+            "is that of the rest; test on more rows, or merge groups.",
+            EmptyStratumWarning,
+            stacklevel=2,
+        )
+
+
+def _comparable(setting: Setting) -> Violations:
+    # What can be compared at all: of predictions that are anything for anyone.
+    anything = np.ones((setting.labels.n_samples, len(setting.labels.classes)))
+    return measure(setting, anything)
 
 
 def _by_class(scores: FloatArray) -> FloatArray:

@@ -18,7 +18,7 @@ from fferm.errors import CollapseWarning, DataFairnessWarning, InvalidInputError
 from fferm.estimators.base import FairClassifier, FairEstimator, FitInput
 from fferm.persistence import load, save
 from fferm.tradeoff.journal import FORMAT, FORMAT_VERSION, Journal, Recorded
-from fferm.tradeoff.measuring import CONFIDENCE, Measure
+from fferm.tradeoff.measuring import CONFIDENCE, Measure, warn_of_unmeasured
 from fferm.tradeoff.regression import N_DRAWS, RegressionMeasure
 from fferm.tradeoff.splits import Rows, Split
 
@@ -153,9 +153,7 @@ def _fits(
         models = [model for model in trained if model.fairness_weight not in done]
         # The rows are the same for every model: look at them once.
         with config_context(assume_finite=bool(measures)):
-            measures = measures or {
-                name: _make_measure(trained[0], split) for name, split in splits.items()
-            }
+            measures = measures or _make_measures(trained[0], splits)
             if models:
                 outputs = [measure.outputs(models) for measure in measures.values()]
                 for model, *found in zip(models, *outputs, strict=True):
@@ -164,9 +162,12 @@ def _fits(
         began = time.perf_counter()
 
 
-def _make_measure(model: FairEstimator, split: Split) -> Any:
-    kind = Measure if isinstance(model, FairClassifier) else RegressionMeasure
-    return kind(model, split)
+def _make_measures(model: FairEstimator, splits: dict[str, Split]) -> dict[str, Any]:
+    if not isinstance(model, FairClassifier):
+        return {name: RegressionMeasure(model, part) for name, part in splits.items()}
+    measures = {name: Measure(model, part) for name, part in splits.items()}
+    warn_of_unmeasured(measures["train"], measures["test"])
+    return measures
 
 
 def _path(

@@ -134,6 +134,10 @@ def _candidates(
     divergences: Sequence[str | Divergence] | None,
     radii: Sequence[float] | None,
 ) -> list[Candidate]:
+    if isinstance(divergences, str):
+        raise InvalidParameterError(
+            f"divergences={divergences!r} came. Expected a list: [{divergences!r}]."
+        )
     names = CANDIDATES if divergences is None else tuple(divergences)
     sizes = [own_radius(estimator)]
     if radii is not None:

@@ -9,6 +9,7 @@ import numpy as np
 from sklearn.base import clone
 
 from fferm._types import IntArray
+from fferm.data import check_aligned
 from fferm.divergences import Divergence
 from fferm.errors import FfermWarning, InvalidParameterError
 from fferm.estimators.base import FairClassifier, FitInput
@@ -65,6 +66,12 @@ class Judge:
         self.folds = list(validation.folds(given))
         self.classes = np.unique(np.asarray(given.y))
         rows = validation.judges(given)
+        check_aligned(
+            X=rows.X,
+            y=rows.y,
+            sensitive_features=rows.sensitive_features,
+            sample_weight=rows.sample_weight,
+        )
         plain = Candidate("kl", 0.0).of(estimator)
         self.setting = make_setting(
             encode_labels(rows.y, len(rows.y), self.classes.tolist(), "y"),

@@ -151,6 +151,11 @@ class EvenHoldout(Validation):
             )
         group = _groups(given)
         size = np.bincount(group[group >= 0])
+        if size.size == 0:
+            raise InvalidInputError(
+                "No row has a value of every sensitive column. Expected groups to hold "
+                "rows out of; check how sensitive_features was read."
+            )
         wanted = np.minimum(size // 2, int(share * group.size / size.size))
         if wanted.min() == 0:
             raise InvalidInputError(

@@ -3,7 +3,8 @@
 import json
 import os
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -110,11 +111,32 @@ def load_model(folder: str | Path) -> tuple[nn.Module, ShardSummary]:
     return model.eval(), summary
 
 
+def check_folder(folder: Path) -> None:
+    """Refuse a folder that cannot be written to, before hours are spent for it."""
+    probe = folder / f".{CHECKPOINT}.partial"
+    with _explained(probe):
+        folder.mkdir(parents=True, exist_ok=True)
+        probe.touch()
+        probe.unlink()
+
+
 def _write(path: Path, write: Callable[[Path], object]) -> None:
     # A reader finds the old file or the new one, whenever this process is killed.
-    path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.partial")
-    write(partial)
-    with partial.open("rb") as file:
-        os.fsync(file.fileno())
-    partial.replace(path)
+    with _explained(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write(partial)
+        with partial.open("rb") as file:
+            os.fsync(file.fileno())
+        partial.replace(path)
+
+
+@contextmanager
+def _explained(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise PersistenceError(
+            f"Cannot write {path} ({error.strerror}). Give an --out that may be "
+            "written, and has room."
+        ) from error

@@ -18,6 +18,7 @@ from fferm.torch.shards.folder import describe_shard, find_shards
 from fferm.torch.train.files import (
     CHECKPOINT,
     build_model,
+    check_folder,
     check_settings,
     read_checkpoint,
     write_checkpoint,
@@ -212,9 +213,10 @@ class Training:
 def _begin(options: Options, device: torch.device) -> Training:
     # Rank 0 alone needs to see the folder; another machine may not.
     state, failure = None, None
-    if rank_and_size()[0] == 0 and not options.restart:
+    if rank_and_size()[0] == 0:
         try:
-            state = read_checkpoint(options.out)
+            check_folder(options.out)
+            state = None if options.restart else read_checkpoint(options.out)
             if state is not None:
                 check_settings(state, options.settings(), options.out)
         except ValueError as error:
