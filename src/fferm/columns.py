@@ -330,7 +330,7 @@ def _intersection(columns: Sequence[Attribute]) -> Attribute:
     codes = np.stack([column.code for column in columns])  # (a, n)
     is_known = (codes >= 0).all(axis=0)
     shape = tuple(len(column.groups) for column in columns)
-    flat = np.ravel_multi_index(tuple(codes[:, is_known]), shape)
+    flat = number_cells(codes[:, is_known], shape)
     present, inverse = np.unique(flat, return_inverse=True)
     cells = list(zip(*np.unravel_index(present, shape), strict=True))
     groups = tuple(_join(columns, cell, " × ", "{1}") for cell in cells)
@@ -339,6 +339,20 @@ def _intersection(columns: Sequence[Attribute]) -> Attribute:
     code = np.full(codes.shape[1], -1, dtype=np.int64)
     code[is_known] = inverse.reshape(-1)
     return Attribute(" × ".join(column.name for column in columns), groups, code)
+
+
+def number_cells(codes: IntArray, shape: tuple[int, ...]) -> IntArray:
+    """Return (n_samples,) numbers of the cells that (n_columns, n_samples) codes are.
+
+    ``shape`` says how many codes each column has.
+    """
+    if math.prod(shape) > np.iinfo(np.int64).max:
+        raise InvalidInputError(
+            f"{len(shape)} sensitive columns of {min(shape)} to {max(shape)} values "
+            "have more intersections than can be numbered. Compare fewer columns, or "
+            "one by one: groups='marginal'."
+        )
+    return np.asarray(np.ravel_multi_index(tuple(codes), shape), dtype=np.int64)
 
 
 def _join(

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from fferm._types import FloatArray, IntArray, Table
-from fferm.columns import group_name, read_column, split_columns
+from fferm.columns import group_name, number_cells, read_column, split_columns
 from fferm.data import check_aligned
 from fferm.errors import InvalidInputError, InvalidTypeError
 from fferm.labels import encode_weight, factorize
@@ -53,7 +53,7 @@ def read_cells(sensitive_features: Table, n_samples: int | None = None) -> CellR
     n_rows = len(given[0][1]) if n_samples is None else n_samples
     columns = [read_column(values, name, n_rows) for name, values in given]
     shape = tuple(len(column.groups) + 1 for column in columns)
-    flat = np.ravel_multi_index(tuple(column.code + 1 for column in columns), shape)
+    flat = number_cells(np.stack([column.code + 1 for column in columns]), shape)
     present, code = np.unique(flat, return_inverse=True)
     values = tuple(
         tuple(

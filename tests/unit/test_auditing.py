@@ -495,6 +495,17 @@ def test_decisions_are_drawn_by_kind_and_add_up_to_their_table(data, model):
     )
 
 
+def test_decisions_are_drawn_by_kind_however_many_columns_there_are():
+    group, y = np.repeat(np.arange(7), 20), np.tile([0, 1], 70)
+    labels, decision = encode_decisions(y, y)
+    columns = {f"column {n}": group for n in range(22)}  # of 8 ** 22 codes
+    setting = make_setting(labels, get("demographic_parity"), columns, "marginal", None)
+
+    sample = bootstrap_sample(setting, one_hot(decision, 2), decision)
+
+    assert sample.count.tolist() == [10] * 14
+
+
 @pytest.mark.parametrize(
     ("y", "message"),
     [

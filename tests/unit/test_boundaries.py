@@ -154,6 +154,19 @@ def test_a_class_that_nobody_is_predicted_is_warned_of_by_name(frames):
         FairLogisticRegression().fit(X, some_rare, sensitive_features=s)
 
 
+def test_warnings_of_a_model_point_to_the_line_that_called_fit(frames):
+    X, y, s = frames
+    wide = FairLogisticRegression(
+        divergence="jensen_shannon", uncertainty=LargeShift(0.4)
+    )
+    with pytest.warns(WideShiftWarning, match="The radius 0.4 reaches") as caught:
+        wide.fit(X, y, sensitive_features=s)
+    rare = np.arange(len(y)) % 50 == 0
+    with pytest.warns(CollapseWarning, match="for every training row") as also:
+        FairLogisticRegression(fairness_weight=0).fit(X[["x0"]], rare)
+    assert {one.filename for one in [*caught, *also]} == {__file__}
+
+
 def test_different_labels_in_the_index_are_nobodys_business(frames):
     X, y, s = frames
     shifted = s.set_axis(s.index + 1000)

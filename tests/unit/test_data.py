@@ -96,6 +96,15 @@ def test_two_columns_mean_the_same_in_every_form(form):
     assert marginal[1].code.tolist() == [0, 1, 0, 0, 1]
 
 
+def test_more_intersections_than_can_be_numbered_are_refused():
+    columns = {f"column {n}": np.arange(60) % 10 for n in range(20)}
+    with pytest.raises(
+        InvalidInputError, match=r"20 sensitive columns of 10 .* one by"
+    ):
+        encode_sensitive(columns, 60)
+    assert len(encode_sensitive(columns, 60, "marginal")) == 20
+
+
 def test_a_group_called_nan_has_one_place_whatever_the_order_of_rows():
     orders = itertools.permutations(["nan", "10", "2", "b"])
 

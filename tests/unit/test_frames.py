@@ -204,3 +204,10 @@ def test_two_columns_of_one_name_are_refused():
         FrameEncoder().fit(pd.concat([FRAME, FRAME], axis=1))
     with pytest.raises(InvalidInputError, match="Two columns are called '0'"):
         FrameEncoder().fit(pd.DataFrame({0: [1.0, 2.0], "0": [3.0, 4.0]}))
+
+
+def test_numbers_of_any_size_are_standardised():
+    frame = pd.DataFrame({"small": [1e-200, 2e-200, 3e-200], "large": [1e90, 2e90, 0]})
+    found = FrameEncoder().fit(frame).transform(frame)
+    np.testing.assert_allclose(found.mean(axis=0), 0, atol=1e-12)
+    np.testing.assert_allclose(found.std(axis=0), 1, rtol=1e-12)

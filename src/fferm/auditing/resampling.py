@@ -20,7 +20,9 @@ def bootstrap_sample(
     if decision is not None:
         code = np.unique(weight, return_inverse=True)[1]
         for column in (decision, *cells):
-            code = code * (column.max() + 2) + column + 1
+            # Numbered anew each time: of many columns the product would overflow.
+            pair = code * (column.max() + 2) + column + 1
+            code = np.unique(pair, return_inverse=True)[1]
         _, first, count = np.unique(code, return_index=True, return_counts=True)
     n_strata, n_classes = len(setting.rows.strata.names), prob.shape[1]
     shapes = [(n_strata, n_classes, len(a.groups)) for a in attributes]

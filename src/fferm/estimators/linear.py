@@ -30,7 +30,6 @@ from fferm.estimators.validation import check_number
 from fferm.notions import Notion
 from fferm.objective import Problem
 from fferm.solvers import LANES_FROM, Result, Solver
-from fferm.solvers.linear import linear_logits, penalized_logits
 from fferm.uncertainty import Uncertainty
 
 
@@ -102,7 +101,9 @@ class FairLogisticRegression(LinearClassifier):
     batch_size, max_epochs
         Of minibatches: rows a step, from 1 to all, and passes over the data. None is 64
         rows and 6 passes, fewer for more than a million rows; 256 rows for ``"sreda"``,
-        30 passes for ``"semi_stochastic"`` and 20, or 2000 steps, for ``"sreda"``.
+        30 passes for ``"semi_stochastic"`` and 20 for ``"sreda"``. Few rows are passed
+        more often than asked: until there are 600 steps (2000 of ``"sreda"``) and, for
+        ``"sgda"``, 100,000 rows.
     learning_rate, dual_learning_rate
         Of minibatches: Adagrad's step (None is 0.8 for ``"sgda"``, 0.2 for
         ``"sreda"``, 0.3 for ``"semi_stochastic"``, where it falls to 0, and 0.4 in
@@ -263,10 +264,7 @@ class FairLogisticRegression(LinearClassifier):
         with progress(self.verbose, getattr(solver, "max_iter", None)) as callbacks:
             solution = solver.solve(problem, start=start, callbacks=callbacks)
         self._learn_weight(choice)
-        self._warn_of_reach(problem, penalized_logits(problem, solution.value))
-        self._store(solution, data, rows)
-        codes = linear_logits(data.X, solution.value).argmax(axis=1)
-        self._warn_of_collapse(codes, data.y)
+        self._store(solution, data, rows)._warn_of_model(problem, solution)
         return self
 
     def partial_fit(

@@ -11,7 +11,9 @@ from fferm.data import FairRows
 from fferm.estimators.base import FairClassifier
 from fferm.estimators.pieces import Pieces
 from fferm.estimators.validation import TrainingData
+from fferm.objective import Problem
 from fferm.solvers import Solution
+from fferm.solvers.linear import linear_logits, penalized_logits
 
 # Models predict together, as long as their logits take no more than 64 MB.
 LOGITS_TOGETHER = 2**23
@@ -72,3 +74,8 @@ class LinearClassifier(FairClassifier):
         self._pieces = None
         self._warn_of_result(solution.result)
         return self
+
+    def _warn_of_model(self, problem: Problem, solution: Solution) -> None:
+        self._warn_of_reach(problem, penalized_logits(problem, solution.value))
+        codes = linear_logits(problem.X, solution.value).argmax(axis=1)
+        self._warn_of_collapse(codes, problem.y)

@@ -118,7 +118,10 @@ def _learn_numbers(name: str, numbers: FloatArray) -> LearnedColumn | None:
         return None
     fill = float(np.median(numbers[~is_gap]))
     filled = np.where(is_gap, fill, numbers)
-    mean, scale = float(filled.mean()), float(filled.std())
+    # In units of the largest, whose squares neither vanish nor overflow; a power of two
+    # rounds nothing.
+    unit = float(np.ldexp(1.0, np.frexp(np.abs(filled).max())[1]))
+    mean, scale = float(filled.mean()), unit * float((filled / unit).std())
     # Rounding alone gives a constant column some spread.
     if scale <= 1e-12 * max(abs(mean), 1e-300):
         if not is_gap.any():
