@@ -66,16 +66,20 @@ class Predictor:
     ----------
     booster
         It is not changed, and must not be later on.
+    text
+        Its text, where it is at hand: LightGBM takes its time to write it.
     """
 
-    def __init__(self, booster: Booster) -> None:
+    def __init__(self, booster: Booster, text: str | None = None) -> None:
         self.booster = booster
+        self._text = text
         self._tables: _Tables | None = None
         self._is_ready = False
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the booster alone: tables are made anew where they are needed."""
-        return {"booster": self.booster, "_tables": None, "_is_ready": False}
+        nothing = {"_text": None, "_tables": None, "_is_ready": False}
+        return {"booster": self.booster, **nothing}
 
     def raw_scores(self, X: Table, n_threads: int) -> FloatArray:
         """Return (n,) scores of two classes, else (n, n_scores).
@@ -88,8 +92,8 @@ class Predictor:
             Of LightGBM, where it predicts.
         """
         if not self._is_ready and X.shape[0] >= LEAST_ROWS and not is_sparse(X):
-            self._tables = _make_tables(self.booster)
-            self._is_ready = True
+            self._tables = _make_tables(self._text or self.booster.model_to_string(-1))
+            self._text, self._is_ready = None, True
         if self._tables is None or is_sparse(X):
             scores = self.booster.predict(X, raw_score=True, num_threads=n_threads)
             return np.asarray(scores, dtype=np.float64)
@@ -134,8 +138,8 @@ def _scores(tables: _Tables, columns: Sequence[FloatArray]) -> FloatArray:
     return scores[0] if tables.n_scores == 1 else np.ascontiguousarray(scores.T)
 
 
-def _make_tables(booster: Booster) -> _Tables | None:
-    forest = read_forest(booster.model_to_string(num_iteration=-1))
+def _make_tables(text: str) -> _Tables | None:
+    forest = read_forest(text)
     if forest is None or forest.n_leaves.max() > MOST_LEAVES:
         return None
     features = _make_features(forest)

@@ -22,6 +22,7 @@ class Grown:
     """
 
     booster: "lgb.Booster"
+    text: str
     scores: FloatArray | None
     history: tuple[Record, ...]
     n_rounds: int
@@ -45,6 +46,7 @@ def grow(rounds: Rounds, recipe: Recipe, judge: Judge | None = None) -> Grown:
     kept = len(monitor.history)
     if judge is not None and judge.best_round:  # 0 where no round could be judged
         kept = judge.best_round
-    booster = read_booster(rounds.text(kept))
+    text = rounds.text(kept)
+    booster = read_booster(text)
     scores = rounds.scores() if kept == len(monitor.history) else None
-    return Grown(booster, scores, tuple(monitor.history), kept, result)
+    return Grown(booster, text, scores, tuple(monitor.history), kept, result)

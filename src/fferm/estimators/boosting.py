@@ -242,7 +242,7 @@ class FairBoostingClassifier(FairClassifier):
         text = learned.pop("booster_")
         super()._from_saved(learned)
         self.booster_ = read_booster(text)
-        self._predictor = Predictor(self.booster_)
+        self._predictor = Predictor(self.booster_, text)
 
     def _raw_scores(self, X: Table) -> FloatArray:
         if self._predictor.booster is not self.booster_:
@@ -287,7 +287,7 @@ class FairBoostingClassifier(FairClassifier):
     ) -> Self:
         self.classes_ = data.classes
         self.booster_ = grown.booster
-        self._predictor = Predictor(grown.booster)
+        self._predictor = Predictor(grown.booster, grown.text)
         self.groups_ = np.array(rows.group_names if rows else (), dtype=object)
         self.history_ = grown.history
         self.n_iter_ = grown.n_rounds
