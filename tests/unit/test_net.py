@@ -236,11 +236,24 @@ def test_penalties_without_a_linear_dual_train_and_sgda_refuses_them(name, data)
 
 
 def test_both_solvers_come_to_the_same_penalty(data):
-    found = [
-        fit(data, solver=solver, fairness_weight=3.0, max_epochs=20).history_[-1]
-        for solver in ("sgda", "semi_stochastic")
-    ]
+    plain, *models = (
+        fit(data, solver=solver, fairness_weight=weight, max_epochs=20)
+        for solver, weight in (("sgda", 0.01), ("sgda", 3.0), ("semi_stochastic", 3.0))
+    )
+    found = [model.history_[-1] for model in models]
+    assert not same(*models)
     assert found[0]["objective"] == pytest.approx(found[1]["objective"], rel=0.02)
+    last = plain.history_[-1]
+    assert last["loss"] + 3 * last["penalty"] > 1.1 * found[0]["objective"]
+
+
+def test_passes_may_be_set(data):
+    first, again, other = (
+        fit(data, solver="semi_stochastic", refresh_every=n, max_epochs=2)
+        for n in (1, 1, 20)
+    )
+    assert same(first, again)
+    assert not same(first, other)
 
 
 def test_the_penalty_can_be_taken_on_other_rows(data):
