@@ -190,7 +190,9 @@ def test_the_site_builds_without_a_warning(site):
 def test_the_site_loads_nothing_from_outside(site):
     loads = re.compile(r"<(?:script|img|iframe)\b[^>]*\bsrc=[\"']?(https?:)?//")
     styles = re.compile(r"<link\b[^>]*\bhref=[\"']?(https?:)?//")
-    for page in site.rglob("*.html"):
+    pages = list(site.rglob("*.html"))
+    assert len(pages) > 50
+    for page in pages:
         text = page.read_text(encoding="utf-8")
         assert not loads.search(text), page
         assert not styles.search(text), page
@@ -206,5 +208,7 @@ def test_the_pages_on_extending_show_a_class_of_ours(page, site):
 
 def test_no_markup_of_docstrings_is_left_on_the_site(site):
     leftover = re.compile(r"\.\. math|:(?:func|class|meth|math):|\\(?:frac|sum|text)\b")
-    for page in (site / "api").rglob("*.html"):
+    pages = list((site / "api").rglob("*.html"))
+    assert len(pages) == len(list((DOCS / "api").glob("*.md")))
+    for page in pages:
         assert not leftover.search(page.read_text(encoding="utf-8")), page

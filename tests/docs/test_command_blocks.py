@@ -1,6 +1,5 @@
 """The command lines of the documentation run, in order, where their page says."""
 
-import os
 import re
 import shlex
 from pathlib import Path
@@ -63,6 +62,13 @@ def run(line, capsys):
         Path(target.strip()).write_text(printed.out, encoding="utf-8")
 
 
-def test_some_page_has_command_lines():
-    assert "docs/how-to/command-line.md" in map(name_of, PAGES)
-    assert os.path.exists(ROOT / "README.md")
+def test_no_command_line_hides_from_the_tests():
+    assert {"README.md", "docs/how-to/command-line.md"} <= set(map(name_of, PAGES))
+    for page in (ROOT / "README.md", *DOCS.rglob("*.md")):
+        text = page.read_text(encoding="utf-8")
+        inside = re.findall(r"^ *([`~]{3,})(.*?)\n(.*?)^ *\1 *$", text, re.S | re.M)
+        written = sum(len(commands(body)) for *_, body in inside)
+        read = sum(
+            len(commands(body)) for kind, body in blocks(page) if kind in ("sh", "yaml")
+        )
+        assert written == read, f"{name_of(page)}: call the block ```sh, indent none"

@@ -1,10 +1,15 @@
 """The default curve on Adult by sex, against scikit-learn and against our own bar."""
 
+import re
+from pathlib import Path
+
 import pytest
 from sklearn.linear_model import LogisticRegression
 
 from fferm import FairLogisticRegression, tradeoff_curve
 from fferm.datasets import load_adult
+
+README = Path(__file__).parents[2] / "README.md"
 
 
 @pytest.fixture(scope="module")
@@ -32,6 +37,20 @@ def test_the_default_curve_is_accurate_at_each_level_of_fairness(
     model = curve.select(max_violation=max_violation)
 
     assert model.score(adult.X_test, adult.y_test) >= least_accuracy
+
+
+def test_the_readme_has_points_of_the_default_curve(curve):
+    if not README.exists():
+        pytest.skip("README.md is not beside the tests")
+    text = README.read_text(encoding="utf-8")
+    said = re.findall(r"^\| (0\.\d{4}) at (0\.\d{3}) \|", text, re.M)
+    assert len(said) == 4
+    test = curve.records.query("split == 'test'")
+    for accuracy, violation in said:
+        nearest = (test["violation"] - float(violation)).abs().idxmin()
+        # The last digits differ between machines.
+        assert test["violation"][nearest] == pytest.approx(float(violation), abs=2e-3)
+        assert test["accuracy"][nearest] == pytest.approx(float(accuracy), abs=5e-4)
 
 
 def test_every_point_of_the_default_curve_is_trained_as_a_lane(curve):

@@ -8,7 +8,11 @@ from pathlib import Path
 
 import pytest
 
-DEMO = Path(__file__).parents[2] / "examples" / "demo.py"
+ROOT = Path(__file__).parents[2]
+DEMO = ROOT / "examples" / "demo.py"
+SAID = re.compile(
+    r"calls (\d+) points more .* a gap of (\d+) points costs (\d\.\d) points of acc"
+)
 LINE = re.compile(r"^[* ] (\S+) +(\d\.\d{4}) +(\d\.\d{4}) +(\d\.\d{4}) +(\d\.\d{4})$")
 
 
@@ -62,6 +66,15 @@ def test_the_demo_says_what_fairness_costs_and_where_the_report_is(demo, table):
     assert re.search(r"are in \S.*report\.html,$", text, re.MULTILINE)
     assert re.search(r"picture alone is in \S.*report\.png$", text.strip())
     assert re.search(r"took \d+ s", text)
+
+
+def test_the_readme_says_what_the_demo_prints(table):
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    gap, left, cost = map(float, SAID.search(" ".join(text.split())).groups())
+    plain = table[0]
+    assert 100 * plain[2] == pytest.approx(gap, abs=0.5)
+    (chosen,) = (row for row in table if round(100 * row[2]) == left)
+    assert 100 * (plain[1] - chosen[1]) == pytest.approx(cost, abs=0.06)
 
 
 def test_the_report_of_the_demo_has_picture_table_and_groups(demo, table):

@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 from dataclasses import replace
+from datetime import date
 from hashlib import sha256
 from html.parser import HTMLParser
 from importlib.resources import files
@@ -719,6 +720,9 @@ def test_a_page_is_the_same_whenever_it_is_written(curve, found, tmp_path):
         write_curve(curve, tmp_path / name, audit=found)
     one, two = ((tmp_path / name).read_bytes() for name in ("one.html", "two.html"))
     assert one == two
+    # Nor does it say when that was.
+    year = date.today().year
+    assert not re.search(rf"(?<![\d.]){year}(?!\d)", Page(tmp_path / "one.html").text)
 
 
 def test_names_from_data_stay_text(curve, tmp_path):
