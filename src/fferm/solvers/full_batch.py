@@ -17,8 +17,10 @@ from fferm.solvers.kernel_rows import make_rows
 from fferm.solvers.linear import parameter_shape
 from fferm.solvers.threads import in_threads
 
-# Blocks are as many on every machine, so that sums do not depend on its cores.
-N_BLOCKS = 8
+# Blocks are as many on every machine, so that sums do not depend on its cores; a block
+# of few rows would take less time than its call.
+MOST_BLOCKS = 8
+LEAST_ROWS = 2048
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,9 @@ class FusedEvaluator(Evaluator):
 
     def __init__(self, problem: Problem, rows: Rows | None = None) -> None:
         self.rows = rows or make_rows(problem)
-        self._blocks = np.linspace(0, self.rows.y.size, N_BLOCKS + 1).astype(np.int64)
+        n_rows = self.rows.y.size
+        n_blocks = min(MOST_BLOCKS, max(1, n_rows // LEAST_ROWS))
+        self._blocks = np.linspace(0, n_rows, n_blocks + 1).astype(np.int64)
         self._n_strata, self._ends = 0, np.zeros(1, dtype=np.int64)
         self.known = np.ones(0)
         if problem.penalty is not None:
