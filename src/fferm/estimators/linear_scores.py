@@ -13,7 +13,7 @@ from fferm.estimators.pieces import Pieces
 from fferm.estimators.validation import TrainingData
 from fferm.objective import Problem
 from fferm.solvers import Solution
-from fferm.solvers.linear import linear_logits, penalized_logits
+from fferm.solvers.linear import penalized_logits, predicted_codes
 
 # Models predict together, as long as their logits take no more than 64 MB.
 LOGITS_TOGETHER = 2**23
@@ -76,6 +76,7 @@ class LinearClassifier(FairClassifier):
         return self
 
     def _warn_of_model(self, problem: Problem, solution: Solution) -> None:
-        self._warn_of_reach(problem, penalized_logits(problem, solution.value))
-        codes = linear_logits(problem.X, solution.value).argmax(axis=1)
+        if problem.objective.uncertainty is not None:
+            self._warn_of_reach(problem, penalized_logits(problem, solution.value))
+        codes = predicted_codes(problem.X, solution.value)
         self._warn_of_collapse(codes, problem.y)

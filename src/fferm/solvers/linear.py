@@ -5,8 +5,10 @@ The oracle of linear models: written to be read, and what every kernel is held t
 
 import numpy as np
 
-from fferm._types import FloatArray, Table
+from fferm._types import FloatArray, IntArray, Table
 from fferm.objective import Problem
+
+ROWS_AT_ONCE = 2**16
 
 
 def parameter_shape(problem: Problem) -> tuple[int, int]:
@@ -25,6 +27,16 @@ def linear_logits(X: Table, theta: FloatArray) -> FloatArray:
     both = np.zeros((n_samples, 2), order="F")
     both[:, 1] = logits[:, 0]
     return both
+
+
+def predicted_codes(X: Table, theta: FloatArray) -> IntArray:
+    """Return the codes of the classes that are predicted for some row."""
+    found = np.zeros(0, dtype=np.int64)
+    # Logits of all rows at once would be the largest array of a fit but for X.
+    for begin in range(0, X.shape[0], ROWS_AT_ONCE):
+        logits = linear_logits(X[begin : begin + ROWS_AT_ONCE], theta)
+        found = np.union1d(found, logits.argmax(axis=1))
+    return found
 
 
 def penalized_logits(problem: Problem, theta: FloatArray) -> FloatArray:
