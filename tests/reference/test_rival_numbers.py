@@ -15,6 +15,7 @@ from sklearn.svm import LinearSVC
 from fferm import FairLogisticRegression
 from fferm.baselines import (
     CovarianceConstraint,
+    CurvatureMatching,
     ExponentiatedGradient,
     FairretNorm,
     Fermi,
@@ -78,6 +79,34 @@ def test_discrepancies_are_those_of_the_kernel_of_scikit_learn(prob, group):
     weight = np.where(group == 1, 1 / np.sum(group == 1), -1 / np.sum(group == 0))
     value, _ = value_and_slope(KernelMatching, prob, group)
     assert value == pytest.approx(weight @ kernel @ weight / 4, rel=1e-9)
+
+
+def test_curvatures_are_those_of_second_derivatives_by_the_features(data, group):
+    """The penalty matches what scikit-learn's kernel makes of them."""
+    torch = pytest.importorskip("torch")
+    model = fitted(CurvatureMatching(fairness_weight=0), data)
+    theta, y = torch.tensor(model.coef_[0]), torch.tensor(data.y[:20]).double()
+
+    def loss(x, label):
+        logit = x @ theta + model.intercept_[0]
+        return torch.nn.functional.binary_cross_entropy_with_logits(logit, label)
+
+    second = [
+        torch.autograd.functional.hessian(lambda x, i=i: loss(x, y[i]), row)
+        for i, row in enumerate(torch.tensor(data.X[:20]))
+    ]
+    largest = [torch.linalg.matrix_norm(matrix, 2).item() for matrix in second]
+    prob = model.predict_proba(data.X)[:, 1]
+    curvature = prob * (1 - prob)
+    assert_allclose(largest, curvature[:20] * np.sum(model.coef_**2), rtol=1e-9)
+
+    weight = np.where(group == 1, 1 / np.sum(group == 1), -1 / np.sum(group == 0))
+    expected = sum(
+        weight @ laplacian_kernel(number[:, None], gamma=1 / h) @ weight / 4
+        for number, h in ((prob, 0.1), (curvature, 0.025))
+    )
+    value, _ = value_and_slope(CurvatureMatching, prob, group)
+    assert value == pytest.approx(expected, rel=1e-9)
 
 
 def test_smoothed_decisions_are_those_of_the_normal_distribution(prob, group):

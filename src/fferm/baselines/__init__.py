@@ -22,6 +22,7 @@ from fferm.baselines.penalized import PenalizedBaseline
 from fferm.baselines.prost import KernelMatching
 from fferm.baselines.taskesen import WassersteinRobust
 from fferm.baselines.wang_2020 import NoisyGroupsRobust
+from fferm.baselines.wang_2023 import CurvatureMatching
 from fferm.baselines.zafar import CovarianceConstraint
 from fferm.baselines.zemel import LearnedFairRepresentations
 
@@ -29,6 +30,7 @@ __all__ = [
     "Baseline",
     "ConstrainedBaseline",
     "CovarianceConstraint",
+    "CurvatureMatching",
     "ExponentiatedGradient",
     "FairretNorm",
     "Fermi",
