@@ -6,7 +6,8 @@ Data are Adult and German as they ship. docs/paper/rivals.md lists the numbers.
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
-from scipy.optimize import linprog
+from scipy.optimize import linprog, minimize, minimize_scalar
+from scipy.special import expit
 from scipy.stats import gaussian_kde, norm, wasserstein_distance
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics.pairwise import laplacian_kernel
@@ -15,6 +16,7 @@ from sklearn.svm import LinearSVC
 from fferm import FairLogisticRegression
 from fferm.baselines import (
     CovarianceConstraint,
+    CurvatureMatching,
     ExponentiatedGradient,
     FairretNorm,
     Fermi,
@@ -26,12 +28,14 @@ from fferm.baselines import (
     NoisyGroupsRobust,
     ReductionsGrid,
     RenyiFairInference,
+    RobustCovariateShift,
     Rows,
     ThresholdPostprocessing,
     WassersteinClassifier,
     WassersteinRobust,
 )
 from fferm.baselines.extra import their_warnings_apart
+from fferm.baselines.saddle import play, play_on_labels
 from fferm.datasets import load_german
 
 L2 = 1e-4
@@ -78,6 +82,34 @@ def test_discrepancies_are_those_of_the_kernel_of_scikit_learn(prob, group):
     weight = np.where(group == 1, 1 / np.sum(group == 1), -1 / np.sum(group == 0))
     value, _ = value_and_slope(KernelMatching, prob, group)
     assert value == pytest.approx(weight @ kernel @ weight / 4, rel=1e-9)
+
+
+def test_curvatures_are_those_of_second_derivatives_by_the_features(data, group):
+    """The penalty matches what scikit-learn's kernel makes of them."""
+    torch = pytest.importorskip("torch")
+    model = fitted(CurvatureMatching(fairness_weight=0), data)
+    theta, y = torch.tensor(model.coef_[0]), torch.tensor(data.y[:20]).double()
+
+    def loss(x, label):
+        logit = x @ theta + model.intercept_[0]
+        return torch.nn.functional.binary_cross_entropy_with_logits(logit, label)
+
+    second = [
+        torch.autograd.functional.hessian(lambda x, i=i: loss(x, y[i]), row)
+        for i, row in enumerate(torch.tensor(data.X[:20]))
+    ]
+    largest = [torch.linalg.matrix_norm(matrix, 2).item() for matrix in second]
+    prob = model.predict_proba(data.X)[:, 1]
+    curvature = prob * (1 - prob)
+    assert_allclose(largest, curvature[:20] * np.sum(model.coef_**2), rtol=1e-9)
+
+    weight = np.where(group == 1, 1 / np.sum(group == 1), -1 / np.sum(group == 0))
+    expected = sum(
+        weight @ laplacian_kernel(number[:, None], gamma=1 / h) @ weight / 4
+        for number, h in ((prob, 0.1), (curvature, 0.025))
+    )
+    value, _ = value_and_slope(CurvatureMatching, prob, group)
+    assert value == pytest.approx(expected, rel=1e-9)
 
 
 def test_smoothed_decisions_are_those_of_the_normal_distribution(prob, group):
@@ -168,6 +200,73 @@ def test_a_ball_of_no_radius_is_scikit_learn(data):
     expected = plain.fit(data.X, data.y).predict_proba(data.X_test)
     model = fitted(WassersteinRobust(unfairness_share=0, radius=0), data)
     assert_allclose(model.predict_proba(data.X_test), expected, atol=0.01)
+
+
+@pytest.mark.parametrize(("strategy", "of_labels"), [(play, 0), (play_on_labels, 1)])
+def test_what_an_adversary_of_labels_plays_is_found_by_searching(strategy, of_labels):
+    """The value of the game is that of SciPy's search for q over that for p."""
+    rng, inside = np.random.default_rng(0), (1e-9, 1 - 1e-9)
+    scores, pulls = rng.normal(0, 2, 30), rng.uniform(-5, 5, 30)
+
+    def search(function):
+        options = {"xatol": 1e-10}
+        return minimize_scalar(
+            function, bounds=inside, method="bounded", options=options
+        ).fun
+
+    for score, pull, found in zip(
+        scores, pulls, strategy(scores, pulls).value, strict=True
+    ):
+
+        def best_answer(q, score=score, pull=pull):
+            return score * q + search(
+                lambda p: (
+                    -q * np.log(p)
+                    - (1 - q) * np.log(1 - p)
+                    + pull * p * (q if of_labels else 1)
+                )
+            )
+
+        assert found == pytest.approx(-search(lambda q: -best_answer(q)), abs=1e-7)
+
+
+def test_no_violation_against_an_adversary_is_a_constraint(data, group):
+    """Without a shift, SLSQP finds the same under a bound on mean probabilities."""
+    model = RobustCovariateShift(notion="demographic_parity", share=0.5, l2=0.01)
+    fitted(model, data)
+    assert np.all(np.abs(model.pull_) < 1)  # the adversary is nowhere certain
+
+    X = np.column_stack([data.X, np.ones(len(data.X))])
+    size, d = len(X), data.X.shape[1]
+    lean = np.where(group == 1, 1 / np.sum(group == 1), -1 / np.sum(group == 0))
+    # The first of the groups in fferm's order has the negative sign.
+    lean *= 1 if model.groups_[1] == ">25" else -1
+
+    def loss(theta):
+        score, ridge = X @ theta, np.append(0.01 * theta[:d], 0)
+        value = np.mean(np.logaddexp(0, score) - data.y * score) + ridge @ theta / 2
+        return value, (expit(score) - data.y) @ X / size + ridge
+
+    def left(theta):
+        return bound - lean @ expit(X @ theta)
+
+    def left_slope(theta):
+        prob = expit(X @ theta)
+        return -(lean * prob * (1 - prob)) @ X
+
+    plain = minimize(loss, np.zeros(d + 1), jac=True, method="BFGS").x
+    bound = 0.5 * lean @ expit(X @ plain)
+    limit = {"type": "eq", "fun": left, "jac": left_slope}
+    found = minimize(
+        loss,
+        plain,
+        jac=True,
+        method="SLSQP",
+        constraints=limit,
+        options={"maxiter": 500, "ftol": 1e-12},
+    )
+    chance = model.predict_proba(data.X, sensitive_features=data.sensitive_features)
+    assert_allclose(chance[:, 1], expit(X @ found.x), atol=0.01)
 
 
 @pytest.mark.parametrize("rival", [RenyiFairInference, Fermi])

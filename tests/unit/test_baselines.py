@@ -1,5 +1,7 @@
 """Rivals keep their contract, refuse what they cannot use, and differentiate well."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
@@ -10,13 +12,17 @@ from fferm.baselines import (
     Baseline,
     ConstrainedBaseline,
     CovarianceConstraint,
+    CurvatureMatching,
     ExponentiatedGradient,
     Fermi,
     KernelChiSquare,
     PenalizedBaseline,
     RenyiFairInference,
+    RobustCovariateShift,
+    Target,
     ThresholdPostprocessing,
 )
+from fferm.baselines.saddle import play, play_on_labels
 from fferm.datasets import load_german, make_biased
 from fferm.errors import (
     ComponentError,
@@ -131,6 +137,8 @@ def test_sparse_features_give_the_same_model():
         (RenyiFairInference(notion="sufficiency"), "is made for demographic_parity"),
         (CovarianceConstraint(share=2), "share=2 came"),
         (CovarianceConstraint(l2=-1), "l2=-1 came"),
+        (RobustCovariateShift(share=2), "share=2 came"),
+        (CurvatureMatching(curvature_weight=-1), "curvature_weight=-1 came"),
         (ExponentiatedGradient(difference_bound=-1), "difference_bound=-1 came"),
         (
             ThresholdPostprocessing(tolerance=0.1, notion="equalized_odds"),
@@ -164,6 +172,72 @@ def test_thresholds_by_group_need_known_groups_to_predict():
         model.predict(data.X_test)
     with pytest.raises(InvalidInputError, match="no threshold was learned"):
         model.predict(data.X_test, sensitive_features=["new"] * len(data.X_test))
+
+
+@pytest.mark.parametrize("strategy", [play, play_on_labels])
+def test_an_adversary_of_labels_plays_the_derivative_of_the_game(strategy):
+    rng, step = np.random.default_rng(0), 1e-6
+    score, pull = rng.normal(0, 3, 200), rng.uniform(-5, 5, 200)
+    found, up, down = (strategy(score + move, pull) for move in (0, step, -step))
+    assert np.all(np.abs(found.label - 0.5) <= 0.5 + 1e-12)
+    assert_allclose(found.label, (up.value - down.value) / (2 * step), atol=1e-8)
+    # Where the adversary has just become certain the second derivative jumps.
+    smooth = (up.bend > 0) == (down.bend > 0)
+    bend = (up.label - down.label) / (2 * step)
+    assert_allclose(found.bend[smooth], bend[smooth], atol=1e-8)
+    assert np.any(found.bend == 0)
+
+
+@pytest.mark.parametrize("notion", RobustCovariateShift.notions)
+def test_what_is_left_of_a_violation_is_left_on_target_rows(notion):
+    data = load_german("age_over_25")
+    groups = data.sensitive_features
+    target = data.X_test + 0.3, data.sensitive_features_test
+    left = {}
+    for share in (1.0, 0.4):
+        model = RobustCovariateShift(notion=notion, share=share)
+        model.fit(data.X, data.y, sensitive_features=groups, penalty_data=target)
+        rows = model._encode(data.X, data.y, groups)
+        code = np.searchsorted(model.groups_, target[1].to_numpy().ravel())
+        game = model._game(replace(rows, target=Target(target[0], code)))
+        theta = np.concatenate([model.coef_[0], model.intercept_, model.shift_])
+        multiplier = model.pull_[0] / game.pull[0]
+        left[share] = game.violation(multiplier, theta[: game.known.size])
+    # The multiplier is known to a thousandth.
+    assert left[0.4] == pytest.approx(0.4 * left[1.0], abs=2e-3)
+
+
+def test_far_from_training_rows_an_adversary_leaves_less_to_be_sure_of():
+    data = load_german("age_over_25")
+    far, groups = data.X_test + 0.5, data.sensitive_features_test
+    chance = {}
+    for name, target in {"none": None, "far": (far, groups)}.items():
+        model = RobustCovariateShift(notion="demographic_parity", share=1)
+        model.fit(
+            data.X,
+            data.y,
+            sensitive_features=data.sensitive_features,
+            penalty_data=target,
+        )
+        chance[name] = model.predict_proba(far, sensitive_features=groups)[:, 1]
+    sure = {name: np.mean(np.abs(prob - 0.5)) for name, prob in chance.items()}
+    assert sure["far"] < sure["none"]
+
+
+def test_groups_that_an_adversary_does_not_know_are_refused():
+    data = make_biased(200, n_groups=3, random_state=0)
+    model = RobustCovariateShift()
+    with pytest.raises(InvalidInputError, match="3 groups came"):
+        model.fit(data.X, data.y, sensitive_features=data.sensitive_features)
+    data = make_biased(200, random_state=0)
+    target = data.X_test, ["new"] * len(data.X_test)
+    with pytest.raises(InvalidInputError, match="no multiplier was learned"):
+        model.fit(
+            data.X,
+            data.y,
+            sensitive_features=data.sensitive_features,
+            penalty_data=target,
+        )
 
 
 def test_without_fairlearn_the_error_says_what_to_install(monkeypatch):

@@ -7,10 +7,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from fferm.baselines import RobustCovariateShift
+from fferm.datasets import make_biased
 from fferm.errors import InvalidParameterError, UnknownNameError
 from fferm.experiments import known, read_spec, run, runner, summarize
-from fferm.experiments.methods import make_model, takes_part, trade_offs
-from fferm.experiments.parts import load_parts
+from fferm.experiments.methods import fit_sweep, make_model, takes_part, trade_offs
+from fferm.experiments.parts import Part, Parts, load_parts
 from fferm.experiments.specs import Method, Panel, Size, Spec
 from fferm.report import write_experiment
 from fferm.uncertainty import SmallShift
@@ -257,3 +259,15 @@ def test_a_bound_that_no_model_keeps_is_said_to_be_kept_by_none(tmp_path):
     found = pd.DataFrame(rows("test", [(0.8, 0.3), (0.7, 0.2)]))
     write_experiment(SPEC, found, tmp_path / "figure")
     assert "| none |" in (tmp_path / "figure.md").read_text(encoding="utf-8")
+
+
+def test_a_rival_that_takes_the_target_gets_it_where_the_spec_says_so():
+    data = make_biased(200, random_state=0)
+    train = Part(data.X, data.y, data.sensitive_features)
+    target = Part(data.X_test, data.y_test, data.sensitive_features_test)
+    parts = Parts(train, {}, target)
+    model = RobustCovariateShift(notion="demographic_parity")
+    for on_target in (True, False):
+        method = Method("", "RobustCovariateShift", penalty_on_target=on_target)
+        (point,) = fit_sweep(method, model, parts, [1.0])
+        assert (point.model.ratio_ is not None) == on_target

@@ -9,7 +9,7 @@ the penalty alone.
 
 from fferm.baselines.agarwal import ExponentiatedGradient, ReductionsGrid
 from fferm.baselines.baharlouei import RenyiFairInference
-from fferm.baselines.base import Baseline, Rows
+from fferm.baselines.base import Baseline, Rows, Target
 from fferm.baselines.buyl import FairretNorm
 from fferm.baselines.cho import KernelDensityClassifier
 from fferm.baselines.constrained import ConstrainedBaseline
@@ -20,8 +20,10 @@ from fferm.baselines.lowy import Fermi
 from fferm.baselines.mary import KernelChiSquare
 from fferm.baselines.penalized import PenalizedBaseline
 from fferm.baselines.prost import KernelMatching
+from fferm.baselines.rezaei import RobustCovariateShift
 from fferm.baselines.taskesen import WassersteinRobust
 from fferm.baselines.wang_2020 import NoisyGroupsRobust
+from fferm.baselines.wang_2023 import CurvatureMatching
 from fferm.baselines.zafar import CovarianceConstraint
 from fferm.baselines.zemel import LearnedFairRepresentations
 
@@ -29,6 +31,7 @@ __all__ = [
     "Baseline",
     "ConstrainedBaseline",
     "CovarianceConstraint",
+    "CurvatureMatching",
     "ExponentiatedGradient",
     "FairretNorm",
     "Fermi",
@@ -41,7 +44,9 @@ __all__ = [
     "PenalizedBaseline",
     "ReductionsGrid",
     "RenyiFairInference",
+    "RobustCovariateShift",
     "Rows",
+    "Target",
     "ThresholdPostprocessing",
     "WassersteinClassifier",
     "WassersteinRobust",

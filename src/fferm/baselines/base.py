@@ -11,11 +11,28 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from fferm._types import FloatArray, IntArray, Table, is_sparse
+from fferm.columns import encode_sensitive
 from fferm.data import check_aligned, encode_rows
 from fferm.errors import InvalidInputError, InvalidParameterError, MissingSensitiveError
 from fferm.estimators.validation import validate_features, validate_training
 from fferm.notions import Labels, Notion
 from fferm.notions import get as get_notion
+
+
+@dataclass(frozen=True)
+class Target:
+    """Unlabelled rows of the population that a model is to be used on.
+
+    Attributes
+    ----------
+    X
+        (n_samples, n_features) float64, dense.
+    group
+        (n_samples,) codes of the groups that were trained on.
+    """
+
+    X: FloatArray
+    group: IntArray
 
 
 @dataclass(frozen=True)
@@ -37,6 +54,8 @@ class Rows:
         The name of each group.
     n_strata
         How many strata there are.
+    target
+        Other rows to be fair on, for rivals that take them.
     """
 
     X: FloatArray
@@ -45,6 +64,7 @@ class Rows:
     stratum: IntArray
     groups: tuple[str, ...]
     n_strata: int
+    target: Target | None = None
 
     @property
     def n_groups(self) -> int:
@@ -83,6 +103,8 @@ class Baseline(ClassifierMixin, BaseEstimator, ABC):
     is_randomized: ClassVar[bool] = False
     #: Whether groups have to be known to predict.
     predicts_with_groups: ClassVar[bool] = False
+    #: Whether ``fit`` takes ``penalty_data``, unlabelled rows to be fair on.
+    takes_penalty_data: ClassVar[bool] = False
 
     notion: str | Notion = "demographic_parity"
     random_state: int | np.random.RandomState | None = None
@@ -198,6 +220,31 @@ class Baseline(ClassifierMixin, BaseEstimator, ABC):
                 f"{', '.join(self.notions)}. Choose one of those."
             )
         return notion
+
+
+def known_groups(
+    sensitive_features: Table, n_samples: int, groups: tuple[str, ...], learned: str
+) -> IntArray:
+    """Return the code of each row's group among those that were trained on.
+
+    Parameters
+    ----------
+    sensitive_features, n_samples
+        Groups as given, and how many there must be.
+    groups
+        The name of each group that was trained on.
+    learned
+        What is learned by group, for the message where it is missing.
+    """
+    (attribute,) = encode_sensitive(sensitive_features, n_samples)
+    unknown = [name for name in attribute.groups if name not in groups]
+    if unknown or np.any(attribute.code < 0):
+        raise InvalidInputError(
+            f"sensitive_features holds {unknown or 'missing values'}, for which no "
+            f"{learned} was learned. Known groups: {', '.join(groups)}."
+        )
+    code = np.array([groups.index(name) for name in attribute.groups], dtype=np.int64)
+    return np.asarray(code[attribute.code])
 
 
 def _dense(X: Table) -> FloatArray:

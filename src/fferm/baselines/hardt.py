@@ -6,10 +6,9 @@ import numpy as np
 from sklearn.linear_model import LogisticRegression
 
 from fferm._types import FloatArray, Table
-from fferm.baselines.base import Baseline, Rows
+from fferm.baselines.base import Baseline, Rows, known_groups
 from fferm.baselines.extra import fairlearn, their_warnings_apart
-from fferm.columns import encode_sensitive
-from fferm.errors import InvalidInputError, InvalidParameterError
+from fferm.errors import InvalidParameterError
 from fferm.estimators.validation import check_number
 from fferm.notions import Notion
 
@@ -88,16 +87,7 @@ class ThresholdPostprocessing(Baseline):
         self.groups_ = rows.groups
 
     def _chance(self, X: FloatArray, sensitive_features: Table) -> FloatArray:
-        (attribute,) = encode_sensitive(sensitive_features, len(X))
-        unknown = [name for name in attribute.groups if name not in self.groups_]
-        if unknown or np.any(attribute.code < 0):
-            raise InvalidInputError(
-                f"sensitive_features holds {unknown or 'missing values'}, for which no "
-                f"threshold was learned. Known groups: {', '.join(self.groups_)}."
-            )
-        known = np.array([self.groups_.index(name) for name in attribute.groups])
+        group = known_groups(sensitive_features, len(X), self.groups_, "threshold")
         with their_warnings_apart():
-            chance = self.model_._pmf_predict(
-                X, sensitive_features=known[attribute.code]
-            )
+            chance = self.model_._pmf_predict(X, sensitive_features=group)
         return np.asarray(chance[:, 1], dtype=np.float64)

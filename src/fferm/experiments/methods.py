@@ -103,11 +103,14 @@ def fit_sweep(
     if isinstance(model, FairLogisticRegression):
         yield from _fit_path(method, model, parts, values)
         return
-    train = parts.train
+    train, target = parts.train, parts.target
+    given: dict[str, Any] = {"sensitive_features": train.sensitive_features}
+    if method.penalty_on_target and target is not None:
+        given["penalty_data"] = (target.X, target.sensitive_features)
     for value in values:
         began = time.perf_counter()
         point: Baseline = clone(model).set_params(**{model.tradeoff_param: value})
-        point.fit(train.X, train.y, sensitive_features=train.sensitive_features)
+        point.fit(train.X, train.y, **given)
         yield Point(value, point, time.perf_counter() - began)
 
 

@@ -93,8 +93,13 @@ def _says_where_it_is_from(baseline: Baseline, data: FairDataset) -> None:
 
 def _takes_groups_by_keyword(baseline: Baseline, data: FairDataset) -> None:
     names = inspect.signature(baseline.fit).parameters
-    is_same = list(names) == ["X", "y", "sensitive_features"] and (
-        names["sensitive_features"].kind is inspect.Parameter.KEYWORD_ONLY
+    by_keyword = ["sensitive_features"]
+    if baseline.takes_penalty_data:
+        by_keyword.append("penalty_data")
+    is_same = list(names) == ["X", "y", *by_keyword] and all(
+        names[name].kind is inspect.Parameter.KEYWORD_ONLY
+        and names[name].default is None
+        for name in by_keyword
     )
     claim(is_same, f"fit takes {', '.join(names)}")
 
