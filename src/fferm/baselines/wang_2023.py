@@ -44,6 +44,10 @@ class CurvatureMatching(PenalizedBaseline):
 
     Notes
     -----
+    The curvature is read here as that by the features, which is what moves in a shift;
+    by the parameters it would be :math:`p (1 - p) (\|x\|^2 + 1)`. The description that
+    this was written from does not settle which.
+
     Differs from the original: logistic regression, not a network, for which curvatures
     are exact and need no power iteration; they are measured in units of
     :math:`\|\theta\|^2`, which all rows share, so that small coefficients are no way
