@@ -230,6 +230,18 @@ def test_a_shift_is_summarized_at_the_training_bound():
     assert row["violation_0.25"] == pytest.approx(0.25)
 
 
+def test_a_shift_is_also_summarized_at_one_mean_accuracy_over_the_parts():
+    found = rows("train", [(0.8, 0.2), (0.7, 0.1)]) + rows("target", [(0.8, 0), (0, 0)])
+    found += rows("AL", [(0.9, 0.3), (0.7, 0.1)]) + rows("AK", [(0.7, 0.2), (0.5, 0.1)])
+    spec = replace(SPEC, kind="shift")
+    # The means are (0.8, 0.25) and (0.6, 0.1): half-way at 0.7.
+    (row,) = summarize(spec, pd.DataFrame(found)).to_dict("records")
+    assert row["violation_at_accuracy"] == pytest.approx(0.175)
+    higher = replace(spec, bounds={**BOUNDS, "at_accuracy": 0.81})
+    (row,) = summarize(higher, pd.DataFrame(found)).to_dict("records")
+    assert np.isnan(row["violation_at_accuracy"])
+
+
 def test_a_panel_may_have_bounds_of_its_own():
     panel = replace(PANEL, bounds={"max_violation": 0.05})
     spec = replace(SPEC, kind="shift", panels=(panel,))

@@ -20,9 +20,11 @@ NOISE_COLUMNS = {
 COMPARED = {
     "fronts": "hypervolume",
     "noise": "violation_at_higher_accuracy",
-    "shift": "violation",
+    "shift": "violation_at_accuracy",
 }
 KEYS = ["panel", "method", "seed"]
+# Of experiments with a shift: the rows that were trained on, and those to choose on.
+NOT_JUDGED = ["train", "target"]
 
 
 def summarize(spec: Spec, records: pd.DataFrame) -> pd.DataFrame:
@@ -34,7 +36,9 @@ def summarize(spec: Spec, records: pd.DataFrame) -> pd.DataFrame:
     gave a model that does not collapse) and, where a panel of the same data has no
     batches, ``drop``: how much of the accuracy is lost from there. For noise:
     ``violation`` at the accuracy of the spec. For shift: mean and quartiles of accuracy
-    and violation over the parts that were not trained on. ``choice`` is the mean of
+    and violation over the parts that were not trained on, at the bound on training
+    rows, and ``violation_at_accuracy``, the mean violation over these parts where the
+    mean accuracy is that of the spec. ``choice`` is the mean of
     what was chosen, and ``difference`` says how far a method is from the first of the
     spec, seed by seed, in what they are compared by.
     """
@@ -141,17 +145,23 @@ def _noise_cost(spec: Spec, records: pd.DataFrame) -> float:
 def _noise_numbers(
     spec: Spec, records: pd.DataFrame, part: str = "test"
 ) -> dict[str, float]:
+    """Return the violation where the front crosses accuracies."""
+    curve = _curve(records, part)
+    return {
+        name: _violation_at(curve, spec.bounds[at])
+        for name, at in NOISE_COLUMNS.items()
+    }
+
+
+def _violation_at(curve: TradeoffCurve, accuracy: float) -> float:
     """Return the violation where the front crosses an accuracy, in between linearly.
 
     A front that stays above the accuracy has its fairest point there: whoever may lose
-    more accuracy need not.
+    more accuracy need not. One that stays below has none.
     """
-    points = _curve(records, part).pareto("test").sort_values("accuracy")
-    accuracy, violation = points["accuracy"], points["violation"]
-    return {
-        name: float(np.interp(spec.bounds[at], accuracy, violation))
-        for name, at in NOISE_COLUMNS.items()
-    }
+    points = curve.pareto("test").sort_values("accuracy")
+    crossed = np.interp(accuracy, points["accuracy"], points["violation"], right=np.nan)
+    return float(crossed)
 
 
 def _shift_cost(spec: Spec, records: pd.DataFrame) -> float:
@@ -162,13 +172,19 @@ def _shift_cost(spec: Spec, records: pd.DataFrame) -> float:
 def _shift_numbers(spec: Spec, records: pd.DataFrame) -> dict[str, float]:
     """Return what a model at the bound does in the parts that were not trained on."""
     value, mixed = _at_bound(spec, records)
-    states = mixed.drop(index=["train", "target"])
+    states = mixed.drop(index=NOT_JUDGED)
     numbers = {"value": value}
     for name in states.columns:
         numbers[name] = float(states[name].mean())
         for part in QUARTILES:
             numbers[f"{name}_{part:g}"] = float(states[name].quantile(part))
-    return numbers
+    elsewhere = records[~records["part"].isin(NOT_JUDGED)]
+    means = elsewhere.groupby("value", as_index=False).agg(
+        {"accuracy": "mean", "violation": "mean", "collapsed": "any"}
+    )
+    curve = _curve(means.assign(part="test"))
+    at = spec.bounds["at_accuracy"]
+    return {**numbers, "violation_at_accuracy": _violation_at(curve, at)}
 
 
 def _at_bound(spec: Spec, records: pd.DataFrame) -> tuple[float, pd.DataFrame]:
