@@ -59,4 +59,5 @@ def _column(plain: Mapping[str, Any]) -> ColumnAudit:
         information_bias=plain["information_bias"],
         n_missing=int(plain["n_missing"]),
         is_joint=bool(plain["is_joint"]),
+        has_trained_bands=bool(plain.get("has_trained_bands", False)),
     )

@@ -82,6 +82,8 @@ class ColumnAudit:
         Rows without a value, which are in no group.
     is_joint
         Whether these are the groups of several columns jointly.
+    has_trained_bands
+        Whether the bands of numbers are those of the model's training.
     """
 
     groups: dict[str, dict[str, float]]
@@ -91,6 +93,7 @@ class ColumnAudit:
     information_bias: float | None
     n_missing: int
     is_joint: bool = False
+    has_trained_bands: bool = False
 
     @property
     def is_number(self) -> bool:
@@ -294,8 +297,9 @@ class RegressionAudit:
     def banded(self) -> tuple[str, ...]:
         """Sentences on columns of numbers that are compared in bands."""
         return tuple(
-            f"{name} holds numbers. Its groups are {len(column.groups)} bands of like "
-            "many rows; measures of numbers look at the numbers themselves."
+            f"{name} holds numbers. Its groups are {len(column.groups)} bands of "
+            f"{'training' if column.has_trained_bands else 'like many rows here'}; "
+            "measures of numbers look at the numbers themselves."
             for name, column in self.columns.items()
             if column.is_number
         )

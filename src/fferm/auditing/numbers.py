@@ -19,7 +19,8 @@ from fferm.auditing.number_result import (
     Measured,
     RegressionAudit,
 )
-from fferm.bands import band_names, find_edges, place, read_band_numbers
+from fferm.auditing.question import trained_edges
+from fferm.bands import Cutting, band_names, find_edges, place, read_band_numbers
 from fferm.columns import Attribute, GroupMode, encode_column, partition, split_columns
 from fferm.data import check_aligned
 from fferm.dependence import (
@@ -89,7 +90,8 @@ def audit_regression(  # noqa: PLR0913 - one call states all that an audit depen
         one by one. By default as the estimator was trained, else intersections.
     continuous
         Names of the columns that are numbers; ``"auto"``: those of more than 20
-        different numbers, whole ones included.
+        different numbers, whole ones included. Columns that the estimator was fitted
+        with as numbers are compared in the bands of training; others are cut here.
     confidence, n_bootstrap
         Level and draws of the intervals of measures of groups; 0 draws for none.
     n_permutations
@@ -125,7 +127,8 @@ def audit_regression(  # noqa: PLR0913 - one call states all that an audit depen
     auditor = _Auditor(
         prediction, target, confidence, n_permutations, n_bootstrap, random_state
     )
-    columns = _read_columns(sensitive_features, prediction.size, how, continuous)
+    cutting = Cutting(continuous, trained_edges(estimator))
+    columns = _read_columns(sensitive_features, prediction.size, how, cutting)
     spread = float(np.var(target))
     error = float(np.mean((target - prediction) ** 2))
     named = continuous if isinstance(continuous, str) else tuple(continuous)
@@ -135,11 +138,21 @@ def audit_regression(  # noqa: PLR0913 - one call states all that an audit depen
         explained=1 - error / spread if spread > 0 else np.nan,
         metric=metric,
         confidence=confidence,
-        columns={name: auditor.column(*column) for name, column in columns.items()},
+        columns={name: auditor.column(column) for name, column in columns.items()},
         asked=AskedOfNumbers(how, n_permutations, n_bootstrap, random_state, named),
     )
     found.value(metric)  # refused where no column has it
     return found
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A sensitive column as it is compared: groups, and the numbers behind bands."""
+
+    attribute: Attribute
+    numbers: FloatArray | None
+    is_joint: bool = False
+    has_trained_bands: bool = False
 
 
 @dataclass(frozen=True)
@@ -151,9 +164,8 @@ class _Auditor:
     n_bootstrap: int
     random_state: int
 
-    def column(
-        self, attribute: Attribute, numbers: FloatArray | None, is_joint: bool = False
-    ) -> ColumnAudit:
+    def column(self, compared: Compared) -> ColumnAudit:
+        attribute, numbers = compared.attribute, compared.numbers
         known = attribute.code >= 0
         u, code = self.prediction[known], attribute.code[known]
         _check_comparable(attribute, code)
@@ -174,7 +186,8 @@ class _Auditor:
             fan=fan,
             information_bias=bias,
             n_missing=int(np.sum(~known)),
-            is_joint=is_joint,
+            is_joint=compared.is_joint,
+            has_trained_bands=compared.has_trained_bands,
         )
 
     def _of_groups(self, u: FloatArray, code: IntArray) -> dict[str, Measured]:
@@ -281,50 +294,46 @@ def _read_columns(
     sensitive_features: Table,
     n_samples: int,
     how: GroupMode,
-    continuous: Sequence[str] | str,
-) -> dict[str, tuple[Attribute, FloatArray | None, bool]]:
+    cutting: Cutting,
+) -> dict[str, Compared]:
     parts = dict(split_columns(sensitive_features))
-    wanted = None if isinstance(continuous, str) else set(continuous)
-    strange = [name for name in wanted or () if name not in parts]
-    if strange or (wanted is None and continuous != "auto"):
-        raise InvalidParameterError(
-            f"continuous={continuous!r} came. Expected 'auto', or a list of sensitive "
-            f"columns among {', '.join(parts)}."
-        )
+    cutting.check(list(parts))
     columns = {
-        name: (*_read(name, values, n_samples, wanted), False)
+        name: _read(name, values, n_samples, cutting, len(parts))
         for name, values in parts.items()
     }
     if not columns:
         raise InvalidInputError(
             "sensitive_features has no column. Expected at least one."
         )
-    alone = [attribute for attribute, *_ in columns.values()]
+    alone = [column.attribute for column in columns.values()]
     joint = partition(alone, how)
     if len(alone) > 1 and len(joint) == 1:
-        columns[joint[0].name] = joint[0], None, True
+        columns[joint[0].name] = Compared(joint[0], None, is_joint=True)
     return columns
 
 
 def _read(
-    name: str, values: Table, n_samples: int, wanted: set[str] | None
-) -> tuple[Attribute, FloatArray | None]:
+    name: str, values: Table, n_samples: int, cutting: Cutting, n_columns: int
+) -> Compared:
     series = pd.Series(np.asarray(values)).infer_objects()
     is_numeric = pd.api.types.is_numeric_dtype(series.dtype)
+    known = cutting.known(name, n_columns) if is_numeric else None
     is_number = is_numeric and series.nunique() > MOST_GROUPS
-    if wanted is not None:
-        is_number = name in wanted
-    if not is_number:
-        return encode_column(values, name, n_samples), None
+    if not isinstance(cutting.continuous, str):
+        is_number = name in cutting.continuous
+    if not is_number and known is None:
+        return Compared(encode_column(values, name, n_samples), None)
     if len(series) != n_samples:
         raise InvalidInputError(
             f"{name} has {len(series)} values and there are {n_samples} rows. Expected "
             "one value per row."
         )
     numbers = read_band_numbers(series, name)
-    edges = find_edges(numbers)
+    edges = find_edges(numbers) if known is None else np.array(known)
     code = place(numbers, edges)
-    return Attribute(name, band_names(edges), code, tuple(edges.tolist())), numbers
+    attribute = Attribute(name, band_names(edges), code, {name: tuple(edges.tolist())})
+    return Compared(attribute, numbers, has_trained_bands=known is not None)
 
 
 def _check_comparable(attribute: Attribute, code: IntArray) -> None:

@@ -15,6 +15,7 @@ import numpy as np
 from sklearn.pipeline import Pipeline
 
 from fferm._types import Table
+from fferm.bands import BandEdges
 from fferm.columns import GroupMode
 from fferm.components import Component
 from fferm.data import control_labels
@@ -68,6 +69,14 @@ def make_question(
         if looked_in == TRANSFORMED:
             _check_control(kind, table, n_samples)
     return Question(kind, _mode(estimator, groups), chosen, table, looked_in)
+
+
+def trained_edges(estimator: Any) -> BandEdges:
+    """Return where bands of sensitive numbers met in training; empty if unknown."""
+    fitted = _winner(estimator)
+    while isinstance(fitted, Pipeline):
+        fitted = _winner(fitted[-1])
+    return cast(BandEdges, getattr(fitted, "band_edges_", {}))
 
 
 def _resolved(

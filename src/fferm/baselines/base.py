@@ -62,8 +62,9 @@ class Baseline(ClassifierMixin, BaseEstimator, ABC):
 
     Notes
     -----
-    Rivals know two classes. Learned attributes: ``classes_``, ``n_features_in_`` and,
-    for data frames, ``feature_names_in_``.
+    Rivals know two classes. Learned attributes: ``classes_``, ``band_edges_`` (where
+    the bands of sensitive numbers meet), ``n_features_in_`` and, for data frames,
+    ``feature_names_in_``.
     """
 
     kind: ClassVar[str] = "baseline"
@@ -181,6 +182,7 @@ class Baseline(ClassifierMixin, BaseEstimator, ABC):
                 "one in each. Drop those rows first."
             )
         self.classes_ = data.classes
+        self.band_edges_ = rows.band_edges
         return Rows(
             _dense(data.X),
             data.y.astype(np.float64),

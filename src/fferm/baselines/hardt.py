@@ -6,6 +6,7 @@ import numpy as np
 from sklearn.linear_model import LogisticRegression
 
 from fferm._types import FloatArray, Table
+from fferm.bands import Cutting
 from fferm.baselines.base import Baseline, Rows
 from fferm.baselines.extra import fairlearn, their_warnings_apart
 from fferm.columns import encode_sensitive
@@ -88,7 +89,8 @@ class ThresholdPostprocessing(Baseline):
         self.groups_ = rows.groups
 
     def _chance(self, X: FloatArray, sensitive_features: Table) -> FloatArray:
-        (attribute,) = encode_sensitive(sensitive_features, len(X))
+        cutting = Cutting(edges=self.band_edges_)
+        (attribute,) = encode_sensitive(sensitive_features, len(X), cutting=cutting)
         unknown = [name for name in attribute.groups if name not in self.groups_]
         if unknown or np.any(attribute.code < 0):
             raise InvalidInputError(

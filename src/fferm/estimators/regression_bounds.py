@@ -5,7 +5,6 @@ all sensitive columns and strata.
 """
 
 import warnings
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -15,13 +14,8 @@ from sklearn import config_context
 from sklearn.utils import _safe_indexing
 
 from fferm._types import FloatArray, IntArray, Table, is_sparse
-from fferm.columns import (
-    GroupMode,
-    cut_named,
-    encode_sensitive,
-    split_columns,
-    take_rows,
-)
+from fferm.bands import OWN_QUANTILES, Cutting
+from fferm.columns import GroupMode, encode_sensitive, split_columns, take_rows
 from fferm.data import control_labels
 from fferm.dependence import GROUP_MEASURES, get_measure
 from fferm.distributions import OrderedPredictions
@@ -80,7 +74,7 @@ def make_number_setting(
     notion: Notion,
     groups: GroupMode,
     X: Table,
-    continuous: Sequence[str] | str = "auto",
+    cutting: Cutting = OWN_QUANTILES,
 ) -> NumberSetting:
     """Return what a violation is measured on.
 
@@ -93,8 +87,8 @@ def make_number_setting(
     get_measure(measure)
     columns: list[Table]
     if measure in GROUP_MEASURES:
-        banded = cut_named(sensitive_features, continuous)
-        columns = [a.code for a in encode_sensitive(banded, n, groups)]
+        found = encode_sensitive(sensitive_features, n, groups, cutting)
+        columns = [attribute.code for attribute in found]
     else:
         columns = list(_numeric(sensitive_features, measure))
     parts = []
@@ -168,7 +162,7 @@ def _hold_out(
         _notion_of(model._objective().notion, position),
         model.groups,
         judged,
-        model.continuous,
+        Cutting(model.continuous, encoded.rows.band_edges),
     )
     return replace(given, sample_weight=weight), judged, measured
 
