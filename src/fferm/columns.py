@@ -195,6 +195,14 @@ def split_columns(sensitive_features: Table) -> list[tuple[str, Table]]:
     return _array_columns(data)
 
 
+def collected(sensitive_features: Table) -> Table:
+    """Return a lazy frame as one whose rows can be taken, others as they are."""
+    native = nw.from_native(sensitive_features, pass_through=True)
+    if isinstance(native, nw.LazyFrame):
+        return native.collect().to_native()
+    return sensitive_features
+
+
 def take_rows(sensitive_features: Table, rows: IntArray) -> dict[str, Table]:
     """Return some rows of sensitive columns, by name."""
     return {

@@ -38,6 +38,7 @@ from fferm.errors import (
     InvalidTypeError,
 )
 from fferm.intervals import check_draws
+from fferm.labels import one_column
 from fferm.notions import Notion
 from fferm.soft_bins import quantile_edges
 
@@ -114,7 +115,7 @@ def audit_regression(  # noqa: PLR0913 - one call states all that an audit depen
         raise InvalidParameterError(
             f"n_permutations={n_permutations} came. Expected 0 or more."
         )
-    prediction, target = _predictions(estimator, X), _finite(y, "y")
+    prediction, target = _predictions(estimator, X), _finite(one_column(y), "y")
     if target.shape != prediction.shape:
         raise InvalidInputError(
             f"y has shape {target.shape} and the prediction {prediction.shape}. "
@@ -357,7 +358,7 @@ def _warn_of_control(estimator: Any) -> None:
 
 def _predictions(estimator: Any, X: Table) -> FloatArray:
     if estimator is None:
-        return _finite(X, "The prediction")
+        return _finite(one_column(X), "The prediction")
     if not hasattr(estimator, "predict"):
         raise InvalidTypeError(
             f"{type(estimator).__name__} has no predict. Expected a fitted regressor, "
