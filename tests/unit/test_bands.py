@@ -164,7 +164,7 @@ def test_a_regressor_is_held_to_its_bound_in_the_bands_of_training(ages, monkeyp
     found = []
 
     def watched(*arguments):
-        found.append(arguments[-1].edges)
+        found.append(arguments[5].edges)
         return make_number_setting(*arguments)
 
     monkeypatch.setattr(regression_bounds, "make_number_setting", watched)

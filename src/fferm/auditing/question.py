@@ -33,7 +33,7 @@ TRANSFORMED = "X after the pipeline's transformers"
 
 @dataclass(frozen=True)
 class Question:
-    """What is asked of a classifier.
+    """What is asked of a model.
 
     Attributes
     ----------
@@ -77,6 +77,12 @@ def trained_edges(estimator: Any) -> BandEdges:
     while isinstance(fitted, Pipeline):
         fitted = _winner(fitted[-1])
     return cast(BandEdges, getattr(fitted, "band_edges_", {}))
+
+
+def own_parameter(estimator: Any, name: str, default: object) -> Any:
+    """Return a parameter of an estimator, or of one inside, else the default."""
+    found = _own_parameter(estimator, name)
+    return default if found is None else found
 
 
 def _resolved(

@@ -123,9 +123,7 @@ def audit_rows(model: FairEstimator, split: Split) -> Audit | RegressionAudit | 
         try:
             return audit_regression(
                 model,
-                split.X,
-                split.y,
-                sensitive_features=split.sensitive_features,
+                **vars(split),
                 confidence=CONFIDENCE,
                 n_permutations=0,
                 n_bootstrap=N_DRAWS,
