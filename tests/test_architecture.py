@@ -34,6 +34,7 @@ ORDER = [
     "certificates",
     "intervals",
     "setting",
+    "distances",
     "distributions",
     "dependence",
     "metrics",

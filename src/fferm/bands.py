@@ -7,7 +7,9 @@ the number of bands, as does the noise in each.
 
 import itertools
 import math
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -17,6 +19,10 @@ from fferm._types import FloatArray, IntArray, Table
 from fferm.errors import InvalidInputError, InvalidParameterError
 from fferm.soft_bins import quantile_edges
 
+# Where the bands of columns of numbers meet, by the name of the column.
+BandEdges: TypeAlias = Mapping[str, tuple[float, ...]]
+# What a single column without a name is called.
+UNNAMED = "group"
 # A column of fractional numbers with more values than this is no set of groups.
 MOST_FRACTIONAL_VALUES = 20
 # Bands of a column that is cut without being asked to.
@@ -64,11 +70,74 @@ def is_continuous(series: "pd.Series[Any]") -> bool:
     return bool(distinct.size > MOST_FRACTIONAL_VALUES and np.any(distinct % 1))
 
 
-def cut(series: "pd.Series[Any]", name: str) -> tuple[IntArray, FloatArray]:
-    """Return the band of each number of a column, -1 where missing, and the edges."""
-    numbers = read_band_numbers(series, name)
-    edges = find_edges(numbers)
-    return place(numbers, edges), edges
+@dataclass(frozen=True)
+class Cutting:
+    """Which sensitive columns are cut into bands, and where.
+
+    Attributes
+    ----------
+    continuous
+        Names of columns that are numbers; ``"auto"`` names none. Columns of many
+        fractional numbers are cut either way.
+    edges
+        Where bands met on rows that came before, of training: the same person is in
+        the same band wherever a model is measured. Columns that are not among them are
+        cut at their own quantiles.
+    """
+
+    continuous: Sequence[str] | str = "auto"
+    edges: BandEdges = field(default_factory=dict)
+
+    def check(self, names: Sequence[str]) -> None:
+        """Refuse names of no column."""
+        if isinstance(self.continuous, str):
+            if self.continuous == "auto":
+                return
+            raise InvalidParameterError(
+                f"continuous={self.continuous!r} came. Expected 'auto', or a list of "
+                "names of sensitive columns."
+            )
+        strange = [name for name in self.continuous if name not in names]
+        if strange:
+            raise InvalidParameterError(
+                f"continuous names {strange[0]!r}, which is no sensitive column. "
+                f"continuous={list(self.continuous)!r} came; columns: "
+                f"{', '.join(names)}."
+            )
+
+    def of(
+        self, series: "pd.Series[Any]", name: str, n_columns: int
+    ) -> FloatArray | None:
+        """Return where the bands of a column meet; None if its values are groups."""
+        known = self.known(name, n_columns)
+        if known is not None and _is_numeric(series):
+            return np.array(known, dtype=np.float64)
+        is_named = not isinstance(self.continuous, str) and name in self.continuous
+        if is_named or is_continuous(series):
+            return find_edges(read_band_numbers(series, name))
+        return None
+
+    def known(self, name: str, n_columns: int) -> tuple[float, ...] | None:
+        """Return the edges that came before; one column may have lost its name."""
+        if name not in self.edges and n_columns == len(self.edges) == 1:
+            (former,) = self.edges
+            name = former if UNNAMED in (name, former) else name
+        return self.edges.get(name)
+
+
+# Columns of many fractional numbers, at their own quantiles.
+OWN_QUANTILES = Cutting()
+
+
+def merged_edges(parts: Iterable[BandEdges]) -> dict[str, tuple[float, ...]]:
+    """Return the edges of all columns."""
+    return {name: edges for part in parts for name, edges in part.items()}
+
+
+def _is_numeric(series: "pd.Series[Any]") -> bool:
+    known = series.dropna().infer_objects()
+    is_number = pd.api.types.is_numeric_dtype(known.dtype)
+    return known.empty or (is_number and not pd.api.types.is_bool_dtype(known.dtype))
 
 
 def find_edges(numbers: FloatArray, n_bands: int = N_BANDS) -> FloatArray:

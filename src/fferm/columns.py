@@ -7,7 +7,7 @@ integer per row goes on. Missing values become -1.
 import math
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import narwhals as nw
@@ -18,11 +18,16 @@ from numpy.typing import NDArray
 from fferm._types import IntArray, Table, unmasked
 from fferm.bands import (
     MOST_FRACTIONAL_VALUES,
+    OWN_QUANTILES,
+    UNNAMED,
+    BandEdges,
+    Cutting,
     band_names,
     band_start,
-    cut,
     is_continuous,
-    quantile_bands,
+    merged_edges,
+    place,
+    read_band_numbers,
 )
 from fferm.errors import DataFairnessWarning, InvalidInputError, InvalidParameterError
 
@@ -42,17 +47,20 @@ class Attribute:
     code
         (n_samples,) group codes, -1 where the value is missing.
     edges
-        Where the bands of a continuous column meet, None where it has none.
+        Where bands meet, of those of its columns that were cut.
     """
 
     name: str
     groups: tuple[str, ...]
     code: IntArray
-    edges: tuple[float, ...] | None = None
+    edges: BandEdges = field(default_factory=dict)
 
 
 def encode_sensitive(
-    sensitive_features: Table, n_samples: int, how: GroupMode = "intersection"
+    sensitive_features: Table,
+    n_samples: int,
+    how: GroupMode = "intersection",
+    cutting: Cutting = OWN_QUANTILES,
 ) -> tuple[Attribute, ...]:
     """Return the groups that sensitive features make.
 
@@ -65,19 +73,33 @@ def encode_sensitive(
     how
         ``"intersection"``: one partition by all columns jointly. ``"marginal"``: one
         partition per column.
+    cutting
+        Which columns are cut into bands, and where.
     """
-    return partition(encode_columns(sensitive_features, n_samples), how)
+    return partition(encode_columns(sensitive_features, n_samples, cutting), how)
 
 
-def encode_columns(sensitive_features: Table, n_samples: int) -> list[Attribute]:
+def encode_columns(
+    sensitive_features: Table, n_samples: int, cutting: Cutting = OWN_QUANTILES
+) -> list[Attribute]:
     """Return the groups that each sensitive column makes.
 
-    Columns of many fractional numbers are cut into quantile bands.
+    Columns of many fractional numbers are cut into bands, by default at quantiles.
     """
-    columns = [
-        _encode_or_cut(values, name, n_samples)
-        for name, values in split_columns(sensitive_features)
-    ]
+    parts = split_columns(sensitive_features)
+    cutting.check([name for name, _ in parts])
+    columns = []
+    for name, values in parts:
+        series = _series(values, name)
+        edges = cutting.of(series, name, len(parts))
+        if edges is None:
+            columns.append(encode_column(values, name, n_samples))
+            _warn_of_quantities(series, columns[-1])
+        else:
+            _check_length(series, name, n_samples)
+            code = place(read_band_numbers(series, name), edges)
+            bands = {name: tuple(edges.tolist())}
+            columns.append(Attribute(name, band_names(edges), code, bands))
     if not columns:
         raise InvalidInputError(
             "sensitive_features has no column. Expected at least one, with one value "
@@ -95,28 +117,6 @@ def partition(columns: Sequence[Attribute], how: GroupMode) -> tuple[Attribute, 
     if how == "marginal" or len(columns) == 1:
         return tuple(columns)
     return (_intersection(columns),)
-
-
-def _encode_or_cut(values: Table, name: str, n_samples: int) -> Attribute:
-    series = _series(values, name)
-    if not is_continuous(series):
-        attribute = encode_column(values, name, n_samples)
-        _warn_of_quantities(series, attribute)
-        return attribute
-    _check_length(series, name, n_samples)
-    code, edges = cut(series, name)
-    return Attribute(name, band_names(edges), code, tuple(edges.tolist()))
-
-
-def count_bands(sensitive_features: Table) -> dict[str, int]:
-    """Return the columns that `encode_columns` cuts, and into how many bands."""
-    columns = split_columns(sensitive_features)
-    series = {name: _series(values, name) for name, values in columns}
-    return {
-        name: cut(values, name)[1].size + 1
-        for name, values in series.items()
-        if is_continuous(values)
-    }
 
 
 def _warn_of_quantities(series: "pd.Series[Any]", attribute: Attribute) -> None:
@@ -191,8 +191,16 @@ def split_columns(sensitive_features: Table) -> list[tuple[str, Table]]:
     if isinstance(native, nw.DataFrame):
         return [(str(column.name), column) for column in native.iter_columns()]
     if isinstance(native, nw.Series):
-        return [(str(native.name or "group"), native)]
+        return [(str(native.name or UNNAMED), native)]
     return _array_columns(data)
+
+
+def collected(sensitive_features: Table) -> Table:
+    """Return a lazy frame as one whose rows can be taken, others as they are."""
+    native = nw.from_native(sensitive_features, pass_through=True)
+    if isinstance(native, nw.LazyFrame):
+        return native.collect().to_native()
+    return sensitive_features
 
 
 def take_rows(sensitive_features: Table, rows: IntArray) -> dict[str, Table]:
@@ -203,35 +211,12 @@ def take_rows(sensitive_features: Table, rows: IntArray) -> dict[str, Table]:
     }
 
 
-def cut_named(sensitive_features: Table, continuous: Sequence[str] | str) -> Table:
-    """Return sensitive columns, those named cut into bands; ``"auto"`` names none.
-
-    Columns of many fractional numbers are cut by `encode_columns` anyway.
-    """
-    if isinstance(continuous, str):
-        if continuous == "auto":
-            return sensitive_features
-        raise InvalidParameterError(
-            f"continuous={continuous!r} came. Expected 'auto', or a list of names of "
-            "sensitive columns."
-        )
-    parts = dict(split_columns(sensitive_features))
-    strange = [name for name in continuous if name not in parts]
-    if strange:
-        raise InvalidParameterError(
-            f"continuous names {strange[0]!r}, which is no sensitive column. Columns: "
-            f"{', '.join(parts)}."
-        )
-    bands = {name: quantile_bands(_series(parts[name], name)) for name in continuous}
-    return {**parts, **bands}
-
-
 def _array_columns(data: Table) -> list[tuple[str, Table]]:
     array = _as_array(data, "sensitive_features")
     if array.ndim == 1:
-        return [("group", array)]
+        return [(UNNAMED, array)]
     if array.ndim == 2:
-        return [(f"group_{a}", array[:, a]) for a in range(array.shape[1])]
+        return [(f"{UNNAMED}_{a}", array[:, a]) for a in range(array.shape[1])]
     raise InvalidInputError(
         f"sensitive_features has shape {array.shape}. Expected (n_samples,) or "
         "(n_samples, n_columns)."
@@ -338,7 +323,8 @@ def _intersection(columns: Sequence[Attribute]) -> Attribute:
         groups = tuple(_join(columns, cell, ", ", "{0}={1}") for cell in cells)
     code = np.full(codes.shape[1], -1, dtype=np.int64)
     code[is_known] = inverse.reshape(-1)
-    return Attribute(" × ".join(column.name for column in columns), groups, code)
+    name = " × ".join(column.name for column in columns)
+    return Attribute(name, groups, code, merged_edges(c.edges for c in columns))
 
 
 def number_cells(codes: IntArray, shape: tuple[int, ...]) -> IntArray:

@@ -12,6 +12,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from fferm._types import FloatArray, IntArray, Table, is_sparse
+from fferm.bands import OWN_QUANTILES, Cutting, merged_edges
 from fferm.columns import Attribute, GroupMode, encode_column, encode_sensitive
 from fferm.errors import (
     EmptyStratumWarning,
@@ -56,6 +57,11 @@ class FairRows:
             replace(self.strata, code=self.strata.code[kept]),
             self.weight[kept],
         )
+
+    @property
+    def band_edges(self) -> dict[str, tuple[float, ...]]:
+        """Where bands meet, of the sensitive columns that were cut."""
+        return merged_edges(attribute.edges for attribute in self.attributes)
 
     @property
     def group_names(self) -> tuple[str, ...]:
@@ -104,9 +110,10 @@ def encode_rows(
     *,
     how: GroupMode = "intersection",
     sample_weight: FloatArray | None = None,
+    cutting: Cutting = OWN_QUANTILES,
 ) -> FairRows:
     """Return rows encoded for a notion, after warning of what they lack."""
-    attributes = encode_sensitive(sensitive_features, labels.n_samples, how)
+    attributes = encode_sensitive(sensitive_features, labels.n_samples, how, cutting)
     weight = np.ones(labels.n_samples) if sample_weight is None else sample_weight
     rows = FairRows(attributes, notion.strata(labels), weight)
     warn_of_control(labels)

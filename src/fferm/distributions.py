@@ -14,6 +14,11 @@ from numpy.typing import NDArray
 from fferm._types import FloatArray, IntArray
 
 
+def effective_size(weight: FloatArray) -> float:
+    """Return how many rows without weights are worth as much."""
+    return float(weight.sum() ** 2 / np.sum(weight**2))
+
+
 @dataclass(frozen=True)
 class OrderedPredictions:
     """Predictions in ascending order.
@@ -48,7 +53,7 @@ class OrderedPredictions:
         group
             (n,) codes of at least two groups.
         weight
-            (n,) how often each row counts; once by default.
+            (n,) how much each row counts; once by default.
         """
         code = group[self.order]
         count = np.ones(code.size) if weight is None else weight[self.order]
@@ -66,6 +71,7 @@ class OrderedPredictions:
         *,
         n_bootstrap: int = 200,
         random_state: int | np.random.Generator = 0,
+        weight: FloatArray | None = None,
     ) -> dict[str, tuple[float, float]]:
         """Return a bootstrap interval of each measure of groups.
 
@@ -83,12 +89,14 @@ class OrderedPredictions:
             Names of measures of groups.
         confidence, n_bootstrap, random_state
             Level, number of draws, and seed or generator.
+        weight
+            (n,) positive weights, which rows keep when they are drawn.
         """
         rng = np.random.default_rng(random_state)
-        found = self.compare(group)
+        found, own = self.compare(group, weight), 1.0 if weight is None else weight
         errors: dict[str, list[float]] = {name: [] for name in measures}
         for _ in range(n_bootstrap):
-            drawn = self.compare(group, _drawn(group, rng))
+            drawn = self.compare(group, _drawn(group, rng) * own)
             error = Apart(self.points, drawn.below - found.below)
             for name in measures:
                 errors[name].append(error.measure(name))

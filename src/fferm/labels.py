@@ -54,9 +54,19 @@ def encode_labels(
     )
 
 
+def one_column(y: Table) -> Table:
+    """Return labels or numbers of one column as that column, others as they are."""
+    frame = nw.from_native(y, eager_only=True, pass_through=True)
+    if isinstance(frame, nw.DataFrame):
+        is_alone = len(frame.columns) == 1
+        return frame[:, 0].to_native() if is_alone else y
+    is_column = isinstance(y, np.ndarray) and y.ndim == 2 and y.shape[1] == 1
+    return y[:, 0] if is_column else y
+
+
 def factorize(values: Table, name: str) -> tuple[IntArray, list[object]]:
     """Return one code per row, and the label of each code as it first came."""
-    values = unmasked(values)
+    values = unmasked(one_column(values))
     native = nw.from_native(values, series_only=True, pass_through=True)
     array = native.to_numpy() if isinstance(native, nw.Series) else np.asarray(values)
     if array.dtype.kind in "US":  # a list with None in it must keep its None

@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from fferm._types import FloatArray, IntArray, Table
+from fferm.bands import OWN_QUANTILES, Cutting
 from fferm.columns import Attribute, GroupMode, encode_sensitive
 from fferm.data import FairRows, control_labels
 from fferm.errors import InvalidInputError, MissingGroupWarning
@@ -145,12 +146,13 @@ def make_setting(
     groups: GroupMode,
     sample_weight: Table,
     X: Table = None,
+    cutting: Cutting = OWN_QUANTILES,
 ) -> Setting:
     """Return labels, groups and weights encoded for a notion."""
     _check_labels(labels, notion)
     n = labels.n_samples
     control, names = control_labels(notion, X, n)
-    attributes = encode_sensitive(sensitive_features, n, groups)
+    attributes = encode_sensitive(sensitive_features, n, groups, cutting)
     labels = replace(labels, control=control, control_names=names)
     weight = rescaled(encode_weight(sample_weight, n))
     rows = FairRows(attributes, notion.strata(labels), weight)

@@ -264,6 +264,25 @@ def test_a_folder_that_cannot_be_written_is_refused_before_training(folder, tmp_
         train(parse(arguments(folder, taken)))
 
 
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        ("--target", "wealth"),
+        ("--sensitive", "age"),
+        ("--divergence", "no_such"),
+        ("--features", "no_such"),
+        ("--batch-size", "0"),
+        ("--fairness-weight", "nan"),
+        ("--lr", "inf"),
+    ],
+    ids=lambda wrong: " ".join(wrong),
+)
+def test_a_refused_command_leaves_no_folder(folder, tmp_path, wrong):
+    out = tmp_path / "deep" / "out"
+    assert main([*arguments(folder, out), *wrong]) == 2
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_loss_that_is_not_finite_writes_no_checkpoint(folder, tmp_path):
     options = arguments(folder, tmp_path, "--lr", "1e300", "--fairness-weight", "0")
     with pytest.raises(NonFiniteError, match="epoch 1 is not finite"):

@@ -188,6 +188,14 @@ def test_records_of_one_curve_need_no_name():
     assert len(curve.pareto()) == len(curve.bands()) == 2
 
 
+def test_records_without_a_description_are_shown_too():
+    curve = TradeoffCurve(rows_of([0.8, 0.9], [0.1, 0.2]), {}, {})
+    said = "TradeoffCurve(0 models, test violation 0.1000 to 0.2000, accuracy"
+    assert repr(curve).startswith(said)
+    (only,) = curve.curves.values()
+    assert repr(only) == repr(curve)
+
+
 # Bands
 
 

@@ -1,11 +1,19 @@
 """Measures of dependence between a prediction and an attribute."""
 
+import itertools
+
 import numpy as np
 import pytest
 import scipy.stats
 
 from fferm import dependence
-from fferm.dependence import independence_test
+from fferm.dependence import (
+    GROUP_MEASURES,
+    MEASURES,
+    distance_correlation,
+    get_measure,
+    independence_test,
+)
 from fferm.errors import InvalidInputError, InvalidParameterError, UnknownNameError
 
 
@@ -102,3 +110,73 @@ def test_bad_input_is_refused_by_name():
         dependence.f_information(u, u, n_bins=1)
     with pytest.raises(InvalidInputError, match="attribute has shape"):
         independence_test("correlation", u, np.full(10, np.nan))
+
+
+# Weights
+
+
+def weighted_rows(n=60, seed=0):
+    rng = np.random.default_rng(seed)
+    u = rng.normal(size=n)
+    return u, u**2 + rng.normal(size=n), rng.integers(1, 4, n)
+
+
+@pytest.mark.parametrize("name", MEASURES)
+def test_weights_that_are_all_alike_change_nothing(name):
+    u, s, _ = weighted_rows()
+    s = (s > 1).astype(int) if name in GROUP_MEASURES else s
+    measure = get_measure(name)
+    alike = measure(u, s, weight=np.full(u.size, 0.3))
+    assert alike == pytest.approx(measure(u, s), abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in MEASURES if name != "distance_correlation"]
+)
+def test_whole_weights_are_so_many_copies(name):
+    u, s, count = weighted_rows()
+    s = (s > 1).astype(int) if name in GROUP_MEASURES else s
+    measure, copies = get_measure(name), np.repeat(np.arange(u.size), count)
+    weighted = measure(u, s, weight=count.astype(float))
+    assert weighted == pytest.approx(measure(u[copies], s[copies]), abs=1e-12)
+    assert weighted != pytest.approx(measure(u, s), abs=1e-6)
+
+
+def test_a_weighted_distance_covariance_is_the_mean_over_tuples_of_rows():
+    u, s, count = weighted_rows(7)
+    s = u + 0.1 * s
+    w = count / count.sum()
+    a, b = (np.abs(v[:, None] - v) for v in (u, s))
+
+    def mean(size, term):
+        tuples = list(itertools.permutations(range(7), size))
+        mass = [np.prod(w[list(rows)]) for rows in tuples]
+        return np.average([term(*rows) for rows in tuples], weights=mass)
+
+    def covariance(a, b):
+        return (
+            mean(2, lambda i, j: a[i, j] * b[i, j])
+            + mean(4, lambda i, j, k, m: a[i, j] * b[k, m])
+            - 2 * mean(3, lambda i, j, k: a[i, j] * b[i, k])
+        )
+
+    expected = covariance(a, b) / np.sqrt(covariance(a, a) * covariance(b, b))
+    found = distance_correlation(u, s, weight=count.astype(float))
+    assert found**2 == pytest.approx(max(expected, 0.0), abs=1e-12)
+    assert found > 0
+
+
+@pytest.mark.parametrize("name", ["distance_correlation", "f_information"])
+def test_a_weighted_test_of_independence_sees_dependence_and_no_other(name):
+    rng = np.random.default_rng(0)
+    weight = rng.integers(1, 5, 200) * 1.0
+    u = rng.normal(size=200)
+    options = {"n_permutations": 39, "weight": weight}
+    assert independence_test(name, u, u**2, **options).p_value == 1 / 40
+    found = [
+        independence_test(name, rng.normal(size=200), u, **options).p_value
+        for _ in range(20)
+    ]
+    assert np.mean(np.array(found) <= 0.1) <= 0.25
+    with pytest.raises(InvalidInputError, match="Expected a positive weight a row"):
+        independence_test(name, u, u, weight=np.zeros(200))

@@ -8,13 +8,14 @@ import pandas as pd
 import pytest
 from scipy.stats import norm
 from sklearn.linear_model import LinearRegression
+from sklearn.pipeline import Pipeline
+from sklearn.preprocessing import FunctionTransformer
 
-from fferm import FairRegressor, audit
+from fferm import FairRegressor, audit, tradeoff_curve
 from fferm.auditing import Audit, RegressionAudit, audit_regression, read_any
 from fferm.dependence import GROUP_MEASURES, NUMBER_MEASURES
 from fferm.distributions import OrderedPredictions
 from fferm.errors import (
-    DataFairnessWarning,
     InvalidInputError,
     InvalidParameterError,
     InvalidTypeError,
@@ -132,15 +133,191 @@ def test_numbers_are_told_from_groups_by_their_values_unless_said(rows):
         )
 
 
-def test_an_audit_warns_where_fairness_was_asked_given_a_control_feature(rows):
-    u, group, age = rows
-    X = np.column_stack([u, age])
-    model = FairRegressor(notion=ConditionalParity((age > 0).astype(int)))
-    model.fit(X, u, sensitive_features=group)
-    with pytest.warns(DataFairnessWarning, match="given a control feature"):
+# Given a control feature
+
+
+@pytest.fixture(scope="module")
+def explained():
+    """Predictions that depend on the group only by way of the job."""
+    rng = np.random.default_rng(1)
+    group = rng.integers(2, size=900)
+    job = (rng.random(900) < 0.2 + 0.6 * group).astype(int)
+    return rng.normal(size=900) + 3 * job, group, job
+
+
+def test_rows_are_compared_within_the_control_feature(explained):
+    u, group, job = explained
+    rows = {"sensitive_features": {"sex": group, "age": u + 5 * job}}
+    options = {"n_permutations": 9, "n_bootstrap": 20, "metric": "mean_gap"}
+    found = audit_regression(
+        None, u, u, notion=ConditionalParity(job), **rows, **options
+    )
+    plain = audit_regression(None, u, u, **rows, **options)
+    assert found.notion == "conditional_parity"
+    assert plain.value("mean_gap", "sex") > 1
+    assert found.value("mean_gap", "sex") < 0.5
+    # By hand: each job alone, and the largest of them.
+    alone = [
         audit_regression(
-            model, X, u, sensitive_features=group, n_permutations=0, n_bootstrap=0
+            None,
+            u[job == j],
+            u[job == j],
+            sensitive_features={"sex": group[job == j], "age": (u + 5 * job)[job == j]},
+            continuous=["age"],
+            **options,
         )
+        for j in (0, 1)
+    ]
+    for measure in GROUP_MEASURES:
+        values = [one.value(measure, "sex") for one in alone]
+        assert found.value(measure, "sex") == pytest.approx(max(values))
+        by_job = [row[measure] for row in found.columns["sex"].strata.values()]
+        assert by_job == pytest.approx(values)
+    for measure in NUMBER_MEASURES:
+        values = [one.value(measure, "age") for one in alone]
+        assert found.value(measure, "age") == pytest.approx(max(values))
+    measured = found.columns["sex"].measures["mean_gap"]
+    assert measured.low <= measured.value <= measured.high
+    assert measured.p_value > 0.1
+    assert plain.columns["sex"].measures["mean_gap"].p_value == 0.1
+    assert "sex is compared within 2 values of the control feature" in str(found)
+    assert len(found.stratum_frame) == 2 * len(found.columns)
+    assert RegressionAudit.from_dict(json.loads(json.dumps(found.to_dict()))) == found
+
+
+def test_an_audit_takes_the_control_feature_of_the_model(explained, tmp_path):
+    u, group, job = explained
+    frame = pd.DataFrame({"u": u, "job": job})
+    options = {"sensitive_features": group, "n_permutations": 0, "n_bootstrap": 0}
+    model = FairRegressor(notion=ConditionalParity("job"))
+    model.fit(frame, u, sensitive_features=group)
+    own = audit_regression(model, frame, u, **options)
+    named = audit_regression(
+        model, frame, u, notion=ConditionalParity(list(job)), **options
+    )
+    assert own.columns == named.columns
+    assert list(own.columns["group"].strata) == list(named.columns["group"].strata)
+    all_rows = audit_regression(model, frame, u, notion="demographic_parity", **options)
+    assert all_rows.columns["group"].strata == {}
+    own.to_html(tmp_path / "page.html")
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "The same by value of the control feature" in page
+    assert "notion=ConditionalParity(control=&#39;job&#39;" in page
+    assert "from fferm.notions import ConditionalParity" in page
+    piped = Pipeline([("same", FunctionTransformer()), ("model", model)])
+    assert audit_regression(piped, frame, u, **options).columns == own.columns
+
+
+def test_what_is_not_compared_given_a_control_feature_is_said(explained):
+    u, group, job = explained
+    control = np.where(job, "cook", "nurse").astype(object)
+    control[:3], control[group == 0] = None, "nurse"
+    control[3] = None
+    found = audit_regression(
+        None,
+        u,
+        u,
+        sensitive_features=group,
+        notion=ConditionalParity(control),
+        n_permutations=0,
+        n_bootstrap=0,
+    )
+    assert found.columns["group"].absent == ("cook",)
+    assert found.n_uncontrolled == np.sum(pd.isna(control))
+    said = " ".join(found.left_out)
+    assert "rows have no value of the control feature" in said
+    assert "group: not compared where cook" in said
+    assert RegressionAudit.from_dict(found.to_dict()) == found
+    for notion in ("equal_opportunity", "sufficiency"):
+        with pytest.raises(InvalidParameterError, match="conditions on a label"):
+            audit_regression(None, u, u, sensitive_features=group, notion=notion)
+    names_rows = np.where(group == 0, "a", "b")
+    with pytest.raises(InvalidInputError, match="in four rows at least of one control"):
+        audit_regression(
+            None,
+            u,
+            u,
+            sensitive_features=group,
+            notion=ConditionalParity(names_rows),
+        )
+
+
+# Weights
+
+
+def test_weights_of_an_audit_are_so_many_copies(rows):
+    u, group, age = rows
+    count = np.random.default_rng(1).integers(0, 4, u.size)
+    copies = np.repeat(np.arange(u.size), count)
+    options = {"n_permutations": 0, "n_bootstrap": 0}
+    sensitive = {"sex": group, "age": np.round(age, 1)}
+    weighted = audit_regression(
+        None, u, u + age, sensitive_features=sensitive, sample_weight=count, **options
+    )
+    copied = audit_regression(
+        None,
+        u[copies],
+        (u + age)[copies],
+        sensitive_features={name: values[copies] for name, values in sensitive.items()},
+        **options,
+    )
+    assert weighted.mse == pytest.approx(copied.mse)
+    assert weighted.explained == pytest.approx(copied.explained)
+    for name in GROUP_MEASURES:
+        value = weighted.value(name, "sex")
+        assert value == pytest.approx(copied.value(name, "sex"))
+    for name in ("correlation", "maximal_correlation", "f_information"):
+        value = weighted.value(name, "age")
+        assert value == pytest.approx(copied.value(name, "age"))
+    for group_name in ("0", "1"):
+        one = weighted.columns["sex"].groups[group_name]
+        other = copied.columns["sex"].groups[group_name]
+        for name in ("mean_prediction", "mean_target", "mse"):
+            assert one[name] == pytest.approx(other[name])
+        assert one["rows"] == np.sum((group == int(group_name)) & (count > 0))
+        assert one["size"] < one["rows"]
+    shapes = [found.columns["sex"].densities for found in (weighted, copied)]
+    assert list(shapes[0].by_group) == list(shapes[1].by_group)
+
+
+def test_weights_alike_change_nothing_and_bad_ones_are_refused(rows, tmp_path):
+    u, group, age = rows
+    options = {"sensitive_features": {"sex": group, "age": age}, "n_permutations": 5}
+    plain = audit_regression(None, u, u, **options)
+    alike = audit_regression(None, u, u, sample_weight=np.full(500, 0.2), **options)
+    values = [
+        found.frame.drop(columns=["column", "measure"]) for found in (plain, alike)
+    ]
+    # Shuffled distances move the other side, so chance is another draw.
+    rest = plain.frame["measure"] != "distance_correlation"
+    np.testing.assert_allclose(values[0][rest], values[1][rest], atol=1e-12)
+    assert alike.asked.is_weighted
+    assert RegressionAudit.from_dict(json.loads(json.dumps(alike.to_dict()))) == alike
+    alike.to_html(tmp_path / "page.html")
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "sample_weight=sample_weight" in page
+    assert "every figure is weighted" in page
+    for bad in (-np.ones(500), np.zeros(500), np.ones(3), np.full(500, np.nan)):
+        with pytest.raises(InvalidInputError, match="sample_weight"):
+            audit_regression(None, u, u, sample_weight=bad, **options)
+
+
+@pytest.mark.parametrize("metric", ["kolmogorov_smirnov", "distance_correlation"])
+def test_curves_and_bounds_of_regressors_weigh_rows(rows, metric):
+    u, _, age = rows
+    X = np.column_stack([u, age])
+    # Rows of next to no weight depend on the age, all others do not.
+    is_light = np.arange(500) % 2 == 0
+    y, weight = np.where(is_light, 9 * age, u), np.where(is_light, 1e-9, 1.0)
+    model = FairRegressor(violation_metric=metric, n_bins=3)
+    given = {"sensitive_features": {"age": age}, "sample_weight": weight}
+    curve = tradeoff_curve(model, X, y, fairness_weights=[0, 1], **given)
+    found = curve.records[curve.records["split"] == "test"]
+    for key, audited in curve.audits.items():
+        row = found[found["fairness_weight"] == key.fairness_weight].iloc[0]
+        assert audited.violation == pytest.approx(row["violation"])
+        assert audited.mse == pytest.approx(row["loss"])
+        assert audited.asked.is_weighted
 
 
 def test_a_notebook_shows_both_tables_and_no_markup_of_the_data(rows):

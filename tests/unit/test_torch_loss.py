@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from fferm.errors import InvalidParameterError
+from fferm.errors import InvalidInputError, InvalidParameterError
 from fferm.metrics import soft_violation
 from fferm.objective import make_objective, table_penalty
 from fferm.tables import joint
@@ -18,7 +18,12 @@ torch = pytest.importorskip("torch")
 
 from torch.nn import functional as F  # noqa: E402, N812 - after torch
 
-from fferm.torch import DualSteps, FairnessLoss  # noqa: E402
+from fferm.torch import (  # noqa: E402
+    CriticFairnessLoss,
+    DualSteps,
+    FairnessLoss,
+    SemiStochasticFairnessLoss,
+)
 
 N = 400
 
@@ -387,6 +392,26 @@ def test_a_loss_says_what_it_is():
     _, y, s = make_data()
     fair = FairnessLoss.from_labels(y, s, divergence="chi2", notion="equalized_odds")
     assert "Chi2(), equalized_odds, n_groups=2" in repr(fair)
+
+
+@pytest.mark.parametrize("bad", [-1.0, math.nan, math.inf])
+@pytest.mark.parametrize(
+    "kind", [FairnessLoss, CriticFairnessLoss, SemiStochasticFairnessLoss]
+)
+def test_weights_of_a_batch_that_are_none_are_refused(kind, bad):
+    X, y, s = make_data()
+    weight = torch.ones(N)
+    weight[3] = bad
+    fair = kind.from_labels(y, s)
+    if kind is SemiStochasticFairnessLoss:
+        fair.refresh(torch.nn.Identity(), [(X, s)])
+    with pytest.raises(InvalidInputError, match=r"sample_weight holds .* in 1 of 400"):
+        fair(X, s, sample_weight=weight)
+    with pytest.raises(InvalidInputError, match="sample_weight has shape"):
+        fair(X, s, sample_weight=weight[:5])
+    weight[3] = 0.0
+    values = [fair.eval()(X, s, sample_weight=w) for w in (weight, weight.numpy())]
+    assert values[0] == values[1]
 
 
 def test_steps_that_make_no_sense_are_refused():

@@ -10,7 +10,13 @@ from hypothesis import strategies as st
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss
 
-from fferm import FairLogisticRegression, SmallShift, TradeoffCurve, tradeoff_curve
+from fferm import (
+    FairLogisticRegression,
+    FairRegressor,
+    SmallShift,
+    TradeoffCurve,
+    tradeoff_curve,
+)
 from fferm.datasets import make_biased
 from fferm.divergences import KL, Affine, Alpha, get
 from fferm.errors import (
@@ -109,6 +115,57 @@ def test_there_is_one_record_per_weight_and_split(curve):
     assert (records["seconds"] > 0).all()
     name = "FairLogisticRegression"
     assert set(curve.models) == {(name, 0.0, 0), (name, 1.0, 0), (name, 10.0, 0)}
+
+
+COLUMNS_OF_LABELS = [
+    pd.DataFrame,
+    lambda y: pl.DataFrame({"y": y}),
+    lambda y: np.asarray(y)[:, None],
+]
+
+
+@pytest.mark.parametrize("as_column", COLUMNS_OF_LABELS)
+@pytest.mark.parametrize("test", [True, False])
+@pytest.mark.parametrize(
+    "estimator", [FairLogisticRegression(), FairRegressor()], ids=["class", "number"]
+)
+def test_labels_may_be_a_table_of_one_column(data, as_column, test, estimator):
+    def swept(form):
+        rows = (data.X_test, form(data.y_test), data.sensitive_features_test)
+        return tradeoff_curve(
+            estimator,
+            data.X,
+            form(data.y),
+            sensitive_features=data.sensitive_features,
+            test=rows if test else None,
+            fairness_weights=[0, 1],
+        )
+
+    plain, stacked = swept(np.asarray), swept(as_column)
+    left, right = (c.records.drop(columns="seconds") for c in (plain, stacked))
+    pd.testing.assert_frame_equal(left, right)
+    assert plain.audits.keys() == stacked.audits.keys()
+    for key, found in plain.audits.items():
+        assert str(found) == str(stacked.audits[key])
+
+
+@pytest.mark.parametrize("test", [True, False])
+def test_groups_may_come_as_a_lazy_frame(data, test):
+    def swept(form):
+        groups = form(data.sensitive_features_test)
+        return tradeoff_curve(
+            FairLogisticRegression(),
+            data.X,
+            data.y,
+            sensitive_features=form(data.sensitive_features),
+            test=(data.X_test, data.y_test, groups) if test else None,
+            fairness_weights=[0, 1],
+        )
+
+    eager, lazy = swept(pd.DataFrame), swept(lambda s: pl.from_pandas(s).lazy())
+    left, right = (c.records.drop(columns="seconds") for c in (eager, lazy))
+    pd.testing.assert_frame_equal(left, right)
+    assert str(lazy.audits[1.0, 0]) == str(eager.audits[1.0, 0])
 
 
 def test_a_description_says_what_was_compared(curve):

@@ -1,5 +1,7 @@
 """Choosing weight, radius and divergence by rows that training does not see."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -24,7 +26,7 @@ from fferm.errors import (
     MissingDependencyError,
     MissingSensitiveError,
 )
-from fferm.estimators import bounds
+from fferm.estimators import bounds, divergence_choice
 from fferm.estimators.base import FitInput
 from fferm.estimators.divergence_choice import CANDIDATES
 from fferm.metrics import violation
@@ -387,6 +389,42 @@ def test_auto_judges_labels_in_a_column_as_it_judges_a_list_of_them():
     with pytest.warns(DataConversionWarning, match="A column-vector y was passed"):
         stacked = clone(auto).fit(y=np.asarray(data.y)[:, None], **given)
     assert stacked.divergence_ == listed.divergence_
+
+
+@pytest.mark.parametrize("way", [*WAYS, "frame"], ids=name)
+def test_labels_may_be_a_frame_of_one_column(way):
+    def found(form):
+        sample = TargetSample(DATA.X_test, form(TARGET.y), TARGET.sensitive_features)
+        return tune(
+            FairLogisticRegression(),
+            DATA.X,
+            form(DATA.y),
+            sensitive_features=DATA.sensitive_features,
+            validation=sample if way == "frame" else way,
+            max_violation=0.3,
+            **QUICK,
+        )
+
+    pd.testing.assert_frame_equal(
+        found(np.asarray).records, found(pd.DataFrame).records
+    )
+
+
+def test_auto_weighs_the_rows_that_it_counts_right_decisions_of():
+    # Labels of every other row are wrong, and these rows weigh next to nothing.
+    is_wrong = np.arange(len(DATA.y)) % 2 == 1
+    given = FitInput(
+        DATA.X,
+        np.where(is_wrong, 1 - DATA.y, DATA.y),
+        DATA.sensitive_features,
+        np.where(is_wrong, 1e-6, 1.0),
+    )
+    model = FairLogisticRegression(max_violation=1.0, random_state=0)
+    judged = divergence_choice._judge(model, given)
+    plain = divergence_choice._judge(model, replace(given, sample_weight=None))
+    # Within the bound the score is 1 and the accuracy.
+    assert judged.score - 1 > 0.75
+    assert plain.score - 1 < 0.6
 
 
 def test_auto_forgets_the_columns_of_an_earlier_fit():

@@ -9,12 +9,18 @@ import numpy as np
 from sklearn.base import is_regressor
 
 from fferm._types import FloatArray, IntArray, Table
-from fferm.auditing.question import TRANSFORMED, Question, make_question
+from fferm.auditing.question import (
+    TRANSFORMED,
+    Question,
+    make_question,
+    trained_edges,
+)
 from fferm.auditing.resampling import bootstrap_sample
 from fferm.auditing.result import Asked, Audit, DivergenceValue
 from fferm.auditing.spelling import spell, unique
+from fferm.bands import Cutting
 from fferm.certificates import violation_bound
-from fferm.columns import GroupMode, count_bands
+from fferm.columns import GroupMode
 from fferm.data import SMALL_GROUP, check_aligned
 from fferm.divergences import Divergence
 from fferm.divergences import get as get_divergence
@@ -73,7 +79,9 @@ def audit(  # noqa: PLR0913 - one call states all that an audit depends on
     y
         (n_samples,) labels; None is enough for demographic parity.
     sensitive_features
-        As in `fferm.metrics.violation`.
+        As in `fferm.metrics.violation`. Numbers are compared in the bands that they
+        were cut into in training, where the estimator is one of fferm's that was
+        fitted with them; else they are cut here, and the audit says so.
     notion, groups, divergence
         By default what the estimator was trained with, else demographic parity,
         intersections and ``kl``. A control feature that is named here is a column of
@@ -105,6 +113,7 @@ def audit(  # noqa: PLR0913 - one call states all that an audit depends on
     labels, decision = encode_decisions(y, estimator.predict(X), known)
     _warn_of_unknown(labels, known)
     question = make_question(estimator, X, labels.n_samples, notion, groups, divergence)
+    edges = trained_edges(estimator)
     setting = make_setting(
         labels,
         question.notion,
@@ -112,12 +121,14 @@ def audit(  # noqa: PLR0913 - one call states all that an audit depends on
         question.groups,
         sample_weight,
         question.table,
+        Cutting(edges=edges),
     )
     hard = one_hot(decision, len(labels.classes))
     soft = _probabilities(estimator, X, known, labels.classes)
     found, tables = judge(setting, decision), setting.tables(decision)
     soft_tables = () if soft is None else setting.tables(soft)
     _warn_of_small(setting, decision)
+    bands = setting.rows.band_edges
     draws = _Draws(n_bootstrap, np.random.default_rng(random_state), confidence)
     divergences = _named(question.divergence)
     return Audit(
@@ -140,7 +151,8 @@ def audit(  # noqa: PLR0913 - one call states all that an audit depends on
         certificates=_certificates(tables, divergences),
         soft_certificates=_certificates(soft_tables, divergences),
         asked=_asked(question, n_bootstrap, random_state, sample_weight is not None),
-        bands=count_bands(sensitive_features),
+        bands={name: len(cut) + 1 for name, cut in bands.items()},
+        trained_bands=tuple(name for name in bands if bands[name] in edges.values()),
     )
 
 

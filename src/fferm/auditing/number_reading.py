@@ -3,15 +3,14 @@
 from collections.abc import Mapping
 from typing import Any
 
-from fferm.auditing.number_result import (
-    KIND,
+from fferm.auditing.number_parts import (
     AskedOfNumbers,
     ColumnAudit,
     Densities,
     Fan,
     Measured,
-    RegressionAudit,
 )
+from fferm.auditing.number_result import KIND, RegressionAudit
 from fferm.auditing.reading import read_number, read_numbers
 from fferm.auditing.result import Audit
 
@@ -27,6 +26,8 @@ def read_regression_audit(plain: Mapping[str, Any]) -> dict[str, Any]:
     asked = dict(plain["asked"])
     if not isinstance(asked["continuous"], str):
         asked["continuous"] = tuple(asked["continuous"])
+    for name in ("imports", "notes"):
+        asked[name] = tuple(asked.get(name, ()))
     return {
         "n_rows": int(plain["n_rows"]),
         "mse": read_number(plain["mse"]),
@@ -35,6 +36,8 @@ def read_regression_audit(plain: Mapping[str, Any]) -> dict[str, Any]:
         "confidence": float(plain["confidence"]),
         "columns": {name: _column(part) for name, part in plain["columns"].items()},
         "asked": AskedOfNumbers(**asked),
+        "notion": str(plain.get("notion", "demographic_parity")),
+        "n_uncontrolled": int(plain.get("n_uncontrolled", 0)),
     }
 
 
@@ -59,4 +62,9 @@ def _column(plain: Mapping[str, Any]) -> ColumnAudit:
         information_bias=plain["information_bias"],
         n_missing=int(plain["n_missing"]),
         is_joint=bool(plain["is_joint"]),
+        has_trained_bands=bool(plain.get("has_trained_bands", False)),
+        strata={
+            name: read_numbers(row) for name, row in plain.get("strata", {}).items()
+        },
+        absent=tuple(plain.get("absent", ())),
     )

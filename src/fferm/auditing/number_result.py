@@ -4,109 +4,22 @@ import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from html import escape
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import pandas as pd
 
+from fferm.auditing.number_parts import AskedOfNumbers, ColumnAudit, Measured
 from fferm.auditing.result import json_ready
 from fferm.errors import InvalidParameterError, PersistenceError
 from fferm.intervals import Interval
-from fferm.setting import left_out
+from fferm.setting import CONTROL, left_out
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 # What the plain values of an audit begin with, to tell it from that of a classifier.
 KIND = "regression"
-
-
-class Measured(NamedTuple):
-    """A measure of dependence on one column.
-
-    Attributes
-    ----------
-    value
-        On the rows.
-    low, high
-        Ends of its interval, None for measures of numbers: there a row that is drawn
-        twice would itself be dependence.
-    chance, p_value
-        Its mean where the column is shuffled, which for measures that cannot fall below
-        0 is not 0, and how often shuffled rows reach the value; None if not asked for.
-    """
-
-    value: float
-    low: float | None = None
-    high: float | None = None
-    chance: float | None = None
-    p_value: float | None = None
-
-
-@dataclass(frozen=True)
-class Densities:
-    """The density of the prediction in each group, at common places."""
-
-    at: tuple[float, ...]
-    by_group: dict[str, tuple[float, ...]]
-
-
-@dataclass(frozen=True)
-class Fan:
-    """The prediction along a number: in bins of it, the mean and the middle 80 %."""
-
-    at: tuple[float, ...]
-    mean: tuple[float, ...]
-    low: tuple[float, ...]
-    high: tuple[float, ...]
-
-
-@dataclass(frozen=True)
-class ColumnAudit:
-    """How predictions depend on one sensitive column, or on several jointly.
-
-    Attributes
-    ----------
-    groups
-        By group, or by band of numbers: ``rows``, ``mean_prediction`` with the ends of
-        its interval ``mean_low`` and ``mean_high``, ``mean_target``, ``mse``.
-    measures
-        By name.
-    densities
-        Of the groups or bands.
-    fan
-        Of numbers, else None.
-    information_bias
-        Of numbers: how much of ``f_information`` counts alone make; else None.
-    n_missing
-        Rows without a value, which are in no group.
-    is_joint
-        Whether these are the groups of several columns jointly.
-    """
-
-    groups: dict[str, dict[str, float]]
-    measures: dict[str, Measured]
-    densities: Densities
-    fan: Fan | None
-    information_bias: float | None
-    n_missing: int
-    is_joint: bool = False
-
-    @property
-    def is_number(self) -> bool:
-        """Whether the column holds numbers, whose groups are bands."""
-        return self.fan is not None
-
-
-@dataclass(frozen=True)
-class AskedOfNumbers:
-    """What an audit was asked: enough to ask it again."""
-
-    groups: str
-    n_permutations: int
-    n_bootstrap: int
-    random_state: int
-    continuous: tuple[str, ...] | str
 
 
 @dataclass(frozen=True, repr=False)
@@ -126,6 +39,10 @@ class RegressionAudit:
         By sensitive column; several that are compared jointly have one more.
     asked
         What the audit was asked, to repeat it.
+    notion
+        The name of the notion: who is compared with whom.
+    n_uncontrolled
+        Rows without a value of the control feature, which are compared with none.
     """
 
     n_rows: int
@@ -135,6 +52,8 @@ class RegressionAudit:
     confidence: float
     columns: dict[str, ColumnAudit]
     asked: AskedOfNumbers
+    notion: str = "demographic_parity"
+    n_uncontrolled: int = 0
 
     @property
     def frame(self) -> pd.DataFrame:
@@ -284,18 +203,47 @@ class RegressionAudit:
     @property
     def left_out(self) -> tuple[str, ...]:
         """Sentences on what the measures do not speak of; empty if on everyone."""
-        return tuple(
-            left_out(name, column.n_missing, self.n_rows)
-            for name, column in self.columns.items()
-            if column.n_missing
+        missing = {name: column.n_missing for name, column in self.columns.items()}
+        missing[CONTROL] = self.n_uncontrolled
+        return (
+            *(left_out(name, n, self.n_rows) for name, n in missing.items() if n),
+            *(
+                f"{name}: not compared where {', '.join(column.absent)}, for there are "
+                "no two groups in four rows at least"
+                for name, column in self.columns.items()
+                if column.absent
+            ),
         )
+
+    @property
+    def compared(self) -> tuple[str, ...]:
+        """Sentences on who is compared with whom; empty if everyone with everyone."""
+        return tuple(
+            f"{name} is compared within {len(column.strata)} values of the control "
+            f"feature; {self.metric} is largest where {self._worst_stratum(column)}."
+            for name, column in self.columns.items()
+            if column.strata and self.metric in column.measures
+        )
+
+    @property
+    def stratum_frame(self) -> pd.DataFrame:
+        """Each measure by column and value of the control feature, if there is one."""
+        return pd.DataFrame(
+            {"column": name, "stratum": stratum, **row}
+            for name, column in self.columns.items()
+            for stratum, row in column.strata.items()
+        )
+
+    def _worst_stratum(self, column: ColumnAudit) -> str:
+        return max(column.strata, key=lambda name: column.strata[name][self.metric])
 
     @property
     def banded(self) -> tuple[str, ...]:
         """Sentences on columns of numbers that are compared in bands."""
         return tuple(
-            f"{name} holds numbers. Its groups are {len(column.groups)} bands of like "
-            "many rows; measures of numbers look at the numbers themselves."
+            f"{name} holds numbers. Its groups are {len(column.groups)} bands of "
+            f"{'training' if column.has_trained_bands else 'like many rows here'}; "
+            "measures of numbers look at the numbers themselves."
             for name, column in self.columns.items()
             if column.is_number
         )
@@ -323,7 +271,7 @@ class RegressionAudit:
 
     def _repr_html_(self) -> str:
         """Return its two tables, for notebooks."""
-        lines = [repr(self), *self.banded, *self.left_out]
+        lines = [repr(self), *self.compared, *self.banded, *self.left_out]
         text = "".join(f"<p>{escape(line)}</p>" for line in lines)
         return text + "".join(
             frame.to_html(index=False, float_format=_short, na_rep="-", border=0)
@@ -334,7 +282,7 @@ class RegressionAudit:
         measures = self.frame.set_index(["column", "measure"])
         groups = self.group_frame.set_index(["column", "group"])
         lines = [
-            f"Audit of {self.n_rows} rows, a regression",
+            f"Audit of {self.n_rows} rows, a regression{self._given()}",
             f"  mean squared error  {self.mse:.6g}   explains {self.explained:.4f} of "
             "the variance",
             f"  violation           {self.violation:.4g}   {self.metric} by "
@@ -344,8 +292,13 @@ class RegressionAudit:
             "",
             _text(groups),
         ]
-        notes = [*self.banded, *self.left_out]
+        notes = [*self.compared, *self.banded, *self.left_out]
         return "\n".join([*lines, *(["", *notes] if notes else [])])
+
+    def _given(self) -> str:
+        is_plain = self.notion == "demographic_parity"
+        weighted = ", weighted" if self.asked.is_weighted else ""
+        return ("" if is_plain else f", {self.notion}") + weighted
 
     def _interval_words(self) -> str:
         low, high = self.interval

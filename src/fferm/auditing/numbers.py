@@ -1,55 +1,49 @@
 """The audit of a regressor: how its predictions depend on each sensitive column."""
 
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
-import pandas as pd
-from scipy.stats import norm
+from numpy.typing import NDArray
 from scipy.stats import t as student
 
 from fferm._types import FloatArray, IntArray, Table
-from fferm.auditing.number_result import (
-    AskedOfNumbers,
-    ColumnAudit,
-    Densities,
-    Fan,
-    Measured,
-    RegressionAudit,
+from fferm.auditing.number_columns import (
+    Compared,
+    read_columns,
+    read_finite,
+    read_predictions,
 )
-from fferm.bands import band_names, find_edges, place, read_band_numbers
-from fferm.columns import Attribute, GroupMode, encode_column, partition, split_columns
-from fferm.data import check_aligned
+from fferm.auditing.number_parts import AskedOfNumbers, ColumnAudit, Measured
+from fferm.auditing.number_result import RegressionAudit
+from fferm.auditing.number_shapes import densities_of, fan_of
+from fferm.auditing.question import (
+    TRANSFORMED,
+    Question,
+    make_question,
+    own_parameter,
+    trained_edges,
+)
+from fferm.auditing.spelling import spell
+from fferm.bands import Cutting
+from fferm.columns import GroupMode
+from fferm.data import check_aligned, control_labels
 from fferm.dependence import (
     GROUP_MEASURES,
     NUMBER_MEASURES,
     get_measure,
-    independence_test,
     information_bias,
+    shuffled_values,
 )
-from fferm.distributions import OrderedPredictions
-from fferm.errors import (
-    DataFairnessWarning,
-    InvalidInputError,
-    InvalidParameterError,
-    InvalidTypeError,
-)
+from fferm.distributions import OrderedPredictions, effective_size
+from fferm.errors import InvalidInputError, InvalidParameterError
 from fferm.intervals import check_draws
-from fferm.notions import Notion
-from fferm.soft_bins import quantile_edges
+from fferm.labels import encode_weight, rescaled
+from fferm.notions import Labels, Notion, Strata
 
-# A column of numbers with more different values than this is compared as numbers.
-MOST_GROUPS = 20
 # Rows that a measure is taken on at least.
 FEWEST_ROWS = 4
-# Places of a density, and cells that rows are counted in for it.
-N_PLACES = 80
-N_FINE = 400
-# Bins of a fan, and the share below its lower and upper end.
-N_BINS = 20
-FAN = (0.1, 0.9)
 DEFAULT_METRIC = "kolmogorov_smirnov"
 
 
@@ -60,17 +54,16 @@ def audit_regression(  # noqa: PLR0913 - one call states all that an audit depen
     *,
     sensitive_features: Table,
     metric: str | None = None,
+    notion: str | Notion | None = None,
     groups: GroupMode | None = None,
     continuous: Sequence[str] | str = "auto",
     confidence: float = 0.95,
     n_permutations: int = 99,
     n_bootstrap: int = 200,
     random_state: int = 0,
+    sample_weight: Table = None,
 ) -> RegressionAudit:
     """Return how the predictions of a regressor depend on each sensitive column.
-
-    All rows are compared. Given a control feature, audit the rows of each of its values
-    alone.
 
     Parameters
     ----------
@@ -84,18 +77,26 @@ def audit_regression(  # noqa: PLR0913 - one call states all that an audit depen
     metric
         The measure of `fferm.dependence` that is called the violation; by default the
         estimator's ``violation_metric``, else ``"kolmogorov_smirnov"``.
+    notion
+        ``"demographic_parity"``: all rows are compared. ``ConditionalParity(control)``:
+        rows of the same value of a control feature are, and the value that depends most
+        counts. By default what the estimator was trained with, as in `fferm.audit`.
     groups
         ``"intersection"``: several columns are compared jointly too. ``"marginal"``:
         one by one. By default as the estimator was trained, else intersections.
     continuous
         Names of the columns that are numbers; ``"auto"``: those of more than 20
-        different numbers, whole ones included.
+        different numbers, whole ones included. Columns that the estimator was fitted
+        with as numbers are compared in the bands of training; others are cut here.
     confidence, n_bootstrap
         Level and draws of the intervals of measures of groups; 0 draws for none.
     n_permutations
         Of the test of independence; 0 for none.
     random_state
         Seed of both.
+    sample_weight
+        (n_samples,) non-negative weights. Rows of weight 0 are no rows. Shuffled values
+        of a sensitive column keep their weights.
 
     Examples
     --------
@@ -105,38 +106,52 @@ def audit_regression(  # noqa: PLR0913 - one call states all that an audit depen
     >>> found.value("correlation") < 0.2 < found.value("distance_correlation")
     True
     """
-    check_aligned(X=X, y=y, sensitive_features=sensitive_features)
+    check_aligned(
+        X=X, y=y, sensitive_features=sensitive_features, sample_weight=sample_weight
+    )
     check_draws(n_bootstrap, fewest=0)
-    _warn_of_control(estimator)
     if n_permutations < 0:
         raise InvalidParameterError(
             f"n_permutations={n_permutations} came. Expected 0 or more."
         )
-    prediction, target = _predictions(estimator, X), _finite(y, "y")
+    prediction, target = read_predictions(estimator, X), read_finite(y, "y")
     if target.shape != prediction.shape:
         raise InvalidInputError(
             f"y has shape {target.shape} and the prediction {prediction.shape}. "
             "Expected one number a row."
         )
-    metric = metric or str(getattr(estimator, "violation_metric", DEFAULT_METRIC))
+    n = prediction.size
+    metric = metric or str(own_parameter(estimator, "violation_metric", DEFAULT_METRIC))
     get_measure(metric)
-    own = getattr(estimator, "groups", None)
-    how = groups or cast(GroupMode, own if isinstance(own, str) else "intersection")
+    question = make_question(estimator, X, n, notion, groups, None)
+    strata, n_uncontrolled = _strata(question, n)
+    weight = rescaled(encode_weight(sample_weight, n))
     auditor = _Auditor(
-        prediction, target, confidence, n_permutations, n_bootstrap, random_state
+        prediction,
+        target,
+        weight,
+        sample_weight is not None,
+        strata,
+        confidence,
+        n_permutations,
+        n_bootstrap,
+        random_state,
     )
-    columns = _read_columns(sensitive_features, prediction.size, how, continuous)
-    spread = float(np.var(target))
-    error = float(np.mean((target - prediction) ** 2))
-    named = continuous if isinstance(continuous, str) else tuple(continuous)
+    cutting = Cutting(continuous, trained_edges(estimator))
+    columns = read_columns(sensitive_features, n, question.groups, cutting)
+    error = float(np.average((target - prediction) ** 2, weights=weight))
+    centre = np.average(target, weights=weight)
+    spread = float(np.average((target - centre) ** 2, weights=weight))
     found = RegressionAudit(
-        n_rows=prediction.size,
+        n_rows=n,
         mse=error,
         explained=1 - error / spread if spread > 0 else np.nan,
         metric=metric,
         confidence=confidence,
-        columns={name: auditor.column(*column) for name, column in columns.items()},
-        asked=AskedOfNumbers(how, n_permutations, n_bootstrap, random_state, named),
+        columns={name: auditor.column(column) for name, column in columns.items()},
+        asked=_asked(auditor, question, continuous),
+        notion=question.notion.name,
+        n_uncontrolled=n_uncontrolled,
     )
     found.value(metric)  # refused where no column has it
     return found
@@ -146,227 +161,193 @@ def audit_regression(  # noqa: PLR0913 - one call states all that an audit depen
 class _Auditor:
     prediction: FloatArray
     target: FloatArray
+    weight: FloatArray
+    is_weighted: bool
+    strata: Strata
     confidence: float
     n_permutations: int
     n_bootstrap: int
     random_state: int
 
-    def column(
-        self, attribute: Attribute, numbers: FloatArray | None, is_joint: bool = False
-    ) -> ColumnAudit:
-        known = attribute.code >= 0
-        u, code = self.prediction[known], attribute.code[known]
-        _check_comparable(attribute, code)
-        measures = self._of_groups(u, code)
+    def column(self, compared: Compared) -> ColumnAudit:
+        attribute, numbers = compared.attribute, compared.numbers
+        known = (attribute.code >= 0) & (self.weight > 0)
+        parts, absent = self._parts(compared, known)
+        measures, by_part = self._of_groups(attribute.code, parts)
+        inside = np.flatnonzero(known & (self.strata.code >= 0))
+        u, weight = self.prediction[inside], self.weight[inside]
         fan = bias = None
         if numbers is not None:
-            measures |= self._of_numbers(u, numbers[known])
-            fan = _fan(u, numbers[known])
-            bias = information_bias(u, numbers[known])
+            found, more = self._of_numbers(numbers, parts)
+            measures |= found
+            by_part = [
+                {**one, **other} for one, other in zip(by_part, more, strict=True)
+            ]
+            fan = fan_of(u, numbers[inside], weight)
+            given = weight if self.is_weighted else None
+            bias = information_bias(u, numbers[inside], weight=given)
+        names = attribute.groups
         return ColumnAudit(
             groups={
-                group: self._group(attribute.code == k)
-                for k, group in enumerate(attribute.groups)
-                if np.any(attribute.code == k)
+                group: self._group(known & (attribute.code == k))
+                for k, group in enumerate(names)
+                if np.any(known & (attribute.code == k))
             },
             measures=measures,
-            densities=_densities(u, code, attribute.groups),
+            densities=densities_of(u, attribute.code[inside], names, weight),
             fan=fan,
             information_bias=bias,
-            n_missing=int(np.sum(~known)),
-            is_joint=is_joint,
+            n_missing=int(np.sum(attribute.code < 0)),
+            is_joint=compared.is_joint,
+            has_trained_bands=compared.has_trained_bands,
+            strata={}
+            if len(self.strata.names) == 1
+            else {
+                self.strata.names[r]: {"rows": rows.size, **found}
+                for (r, rows), found in zip(parts.items(), by_part, strict=True)
+            },
+            absent=absent,
         )
 
-    def _of_groups(self, u: FloatArray, code: IntArray) -> dict[str, Measured]:
-        ordered = OrderedPredictions.of(u)
-        names = list(GROUP_MEASURES)
-        found = ordered.compare(code)
-        limits: dict[str, tuple[float | None, float | None]]
-        limits = dict.fromkeys(names, (None, None))
-        if self.n_bootstrap:
-            limits |= ordered.intervals(
-                code,
-                names,
-                self.confidence,
-                n_bootstrap=self.n_bootstrap,
-                random_state=self.random_state,
+    def _parts(
+        self, compared: Compared, known: NDArray[np.bool_]
+    ) -> tuple[dict[int, IntArray], tuple[str, ...]]:
+        # The rows of each stratum that can be compared, and the names of the others.
+        code, parts = compared.attribute.code, {}
+        for r in range(len(self.strata.names)):
+            rows = np.flatnonzero(known & (self.strata.code == r))
+            if rows.size >= FEWEST_ROWS and np.unique(code[rows]).size > 1:
+                parts[r] = rows
+        if not parts:
+            n_groups = np.unique(code[known]).size
+            where = "" if len(self.strata.names) == 1 else " of one control value"
+            raise InvalidInputError(
+                f"{compared.attribute.name} has {n_groups} group(s) in {known.sum()} "
+                "rows. Expected at least two to compare, in four rows at least"
+                f"{where}."
             )
+        names = self.strata.names
+        return parts, tuple(names[r] for r in range(len(names)) if r not in parts)
+
+    def _weights(self, rows: IntArray) -> FloatArray | None:
+        return self.weight[rows] if self.is_weighted else None
+
+    def _of_groups(
+        self, code: IntArray, parts: dict[int, IntArray]
+    ) -> tuple[dict[str, Measured], list[dict[str, float]]]:
+        names = list(GROUP_MEASURES)
         rng = np.random.default_rng(self.random_state)
-        shuffled = [
-            ordered.compare(rng.permutation(code)) for _ in range(self.n_permutations)
-        ]
+        values, limits, chances = [], [], []
+        for rows in parts.values():
+            ordered = OrderedPredictions.of(self.prediction[rows])
+            own, weight = code[rows], self._weights(rows)
+            found = ordered.compare(own, weight)
+            values.append({name: found.measure(name) for name in names})
+            if self.n_bootstrap:
+                limits.append(
+                    ordered.intervals(
+                        own,
+                        names,
+                        # All parts hold at once where each takes its share of the risk.
+                        1 - (1 - self.confidence) / len(parts),
+                        n_bootstrap=self.n_bootstrap,
+                        random_state=self.random_state,
+                        weight=weight,
+                    )
+                )
+            orders = (
+                rng.permutation(np.arange(own.size)) for _ in range(self.n_permutations)
+            )
+            shuffled = [
+                ordered.compare(own[o], None if weight is None else weight[o])
+                for o in orders
+            ]
+            chances.append({n: [s.measure(n) for s in shuffled] for n in names})
         measured = {}
         for name in names:
-            value = found.measure(name)
-            chances = [other.measure(name) for other in shuffled]
-            measured[name] = Measured(value, *limits[name], *_by_chance(value, chances))
-        return measured
+            value = max(found[name] for found in values)
+            ends: tuple[float | None, float | None] = None, None
+            if limits:
+                low = max(found[name][0] for found in limits)
+                ends = low, max(found[name][1] for found in limits)
+            by_chance = _by_chance(value, [found[name] for found in chances])
+            measured[name] = Measured(value, *ends, *by_chance)
+        return measured, values
 
-    def _of_numbers(self, u: FloatArray, values: FloatArray) -> dict[str, Measured]:
-        measured = {}
+    def _of_numbers(
+        self, numbers: FloatArray, parts: dict[int, IntArray]
+    ) -> tuple[dict[str, Measured], list[dict[str, float]]]:
+        measured: dict[str, Measured] = {}
+        by_part: list[dict[str, float]] = [{} for _ in parts]
         for name, measure in NUMBER_MEASURES.items():
-            if self.n_permutations == 0:
-                measured[name] = Measured(measure(u, values))
-                continue
-            found = independence_test(
-                measure,
-                u,
-                values,
-                n_permutations=self.n_permutations,
-                random_state=self.random_state,
-            )
-            measured[name] = Measured(
-                found.value, chance=found.chance, p_value=found.p_value
-            )
-        return measured
+            rng = np.random.default_rng(self.random_state)
+            chances = []
+            for found, rows in zip(by_part, parts.values(), strict=True):
+                u, s, weight = self.prediction[rows], numbers[rows], self._weights(rows)
+                found[name] = measure(u, s, weight=weight)
+                draws = u, s, self.n_permutations, rng, weight
+                chances.append(shuffled_values(measure, *draws))
+            value = max(found[name] for found in by_part)
+            chance, p_value = _by_chance(value, chances)
+            measured[name] = Measured(value, chance=chance, p_value=p_value)
+        return measured, by_part
 
-    def _group(self, inside: Any) -> dict[str, float]:
-        u, y = self.prediction[inside], self.target[inside]
-        n, mean = u.size, float(u.mean())
-        half = np.nan  # of one row nothing can be said
-        if n > 1:
-            quantile = student.ppf((1 + self.confidence) / 2, n - 1)
-            half = float(quantile * u.std(ddof=1) / np.sqrt(n))
+    def _group(self, inside: NDArray[np.bool_]) -> dict[str, float]:
+        u, y, weight = self.prediction[inside], self.target[inside], self.weight[inside]
+        share, size = weight / weight.sum(), effective_size(weight)
+        mean, half = float(share @ u), np.nan  # of one row nothing can be said
+        if size > 1 + 1e-9:
+            quantile = student.ppf((1 + self.confidence) / 2, size - 1)
+            variance = share @ (u - mean) ** 2 * size / (size - 1)
+            half = float(quantile * np.sqrt(variance / size))
         return {
-            "rows": n,
+            "rows": int(np.sum(inside)),
+            **({"size": size} if self.is_weighted else {}),
             "mean_prediction": mean,
             "mean_low": mean - half,
             "mean_high": mean + half,
-            "mean_target": float(y.mean()),
-            "mse": float(np.mean((u - y) ** 2)),
+            "mean_target": float(share @ y),
+            "mse": float(share @ (u - y) ** 2),
         }
 
 
 def _by_chance(
-    value: float, chances: list[float]
+    value: float, chances: list[list[float]]
 ) -> tuple[float, float] | tuple[None, None]:
-    if not chances:
+    # Rows are shuffled within each stratum, and the largest counts there too.
+    largest = [max(drawn) for drawn in zip(*chances, strict=True)]
+    if not largest:
         return None, None
-    reached = sum(chance >= value - 1e-12 for chance in chances)
-    return float(np.mean(chances)), (1 + reached) / (1 + len(chances))
+    reached = sum(chance >= value - 1e-12 for chance in largest)
+    return float(np.mean(largest)), (1 + reached) / (1 + len(largest))
 
 
-def _densities(u: FloatArray, code: IntArray, groups: tuple[str, ...]) -> Densities:
-    low, high = np.quantile(u, [0.001, 0.999])
-    # Of predictions that are all alike some width is left to draw.
-    room = 0.1 * (high - low) or 1e-3 * max(abs(low), 1.0)
-    at = np.linspace(low - room, high + room, N_PLACES)
-    by_group = {
-        groups[k]: tuple(_density(u[code == k], at).tolist()) for k in np.unique(code)
-    }
-    return Densities(tuple(at.tolist()), by_group)
-
-
-def _density(u: FloatArray, at: FloatArray) -> FloatArray:
-    # Normal kernels, of the width that suits a normal density, on a fine histogram.
-    count, edges = np.histogram(np.clip(u, at[0], at[-1]), N_FINE, (at[0], at[-1]))
-    middle = (edges[1:] + edges[:-1]) / 2
-    width = max(1.06 * u.std() * u.size**-0.2, at[1] - at[0])
-    return np.asarray(norm.pdf((at[:, None] - middle) / width) @ count / u.size / width)
-
-
-def _fan(u: FloatArray, values: FloatArray) -> Fan:
-    edges = quantile_edges(values, N_BINS, np.ones(values.size))
-    bins = np.searchsorted(edges, values, "right")
-    parts = [bins == b for b in np.unique(bins)]
-    return Fan(
-        at=tuple(float(values[part].mean()) for part in parts),
-        mean=tuple(float(u[part].mean()) for part in parts),
-        low=tuple(float(np.quantile(u[part], FAN[0])) for part in parts),
-        high=tuple(float(np.quantile(u[part], FAN[1])) for part in parts),
-    )
-
-
-def _read_columns(
-    sensitive_features: Table,
-    n_samples: int,
-    how: GroupMode,
-    continuous: Sequence[str] | str,
-) -> dict[str, tuple[Attribute, FloatArray | None, bool]]:
-    parts = dict(split_columns(sensitive_features))
-    wanted = None if isinstance(continuous, str) else set(continuous)
-    strange = [name for name in wanted or () if name not in parts]
-    if strange or (wanted is None and continuous != "auto"):
+def _strata(question: Question, n_samples: int) -> tuple[Strata, int]:
+    # Who is compared with whom, and how many rows have no control value.
+    notion = question.notion
+    if notion.needs_labels or notion.is_sufficiency:
         raise InvalidParameterError(
-            f"continuous={continuous!r} came. Expected 'auto', or a list of sensitive "
-            f"columns among {', '.join(parts)}."
+            f"notion={notion.name!r} conditions on a label, and y holds numbers. Use "
+            "'demographic_parity', or ConditionalParity(control)."
         )
-    columns = {
-        name: (*_read(name, values, n_samples, wanted), False)
-        for name, values in parts.items()
-    }
-    if not columns:
-        raise InvalidInputError(
-            "sensitive_features has no column. Expected at least one."
-        )
-    alone = [attribute for attribute, *_ in columns.values()]
-    joint = partition(alone, how)
-    if len(alone) > 1 and len(joint) == 1:
-        columns[joint[0].name] = joint[0], None, True
-    return columns
+    control, names = control_labels(notion, question.table, n_samples)
+    n_missing = 0 if control is None else int(np.sum(control < 0))
+    return notion.strata(Labels(n_samples, None, (), control, names)), n_missing
 
 
-def _read(
-    name: str, values: Table, n_samples: int, wanted: set[str] | None
-) -> tuple[Attribute, FloatArray | None]:
-    series = pd.Series(np.asarray(values)).infer_objects()
-    is_numeric = pd.api.types.is_numeric_dtype(series.dtype)
-    is_number = is_numeric and series.nunique() > MOST_GROUPS
-    if wanted is not None:
-        is_number = name in wanted
-    if not is_number:
-        return encode_column(values, name, n_samples), None
-    if len(series) != n_samples:
-        raise InvalidInputError(
-            f"{name} has {len(series)} values and there are {n_samples} rows. Expected "
-            "one value per row."
-        )
-    numbers = read_band_numbers(series, name)
-    edges = find_edges(numbers)
-    code = place(numbers, edges)
-    return Attribute(name, band_names(edges), code, tuple(edges.tolist())), numbers
-
-
-def _check_comparable(attribute: Attribute, code: IntArray) -> None:
-    if code.size < FEWEST_ROWS or np.unique(code).size < 2:
-        raise InvalidInputError(
-            f"{attribute.name} has {np.unique(code).size} group(s) in {code.size} "
-            "rows. Expected at least two to compare, in four rows at least."
-        )
-
-
-def _warn_of_control(estimator: Any) -> None:
-    notion = getattr(estimator, "notion", None)
-    if isinstance(notion, Notion) and notion.control_feature() is not None:
-        warnings.warn(
-            "The model was trained to be fair given a control feature, and this audit "
-            "compares all rows. Audit the rows of each value of that feature alone.",
-            DataFairnessWarning,
-            stacklevel=3,
-        )
-
-
-def _predictions(estimator: Any, X: Table) -> FloatArray:
-    if estimator is None:
-        return _finite(X, "The prediction")
-    if not hasattr(estimator, "predict"):
-        raise InvalidTypeError(
-            f"{type(estimator).__name__} has no predict. Expected a fitted regressor, "
-            "or None with predictions in place of X."
-        )
-    return _finite(estimator.predict(X), "The prediction")
-
-
-def _finite(values: Table, name: str) -> FloatArray:
-    try:
-        array = np.asarray(values, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise InvalidInputError(
-            f"{name} holds what is no number ({error}). Expected numbers."
-        ) from error
-    if array.ndim != 1 or not np.all(np.isfinite(array)):
-        raise InvalidInputError(
-            f"{name} has shape {array.shape}, or holds missing numbers. Expected one "
-            "finite number a row."
-        )
-    return array
+def _asked(
+    auditor: _Auditor, question: Question, continuous: Sequence[str] | str
+) -> AskedOfNumbers:
+    notion = spell(question.notion, "notion")
+    return AskedOfNumbers(
+        groups=question.groups,
+        n_permutations=auditor.n_permutations,
+        n_bootstrap=auditor.n_bootstrap,
+        random_state=auditor.random_state,
+        continuous=continuous if isinstance(continuous, str) else tuple(continuous),
+        notion=notion.code,
+        is_behind_pipeline=question.looked_in == TRANSFORMED,
+        is_weighted=auditor.is_weighted,
+        imports=notion.imports,
+        notes=notion.notes,
+    )

@@ -15,6 +15,7 @@ import numpy as np
 from sklearn.pipeline import Pipeline
 
 from fferm._types import Table
+from fferm.bands import BandEdges
 from fferm.columns import GroupMode
 from fferm.components import Component
 from fferm.data import control_labels
@@ -32,7 +33,7 @@ TRANSFORMED = "X after the pipeline's transformers"
 
 @dataclass(frozen=True)
 class Question:
-    """What is asked of a classifier.
+    """What is asked of a model.
 
     Attributes
     ----------
@@ -68,6 +69,20 @@ def make_question(
         if looked_in == TRANSFORMED:
             _check_control(kind, table, n_samples)
     return Question(kind, _mode(estimator, groups), chosen, table, looked_in)
+
+
+def trained_edges(estimator: Any) -> BandEdges:
+    """Return where bands of sensitive numbers met in training; empty if unknown."""
+    fitted = _winner(estimator)
+    while isinstance(fitted, Pipeline):
+        fitted = _winner(fitted[-1])
+    return cast(BandEdges, getattr(fitted, "band_edges_", {}))
+
+
+def own_parameter(estimator: Any, name: str, default: object) -> Any:
+    """Return a parameter of an estimator, or of one inside, else the default."""
+    found = _own_parameter(estimator, name)
+    return default if found is None else found
 
 
 def _resolved(

@@ -58,6 +58,7 @@ def _read(plain: Mapping[str, Any]) -> dict[str, Any]:
         "soft_certificates": read_numbers(plain["soft_certificates"]),
         "asked": _asked(plain["asked"]),
         "bands": {name: int(n) for name, n in plain.get("bands", {}).items()},
+        "trained_bands": tuple(plain.get("trained_bands", ())),
     }
 
 

@@ -108,6 +108,8 @@ class Audit:
     bands
         The sensitive columns that hold many fractional numbers, and into how many
         bands of like many rows these were cut.
+    trained_bands
+        Those of them whose bands are those of the model's training.
     """
 
     n_rows: int
@@ -130,6 +132,7 @@ class Audit:
     soft_certificates: dict[str, float]
     asked: Asked
     bands: dict[str, int] = field(default_factory=dict)
+    trained_bands: tuple[str, ...] = ()
 
     @property
     def frame(self) -> pd.DataFrame:
@@ -219,7 +222,10 @@ class Audit:
     def banded(self) -> tuple[str, ...]:
         """Sentences on columns of numbers that were cut into bands."""
         return tuple(
-            f"{name} holds numbers and was cut into {count} bands of like many rows."
+            f"{name} holds numbers and is compared in the {count} bands of training."
+            if name in self.trained_bands
+            else f"{name} holds numbers and was cut into {count} bands of like many "
+            "rows of this audit."
             for name, count in self.bands.items()
         )
 

@@ -11,6 +11,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from fferm._types import FloatArray, IntArray, Table, is_sparse
+from fferm.bands import Cutting
 from fferm.columns import encode_sensitive
 from fferm.data import check_aligned, encode_rows
 from fferm.errors import InvalidInputError, InvalidParameterError, MissingSensitiveError
@@ -82,8 +83,9 @@ class Baseline(ClassifierMixin, BaseEstimator, ABC):
 
     Notes
     -----
-    Rivals know two classes. Learned attributes: ``classes_``, ``n_features_in_`` and,
-    for data frames, ``feature_names_in_``.
+    Rivals know two classes. Learned attributes: ``classes_``, ``band_edges_`` (where
+    the bands of sensitive numbers meet), ``n_features_in_`` and, for data frames,
+    ``feature_names_in_``.
     """
 
     kind: ClassVar[str] = "baseline"
@@ -203,6 +205,7 @@ class Baseline(ClassifierMixin, BaseEstimator, ABC):
                 "one in each. Drop those rows first."
             )
         self.classes_ = data.classes
+        self.band_edges_ = rows.band_edges
         return Rows(
             _dense(data.X),
             data.y.astype(np.float64),
@@ -221,30 +224,35 @@ class Baseline(ClassifierMixin, BaseEstimator, ABC):
             )
         return notion
 
+    def _known_groups(
+        self,
+        sensitive_features: Table,
+        n_samples: int,
+        groups: tuple[str, ...],
+        learned: str,
+    ) -> IntArray:
+        """Return the code of each row's group among those that were trained on.
 
-def known_groups(
-    sensitive_features: Table, n_samples: int, groups: tuple[str, ...], learned: str
-) -> IntArray:
-    """Return the code of each row's group among those that were trained on.
-
-    Parameters
-    ----------
-    sensitive_features, n_samples
-        Groups as given, and how many there must be.
-    groups
-        The name of each group that was trained on.
-    learned
-        What is learned by group, for the message where it is missing.
-    """
-    (attribute,) = encode_sensitive(sensitive_features, n_samples)
-    unknown = [name for name in attribute.groups if name not in groups]
-    if unknown or np.any(attribute.code < 0):
-        raise InvalidInputError(
-            f"sensitive_features holds {unknown or 'missing values'}, for which no "
-            f"{learned} was learned. Known groups: {', '.join(groups)}."
-        )
-    code = np.array([groups.index(name) for name in attribute.groups], dtype=np.int64)
-    return np.asarray(code[attribute.code])
+        Parameters
+        ----------
+        sensitive_features, n_samples
+            Groups as given, and how many there must be.
+        groups
+            The name of each group that was trained on.
+        learned
+            What is learned by group, for the message where it is missing.
+        """
+        cutting = Cutting(edges=self.band_edges_)
+        given = sensitive_features, n_samples
+        (attribute,) = encode_sensitive(*given, cutting=cutting)
+        unknown = [name for name in attribute.groups if name not in groups]
+        if unknown or np.any(attribute.code < 0):
+            raise InvalidInputError(
+                f"sensitive_features holds {unknown or 'missing values'}, for which no "
+                f"{learned} was learned. Known groups: {', '.join(groups)}."
+            )
+        code = [groups.index(name) for name in attribute.groups]
+        return np.array(code, dtype=np.int64)[attribute.code]
 
 
 def _dense(X: Table) -> FloatArray:

@@ -6,7 +6,7 @@ import numpy as np
 from sklearn.linear_model import LogisticRegression
 
 from fferm._types import FloatArray, Table
-from fferm.baselines.base import Baseline, Rows, known_groups
+from fferm.baselines.base import Baseline, Rows
 from fferm.baselines.extra import fairlearn, their_warnings_apart
 from fferm.errors import InvalidParameterError
 from fferm.estimators.validation import check_number
@@ -87,7 +87,9 @@ class ThresholdPostprocessing(Baseline):
         self.groups_ = rows.groups
 
     def _chance(self, X: FloatArray, sensitive_features: Table) -> FloatArray:
-        group = known_groups(sensitive_features, len(X), self.groups_, "threshold")
+        group = self._known_groups(
+            sensitive_features, len(X), self.groups_, "threshold"
+        )
         with their_warnings_apart():
             chance = self.model_._pmf_predict(X, sensitive_features=group)
         return np.asarray(chance[:, 1], dtype=np.float64)

@@ -10,7 +10,7 @@ from scipy.optimize import brentq
 from sklearn.linear_model import LogisticRegression
 
 from fferm._types import FloatArray, IntArray, Table
-from fferm.baselines.base import Baseline, Rows, Target, known_groups
+from fferm.baselines.base import Baseline, Rows, Target
 from fferm.baselines.constrained import SHARES
 from fferm.baselines.saddle import Game, Saddle, Side, play, play_on_labels
 from fferm.data import check_aligned
@@ -154,13 +154,15 @@ class RobustCovariateShift(Baseline):
             X, sensitive, *_ = read_penalty_data(penalty_data)
             check_aligned(X=X, sensitive_features=sensitive)
             X = self._features(X)
-            group = known_groups(sensitive, len(X), rows.groups, "multiplier")
+            group = self._known_groups(sensitive, len(X), rows.groups, "multiplier")
             rows = replace(rows, target=Target(X, group))
         self._train(rows)
         return self
 
     def _chance(self, X: FloatArray, sensitive_features: Table) -> FloatArray:
-        group = known_groups(sensitive_features, len(X), self.groups_, "multiplier")
+        group = self._known_groups(
+            sensitive_features, len(X), self.groups_, "multiplier"
+        )
         z = X @ self.coef_[0] + self.intercept_[0]
         score = self._density_ratio(X) * z + self.shift_[group]
         return self._play(score, self.pull_[group]).chance

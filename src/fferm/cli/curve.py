@@ -113,7 +113,11 @@ def encoded(
         "X": encoder.transform(train),
         "y": columns.labels(train),
         "sensitive_features": columns.groups(train),
-        "test": (encoder.transform(test), columns.labels(test), columns.groups(test)),
+        "test": (
+            encoder.transform(test),
+            columns.labels(test),
+            columns.groups(test, train),
+        ),
     }
 
 

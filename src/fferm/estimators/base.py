@@ -4,7 +4,7 @@ import copy
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -14,6 +14,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
 from fferm._types import FloatArray, IntArray, Table
+from fferm.bands import BandEdges, Cutting
 from fferm.columns import GroupMode
 from fferm.data import FairRows, check_aligned, control_labels, encode_rows
 from fferm.divergences import Divergence
@@ -48,6 +49,8 @@ class FitInput:
     sensitive_features: Table = None
     sample_weight: Table = None
     penalty_data: tuple[Table, ...] | None = None
+    # Where bands of numbers meet, if they were cut before.
+    edges: BandEdges = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -81,9 +84,11 @@ class FairEstimator(BaseEstimator, ABC):
     validation_fraction: float
     sharpness: float = 1.0  # numbers have none
     groups: GroupMode
+    continuous: Sequence[str] | str = "auto"
     l2: float = 0.0  # networks have weight decay instead
     random_state: int | np.random.RandomState | None
     groups_: NDArray[Any]
+    band_edges_: BandEdges
     dual_: FloatArray
     fairness_weight_: float
     violation_: float
@@ -184,6 +189,13 @@ class FairEstimator(BaseEstimator, ABC):
         model._learn_weight(Choice(fairness_weight))
         return model
 
+    def _cutting(self, given: FitInput) -> Cutting:
+        return Cutting(self.continuous, given.edges)
+
+    def _learn_groups(self, rows: FairRows | None) -> None:
+        self.groups_ = np.array(rows.group_names if rows else (), dtype=object)
+        self.band_edges_ = rows.band_edges if rows else {}
+
     def _learn_weight(self, choice: Choice) -> None:
         self.fairness_weight_ = choice.fairness_weight
         learned = {"violation_": choice.violation, "feasible_": choice.is_feasible}
@@ -208,9 +220,10 @@ class FairClassifier(ClassifierMixin, FairEstimator):
     Notes
     -----
     Learned attributes: ``classes_``, ``groups_`` (names, in the order of the last axis
-    of the dual), ``dual_``, ``history_``, ``n_iter_``, ``result_``, ``n_features_in_``,
-    ``fairness_weight_``, under ``max_violation`` also ``violation_`` and ``feasible_``
-    and, for data frames, ``feature_names_in_``.
+    of the dual), ``band_edges_`` (where the bands of sensitive numbers meet, by column;
+    audits and curves of the model cut there), ``dual_``, ``history_``, ``n_iter_``,
+    ``result_``, ``n_features_in_``, ``fairness_weight_``, under ``max_violation`` also
+    ``violation_`` and ``feasible_`` and, for data frames, ``feature_names_in_``.
     """
 
     confident: bool
@@ -286,7 +299,7 @@ class FairClassifier(ClassifierMixin, FairEstimator):
                     DataFairnessWarning,
                     stacklevel=3,
                 )
-            shifted, rows = self._other_rows(given.penalty_data, objective, classes)
+            shifted, rows = self._other_rows(given, objective, classes)
         penalty = Penalty(objective, rows, objective.notion.kept_class(classes))
         penalty.check_comparable()
         problem = Problem(
@@ -315,16 +328,17 @@ class FairClassifier(ClassifierMixin, FairEstimator):
             Labels(n_given, y, classes, control, names),
             how=self.groups,
             sample_weight=weight,
+            cutting=self._cutting(given),
         )
         return rows if data.kept.all() else rows.take(data.kept)
 
     def _other_rows(
         self,
-        penalty_data: tuple[Table, ...],
+        given: FitInput,
         objective: Objective,
         classes: tuple[object, ...],
     ) -> tuple[Table, FairRows]:
-        X, sensitive, *rest = read_penalty_data(penalty_data)
+        X, sensitive, *rest = read_penalty_data(given.penalty_data)
         parts = zip(("X", "s", "y"), (X, sensitive, *rest), strict=False)
         check_aligned(**{f"penalty_data's {name}": part for name, part in parts})
         shifted = self._read_features(X)
@@ -334,7 +348,11 @@ class FairClassifier(ClassifierMixin, FairEstimator):
         control, names = control_labels(objective.notion, X, n_samples)
         labels = replace(labels, control=control, control_names=names)
         return shifted, encode_rows(
-            sensitive, objective.notion, labels, how=self.groups
+            sensitive,
+            objective.notion,
+            labels,
+            how=self.groups,
+            cutting=self._cutting(given),
         )
 
     def _warn_of_reach(self, problem: Problem, logits: FloatArray) -> None:

@@ -288,7 +288,7 @@ class FairBoostingClassifier(FairClassifier):
         self.classes_ = data.classes
         self.booster_ = grown.booster
         self._predictor = Predictor(grown.booster, grown.text)
-        self.groups_ = np.array(rows.group_names if rows else (), dtype=object)
+        self._learn_groups(rows)
         self.history_ = grown.history
         self.n_iter_ = grown.n_rounds
         self.result_ = grown.result

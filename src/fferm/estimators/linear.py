@@ -323,6 +323,7 @@ class FairLogisticRegression(LinearClassifier):
         self.coef_ = learned.theta[:, :-1].copy()
         self.intercept_ = learned.theta[:, -1].copy()
         self.groups_ = learned.groups
+        self.band_edges_ = {}
         self.dual_ = learned.dual
         self.n_iter_ = learned.pieces.n_pieces
         self.history_: tuple[dict[str, float], ...] = ()

@@ -61,7 +61,7 @@ class LinearClassifier(FairClassifier):
         self.classes_ = data.classes
         self.coef_ = solution.value[:, :-1].copy()
         self.intercept_ = solution.value[:, -1].copy()
-        self.groups_ = np.array(rows.group_names if rows else (), dtype=object)
+        self._learn_groups(rows)
         self.dual_ = (
             np.concatenate(solution.dual, axis=2)
             if solution.dual

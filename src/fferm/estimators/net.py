@@ -325,7 +325,7 @@ class FairNetClassifier(FairClassifier):
     ) -> Self:
         self.classes_ = data.classes
         self.module_ = trained.module
-        self.groups_ = np.array(rows.group_names if rows else (), dtype=object)
+        self._learn_groups(rows)
         self.history_ = trained.history
         self.n_iter_ = trained.n_epochs
         self.result_ = trained.result

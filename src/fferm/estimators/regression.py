@@ -285,7 +285,7 @@ class FairRegressor(RegressorMixin, FairEstimator):
         else:
             self.module_ = fitted.module
             self.unit_ = np.array([data.centre, data.scale])
-        self.groups_ = np.array(rows.group_names if rows else (), dtype=object)
+        self._learn_groups(rows)
         self.bin_edges_ = fitted.problem.bins.edges * data.scale + data.centre
         self.dual_ = fitted.dual
         self.n_iter_ = fitted.n_iter

@@ -5,7 +5,6 @@ all sensitive columns and strata.
 """
 
 import warnings
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -15,15 +14,11 @@ from sklearn import config_context
 from sklearn.utils import _safe_indexing
 
 from fferm._types import FloatArray, IntArray, Table, is_sparse
-from fferm.columns import (
-    GroupMode,
-    cut_named,
-    encode_sensitive,
-    split_columns,
-    take_rows,
-)
+from fferm.bands import OWN_QUANTILES, Cutting
+from fferm.columns import GroupMode, encode_sensitive, split_columns, take_rows
 from fferm.data import control_labels
 from fferm.dependence import GROUP_MEASURES, get_measure
+from fferm.distances import taken
 from fferm.distributions import OrderedPredictions
 from fferm.errors import FfermWarning, InfeasibleWarning, InvalidInputError
 from fferm.estimators.base import Choice, FitInput
@@ -47,15 +42,21 @@ class NumberSetting:
         A name of `fferm.dependence.MEASURES`.
     parts
         The attribute on the rows of a column and stratum, and these rows.
+    weight
+        (n_samples,) weights of all rows, or None where they count alike.
     """
 
     measure: str
     parts: tuple[tuple[Table, IntArray], ...]
+    weight: FloatArray | None = None
 
     def violation(self, prediction: FloatArray) -> float:
         """Return the measure, the largest of all parts that can be judged."""
         function = get_measure(self.measure)
-        return max(function(prediction[rows], values) for values, rows in self.parts)
+        return max(
+            function(prediction[rows], values, weight=taken(self.weight, rows))
+            for values, rows in self.parts
+        )
 
     def interval(
         self, prediction: FloatArray, confidence: float, n_bootstrap: int
@@ -67,7 +68,11 @@ class NumberSetting:
         level = 1 - (1 - confidence) / len(self.parts)
         limits = [
             OrderedPredictions.of(prediction[rows]).intervals(
-                values, [self.measure], level, n_bootstrap=n_bootstrap
+                values,
+                [self.measure],
+                level,
+                n_bootstrap=n_bootstrap,
+                weight=taken(self.weight, rows),
             )[self.measure]
             for values, rows in self.parts
         ]
@@ -80,7 +85,8 @@ def make_number_setting(
     notion: Notion,
     groups: GroupMode,
     X: Table,
-    continuous: Sequence[str] | str = "auto",
+    cutting: Cutting = OWN_QUANTILES,
+    weight: FloatArray | None = None,
 ) -> NumberSetting:
     """Return what a violation is measured on.
 
@@ -93,14 +99,16 @@ def make_number_setting(
     get_measure(measure)
     columns: list[Table]
     if measure in GROUP_MEASURES:
-        banded = cut_named(sensitive_features, continuous)
-        columns = [a.code for a in encode_sensitive(banded, n, groups)]
+        found = encode_sensitive(sensitive_features, n, groups, cutting)
+        columns = [attribute.code for attribute in found]
     else:
         columns = list(_numeric(sensitive_features, measure))
     parts = []
     for values in columns:
         for r in range(len(strata.names)):
             known = values >= 0 if measure in GROUP_MEASURES else ~np.isnan(values)
+            # Rows of weight 0 are no rows.
+            known &= True if weight is None else weight > 0
             rows = np.flatnonzero((strata.code == r) & known)
             if rows.size >= 4 and np.unique(values[rows]).size > 1:
                 parts.append((values[rows], rows))
@@ -109,7 +117,7 @@ def make_number_setting(
             f"No part of the {n} rows holds two groups, so {measure} cannot be "
             "measured. Check sensitive_features, or give more rows."
         )
-    return NumberSetting(measure, tuple(parts))
+    return NumberSetting(measure, tuple(parts), weight)
 
 
 def choose_regression_weight(
@@ -168,7 +176,8 @@ def _hold_out(
         _notion_of(model._objective().notion, position),
         model.groups,
         judged,
-        model.continuous,
+        Cutting(model.continuous, encoded.rows.band_edges),
+        None if given.sample_weight is None else data.weight[held],
     )
     return replace(given, sample_weight=weight), judged, measured
 

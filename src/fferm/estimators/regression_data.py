@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 
 from fferm import losses
 from fferm._types import FloatArray, IntArray, Table
-from fferm.columns import cut_named
 from fferm.data import FairRows, check_aligned, control_labels, encode_rows
 from fferm.errors import DataFairnessWarning, InvalidInputError, InvalidParameterError
 from fferm.estimators.base import FitInput
@@ -139,11 +138,12 @@ def _own_rows(
     weight = np.zeros(n_given)
     weight[data.kept] = data.weight
     rows = encode_rows(
-        cut_named(given.sensitive_features, model.continuous),
+        given.sensitive_features,
         objective.notion,
         Labels(n_given, None, (), control, names),
         how=model.groups,
         sample_weight=weight,
+        cutting=model._cutting(given),
     )
     return rows if data.kept.all() else rows.take(data.kept)
 
@@ -168,5 +168,10 @@ def _other_rows(
     n_samples = shifted.shape[0]
     control, names = control_labels(objective.notion, X, n_samples)
     labels = Labels(n_samples, None, (), control, names)
-    sensitive = cut_named(sensitive, model.continuous)
-    return shifted, encode_rows(sensitive, objective.notion, labels, how=model.groups)
+    return shifted, encode_rows(
+        sensitive,
+        objective.notion,
+        labels,
+        how=model.groups,
+        cutting=model._cutting(given),
+    )

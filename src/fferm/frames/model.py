@@ -11,7 +11,13 @@ from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import check_is_fitted
 
 from fferm._types import Table
-from fferm.bands import band_names, find_edges, place, read_band_numbers
+from fferm.bands import (
+    BandEdges,
+    band_names,
+    find_edges,
+    place,
+    read_band_numbers,
+)
 from fferm.errors import InvalidInputError, InvalidParameterError
 from fferm.estimators.base import FairEstimator
 from fferm.frames.encoder import FrameEncoder, as_pandas
@@ -120,20 +126,30 @@ class FrameModel(BaseEstimator):
             index=frame.index,
         )
 
-    def groups(self, frame: Table) -> pd.DataFrame:
+    def groups(self, frame: Table, train: Table = None) -> pd.DataFrame:
         """Return the sensitive columns, those of ``bands`` cut as in training.
 
         Parameters
         ----------
         frame
             Data frame with the sensitive columns.
+        train
+            Of a model that is not fitted: the rows to cut by, by default these.
         """
         found = self.sensitive_values(frame)
-        edges = getattr(self, "edges_", None) or self._find_edges(frame)
+        edges = getattr(self, "edges_", None)
+        if edges is None:
+            edges = self._find_edges(frame if train is None else train)
         for name, limits in edges.items():
             names = np.array([*band_names(limits), None], dtype=object)
             found[name] = names[place(read_band_numbers(found[name], name), limits)]
         return found
+
+    @property
+    def band_edges_(self) -> BandEdges:
+        """Where bands of sensitive numbers met in training, by column."""
+        own = {name: tuple(map(float, cut)) for name, cut in self.edges_.items()}
+        return {**own, **getattr(self.estimator_, "band_edges_", {})}
 
     def predict(self, frame: Table) -> NDArray[Any]:
         """Return the prediction for each row; groups are not needed.

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fferm.auditing.number_result import Densities, Fan
+from fferm.auditing.number_parts import Densities, Fan
 from fferm.report.extra import report_extra
 from fferm.report.figures import CURVES, GRID, PLAIN, as_text
 

@@ -53,8 +53,7 @@ def audit_recipe(audit: Audit, **page: object) -> str:
     }
     imports = asked.imports
     if asked.is_behind_pipeline:
-        notes.append(f"# The notion is the model's own, {asked.notion},")
-        notes.append("# a column of X after the pipeline's transformers.")
+        notes += _behind_pipeline(asked.notion)
         del settings["notion"]
         imports = tuple(line for line in imports if "fferm.notions" not in line)
     if asked.random_state is None:
@@ -81,24 +80,41 @@ def regression_recipe(audit: RegressionAudit, **page: object) -> str:
 
     ``page`` holds what `write_regression_audit` was told of the page.
     """
-    asked = audit.asked
-    told = {"metric": audit.metric, "confidence": audit.confidence, **vars(asked)}
+    asked, notes = audit.asked, list(audit.asked.notes)
+    names = ("groups", "n_permutations", "n_bootstrap", "random_state", "continuous")
+    told = {"metric": audit.metric, "confidence": audit.confidence}
+    told |= {name: getattr(asked, name) for name in names}
     if not isinstance(asked.continuous, str):
         told["continuous"] = list(asked.continuous)
     arguments = [
         "model, X, y, sensitive_features=sensitive_features",
         *(f"{name}={value!r}" for name, value in told.items()),
     ]
+    imports = asked.imports
+    if asked.is_behind_pipeline:
+        notes += _behind_pipeline(asked.notion)
+        imports = ()
+    elif audit.notion != "demographic_parity":
+        arguments.append(f"notion={asked.notion}")
+    if asked.is_weighted:
+        arguments.append("sample_weight=sample_weight")
     options = {name: value for name, value in page.items() if value is not None}
     shown = "".join(f", {name}={value!r}" for name, value in options.items())
     return _joined(
-        ["from fferm.auditing import audit_regression"],
-        ["# model: None where X holds the predictions themselves."],
+        ["from fferm.auditing import audit_regression", *imports],
+        ["# model: None where X holds the predictions themselves.", *notes],
         [
             _call("found = audit_regression", arguments),
             f'found.to_html("audit.html"{shown})',
         ],
     )
+
+
+def _behind_pipeline(notion: str) -> list[str]:
+    return [
+        f"# The notion is the model's own, {notion},",
+        "# a column of X after the pipeline's transformers.",
+    ]
 
 
 def _estimator(curve: TradeoffCurve) -> Spelling:

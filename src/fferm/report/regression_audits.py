@@ -5,14 +5,15 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from fferm.auditing.number_result import ColumnAudit, Densities, RegressionAudit
+from fferm.auditing.number_parts import ColumnAudit, Densities
+from fferm.auditing.number_result import RegressionAudit
 from fferm.dependence import GROUP_MEASURES
 from fferm.report.audits import TITLE, Verdict
 from fferm.report.figures import draw_svg
 from fferm.report.numbers import plot_densities, plot_fan
 from fferm.report.pages import plain, render, write_page
 from fferm.report.recipes import regression_recipe
-from fferm.report.wording import MEASURES
+from fferm.report.wording import MEASURES, explain
 
 MOST_LINES = 8
 
@@ -55,6 +56,7 @@ def write_regression_audit(
         "recipe": regression_recipe(audit, title=title, max_violation=max_violation),
         "audited": describe_regression(audit, max_violation),
         "words": MEASURES,
+        "explained": explain(audit.notion),
         "digests": [],
     }
     write_page(render("number_audit.html", values), path)

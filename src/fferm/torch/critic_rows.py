@@ -178,9 +178,9 @@ class CriticRows(nn.Module):
     ) -> tuple[Tensor, Tensor]:
         """Return (n,) strata, and weights of mean 1 over the training rows."""
         stratum = self.reader.strata(y, control, n, torch.device("cpu"))
-        if sample_weight is None:
-            return stratum, torch.ones(n, dtype=torch.float64)
-        weight = sample_weight.detach().double() / self.reader.mean_weight
+        weight = self.reader.weights(sample_weight, n)
+        if weight is None:
+            weight = torch.ones(n, dtype=torch.float64)
         return stratum, weight
 
 

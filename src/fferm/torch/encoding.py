@@ -131,8 +131,8 @@ def read_labels(
     for attribute in attributes:
         warn_of_gaps(attribute, rows, DEPTH)
     encoding = Encoding(
-        tuple(Column(c.name, c.groups, c.edges) for c in columns),
-        tuple(Column(a.name, a.groups, a.edges) for a in attributes),
+        tuple(Column(c.name, c.groups, c.edges.get(c.name)) for c in columns),
+        tuple(Column(a.name, a.groups, a.edges.get(a.name)) for a in attributes),
         _joint(columns, attributes[0]) if is_joint else None,
         labels.classes,
         rows.strata.names,

@@ -142,11 +142,24 @@ class RowReader(nn.Module):
         cell = stratum[:, None] * self.n_groups + group
         nowhere = self.shape[0] * self.n_groups
         known = (stratum[:, None] >= 0) & (group >= 0)
-        weight = None
-        if sample_weight is not None:
-            _check_length(sample_weight, n, "sample_weight")
-            weight = sample_weight.detach().double() / self.mean_weight
+        weight = self.weights(sample_weight, n)
         return BatchRows(prob, torch.where(known, cell, nowhere), weight)
+
+    def weights(self, sample_weight: Table, n: int) -> Tensor | None:
+        """Return (n,) weights of mean 1 over the training rows, None for none."""
+        if sample_weight is None:
+            return None
+        weight = torch.as_tensor(sample_weight).detach().double()
+        _check_length(weight, n, "sample_weight")
+        if self.check and is_readable(weight):
+            is_sound = torch.isfinite(weight) & (weight >= 0)
+            if not bool(is_sound.all()):
+                raise InvalidInputError(
+                    f"sample_weight holds {float(weight[~is_sound][0]):g} in "
+                    f"{int((~is_sound).sum())} of {n} rows. Expected finite weights of "
+                    "0 and above; give 0 to rows that are not to count."
+                )
+        return weight.reshape(-1) / self.mean_weight
 
     def encode(self, sensitive_features: Table) -> Tensor:
         """Return sensitive features as one whole number a column: (n,) or (n, a)."""

@@ -243,7 +243,7 @@ class TradeoffCurve:
             self,
             records=of(self.records).reset_index(drop=True),
             models=_of_curve(self.models, name),
-            descriptions={name: self.descriptions[name]},
+            descriptions={name: self.descriptions.get(name, {})},
             baseline=of(self.baseline).reset_index(drop=True),
             audits=_of_curve(self.audits, name),
         )
@@ -252,9 +252,10 @@ class TradeoffCurve:
         """Return one line: how many models of what, and the range they span."""
         rows = self.records[self.records["split"] == "test"]
         low, high = rows[["violation", "accuracy"]].agg(["min", "max"]).to_numpy()
+        named = self.description.get("estimator")
         return (
-            f"TradeoffCurve({len(self.models)} models of "
-            f"{self.description['estimator']}, test violation {low[0]:.4f} to "
+            f"TradeoffCurve({len(self.models)} models"
+            f"{f' of {named}' if named else ''}, test violation {low[0]:.4f} to "
             f"{high[0]:.4f}, accuracy {low[1]:.4f} to {high[1]:.4f})"
         )
 

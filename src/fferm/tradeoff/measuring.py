@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fferm._types import FloatArray, IntArray
+from fferm.bands import BandEdges, Cutting
 from fferm.data import check_aligned
 from fferm.errors import DataFairnessWarning, EmptyStratumWarning
 from fferm.estimators.base import FairClassifier
@@ -28,9 +29,19 @@ THINNINGS = np.linspace(0, 1, 11)
 
 
 class Measure:
-    """Measures models on one split, whose labels and groups are encoded once."""
+    """Measures models on one split, whose labels and groups are encoded once.
 
-    def __init__(self, model: FairClassifier, split: Split) -> None:
+    Parameters
+    ----------
+    model
+        One of them.
+    split
+        The rows.
+    edges
+        Where bands of numbers meet, of the training rows.
+    """
+
+    def __init__(self, model: FairClassifier, split: Split, edges: BandEdges) -> None:
         check_aligned(**vars(split))
         objective = replace(model._objective(), uncertainty=None)
         classes = model.classes_.tolist()
@@ -46,7 +57,9 @@ class Measure:
                 model.groups,
                 split.sample_weight,
                 split.X,
+                Cutting(model.continuous, edges),
             )
+        self.edges = self.setting.rows.band_edges
         self.y = np.asarray(self.setting.labels.y)
         self.weight = self.setting.rows.weight
         # What the rows are worth to an interval, as in `RateTable.size`.
@@ -150,8 +163,7 @@ def warn_of_unmeasured(train: Measure, test: Measure) -> None:
     )
     for trained, measured in pairs:
         lost = [group for group in trained.groups if group not in measured.groups]
-        # Bands of a continuous column are those of its own rows, with names to match.
-        if lost and set(measured.groups) <= set(trained.groups):
+        if lost:
             absent.append(f"{measured.name}: {', '.join(lost)} (no rows)")
     if absent:
         warnings.warn(

@@ -123,9 +123,7 @@ def audit_rows(model: FairEstimator, split: Split) -> Audit | RegressionAudit | 
         try:
             return audit_regression(
                 model,
-                split.X,
-                split.y,
-                sensitive_features=split.sensitive_features,
+                **vars(split),
                 confidence=CONFIDENCE,
                 n_permutations=0,
                 n_bootstrap=N_DRAWS,
@@ -163,11 +161,16 @@ def _fits(
 
 
 def _make_measures(model: FairEstimator, splits: dict[str, Split]) -> dict[str, Any]:
+    # A plain model has no bands of its own: those of its training rows do.
+    edges = model.band_edges_
     if not isinstance(model, FairClassifier):
-        return {name: RegressionMeasure(model, part) for name, part in splits.items()}
-    measures = {name: Measure(model, part) for name, part in splits.items()}
-    warn_of_unmeasured(measures["train"], measures["test"])
-    return measures
+        train = RegressionMeasure(model, splits["train"], edges)
+        test = RegressionMeasure(model, splits["test"], train.edges)
+        return {"train": train, "test": test}
+    trained = Measure(model, splits["train"], edges)
+    tested = Measure(model, splits["test"], trained.edges)
+    warn_of_unmeasured(trained, tested)
+    return {"train": trained, "test": tested}
 
 
 def _path(

@@ -7,8 +7,11 @@ import numpy as np
 from scipy.stats import norm
 
 from fferm._types import FloatArray
+from fferm.bands import BandEdges, Cutting, merged_edges
+from fferm.columns import encode_columns
 from fferm.data import check_aligned
 from fferm.dependence import GROUP_MEASURES, f_information
+from fferm.distances import taken
 from fferm.estimators.regression import FairRegressor
 from fferm.estimators.regression_bounds import make_number_setting
 from fferm.labels import encode_weight
@@ -22,15 +25,19 @@ N_DRAWS = 50
 class RegressionMeasure:
     """Measures regressors on one split, whose groups are encoded once.
 
-    Violations are of the rows as they are, without weights; errors are weighted.
+    Parameters are those of `Measure`.
     """
 
-    def __init__(self, model: FairRegressor, split: Split) -> None:
+    def __init__(self, model: FairRegressor, split: Split, edges: BandEdges) -> None:
         check_aligned(**vars(split))
         self.X, self.y = split.X, np.asarray(split.y, dtype=np.float64)
         self.weight = encode_weight(split.sample_weight, self.y.size)
+        self.given_weight = None if split.sample_weight is None else self.weight
         notion = model._objective().notion
         self.divergence = model.divergence
+        cutting = Cutting(model.continuous, edges)
+        columns = encode_columns(split.sensitive_features, self.y.size, cutting)
+        self.edges = merged_edges(column.edges for column in columns)
         measures = {"violation": model.violation_metric}
         measures |= {name: name for name in GROUP_MEASURES if name != "violation"}
         self.settings = {
@@ -40,7 +47,8 @@ class RegressionMeasure:
                 notion,
                 model.groups,
                 split.X,
-                model.continuous,
+                Cutting(model.continuous, self.edges),
+                self.given_weight,
             )
             for column, measure in measures.items()
         }
@@ -66,7 +74,12 @@ class RegressionMeasure:
             "soft_violation": violations["violation"],
             "loss": error,
             "divergence": max(
-                f_information(prediction[rows], group, divergence=self.divergence)
+                f_information(
+                    prediction[rows],
+                    group,
+                    weight=taken(self.given_weight, rows),
+                    divergence=self.divergence,
+                )
                 for group, rows in self.settings["mean_gap"].parts
             ),
             "collapsed": bool(np.ptp(prediction) == 0),

@@ -8,7 +8,9 @@ from sklearn.model_selection import train_test_split
 from sklearn.utils import _safe_indexing
 
 from fferm._types import IntArray, Table, is_sparse
+from fferm.columns import collected
 from fferm.errors import InvalidParameterError
+from fferm.labels import one_column
 
 HELD_OUT_SHARE = 0.25
 
@@ -21,6 +23,12 @@ class Split:
     y: Table
     sensitive_features: Table
     sample_weight: Table = None
+
+    def __post_init__(self) -> None:
+        """Take labels of one column, and groups of a lazy frame, as `fit` does."""
+        object.__setattr__(self, "y", one_column(self.y))
+        whole = collected(self.sensitive_features)
+        object.__setattr__(self, "sensitive_features", whole)
 
 
 @dataclass(frozen=True)

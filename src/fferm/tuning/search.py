@@ -11,6 +11,7 @@ import pandas as pd
 from joblib import Parallel, delayed
 
 from fferm._types import Table
+from fferm.columns import collected
 from fferm.divergences import Divergence
 from fferm.divergences import get as get_divergence
 from fferm.errors import (
@@ -23,6 +24,7 @@ from fferm.errors import (
 from fferm.estimators.base import FairClassifier, FitInput
 from fferm.estimators.divergence_choice import CANDIDATES
 from fferm.estimators.validation import check_number, check_whole
+from fferm.labels import one_column
 from fferm.tuning.goals import Goal
 from fferm.tuning.result import Tuning
 from fferm.tuning.trials import Candidate, Judge, check_radii, own_radius
@@ -101,7 +103,7 @@ def tune(
     """
     _check(estimator, sensitive_features)
     goal = Goal(max_violation, min_accuracy)
-    given = FitInput(X, y, sensitive_features, sample_weight)
+    given = FitInput(X, one_column(y), collected(sensitive_features), sample_weight)
     found = _candidates(estimator, divergences, radii)
     judge = Judge(estimator, validation or CrossValidation(), given)
     if n_trials is None:

@@ -9,6 +9,8 @@ import numpy as np
 from sklearn.base import clone
 
 from fferm._types import IntArray
+from fferm.bands import Cutting, merged_edges
+from fferm.columns import encode_columns
 from fferm.data import check_aligned
 from fferm.divergences import Divergence
 from fferm.errors import FfermWarning, InvalidParameterError
@@ -63,6 +65,11 @@ class Judge:
     def __init__(
         self, estimator: FairClassifier, validation: Validation, given: FitInput
     ) -> None:
+        # Bands are cut once, on all of the source, for every fold and those who judge.
+        own = Cutting(estimator.continuous)
+        columns = encode_columns(given.sensitive_features, len(given.y), own)
+        edges = merged_edges(column.edges for column in columns)
+        given = replace(given, edges=edges)
         self.folds = list(validation.folds(given))
         self.classes = np.unique(np.asarray(given.y))
         rows = validation.judges(given)
@@ -80,6 +87,7 @@ class Judge:
             estimator.groups,
             rows.sample_weight,
             rows.X,
+            Cutting(estimator.continuous, edges),
         )
 
     def path(

@@ -15,7 +15,7 @@ from fferm.columns import encode_columns
 from fferm.errors import InvalidInputError, InvalidParameterError
 from fferm.estimators.base import FitInput
 from fferm.estimators.validation import check_number, check_whole
-from fferm.labels import factorize
+from fferm.labels import factorize, one_column
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class TargetSample(Validation):
 
     def judges(self, given: FitInput) -> FitInput:
         """Return the sample."""
-        return FitInput(self.X, self.y, self.sensitive_features)
+        return FitInput(self.X, one_column(self.y), self.sensitive_features)
 
 
 @dataclass(frozen=True)

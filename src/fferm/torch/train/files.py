@@ -4,7 +4,7 @@ import json
 import os
 import pickle
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -114,10 +114,17 @@ def load_model(folder: str | Path) -> tuple[nn.Module, ShardSummary]:
 def check_folder(folder: Path) -> None:
     """Refuse a folder that cannot be written to, before hours are spent for it."""
     probe = folder / f".{CHECKPOINT}.partial"
-    with _explained(probe):
-        folder.mkdir(parents=True, exist_ok=True)
-        probe.touch()
-        probe.unlink()
+    made = [path for path in (folder, *folder.parents) if not path.exists()]
+    try:
+        with _explained(probe):
+            folder.mkdir(parents=True, exist_ok=True)
+            probe.touch()
+            probe.unlink()
+    finally:
+        # What is refused later leaves no folder behind; the first checkpoint makes it.
+        for path in made:
+            with suppress(OSError):
+                path.rmdir()
 
 
 def _write(path: Path, write: Callable[[Path], object]) -> None:

@@ -1,6 +1,7 @@
 """What a run is told, and which of it a checkpoint holds it to."""
 
 import argparse
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -80,14 +81,16 @@ class Options:
         numbers: dict[str, float] = {name: getattr(self, name) for name in positive}
         numbers["hidden"] = min(self.hidden, default=1)
         for name, value in numbers.items():
-            if not value > 0:
+            if not 0 < value < math.inf:
                 raise InvalidParameterError(
                     f"{name}={value!r} came. Expected a positive number."
                 )
-        if self.fairness_weight < 0:
-            raise InvalidParameterError(
-                f"fairness_weight={self.fairness_weight!r} came. Expected 0 or more."
-            )
+        for name in ("fairness_weight", "weight_decay"):
+            if not 0 <= getattr(self, name) < math.inf:
+                raise InvalidParameterError(
+                    f"{name}={getattr(self, name)!r} came. Expected a finite number of "
+                    "0 or more."
+                )
 
     def settings(self) -> dict[str, Any]:
         """Return what a checkpoint holds a run to."""
