@@ -76,6 +76,12 @@ def solver_of(model: "FairRegressor") -> str:
         raise InvalidParameterError(
             f"method={model.method!r} came. Expected 'bins' or 'critic'."
         )
+    if model.method == "critic" and model.sharpness != 1:
+        raise InvalidParameterError(
+            f"sharpness={model.sharpness!r} came with method='critic', which sees the "
+            "prediction itself and no bins to sharpen. Use sharpness=1, or "
+            "method='bins'."
+        )
     if model.solver not in ("auto", "lbfgs", "sgda"):
         raise InvalidParameterError(
             f"solver={model.solver!r} came. Expected 'auto', 'lbfgs' or 'sgda'."
