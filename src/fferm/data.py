@@ -95,6 +95,21 @@ def check_aligned(**tables: Table) -> None:
             )
 
 
+def check_lengths(**tables: Table) -> None:
+    """Refuse tables of different numbers of rows, or of none; None is left out."""
+    sizes = {
+        name: table.shape[0] if hasattr(table, "shape") else len(table)
+        for name, table in _one_by_one(tables)
+        if table is not None and (hasattr(table, "shape") or hasattr(table, "__len__"))
+    }
+    if len(set(sizes.values())) > 1 or 0 in sizes.values():
+        said = ", ".join(f"{name} has {n}" for name, n in sizes.items())
+        raise InvalidInputError(
+            f"Rows: {said}. Expected as many in each, at least one: rows are matched "
+            "by position."
+        )
+
+
 def _one_by_one(tables: Mapping[str, Table]) -> Iterator[tuple[str, Table]]:
     for name, table in tables.items():
         if isinstance(table, Mapping):

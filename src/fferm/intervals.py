@@ -125,7 +125,7 @@ def wilson_interval(rate: float, size: float, confidence: float = 0.95) -> Inter
         raise InvalidInputError(
             f"A rate of {rate!r} came. Expected a number between 0 and 1."
         )
-    quantile = _two_sided(confidence)
+    quantile = two_sided(confidence)
     low, high = wilson_limits(np.array([rate]), np.array([size]), quantile)
     return float(low[0]), float(high[0])
 
@@ -175,11 +175,11 @@ def violation_interval(
     >>> round(low, 4), round(high, 4)
     (0.0, 0.2137)
     """
-    _two_sided(confidence)
+    two_sided(confidence)
     n_pairs = sum(_count_pairs(rate) for rate in rates)
     if n_pairs == 0:
         return UNDEFINED
-    quantile = _two_sided(1 - (1 - confidence) / n_pairs)
+    quantile = two_sided(1 - (1 - confidence) / n_pairs)
     limits = [
         _newcombe(rate, size, quantile)
         for rate, size in zip(rates, sizes, strict=True)
@@ -301,7 +301,7 @@ def bootstrap_interval(
     >>> 0.1 < low < 0.3 < high < 0.5
     True
     """
-    _two_sided(confidence)
+    two_sided(confidence)
     check_draws(n_bootstrap, fewest=1)
     observed = sample.rates((sample.count @ sample.totals)[None])
     if not any(_count_pairs(rate[0]) for rate in observed):
@@ -388,7 +388,8 @@ def _pairs(
 
 
 @functools.lru_cache
-def _two_sided(confidence: float) -> float:
+def two_sided(confidence: float) -> float:
+    """Return the quantile of a two-sided interval, after checking its level."""
     if not 0 < confidence < 1:
         raise InvalidParameterError(
             f"confidence={confidence!r} came. Expected a level between 0 and 1, for "

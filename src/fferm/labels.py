@@ -133,7 +133,13 @@ def encode_weight(sample_weight: Table, n_samples: int) -> FloatArray:
     """Return sample weights as an array, ones where none are given."""
     if sample_weight is None:
         return np.ones(n_samples)
-    weight = np.asarray(sample_weight, dtype=np.float64)
+    try:
+        weight = np.asarray(one_column(sample_weight), dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise InvalidInputError(
+            f"sample_weight holds what is no number ({error}). Expected one "
+            "non-negative weight per row."
+        ) from error
     if weight.shape != (n_samples,) or not np.all(np.isfinite(weight) & (weight >= 0)):
         raise InvalidInputError(
             f"sample_weight has shape {weight.shape}, or holds negative or missing "

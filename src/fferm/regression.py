@@ -67,4 +67,5 @@ class RegressionProblem(Problem):
 
     def penalized_prob(self, logits: FloatArray) -> FloatArray:
         """Return the (n_samples, n_bins) share of each bin in each prediction."""
-        return np.asarray(softmax(self.bins.logits(logits[:, 1]), axis=1))
+        by_bin = self.bins.logits(logits[:, 1])
+        return np.asarray(softmax(self.objective.sharpness * by_bin, axis=1))

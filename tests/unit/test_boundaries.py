@@ -8,7 +8,15 @@ import pandas as pd
 import pytest
 
 import fferm
-from fferm import FairLogisticRegression, LargeShift, tradeoff_curve
+from fferm import (
+    FairBoostingClassifier,
+    FairLogisticRegression,
+    FairRegressor,
+    LargeShift,
+    audit_regression,
+    boosting_objective,
+    tradeoff_curve,
+)
 from fferm.columns import encode_sensitive
 from fferm.datasets import load_german, make_biased
 from fferm.divergences import KL
@@ -265,3 +273,98 @@ def test_a_divergence_can_be_checked_by_name():
 def test_a_class_in_place_of_an_instance_is_refused():
     with pytest.raises(InvalidParameterError, match="by name or instance"):
         check_divergence(KL)
+
+
+# Rows of curves, audits of numbers and trees
+
+
+ROWS = np.random.default_rng(0).normal(size=(60, 3))
+LABELS, GROUPS = np.arange(60) % 2, np.arange(60) // 2 % 2
+NUMBERS = ROWS[:, 0] + GROUPS
+
+
+def curve_of(model, **changed):
+    given = {"X": ROWS, "y": LABELS, "sensitive_features": GROUPS, **changed}
+    return tradeoff_curve(model, fairness_weights=[0, 1], **given)
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"y": LABELS[:20]}, "X has 60, y has 20"),
+        ({"X": ROWS[:20]}, "X has 20, y has 60"),
+        ({"sensitive_features": GROUPS[:20]}, "sensitive_features has 20"),
+        (
+            {"sensitive_features": {"a": GROUPS[:20]}},
+            r"sensitive_features\['a'\] has 20",
+        ),
+        ({"sample_weight": np.ones(3)}, "sample_weight has 3"),
+        ({"y": None}, "y is None"),
+        ({"test": (ROWS, LABELS[:9], GROUPS)}, "X has 60, y has 9"),
+        (
+            {"X": ROWS[:0], "y": LABELS[:0], "sensitive_features": GROUPS[:0]},
+            "at least one",
+        ),
+    ],
+)
+def test_curves_refuse_rows_that_do_not_match(changed, message):
+    for model in (FairLogisticRegression(), FairRegressor()):
+        with pytest.raises(InvalidInputError, match=message):
+            curve_of(model, **changed)
+
+
+def test_searches_refuse_rows_that_do_not_match():
+    with pytest.raises(InvalidInputError, match="X has 60, y has 20"):
+        tune(
+            FairLogisticRegression(),
+            ROWS,
+            LABELS[:20],
+            sensitive_features=GROUPS[:20],
+            max_violation=0.5,
+        )
+
+
+def test_curves_of_regressors_refuse_missing_numbers_of_test_rows():
+    gap = np.where(np.arange(60) == 3, np.nan, NUMBERS)
+    with pytest.raises(InvalidInputError, match=r"y has shape .* or holds missing"):
+        curve_of(FairRegressor(), y=NUMBERS, test=(ROWS, gap, GROUPS))
+
+
+@pytest.mark.parametrize(
+    ("options", "y", "message"),
+    [
+        ({"n_bins": 1}, NUMBERS, "n_bins=1 came"),
+        ({"steepness": "a"}, NUMBERS, "steepness='a' came"),
+        ({"hidden": 5}, NUMBERS, "hidden=5 came"),
+        ({}, ["a", "b"] * 30, "y holds what is no number"),
+    ],
+)
+def test_regressors_refuse_what_is_none(options, y, message):
+    with pytest.raises((InvalidInputError, InvalidParameterError), match=message):
+        FairRegressor(**options).fit(ROWS, y, sensitive_features=GROUPS)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"confidence": 2}, "confidence=2 came"),
+        ({"n_permutations": 1.5}, "n_permutations=1.5 came"),
+        ({"n_permutations": None}, "n_permutations=None came"),
+        ({"sample_weight": ["a"] * 60}, "sample_weight holds what is no number"),
+        ({"sample_weight": (GROUPS == 0) * 1.0}, r"1 group\(s\)"),
+        ({"sensitive_features": GROUPS[:5]}, "sensitive_features has 5"),
+    ],
+)
+def test_audits_of_numbers_refuse_what_is_none(options, message):
+    given = {"sensitive_features": GROUPS, **options}
+    with pytest.raises((InvalidInputError, InvalidParameterError), match=message):
+        audit_regression(None, NUMBERS, NUMBERS, **given)
+
+
+def test_trees_refuse_settings_and_groups_that_are_none():
+    with pytest.raises(InvalidParameterError, match="lightgbm_params='ab' came"):
+        FairBoostingClassifier(lightgbm_params="ab").fit(
+            ROWS, LABELS, sensitive_features=GROUPS
+        )
+    with pytest.raises(InvalidInputError, match="No part of the data holds two groups"):
+        boosting_objective(LABELS, np.zeros(60))

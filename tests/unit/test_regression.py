@@ -453,3 +453,31 @@ def test_a_curve_of_regressors_is_kept_on_disk_and_drawn(tmp_path):
     assert kept.records.equals(again.records)
     kept.to_html(tmp_path / "curve.html")
     assert "FairRegressor" in (tmp_path / "curve.html").read_text(encoding="utf-8")
+
+
+# Sharpness
+
+
+@pytest.mark.parametrize("solver", ["lbfgs", "sgda"])
+def test_sharper_bins_are_steeper_ones(solver):
+    rng = np.random.default_rng(0)
+    group = rng.integers(2, size=400)
+    X = np.column_stack([rng.normal(size=400) + group, rng.normal(size=400)])
+    y = X @ [1.0, 2.0] + rng.normal(size=400)
+    options = {"fairness_weight": 5.0, "solver": solver, "random_state": 0}
+    options |= {"max_epochs": 2}
+    found = [
+        FairRegressor(**options, **bins).fit(X, y, sensitive_features=group).coef_
+        for bins in ({"sharpness": 3.0}, {"steepness": 12.0}, {})
+    ]
+    np.testing.assert_allclose(found[0], found[1], rtol=1e-6)
+    assert not np.allclose(found[0], found[2], rtol=1e-3)
+
+
+def test_a_critic_has_no_bins_to_sharpen():
+    X = np.arange(40.0)[:, None]
+    model = FairRegressor(method="critic", sharpness=2.0)
+    with pytest.raises(InvalidParameterError, match=r"sharpness=2.0 came with method"):
+        model.fit(X, X[:, 0], sensitive_features=np.arange(40) % 2)
+    with pytest.raises(InvalidParameterError, match=r"sharpness=0 came"):
+        FairRegressor(sharpness=0).fit(X, X[:, 0], sensitive_features=np.arange(40) % 2)

@@ -28,7 +28,7 @@ from fferm.auditing.question import (
 from fferm.auditing.spelling import spell
 from fferm.bands import Cutting
 from fferm.columns import GroupMode
-from fferm.data import check_aligned, control_labels
+from fferm.data import check_aligned, check_lengths, control_labels
 from fferm.dependence import (
     GROUP_MEASURES,
     NUMBER_MEASURES,
@@ -38,7 +38,7 @@ from fferm.dependence import (
 )
 from fferm.distributions import OrderedPredictions, effective_size
 from fferm.errors import InvalidInputError, InvalidParameterError
-from fferm.intervals import check_draws
+from fferm.intervals import check_draws, two_sided
 from fferm.labels import encode_weight, rescaled
 from fferm.notions import Labels, Notion, Strata
 
@@ -110,16 +110,21 @@ def audit_regression(  # noqa: PLR0913 - one call states all that an audit depen
         X=X, y=y, sensitive_features=sensitive_features, sample_weight=sample_weight
     )
     check_draws(n_bootstrap, fewest=0)
-    if n_permutations < 0:
+    if not isinstance(n_permutations, int | np.integer) or n_permutations < 0:
         raise InvalidParameterError(
-            f"n_permutations={n_permutations} came. Expected 0 or more."
+            f"n_permutations={n_permutations!r} came. Expected a whole number of 0 or "
+            "more."
         )
+    two_sided(confidence)  # refuses what is no level
     prediction, target = read_predictions(estimator, X), read_finite(y, "y")
     if target.shape != prediction.shape:
         raise InvalidInputError(
             f"y has shape {target.shape} and the prediction {prediction.shape}. "
             "Expected one number a row."
         )
+    check_lengths(
+        X=X, y=y, sensitive_features=sensitive_features, sample_weight=sample_weight
+    )
     n = prediction.size
     metric = metric or str(own_parameter(estimator, "violation_metric", DEFAULT_METRIC))
     get_measure(metric)

@@ -133,6 +133,8 @@ class BoostingObjective:
             sensitive_features, objective.notion, self._labels, how=groups
         )
         self._objective = objective
+        if objective.fairness_weight > 0:
+            Penalty(objective, self._rows).check_comparable()
         self.is_calibrated = True
         self.learning_rate = 0.1
         self._bound: ScoreObjective | None = None

@@ -13,6 +13,7 @@ from fferm.boosting.leaves import assign
 
 END_OF_TREES = "end of trees"
 LEAF_VALUES = "\nleaf_value="
+NEW_LINE = "\n"
 
 
 def rewrite(
@@ -47,6 +48,23 @@ def rewrite(
         sizes.append(size + len(new) - len(old))
     named = "\n".join(_with_head(head.split("\n"), sizes, n_scores))
     return LEAF_VALUES.join([named, *changed])
+
+
+def join(before: str, after: str) -> str:
+    """Return the text of a model with the trees of one and then of another."""
+    head, blocks = split_trees(after)
+    blocks = [*split_trees(before)[1], *blocks]
+    numbered = [
+        f"Tree={number}\n{block.split(NEW_LINE, 1)[1]}"
+        for number, block in enumerate(blocks)
+    ]
+    sizes = " ".join(str(len(block)) for block in numbered)
+    lines = [
+        f"tree_sizes={sizes}" if line.startswith("tree_sizes=") else line
+        for line in head.split(NEW_LINE)
+    ]
+    tail = after.split(END_OF_TREES, 1)[1]
+    return NEW_LINE.join(lines) + "".join(numbered) + END_OF_TREES + tail
 
 
 def _sizes(head: str) -> list[int]:

@@ -9,7 +9,8 @@ fairness was in the training alone.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -18,11 +19,33 @@ from fferm.boosting._newton_kernels import regularisation_into
 from fferm.boosting.descent import Descent
 from fferm.boosting.leaves import LeafSums, Leaves, NewtonStep, assign, newton_step
 from fferm.boosting.links import Link
-from fferm.boosting.model_text import rewrite
+from fferm.boosting.model_text import join, rewrite
 from fferm.boosting.recipes import CATEGORY_REGULARISATION, Recipe
 from fferm.boosting.scores import ScoreObjective
 from fferm.boosting.trees import TreeData, Trees
 from fferm.solvers.base import Record
+
+
+@dataclass(frozen=True)
+class Start:
+    """Trees that there are already, and what they say.
+
+    Attributes
+    ----------
+    text
+        The model in LightGBM's text format.
+    scores, held_out
+        (n_scores, n) scores of the rows that trees are grown on, and of those that are
+        held out, if any are.
+    """
+
+    text: str
+    scores: FloatArray
+    held_out: FloatArray | None = None
+
+    def followed_by(self, n_rounds: int, write: Callable[[int], str]) -> str:
+        """Return the text of these trees and of as many rounds more."""
+        return join(self.text, write(n_rounds)) if n_rounds else self.text
 
 
 class Rounds(ABC):
@@ -48,20 +71,24 @@ class Rounds(ABC):
 class PlainRounds(Rounds):
     """Boosting of the loss alone, by LightGBM's own objective."""
 
-    def __init__(self, link: Link, data: TreeData, recipe: Recipe) -> None:
+    def __init__(
+        self, link: Link, data: TreeData, recipe: Recipe, start: Start | None = None
+    ) -> None:
         kind: dict[str, object] = {"objective": "binary", "metric": "binary_logloss"}
         if link.n_scores > 1:
             kind = {"objective": "multiclass", "metric": "multi_logloss"}
             kind["num_class"] = link.n_classes
-        self.link = link
+        self.link, self.start = link, start
+        if start is not None:
+            data = data.begun(start.scores, start.held_out)
         self.trees = Trees({**recipe.settings, **kind}, data, link.n_scores)
-        self.n_rounds = 0
+        self.is_first = start is None
 
     def advance(self) -> Record | None:
         """Add a round; an empty one counts only as the first."""
-        if not self.trees.grow_by_objective() and self.n_rounds:
+        if not self.trees.grow_by_objective() and not self.is_first:
             return None
-        self.n_rounds += 1
+        self.is_first = False
         loss = self.trees.train_metric()
         return {"objective": loss, "loss": loss, "penalty": 0.0, "n_halvings": 0.0}
 
@@ -76,6 +103,8 @@ class PlainRounds(Rounds):
 
     def text(self, n_rounds: int) -> str:
         """Return what LightGBM writes."""
+        if self.start is not None:
+            return self.start.followed_by(n_rounds, self.trees.text)
         return self.trees.text(n_rounds)
 
 
@@ -83,18 +112,28 @@ class FairRounds(Rounds):
     """Boosting of loss and penalty."""
 
     def __init__(
-        self, objective: ScoreObjective, data: TreeData, recipe: Recipe
+        self,
+        objective: ScoreObjective,
+        data: TreeData,
+        recipe: Recipe,
+        start: Start | None = None,
     ) -> None:
         link, y = objective.link, objective.y
         mass = np.bincount(y, weights=objective.weight, minlength=link.n_classes)
-        self.start = link.start(mass / mass.sum())
+        # What the first trees take in: nothing where others came before them.
+        self.first = (
+            link.start(mass / mass.sum()) if start is None else np.zeros(link.n_scores)
+        )
+        self.start = start
         # A number of scores is the number of trees a round, whatever it is called.
         settings = {**recipe.settings, "objective": "none"}
         if link.n_scores > 1:
             settings["num_class"] = link.n_scores
         self.trees = Trees(settings, data, link.n_scores)
         self.recipe = recipe
-        scores = np.repeat(self.start[:, None], y.size, axis=1)
+        scores = np.repeat(self.first[:, None], y.size, axis=1)
+        if start is not None:
+            scores = start.scores.copy()
         self.descent = Descent(objective, scores, recipe.is_calibrated)
         self.payoff: FloatArray | None = None
         # Of each tree, the outputs that LightGBM gave its leaves, and our values.
@@ -107,7 +146,8 @@ class FairRounds(Rounds):
     def advance(self) -> Record | None:
         """Add a round; an empty one counts only as the first."""
         descent = self.descent
-        if not self.trees.grow(*descent.aim(self.payoff)) and self.rounds:
+        is_first = self.start is None and not self.rounds
+        if not self.trees.grow(*descent.aim(self.payoff)) and not is_first:
             return None
         leaves, sums = descent.gather(self._grown, self.trees.train_scores())
         step = self._step(leaves, sums)
@@ -130,7 +170,9 @@ class FairRounds(Rounds):
         grown = self.trees.held_out_scores().copy()
         if self._held_out is None or self._grown_held_out is None:
             self._grown_held_out = np.zeros_like(grown)
-            self._held_out = np.zeros_like(grown) + self.start[:, None]
+            self._held_out = np.zeros_like(grown) + self.first[:, None]
+            if self.start is not None and self.start.held_out is not None:
+                self._held_out += self.start.held_out
         moved = grown - self._grown_held_out
         for score, (output, values) in enumerate(zip(*self.rounds[-1], strict=True)):
             self._held_out[score] += values[assign(output, moved[score])]
@@ -139,7 +181,12 @@ class FairRounds(Rounds):
 
     def text(self, n_rounds: int) -> str:
         """Return what LightGBM writes, with our values in the leaves."""
-        return rewrite(self.trees.text(n_rounds), self.rounds, self.start)
+        if self.start is not None:
+            return self.start.followed_by(n_rounds, self._own_text)
+        return self._own_text(n_rounds)
+
+    def _own_text(self, n_rounds: int) -> str:
+        return rewrite(self.trees.text(n_rounds), self.rounds, self.first)
 
     def _step(self, leaves: Sequence[Leaves], sums: LeafSums) -> NewtonStep:
         bowl = self.descent.bowl()

@@ -37,6 +37,13 @@ class TreeData:
     train: lgb.Dataset
     held_out: lgb.Dataset | None = None
 
+    def begun(self, scores: FloatArray, held_out: FloatArray | None) -> "TreeData":
+        """Return the same rows with (n_scores, n) scores to begin at."""
+        self.train.set_init_score(scores.reshape(-1))
+        if self.held_out is not None and held_out is not None:
+            self.held_out.set_init_score(held_out.reshape(-1))
+        return self
+
     @property
     def is_flat(self) -> bool:
         """Whether no feature has two values, so that there is nothing to split."""

@@ -82,7 +82,7 @@ class FairEstimator(BaseEstimator, ABC):
     fairness_weight: float
     max_violation: float | None
     validation_fraction: float
-    sharpness: float = 1.0  # numbers have none
+    sharpness: float
     groups: GroupMode
     continuous: Sequence[str] | str = "auto"
     l2: float = 0.0  # networks have weight decay instead

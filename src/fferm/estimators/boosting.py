@@ -10,7 +10,7 @@ from fferm._types import FloatArray, IntArray, Table
 from fferm.boosting.links import make_link
 from fferm.boosting.predictor import Predictor
 from fferm.boosting.recipes import Recipe
-from fferm.boosting.rounds import FairRounds, PlainRounds, Rounds
+from fferm.boosting.rounds import FairRounds, PlainRounds, Rounds, Start
 from fferm.boosting.scores import ScoreObjective
 from fferm.boosting.training import Grown, grow
 from fferm.boosting.trees import TreeData, bin_rows, read_booster
@@ -19,6 +19,7 @@ from fferm.data import FairRows
 from fferm.divergences import Divergence
 from fferm.estimators import boosting_data, boosting_settings
 from fferm.estimators.base import Choice, FairClassifier, FitInput
+from fferm.estimators.boosting_start import Last, last_of
 from fferm.estimators.bounds import choose_weight, read_bound
 from fferm.estimators.progress import progress
 from fferm.estimators.validation import TrainingData, check_number
@@ -70,6 +71,9 @@ class FairBoostingClassifier(FairClassifier):
         Rounds without a gain before training stops early.
     n_jobs
         Threads of LightGBM; None leaves it to LightGBM.
+    warm_start
+        Whether `fit` adds to the trees of the last fit until there are
+        ``n_estimators`` rounds. Under ``max_violation`` it begins anew.
     random_state
         Seed of samples of rows and columns, and of held-out rows.
     verbose
@@ -128,6 +132,7 @@ class FairBoostingClassifier(FairClassifier):
         early_stopping: Literal["loss", "violation", "objective"] | None = None,
         patience: int = 20,
         n_jobs: int | None = None,
+        warm_start: bool = False,
         random_state: int | np.random.RandomState | None = None,
         verbose: int = 0,
     ) -> None:
@@ -154,6 +159,7 @@ class FairBoostingClassifier(FairClassifier):
         self.early_stopping = early_stopping
         self.patience = patience
         self.n_jobs = n_jobs
+        self.warm_start = warm_start
         self.random_state = random_state
         self.verbose = verbose
 
@@ -173,13 +179,20 @@ class FairBoostingClassifier(FairClassifier):
         given = FitInput(X, y, sensitive_features, sample_weight, penalty_data)
         bound = read_bound(self)
         boosting_settings.make_recipe(self)  # refuse bad parameters before data
+        # Under a bound the weight is that of models from their first tree on.
+        goes_on = self.warm_start and bound is None
+        last = last_of(self) if goes_on else None
         data, problem, rows = self._encode(given)
         choice = Choice(problem.objective.fairness_weight)
         if bound is not None and rows is not None:
             choice = choose_weight(self, bound, given, data, rows)[0]
-        (grown,) = self._grow(given, (data, problem, rows), [choice.fairness_weight])
+        if last is not None:
+            last.checked(self, data)
+        weights = [choice.fairness_weight]
+        (grown,) = self._grow(given, (data, problem, rows), weights, last)
         self._learn_weight(choice)
-        return self._store(grown, data, problem, rows)
+        whole = grown if last is None else last.joined(grown)
+        return self._store(whole, data, problem, rows)
 
     def decision_function(self, X: Table) -> FloatArray:
         """Return the raw scores: (n_samples,) for two classes, else (n_samples, m).
@@ -254,8 +267,9 @@ class FairBoostingClassifier(FairClassifier):
         given: FitInput,
         encoded: tuple[TrainingData, Problem, FairRows | None],
         weights: Sequence[float],
+        last: Last | None = None,
     ) -> Iterator[Grown]:
-        held_out = None
+        held_out = start = None
         data, problem, rows = encoded
         if boosting_settings.check_stopping(self):
             parts = boosting_settings.split(self, given, data, rows)
@@ -270,12 +284,15 @@ class FairBoostingClassifier(FairClassifier):
         judged_by = None if held_out is None else held_out.data.X
         settings = boosting_settings.make_recipe(self).settings
         rows_of_trees = bin_rows(X, y, weight, columns, settings, judged_by)
+        if last is not None:
+            start = last.start(X, judged_by, boosting_settings.n_threads(self))
         for fairness_weight in weights:
             with progress(self.verbose, self.n_estimators) as callbacks:
                 recipe = boosting_settings.make_recipe(self, callbacks)
+                recipe = recipe if last is None else last.rest(recipe)
                 judge = held_out.judge(self, fairness_weight) if held_out else None
                 task = problem.with_weight(fairness_weight)
-                rounds = _rounds(task, (y, weight), rows_of_trees, recipe)
+                rounds = _rounds(task, (y, weight), rows_of_trees, recipe, start)
                 yield grow(rounds, recipe, judge)
 
     def _store(
@@ -314,15 +331,16 @@ def _rounds(
     labels: tuple[IntArray, FloatArray],
     data: TreeData,
     recipe: Recipe,
+    start: Start | None,
 ) -> Rounds:
     y, weight = labels
     is_plain = problem.penalty is None or problem.objective.fairness_weight == 0
     if problem.penalty is None or is_plain or data.is_flat:
-        return PlainRounds(make_link(problem.n_classes), data, recipe)
+        return PlainRounds(make_link(problem.n_classes), data, recipe, start)
     objective = ScoreObjective(
         problem.objective, y, weight, problem.n_classes, problem.penalty
     )
-    return FairRounds(objective, data, recipe)
+    return FairRounds(objective, data, recipe, start)
 
 
 def _all_classes(scores: FloatArray) -> FloatArray:

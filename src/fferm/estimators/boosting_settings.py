@@ -1,7 +1,7 @@
 """What the parameters of a `FairBoostingClassifier` mean, checked against the data."""
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -188,6 +188,11 @@ def check_stopping(model: "FairBoostingClassifier") -> bool:
 
 
 def _extra(given: Any) -> dict[str, Any]:
+    if given is not None and not isinstance(given, Mapping):
+        raise InvalidParameterError(
+            f"lightgbm_params={given!r} came. Expected a dict of settings of LightGBM "
+            "by name, such as {'max_bin': 63}, or None."
+        )
     found = dict(given or {})
     for setting, reason in OWN.items() if found else ():
         for name in sorted(aliases(setting) & set(found)):

@@ -57,6 +57,10 @@ class FairRegressor(RegressorMixin, FairEstimator):
     steepness
         How steeply neighbouring bins change over, in units of one over the distance of
         their edges: 4 is soft, 100 is nearly hard.
+    sharpness
+        The penalty sees the softmax of ``sharpness`` times the logits of the bins, as
+        that of a classifier does of its classes: bins are then ``sharpness`` times as
+        steep. A critic has no bins, and takes 1 alone.
     method
         ``"bins"``: the penalty counts the prediction in soft bins, and numbers among
         the sensitive features in quantile bands. ``"critic"``: a network takes the
@@ -129,6 +133,7 @@ class FairRegressor(RegressorMixin, FairEstimator):
         loss: str | Loss = "squared",
         n_bins: int = 10,
         steepness: float = 4.0,
+        sharpness: float = 1.0,
         groups: GroupMode = "intersection",
         uncertainty: Uncertainty | None = None,
         method: str = "bins",
@@ -155,6 +160,7 @@ class FairRegressor(RegressorMixin, FairEstimator):
         self.loss = loss
         self.n_bins = n_bins
         self.steepness = steepness
+        self.sharpness = sharpness
         self.groups = groups
         self.uncertainty = uncertainty
         self.method = method

@@ -1,7 +1,7 @@
 """How a regressor is trained: the full batch, or minibatches, from the plain model."""
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -76,6 +76,12 @@ def solver_of(model: "FairRegressor") -> str:
         raise InvalidParameterError(
             f"method={model.method!r} came. Expected 'bins' or 'critic'."
         )
+    if model.method == "critic" and model.sharpness != 1:
+        raise InvalidParameterError(
+            f"sharpness={model.sharpness!r} came with method='critic', which sees the "
+            "prediction itself and no bins to sharpen. Use sharpness=1, or "
+            "method='bins'."
+        )
     if model.solver not in ("auto", "lbfgs", "sgda"):
         raise InvalidParameterError(
             f"solver={model.solver!r} came. Expected 'auto', 'lbfgs' or 'sgda'."
@@ -145,7 +151,13 @@ def _minibatches(
         )
     torch = _torch()
     recipe = _recipe(model, encoded)
-    hidden = [check_whole("hidden", width) for width in model.hidden or ()]
+    widths = () if model.hidden is None else model.hidden
+    if isinstance(widths, str) or not isinstance(widths, Iterable):
+        raise InvalidParameterError(
+            f"hidden={widths!r} came. Expected a list of widths, such as (64, 64), or "
+            "None for a linear model."
+        )
+    hidden = [check_whole("hidden", width) for width in widths]
 
     def new_module() -> Any:
         share = encoded.problem.share
@@ -205,13 +217,19 @@ def place_bins(
     """Return the problem with bins between quantiles of the plain predictions."""
     problem, rows = encoded.problem, encoded.rows
     n_bins = check_whole("n_bins", model.n_bins)
+    if n_bins < 2:
+        raise InvalidParameterError(
+            "n_bins=1 came, and every prediction is in one bin: nothing would be asked "
+            "of the model. Expected 2 bins or more."
+        )
     if rows is None:
         return problem
     edges = quantile_edges(plain.predict(encoded.penalty_X), n_bins, rows.weight)
+    steepness = check_number("steepness", model.steepness, above=True)
     if edges.size == 0:
         # Nothing is predicted, so nothing depends on the group: any bins do.
         return problem
-    return replace(problem, bins=make_bins(edges, model.steepness))
+    return replace(problem, bins=make_bins(edges, steepness))
 
 
 def _weighted(problem: RegressionProblem, weight: float) -> RegressionProblem:

@@ -91,12 +91,19 @@ def validate_numbers(
     """Return X, y as numbers, positive weights, and which rows were kept."""
     rows = _validate_rows(estimator, X, y, sample_weight, reset=True, is_number=True)
     X, y, weight, kept = _keep_weighted(*rows)
+    try:
+        y = np.asarray(y, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise InvalidInputError(
+            f"y holds what is no number ({error}). Expected numbers to predict; for "
+            "labels use a classifier, such as FairLogisticRegression."
+        ) from error
     if np.abs(y).max() > LARGEST_FEATURE:
         raise InvalidInputError(
             f"y holds values above {LARGEST_FEATURE:g}, whose squares overflow. Give y "
             "in larger units."
         )
-    return X, np.asarray(y, dtype=np.float64), weight, kept
+    return X, y, weight, kept
 
 
 def read_penalty_data(penalty_data: tuple[Table, ...] | None) -> tuple[Table, ...]:

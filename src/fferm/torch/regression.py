@@ -170,6 +170,7 @@ def binned_fairness(problem: RegressionProblem, rows: FairRows) -> Fairness:
             code,
             divergence=problem.objective.divergence,
             notion=notion,
+            sharpness=problem.objective.sharpness,
             groups="marginal",
             sample_weight=rows.weight,
             outputs="numbers",

@@ -7,6 +7,7 @@ import numpy as np
 from scipy.stats import norm
 
 from fferm._types import FloatArray
+from fferm.auditing.number_columns import read_finite
 from fferm.bands import BandEdges, Cutting, merged_edges
 from fferm.columns import encode_columns
 from fferm.data import check_aligned
@@ -30,7 +31,7 @@ class RegressionMeasure:
 
     def __init__(self, model: FairRegressor, split: Split, edges: BandEdges) -> None:
         check_aligned(**vars(split))
-        self.X, self.y = split.X, np.asarray(split.y, dtype=np.float64)
+        self.X, self.y = split.X, read_finite(split.y, "y")
         self.weight = encode_weight(split.sample_weight, self.y.size)
         self.given_weight = None if split.sample_weight is None else self.weight
         notion = model._objective().notion

@@ -9,7 +9,8 @@ from sklearn.utils import _safe_indexing
 
 from fferm._types import IntArray, Table, is_sparse
 from fferm.columns import collected
-from fferm.errors import InvalidParameterError
+from fferm.data import check_aligned, check_lengths
+from fferm.errors import InvalidInputError, InvalidParameterError
 from fferm.labels import one_column
 
 HELD_OUT_SHARE = 0.25
@@ -44,6 +45,17 @@ class Rows:
             return {"train": self.whole, "test": self.test}
         train, test = hold_out(self.whole, seed)
         return {"train": train, "test": test}
+
+
+def check_part(part: Split) -> None:
+    """Refuse rows that cannot be told apart: before some of them are held out."""
+    if part.y is None:
+        raise InvalidInputError(
+            "y is None. Expected a label, or a number, of every row: a curve measures "
+            "accuracy too."
+        )
+    check_lengths(**vars(part))
+    check_aligned(**vars(part))
 
 
 def read_test(test: tuple[Table, ...] | Mapping[str, Table] | None) -> Split | None:

@@ -21,7 +21,7 @@ from fferm.tradeoff.assembly import assemble, in_memory, on_disk
 from fferm.tradeoff.curve import TradeoffCurve
 from fferm.tradeoff.journal import check_folder
 from fferm.tradeoff.paths import Task, record_path, train_path
-from fferm.tradeoff.splits import Rows, Split, read_test
+from fferm.tradeoff.splits import Rows, Split, check_part, read_test
 from fferm.weights import default_weights
 
 # A sweep sets these itself.
@@ -94,6 +94,8 @@ def tradeoff_curve(
             "tradeoff_curve(estimator, X, y, sensitive_features=...)."
         )
     rows = Rows(Split(X, y, sensitive_features, sample_weight), read_test(test))
+    for part in filter(None, (rows.whole, rows.test)):
+        check_part(part)
     tasks = [
         Task(name, model, weights, seed, _described(model, rows), number)
         for number, (name, model) in enumerate(swept.items())

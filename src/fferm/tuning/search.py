@@ -12,6 +12,7 @@ from joblib import Parallel, delayed
 
 from fferm._types import Table
 from fferm.columns import collected
+from fferm.data import check_lengths
 from fferm.divergences import Divergence
 from fferm.divergences import get as get_divergence
 from fferm.errors import (
@@ -104,6 +105,12 @@ def tune(
     _check(estimator, sensitive_features)
     goal = Goal(max_violation, min_accuracy)
     given = FitInput(X, one_column(y), collected(sensitive_features), sample_weight)
+    check_lengths(
+        X=given.X,
+        y=given.y,
+        sensitive_features=given.sensitive_features,
+        sample_weight=sample_weight,
+    )
     found = _candidates(estimator, divergences, radii)
     judge = Judge(estimator, validation or CrossValidation(), given)
     if n_trials is None:
