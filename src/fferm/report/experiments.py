@@ -143,6 +143,7 @@ def _draw_noise(ax: "Axes", spec: Spec, summary: pd.DataFrame) -> None:
             yerr=rows["violation_pm"],
             label=label,
             color=f"C{number % 10}",
+            ls="-" if number < 10 else "--",
             lw=2.2 if label.startswith(OURS) else 1.0,
             capsize=2,
         )
