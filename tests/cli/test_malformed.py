@@ -293,6 +293,7 @@ OPTIONS = [
         "Unknown divergence",
     ),
     ("an unknown figure", {}, "reproduce fig99", "fig99"),
+    ("an unknown method", {}, "reproduce fig1 --only me", "Unknown method"),
     ("an unknown size", {}, "reproduce fig1 --size huge", "--size"),
 ]
 TARGETS = [

@@ -30,6 +30,7 @@ from fferm.errors import (
     InvalidParameterError,
     MissingDependencyError,
     MissingSensitiveError,
+    NonFiniteError,
 )
 from fferm.testing import check_baseline
 
@@ -270,6 +271,40 @@ class Ineffective(RenyiFairInference):
         return 0.0
 
 
+class Careless(Ineffective):
+    """A rival that forgets its derivative.
+
+    Notes
+    -----
+    Differs from the original: all of it.
+
+    References
+    ----------
+    None.
+    """
+
+    @staticmethod
+    def penalty(prob, group, n_groups, settings, slope):
+        return (prob * group).sum()
+
+
+class Divisive(Ineffective):
+    """A rival that divides by what may be 0.
+
+    Notes
+    -----
+    Differs from the original: all of it.
+
+    References
+    ----------
+    None.
+    """
+
+    @staticmethod
+    def penalty(prob, group, n_groups, settings, slope):
+        return 1.0 / group.min()
+
+
 class Misnamed(Ineffective):
     """A rival with another's parameter.
 
@@ -308,12 +343,22 @@ class Forgetful(RenyiFairInference):
         (Undocumented, "no section Notes"),
         (Ineffective, "trades accuracy for fairness"),
         (Misnamed, "no parameter of Misnamed"),
+        (Careless, "a penalty writes its own derivative"),
+        (Divisive, r"probabilities \(0.0, 1.0.* made it divide by zero"),
         (Forgetful, "fit changed its own parameters"),
     ],
 )
 def test_a_broken_contract_is_told(rival, law):
     with pytest.raises(ComponentError, match=law):
         check_baseline(rival())
+
+
+@pytest.mark.parametrize("batch_size", [None, 8])
+def test_a_penalty_that_divides_by_zero_is_told_why(batch_size):
+    data = make_biased(100, random_state=0)
+    model = Divisive(batch_size=batch_size, random_state=0)
+    with pytest.raises(NonFiniteError, match="penalty of Divisive divided by zero"):
+        model.fit(data.X, data.y, sensitive_features=data.sensitive_features)
 
 
 def test_the_decision_function_is_the_logit_of_the_probability():

@@ -10,6 +10,7 @@ import pytest
 from fferm.baselines import RobustCovariateShift
 from fferm.datasets import make_biased
 from fferm.errors import InvalidParameterError, UnknownNameError
+from fferm.experiments import __main__ as program
 from fferm.experiments import known, read_spec, run, runner, summarize
 from fferm.experiments.methods import fit_sweep, make_model, takes_part, trade_offs
 from fferm.experiments.parts import Part, Parts, load_parts
@@ -68,6 +69,27 @@ def test_a_run_goes_on_where_it_was_cut_off(tiny, tmp_path, monkeypatch):
     again = run("tiny", out=tmp_path, progress=False)
     assert len(asked) == 1
     pd.testing.assert_frame_equal(again, whole)
+
+
+def test_one_method_may_be_run_alone_and_the_rest_later(tiny, tmp_path):
+    pytest.importorskip("matplotlib")
+    alone = run("tiny", out=tmp_path, only=["Rényi"], progress=False)
+    assert set(alone["method"]) == {"Rényi"}
+    assert "| German | Rényi |" in (tmp_path / "tiny-small.md").read_text("utf-8")
+    both = run("tiny", out=tmp_path, only=["f-FERM"], progress=False)
+    assert both["method"].value_counts().to_dict() == {"Rényi": 12, "f-FERM": 12}
+
+
+def test_a_method_that_the_experiment_lacks_is_named(tiny, tmp_path):
+    with pytest.raises(UnknownNameError, match=r"Unknown method 'Renyi'.*'Rényi'"):
+        run("tiny", out=tmp_path, only=["Renyi"])
+
+
+def test_the_program_says_in_a_line_what_it_does_not_know(monkeypatch, capsys):
+    monkeypatch.setattr("sys.argv", ["experiments", "fig9"])
+    with pytest.raises(SystemExit, match="2"):
+        program.main()
+    assert "error: Unknown experiment 'fig9'" in capsys.readouterr().err
 
 
 def test_the_same_seed_gives_the_same_records():

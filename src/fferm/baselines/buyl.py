@@ -41,6 +41,8 @@ class FairretNorm(PenalizedBaseline):
             count[group[n]] += 1
             rate[group[n]] += prob[n]
         mean = rate.sum() / size
+        if mean <= 0:  # where all are sure of the other label, no rate differs
+            return 0.0
         value, pull = 0.0, 0.0
         sign = np.zeros(n_groups)
         for k in range(n_groups):

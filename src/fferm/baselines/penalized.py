@@ -92,7 +92,7 @@ class PenalizedBaseline(Baseline):
         Parameters
         ----------
         prob
-            (b,) probabilities of the positive class.
+            (b,) probabilities of the positive class, 0 and 1 themselves included.
         group
             (b,) codes of groups; any of them may be absent from the batch.
         n_groups
@@ -123,10 +123,17 @@ class PenalizedBaseline(Baseline):
             check_number("l2", self.l2),
         )
         penalty = compiled(type(self).penalty)
-        if self.batch_size is None:
-            theta = _minimize(penalty, data, terms)
-        else:
-            theta = self._descend(penalty, data, terms)
+        try:
+            if self.batch_size is None:
+                theta = _minimize(penalty, data, terms)
+            else:
+                theta = self._descend(penalty, data, terms)
+        except ZeroDivisionError as error:  # compiled code says no more than that
+            raise NonFiniteError(
+                f"The penalty of {type(self).__name__} divided by zero. In a batch any "
+                "group may be missing, and probabilities may be 0 or 1: keep them from "
+                "the divisor."
+            ) from error
         if not np.all(np.isfinite(theta)):
             raise NonFiniteError(
                 f"{type(self).__name__} reached numbers that are not finite. Lower "

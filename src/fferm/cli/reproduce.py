@@ -18,12 +18,21 @@ def reproduce(
     out: Annotated[
         Path, typer.Option(help="Folder of records, figure and table.")
     ] = Path("reproduced"),
+    only: Annotated[
+        list[str] | None,
+        typer.Option(help="The label of a method to run; may be repeated."),
+    ] = None,
     jobs: Annotated[int, typer.Option(help="Parallel processes.", min=1)] = 1,
     quiet: QuietOption = False,
 ) -> int:
     """Run an experiment of the paper and write its records, figure and table."""
     with Output(quiet).warnings_as_lines():
         experiments.run(
-            figure, size=size.value, out=out, n_jobs=jobs, progress=not quiet
+            figure,
+            size=size.value,
+            out=out,
+            only=only or (),
+            n_jobs=jobs,
+            progress=not quiet,
         )
     return 0

@@ -2,6 +2,7 @@
 
 import argparse
 
+from fferm.errors import FfermError
 from fferm.experiments import known, run
 from fferm.experiments.specs import SIZES
 
@@ -14,9 +15,16 @@ def main() -> None:
     parser.add_argument("--out", default="reproduced", help="folder to write to")
     parser.add_argument("--data-home", help="folder of data files")
     parser.add_argument("--jobs", type=int, default=2, help="parallel processes")
+    parser.add_argument(
+        "--only", action="append", default=[], help="label of a method; may be repeated"
+    )
     given = parser.parse_args()
-    for name in given.names or known():
-        run(name, given.size, given.out, given.data_home, n_jobs=given.jobs)
+    where = given.size, given.out, given.data_home
+    try:
+        for name in given.names or known():
+            run(name, *where, only=given.only, n_jobs=given.jobs)
+    except FfermError as error:
+        parser.error(str(error))
 
 
 if __name__ == "__main__":

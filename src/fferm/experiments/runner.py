@@ -6,7 +6,7 @@ import json
 import os
 import sys
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,7 +14,8 @@ import numpy as np
 import pandas as pd
 from joblib import Parallel, delayed
 
-from fferm.errors import FfermWarning, InvalidParameterError
+from fferm.components import unknown_name
+from fferm.errors import FfermWarning, InvalidParameterError, UnknownNameError
 from fferm.experiments.methods import (
     Point,
     fit_sweep,
@@ -53,6 +54,7 @@ def run(
     out: str | os.PathLike[str] = "reproduced",
     data_home: str | os.PathLike[str] | None = None,
     *,
+    only: Sequence[str] = (),
     n_jobs: int | None = None,
     progress: bool = True,
 ) -> pd.DataFrame:
@@ -69,6 +71,9 @@ def run(
         on from), ``fig1-small.png`` and ``fig1-small.md``.
     data_home
         The folder of data files, in place of ``FFERM_DATA_HOME``.
+    only
+        Labels of the methods to run; none runs all. What other methods left in the
+        folder is drawn beside them.
     n_jobs
         Parallel processes, through joblib.
     progress
@@ -84,11 +89,17 @@ def run(
         raise InvalidParameterError(
             f"size={size!r} came. Expected one of {', '.join(SIZES)}."
         )
+    labels = tuple(method.label for method in spec.methods)
+    for label in only:
+        if label not in labels:
+            raise UnknownNameError(unknown_name("method", label, labels))
     folder = Path(out)
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / f"{name}-{size}.jsonl"
     with _environment(data_home):
-        records = _run_missing(spec, spec.sizes[size], file, n_jobs, progress)
+        found = tasks_of(spec, spec.sizes[size])
+        tasks = [task for task in found if not only or task.method.label in only]
+        records = _run_missing(tasks, spec.sizes[size], file, n_jobs, progress)
     from fferm.report import write_experiment
 
     write_experiment(spec, records, folder / f"{name}-{size}")
@@ -118,17 +129,17 @@ def read_records(file: Path) -> list[Record]:
 
 
 def _run_missing(
-    spec: Spec, size: Size, file: Path, n_jobs: int | None, progress: bool
+    tasks: list[Task], size: Size, file: Path, n_jobs: int | None, progress: bool
 ) -> pd.DataFrame:
     records = read_records(file)
     done = {record["task"] for record in records}
-    missing = [task for task in tasks_of(spec, size) if task.key not in done]
+    missing = [task for task in tasks if task.key not in done]
     batches = Parallel(n_jobs=n_jobs, return_as="generator_unordered")(
         delayed(run_task)(task, size) for task in missing
     )
     # One line a task: a run that is cut off loses no task that had ended.
     with file.open("a", encoding="utf-8") as target:
-        for found in _shown(batches, len(missing), spec.name, progress):
+        for found in _shown(batches, len(missing), file.stem, progress):
             target.write(json.dumps(found) + "\n")
             target.flush()
             records.extend(found)

@@ -8,8 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
 
-from fferm._types import FloatArray
-from fferm.baselines import Baseline
+from fferm._types import FloatArray, IntArray
+from fferm.baselines import Baseline, PenalizedBaseline
+from fferm.baselines._minibatch import compiled
 from fferm.datasets import FairDataset, make_biased
 from fferm.errors import FfermError, FfermWarning, MissingSensitiveError
 from fferm.metrics import soft_violation
@@ -17,6 +18,18 @@ from fferm.testing.claims import claim, equal, hold
 
 N_ROWS = 800
 SECTIONS = ("Notes", "References")
+# Batches of penalties: how large, of how many groups, and steps along a probability.
+BATCH_SIZES, N_GROUPS, STEP = (2, 40), 3, 1e-6
+# Rounding over two steps is far below, a wrong formula far above.
+DERIVATIVE_SLACK = 1e-5
+# Probabilities and groups of batches in which something is missing.
+BARE_BATCHES = (
+    ((0.0, 1.0, 0.5, 1.0, 0.3), (0, 2, 0, 2, 2)),
+    ((0.2, 0.9), (1, 1)),
+    ((0.0, 0.0), (0, 1)),
+    ((1.0, 1.0), (1, 2)),
+    ((0.4,), (2,)),
+)
 
 
 def check_baseline(baseline: Baseline) -> None:
@@ -151,6 +164,49 @@ def _leaves_data_alone(baseline: Baseline, data: FairDataset) -> None:
     claim(model.get_params() == before, "fit changed its own parameters")
 
 
+def _takes_any_batch(baseline: Baseline, data: FairDataset) -> None:
+    if not isinstance(baseline, PenalizedBaseline):
+        return
+    for chances, codes in BARE_BATCHES:
+        told = f"a batch of probabilities {chances} and groups {codes}"
+        try:
+            value, slope = _penalty(baseline, np.array(chances), np.array(codes))
+        except ZeroDivisionError:
+            claim(False, f"{told} made it divide by zero")
+        claim(
+            bool(np.isfinite(value) and np.all(np.isfinite(slope))),
+            f"{told} gave the value {value:g} and the slopes {slope}",
+        )
+
+
+def _differentiates_its_penalty(baseline: Baseline, data: FairDataset) -> None:
+    if not isinstance(baseline, PenalizedBaseline):
+        return
+    rng = np.random.default_rng(0)
+    for size in BATCH_SIZES:
+        prob = rng.uniform(0.05, 0.95, size)
+        group = rng.integers(0, N_GROUPS, size)
+        slope = _penalty(baseline, prob, group)[1]
+        moves = STEP * np.eye(size)
+        up = [_penalty(baseline, prob + move, group)[0] for move in moves]
+        down = [_penalty(baseline, prob - move, group)[0] for move in moves]
+        expected = (np.array(up) - np.array(down)) / (2 * STEP)
+        slack = DERIVATIVE_SLACK * (1 + np.abs(expected))
+        equal(slope, expected, slack, prob, "the slope at a probability")
+
+
+def _penalty(
+    baseline: PenalizedBaseline, prob: FloatArray, group: IntArray
+) -> tuple[float, FloatArray]:
+    """Return value and slopes of a batch, as compiled code has them."""
+    settings, slope = (
+        np.array(baseline._settings(), dtype=np.float64),
+        np.zeros(prob.size),
+    )
+    penalty = compiled(type(baseline).penalty)
+    return penalty(prob, group, N_GROUPS, settings, slope), slope
+
+
 def _trades_accuracy_for_fairness(baseline: Baseline, data: FairDataset) -> None:
     ends = baseline.tradeoff_values[0], baseline.tradeoff_values[-1]
     plain, fair = (_violation(_fitted(baseline, data, end), data) for end in ends)
@@ -181,6 +237,8 @@ BASELINE_LAWS: dict[str, Callable[[Baseline, FairDataset], None]] = {
     "groups come by keyword": _takes_groups_by_keyword,
     "no groups are refused": _refuses_to_train_without_groups,
     "three classes are refused": _refuses_three_classes,
+    "a penalty takes any batch": _takes_any_batch,
+    "a penalty writes its own derivative": _differentiates_its_penalty,
     "data are left alone": _leaves_data_alone,
     "labels are kept": _keeps_labels,
     "the same seed gives the same model": _repeats_itself,
