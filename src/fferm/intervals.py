@@ -302,7 +302,7 @@ def bootstrap_interval(
     True
     """
     two_sided(confidence)
-    check_draws(n_bootstrap, fewest=1)
+    check_draws("n_bootstrap", n_bootstrap, fewest=1)
     observed = sample.rates((sample.count @ sample.totals)[None])
     if not any(_count_pairs(rate[0]) for rate in observed):
         return UNDEFINED
@@ -322,15 +322,15 @@ def bootstrap_interval(
     return _folded(gap - half, gap + half)
 
 
-def check_draws(n_bootstrap: object, *, fewest: int) -> None:
+def check_draws(name: str, value: object, *, fewest: int) -> None:
     """Refuse a number of draws that is none."""
-    is_whole = isinstance(n_bootstrap, Integral) and not isinstance(n_bootstrap, bool)
-    if is_whole and int(n_bootstrap) >= fewest:  # type: ignore[call-overload]
+    is_whole = isinstance(value, Integral) and not isinstance(value, bool)
+    if is_whole and int(value) >= fewest:  # type: ignore[call-overload]
         return
     expected = "a positive whole number" if fewest else "0 or a positive whole number"
     raise InvalidParameterError(
-        f"n_bootstrap={n_bootstrap!r} came. Expected {expected} of draws. Take some "
-        f"hundreds or more{'' if fewest else ', or 0 for no bootstrap'}."
+        f"{name}={value!r} came. Expected {expected} of draws. Take some hundreds or "
+        f"more{'' if fewest else ', or 0 for none'}."
     )
 
 

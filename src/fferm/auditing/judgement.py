@@ -108,7 +108,7 @@ def audit(  # noqa: PLR0913 - one call states all that an audit depends on
     check_aligned(
         X=X, y=y, sensitive_features=sensitive_features, sample_weight=sample_weight
     )
-    check_draws(n_bootstrap, fewest=0)
+    check_draws("n_bootstrap", n_bootstrap, fewest=0)
     known = list(getattr(estimator, "classes_", ()))
     labels, decision = encode_decisions(y, estimator.predict(X), known)
     _warn_of_unknown(labels, known)

@@ -106,15 +106,10 @@ def audit_regression(  # noqa: PLR0913 - one call states all that an audit depen
     >>> found.value("correlation") < 0.2 < found.value("distance_correlation")
     True
     """
-    check_aligned(
-        X=X, y=y, sensitive_features=sensitive_features, sample_weight=sample_weight
-    )
-    check_draws(n_bootstrap, fewest=0)
-    if not isinstance(n_permutations, int | np.integer) or n_permutations < 0:
-        raise InvalidParameterError(
-            f"n_permutations={n_permutations!r} came. Expected a whole number of 0 or "
-            "more."
-        )
+    rows = {"X": X, "y": y, "sensitive_features": sensitive_features}
+    check_aligned(**rows, sample_weight=sample_weight)
+    check_draws("n_bootstrap", n_bootstrap, fewest=0)
+    check_draws("n_permutations", n_permutations, fewest=0)
     two_sided(confidence)  # refuses what is no level
     prediction, target = read_predictions(estimator, X), read_finite(y, "y")
     if target.shape != prediction.shape:
@@ -122,9 +117,7 @@ def audit_regression(  # noqa: PLR0913 - one call states all that an audit depen
             f"y has shape {target.shape} and the prediction {prediction.shape}. "
             "Expected one number a row."
         )
-    check_lengths(
-        X=X, y=y, sensitive_features=sensitive_features, sample_weight=sample_weight
-    )
+    check_lengths(**rows, sample_weight=sample_weight)
     n = prediction.size
     metric = metric or str(own_parameter(estimator, "violation_metric", DEFAULT_METRIC))
     get_measure(metric)
