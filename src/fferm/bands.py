@@ -60,9 +60,19 @@ def quantile_bands(values: Table, n_bands: int = N_BANDS) -> NDArray[Any]:
     return found
 
 
+def known_values(series: "pd.Series[Any]") -> "pd.Series[Any]":
+    """Return the values of a column that could be numbers, without its gaps.
+
+    A gap makes a column of objects; text and categories stay what they are.
+    """
+    if isinstance(series.dtype, pd.StringDtype | pd.CategoricalDtype):
+        return series
+    return series.dropna().infer_objects()
+
+
 def is_continuous(series: "pd.Series[Any]") -> bool:
     """Return whether a column holds numbers, not groups: many fractional values."""
-    known = series.dropna().infer_objects()  # a gap makes a column of objects
+    known = known_values(series)
     if not pd.api.types.is_float_dtype(known.dtype):
         return False
     values = known.to_numpy(dtype=np.float64)

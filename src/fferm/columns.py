@@ -25,6 +25,7 @@ from fferm.bands import (
     band_names,
     band_start,
     is_continuous,
+    known_values,
     merged_edges,
     place,
     read_band_numbers,
@@ -121,7 +122,7 @@ def partition(columns: Sequence[Attribute], how: GroupMode) -> tuple[Attribute, 
 
 def _warn_of_quantities(series: "pd.Series[Any]", attribute: Attribute) -> None:
     # Codes and ages look alike, so that nothing is cut without being asked to.
-    known = series.dropna().infer_objects()
+    known = known_values(series)
     is_number = pd.api.types.is_numeric_dtype(known.dtype)
     n_groups = len(attribute.groups)
     if is_number and n_groups > MOST_FRACTIONAL_VALUES:
@@ -259,7 +260,7 @@ def _check_length(series: "pd.Series[Any]", name: str, n_samples: int) -> None:
 
 def refuse_continuous(series: "pd.Series[Any]", name: str) -> None:
     """Refuse a column of numbers where only groups can be taken."""
-    known = series.dropna().infer_objects()  # a gap makes a column of objects
+    known = known_values(series)
     if not pd.api.types.is_float_dtype(known.dtype):
         return
     values = known.to_numpy(dtype=np.float64)

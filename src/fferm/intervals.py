@@ -52,7 +52,8 @@ class RateTable:
     mass
         (n_strata, n_outcomes, n_groups) sums of weights.
     squares
-        Gives the sums of squared weights, which only intervals ask for.
+        Gives the (n_strata, n_groups) sums of squared weights, which only intervals
+        ask for.
     total
         The weight of all rows whose group is known.
     """
@@ -73,7 +74,7 @@ class RateTable:
     @property
     def size(self) -> FloatArray:
         """(n_strata, n_groups) effective numbers of rows, ``(sum w)^2 / sum w^2``."""
-        square = self.squares().sum(axis=1)
+        square = self.squares()
         return np.asarray(self.mass.sum(axis=1) ** 2 / np.where(square > 0, square, 1))
 
     @functools.cached_property
@@ -86,6 +87,15 @@ def rates_of(mass: FloatArray) -> FloatArray:
     """Return the shares of outcomes within (..., outcomes, groups) weights."""
     total = mass.sum(axis=-2, keepdims=True)
     return np.where(total > 0, mass / np.where(total > 0, total, 1.0), np.nan)
+
+
+def gaps_of(rate: FloatArray) -> FloatArray:
+    """Return the (strata, outcomes) largest differences of rates between groups.
+
+    NaN where fewer than two groups are present.
+    """
+    gap = np.fmax.reduce(rate, axis=-1) - np.fmin.reduce(rate, axis=-1)
+    return np.where(np.sum(~np.isnan(rate), axis=-1) >= 2, gap, np.nan)
 
 
 def compared(rate: FloatArray) -> FloatArray:
@@ -176,14 +186,14 @@ def violation_interval(
     (0.0, 0.2137)
     """
     two_sided(confidence)
-    n_pairs = sum(_count_pairs(rate) for rate in rates)
-    if n_pairs == 0:
+    counts = [_count_pairs(rate) for rate in rates]
+    if sum(counts) == 0:
         return UNDEFINED
-    quantile = two_sided(1 - (1 - confidence) / n_pairs)
+    quantile = two_sided(1 - (1 - confidence) / sum(counts))
     limits = [
         _newcombe(rate, size, quantile)
-        for rate, size in zip(rates, sizes, strict=True)
-        if _count_pairs(rate)
+        for rate, size, count in zip(rates, sizes, counts, strict=True)
+        if count
     ]
     return max(low for low, _ in limits), max(high for _, high in limits)
 
@@ -206,11 +216,16 @@ def interval_of_tables(
 
 def _newcombe(rate: FloatArray, size: FloatArray, quantile: float) -> Interval:
     low, high = wilson_limits(rate, size, quantile)
-    a, b = np.triu_indices(rate.shape[1], 1)
+    a, b = _pairs_of(rate.shape[1])
     gap = rate[:, a] - rate[:, b]
     below = np.hypot(rate[:, a] - low[:, a], high[:, b] - rate[:, b])
     above = np.hypot(high[:, a] - rate[:, a], rate[:, b] - low[:, b])
     return _folded(gap - below, gap + above)
+
+
+@functools.lru_cache
+def _pairs_of(n_groups: int) -> tuple[IntArray, IntArray]:
+    return np.triu_indices(n_groups, 1)
 
 
 def _folded(low: FloatArray, high: FloatArray) -> Interval:
@@ -376,7 +391,7 @@ def _pairs(
 ) -> Iterator[tuple[FloatArray, FloatArray]]:
     # Observed gaps of the pairs that can be compared, and their drawn deviations, in
     # blocks that bound the memory.
-    a, b = np.triu_indices(observed.shape[-1], 1)
+    a, b = _pairs_of(observed.shape[-1])
     gap = observed[:, a] - observed[:, b]
     row, pair = np.nonzero(~np.isnan(gap))
     step = max(1, DRAWS_AT_A_TIME // len(drawn))

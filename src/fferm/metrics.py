@@ -23,7 +23,7 @@ from fferm._types import FloatArray, IntArray, Table
 from fferm.columns import Attribute, GroupMode
 from fferm.data import FairRows, check_aligned
 from fferm.errors import EmptyStratumWarning
-from fferm.intervals import RateTable
+from fferm.intervals import RateTable, gaps_of
 from fferm.labels import (
     encode_decisions,
     encode_labels,
@@ -283,20 +283,29 @@ def measure_tables(tables: tuple[RateTable, ...]) -> Violations:
     return Violations(tuple(gaps), tuple(absent))
 
 
+def worst_gap(rates: Sequence[FloatArray]) -> float:
+    """Return the violation that (strata, outcomes, groups) rates of attributes have.
+
+    That of `Violations.worst`, without the names.
+    """
+    worst = [np.fmax.reduce(gaps_of(rate), axis=None) for rate in rates]
+    return float(np.fmax.reduce(worst))
+
+
 def _gaps(table: RateTable) -> Iterator[Gap]:
     # A group that is absent has the rate NaN, and is neither lowest nor highest.
     is_absent = np.isnan(table.rate)
     lowest = np.where(is_absent, np.inf, table.rate).argmin(axis=2)
     highest = np.where(is_absent, -np.inf, table.rate).argmax(axis=2)
+    gap = gaps_of(table.rate)
     for r in map(int, np.flatnonzero(table.is_judged)):
         for j, outcome in enumerate(table.outcomes):
             low, high = int(lowest[r, j]), int(highest[r, j])
-            rate = table.rate[r, j]
             yield Gap(
                 table.attribute,
                 table.strata[r],
                 outcome,
-                float(rate[high] - rate[low]),
+                float(gap[r, j]),
                 table.groups[low],
                 table.groups[high],
             )

@@ -34,6 +34,13 @@ class Kept:
     shape: tuple[int, int]  # strata, groups
     total: float  # the weight of all rows whose group is known
 
+    @functools.cached_property
+    def squares(self) -> FloatArray:
+        """(strata, groups) sums of squared weights."""
+        n_strata, n_groups = self.shape
+        sums = np.bincount(self.cell, self.weight**2, n_strata * n_groups)
+        return np.asarray(sums, dtype=np.float64).reshape(self.shape)
+
 
 @dataclass(frozen=True)
 class Setting:
@@ -126,8 +133,12 @@ class Setting:
 
     def _squares(self, predicted: Predicted, kept: Kept) -> FloatArray:
         # The square of a decision, 0 or 1 for each class, is the decision itself.
-        squared = predicted**2 if predicted.ndim == 2 else predicted
-        return self.orient(self._mass(squared, kept, kept.weight**2))
+        is_hard = predicted.ndim == 1
+        if is_hard and not self.notion.is_sufficiency:
+            return kept.squares
+        squared = predicted if is_hard else predicted**2
+        squares = self.orient(self._mass(squared, kept, kept.weight**2))
+        return np.asarray(squares.sum(axis=1))
 
     def _names(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
         classes = self.labels.classes

@@ -32,7 +32,7 @@ def table_of(mass, square=None):
         names[0],
         names[1],
         mass,
-        lambda: mass if square is None else np.asarray(square, dtype=float),
+        lambda: (mass if square is None else np.asarray(square)).sum(axis=1),
         float(mass.sum()),
     )
 

@@ -1,5 +1,6 @@
 """Divergences made from a divergence: tilted, scaled, continued linearly."""
 
+import functools
 import math
 from dataclasses import dataclass
 from typing import ClassVar
@@ -140,11 +141,14 @@ class LinearTail(Divergence):
                 "1; a floor above 1 would not vanish at independence only."
             )
 
+    @functools.cached_property
+    def _at_floor(self) -> float:
+        return float(self.base.f(np.float64(self.floor), np))
+
     def f(self, t: Operand, xp: Namespace) -> Operand:
         """Return ``f`` above the floor and its tangent at the floor below it."""
-        low = 0 * t + self.floor
-        safe = xp.where(t > self.floor, t, low)
-        tangent = self.base.f(low, xp) + self.base.f_prime(low, xp) * (t - low)
+        safe = xp.where(t > self.floor, t, self.floor)
+        tangent = self._at_floor + self.slope_at_zero * (t - self.floor)
         return xp.where(t > self.floor, self.base.f(safe, xp), tangent)
 
     def f_prime(self, t: Operand, xp: Namespace) -> Operand:
@@ -184,7 +188,7 @@ class LinearTail(Divergence):
         """Where the tangent meets the axis: ``-f*(f'(floor))``."""
         return -float(self.base.conjugate(np.float64(self.slope_at_zero), np))
 
-    @property
+    @functools.cached_property
     def slope_at_zero(self) -> float:
         """The slope at the floor."""
         return float(self.base.f_prime(np.float64(self.floor), np))

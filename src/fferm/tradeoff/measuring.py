@@ -3,7 +3,7 @@
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,12 +13,15 @@ from fferm.bands import BandEdges, Cutting
 from fferm.data import check_aligned
 from fferm.errors import DataFairnessWarning, EmptyStratumWarning
 from fferm.estimators.base import FairClassifier
-from fferm.intervals import interval_of_tables, wilson_interval
+from fferm.intervals import interval_of_tables, rates_of, wilson_interval
 from fferm.labels import encode_labels
-from fferm.metrics import Violations, measure, measure_tables
+from fferm.metrics import Violations, measure, worst_gap
 from fferm.objective import Penalty
 from fferm.setting import Setting, make_setting
 from fferm.tradeoff.splits import Split
+
+if TYPE_CHECKING:
+    from fferm.solvers._row_sums import RowSums
 
 # The level of every interval of a curve.
 CONFIDENCE = 0.95
@@ -62,8 +65,13 @@ class Measure:
         self.edges = self.setting.rows.band_edges
         self.y = np.asarray(self.setting.labels.y)
         self.weight = self.setting.rows.weight
+        self.total = self.weight.sum()
         # What the rows are worth to an interval, as in `RateTable.size`.
-        self.size = float(self.weight.sum() ** 2 / np.sum(self.weight**2))
+        self.size = float(self.total**2 / np.sum(self.weight**2))
+        attributes = self.setting.rows.attributes
+        self.cells = np.stack([self.setting.cells(each) for each in attributes])
+        n_strata = len(self.setting.rows.strata.names)
+        self.n_cells = [n_strata * len(each.groups) for each in attributes]
         kept_class = objective.notion.kept_class(labels.classes)
         self.penalty = Penalty(objective, self.setting.rows, kept_class)
 
@@ -73,29 +81,30 @@ class Measure:
 
     def __call__(self, model: FairClassifier, scores: FloatArray) -> dict[str, Any]:
         """Return the measures of a model with these logits."""
-        codes, prob = _decide(scores), self._probabilities(scores)
-        tables, masses = self.setting.tables(codes), self.setting.masses(prob)
-        hard = measure_tables(tables).worst
+        sums = self._add_up(scores)
+        hard, soft = self._by_attribute(sums.hard), self._by_attribute(sums.soft)
+        tables = self.setting.tables_of(_decide(scores), hard)
+        violation = worst_gap([table.rate for table in tables])
         # Where nobody can be compared there is no table either.
-        is_judged = not np.isnan(hard)
+        is_judged = not np.isnan(violation)
         distance = np.nan
         if is_judged:
             shares = [
-                mass / table.total for mass, table in zip(masses, tables, strict=True)
+                mass / table.total for mass, table in zip(soft, tables, strict=True)
             ]
             distance = self.penalty.value(shares)
-        accuracy = self._mean(codes == self.y)
+        accuracy = float(sums.right[0] / self.total)
         low, high = wilson_interval(accuracy, self.size, CONFIDENCE)
         violation_low, violation_high = interval_of_tables(tables, CONFIDENCE)
         return {
             "accuracy": accuracy,
-            "violation": hard,
-            "soft_violation": measure_tables(
-                self.setting.tables_of(prob, masses)
-            ).worst,
-            "loss": self._mean(self._surprise(scores)),
+            "violation": violation,
+            "soft_violation": worst_gap(
+                [rates_of(self.setting.orient(mass)) for mass in soft]
+            ),
+            "loss": float(sums.loss[0] / self.total),
             "divergence": float(distance),
-            "collapsed": bool(np.all(codes == codes[0])),
+            "collapsed": bool(sums.n_other[0] == 0),
             "result": model.result_.name,
             "accuracy_low": low,
             "accuracy_high": high,
@@ -117,39 +126,44 @@ class Measure:
         kept = _decide(scores)
         ends = kept, np.full_like(kept, towards)
         accuracies = [self._mean(end == self.y) for end in ends]
-        tables = [self.setting.tables(end) for end in ends]
+        masses = [self.setting.masses(end) for end in ends]
         found = []
         for share in THINNINGS.tolist():
             mix = 1 - share, share
-            mixed = tuple(
-                replace(one, mass=mix[0] * one.mass + mix[1] * other.mass)
-                for one, other in zip(*tables, strict=True)
-            )
+            rates = [
+                rates_of(self.setting.orient(mix[0] * one + mix[1] * other))
+                for one, other in zip(*masses, strict=True)
+            ]
             found.append(
                 {
                     "thinning": share,
                     "accuracy": float(np.dot(mix, accuracies)),
-                    "violation": measure_tables(mixed).worst,
+                    "violation": worst_gap(rates),
                 }
             )
         return found
 
     def _mean(self, values: NDArray[Any]) -> float:
-        return float(self.weight @ values / self.weight.sum())
+        return float(self.weight @ values / self.total)
 
-    def _probabilities(self, scores: FloatArray) -> FloatArray:
-        from fferm.solvers._kernels import probabilities_into
+    def _add_up(self, scores: FloatArray) -> "RowSums":
+        from fferm.solvers._row_sums import add_up, make_room, no_sums
 
-        prob = np.empty((len(self.setting.labels.classes), self.y.size))
-        probabilities_into(_by_class(scores), 1.0, prob)
-        return prob.T
+        n_classes, n_cells = len(self.setting.labels.classes), max(self.n_cells)
+        # All logits of a class side by side: compiled once, however they came.
+        logits = np.ascontiguousarray(scores.T).reshape(-1, self.y.size)
+        room = make_room(len(logits), n_classes)
+        sums = no_sums(len(self.cells), n_cells, n_classes)
+        add_up(logits, self.y, self.weight, self.cells, LARGEST_SURPRISE, room, sums)
+        return sums
 
-    def _surprise(self, scores: FloatArray) -> FloatArray:
-        from fferm.solvers._full_batch import surprise_into
-
-        surprise = np.empty(self.y.size)
-        surprise_into(_by_class(scores), self.y, surprise)
-        return np.minimum(surprise, LARGEST_SURPRISE)
+    def _by_attribute(self, sums: FloatArray) -> list[FloatArray]:
+        # (A, strata x groups, classes) as (strata, classes, groups) of each.
+        n_strata = len(self.setting.rows.strata.names)
+        return [
+            part[:n].reshape(n_strata, -1, part.shape[1]).transpose(0, 2, 1)
+            for part, n in zip(sums, self.n_cells, strict=True)
+        ]
 
 
 def warn_of_unmeasured(train: Measure, test: Measure) -> None:
@@ -178,11 +192,6 @@ def _comparable(setting: Setting) -> Violations:
     # What can be compared at all: of predictions that are anything for anyone.
     anything = np.ones((setting.labels.n_samples, len(setting.labels.classes)))
     return measure(setting, anything)
-
-
-def _by_class(scores: FloatArray) -> FloatArray:
-    # All logits of a class side by side, as compiled code wants them.
-    return np.ascontiguousarray(scores.T).reshape(-1)
 
 
 def _decide(scores: FloatArray) -> IntArray:

@@ -149,10 +149,13 @@ def _fits(
     for trained in _path(task, splits["train"], done):
         seconds = (time.perf_counter() - began) / len(trained)
         models = [model for model in trained if model.fairness_weight not in done]
-        # The rows are the same for every model: look at them once.
-        with config_context(assume_finite=bool(measures)):
-            measures = measures or _make_measures(trained[0], splits)
-            if models:
+        if not measures:
+            measures = _make_measures(trained[0], splits)
+            # Training has looked at its own rows. They are the same for every model,
+            # and so are the others: look at those once.
+            trained[0]._check_fitted_features(splits["test"].X)
+        if models:
+            with config_context(assume_finite=True):
                 outputs = [measure.outputs(models) for measure in measures.values()]
                 for model, *found in zip(models, *outputs, strict=True):
                     output = dict(zip(measures, found, strict=True))
