@@ -235,6 +235,25 @@ def test_an_impossible_bound_warns_and_gives_the_closest(biased):
     assert model.fairness_weight_ == closest.fairness_weight
 
 
+def test_no_more_weight_is_tried_where_what_is_left_is_chance():
+    data = load_adult(("sex", "race"), races=("Black", "White"))
+    model = bounded(0.02)
+    with pytest.warns(InfeasibleWarning, match="No fairness_weight up to 100 brings"):
+        fit(model, (data.X, data.y, data.sensitive_features))
+
+    trial = search_of(model, (data.X, data.y, data.sensitive_features))
+    *_, highest = model.fit_path(trial.given, [0.0, 31.6, 100.0])
+    judged = trial.judge(highest)
+    shown = np.delete(np.arange(data.y.size), trial.held_out)
+    left = violation(
+        data.y[shown],
+        highest.predict(data.X[shown]),
+        sensitive_features=data.sensitive_features.iloc[shown],
+    )
+    assert left < 0.02 < judged.violation - left
+    assert trial.is_spent(judged)
+
+
 @pytest.fixture(scope="module")
 def only_the_group():
     """Features that tell nothing but the group: a model is unfair or a constant."""

@@ -3,7 +3,9 @@
 The bound is on decisions, the penalty on probabilities, and one says little of the
 other in numbers. So the weight is searched for: some rows are held out, models are
 trained on the rest with growing weights until one keeps the bound on the held-out rows,
-and bisection narrows down where that began.
+and bisection narrows down where that began. Weights beyond the default range are tried
+only where they could help: not where the rows trained on keep the bound, and the
+held-out rows would break it without the gap that is left on those. That is chance.
 
 No row is taken out of the tables that came. Held-out rows get weight 0 (where the
 penalty has rows of its own: no group), so that every kind of table, and control
@@ -34,7 +36,7 @@ from fferm.estimators.base import Choice, FairClassifier, FairEstimator, FitInpu
 from fferm.estimators.holdout import hold_out, kinds, weigh
 from fferm.estimators.validation import TrainingData, check_number
 from fferm.intervals import RateTable, compared, violation_interval
-from fferm.metrics import measure
+from fferm.metrics import measure, worst_gap
 from fferm.notions import Labels
 from fferm.setting import Setting
 from fferm.weights import default_weights
@@ -111,7 +113,7 @@ def choose_weight(
     # Training on all rows says what there is to say, and has looked at the features.
     with warnings.catch_warnings(), config_context(assume_finite=True):
         warnings.simplefilter("ignore", FfermWarning)
-        search = Search(model, trial.given, trial.judge)
+        search = Search(model, trial.given, trial.judge, trial.is_spent)
         tried = list(search.climb(model._objective().divergence))
         if tried[-1].is_within:
             best = search.narrow(*tried[-2:]) if len(tried) > 1 else tried[0]
@@ -149,18 +151,24 @@ class Search(Generic[E]):
     model: E
     given: FitInput
     judge: Callable[[E], Judged[E]]
+    # Whether more weight than that of a model would not help.
+    is_spent: Callable[[Judged[E]], bool] = lambda _: False
 
     def climb(self, divergence: Divergence) -> Iterator[Judged[E]]:
         """Yield judged models of growing weight, the first within the bound last."""
         weights, beyond = _weights(divergence)
-        # Weights beyond the default range come after all others, and rarely.
-        parts = [weights, beyond] if self.model.reaches_beyond() else [weights]
-        for part in parts:
-            for model in self.model.fit_path(self.given, part):
-                judged = self.judge(model)
-                yield judged
-                if judged.is_within:
-                    return
+        for model in self.model.fit_path(self.given, weights):
+            judged = self.judge(model)
+            yield judged
+            if judged.is_within:
+                return
+        if not self.model.reaches_beyond() or self.is_spent(judged):
+            return
+        for model in self.model.fit_path(self.given, beyond, judged.model):
+            judged = self.judge(model)
+            yield judged
+            if judged.is_within:
+                return
 
     def narrow(self, below: Judged[E], within: Judged[E]) -> Judged[E]:
         """Return the smallest weight within the bound that the search comes by."""
@@ -187,13 +195,12 @@ class _Trial(Generic[M]):
     held_out: IntArray  # positions of the rows that it judges by
     X: Table  # these rows
     setting: Setting
+    rest: "_Rest"
     n_gaps: int  # of a model that can be judged wherever the rows allow it
 
     def judge(self, model: M) -> Judged[M]:
         """Return a model with the violation of its decisions on the held-out rows."""
-        # Every class has rows to train on, so the classes are those of all rows.
-        decided = model.predict(self.X)
-        code = np.searchsorted(model.classes_, decided)
+        code = _decide(model, self.X)
         found = measure(self.setting, code)
         is_usable = np.unique(code).size > 1 and len(found.gaps) == self.n_gaps
         value = found.worst
@@ -201,6 +208,30 @@ class _Trial(Generic[M]):
             value = _upper_end(self.setting.tables(code))
         is_within = is_usable and value <= self.bound.max_violation
         return Judged(model, found.worst, value, is_usable, is_within)
+
+    def is_spent(self, judged: Judged[M]) -> bool:
+        """Return whether what keeps a model from the bound is chance.
+
+        It keeps the bound on the rows trained on, and breaks it on the others by more
+        than the gap that is left to close.
+        """
+        code = _decide(judged.model, self.rest.X)[self.rest.position]
+        left = worst_gap([table.rate for table in self.rest.setting.tables(code)])
+        asked = self.bound.max_violation
+        return judged.is_usable and left <= asked < judged.value - left
+
+
+@dataclass(frozen=True)
+class _Rest:
+    # The rows that a search trains on: where they stand among all, and their groups.
+    X: Table  # all rows
+    position: IntArray
+    setting: Setting
+
+
+def _decide(model: FairClassifier, X: Table) -> IntArray:
+    # Every class has rows to train on, so the classes are those of all rows.
+    return np.searchsorted(model.classes_, model.predict(X))
 
 
 def make_trial(
@@ -210,20 +241,24 @@ def make_trial(
     label = data.y if given.penalty_data is None else rows.strata.code
     held = hold_out(kinds(rows, label), bound.validation_fraction, model.random_state)
     if given.penalty_data is None:
-        rest, X = weigh(given, data, ~held), given.X
-        position = np.flatnonzero(data.kept)[held]
+        shown, X = weigh(given, data, ~held), given.X
+        row = np.flatnonzero(data.kept)
     else:
         X, _, *labels = given.penalty_data
         shifted = (X, _groups_without(rows, held), *labels)
-        rest, position = replace(given, penalty_data=shifted), np.flatnonzero(held)
+        shown, row = replace(given, penalty_data=shifted), np.arange(held.size)
     classes = tuple(data.classes.tolist())
     notion = model._objective().notion
     whole = Setting(rows, notion, Labels(held.size, None, classes))
-    part = Setting(rows.take(held), notion, Labels(position.size, None, classes))
+    part, others = (
+        Setting(rows.take(which), notion, Labels(int(which.sum()), None, classes))
+        for which in (held, ~held)
+    )
     n_gaps = _check_comparable(whole, part)
     X = X.tocsr() if is_sparse(X) else X
-    judged = _safe_indexing(X, position)
-    return _Trial(model, bound, rest, position, judged, part, n_gaps)
+    judged = _safe_indexing(X, row[held])
+    rest = _Rest(X, row[~held], others)
+    return _Trial(model, bound, shown, row[held], judged, part, rest, n_gaps)
 
 
 def _between(low: float, high: float, n_parts: int) -> list[float]:
