@@ -56,6 +56,11 @@ class Objective:
                 "none but a sign. Use LargeShift, or a smooth divergence."
             )
 
+    @functools.cached_property
+    def trained_divergence(self) -> Divergence:
+        """The form of the divergence that a gradient method can follow everywhere."""
+        return trainable(self.divergence)
+
 
 def make_objective(
     divergence: str | Divergence = "kl",
@@ -84,13 +89,13 @@ def table_penalty(
     objective: Objective, table: FloatArray, kept_class: int | None = None
 ) -> tuple[float, FloatArray]:
     """Return the penalty of an objective on one attribute's table, and its payoff."""
-    o, divergence = objective, trainable(objective.divergence)
+    o, divergence = objective, objective.trained_divergence
     if o.notion.is_sufficiency:
         return tables.sufficiency(
             table, divergence, o.uncertainty, predicted=kept_class
         )
-    return tables.penalty(
-        table, divergence, o.uncertainty, weighting=o.notion.weighting
+    return tables.penalty_by_strata(
+        table, divergence, o.uncertainty, o.notion.weighting
     )
 
 
@@ -124,7 +129,7 @@ class Penalty:
         self.objective = objective
         self.rows = rows
         self.kept_class = kept_class
-        self._divergence = trainable(objective.divergence)
+        self._divergence = objective.trained_divergence
 
     @functools.cached_property
     def cells(self) -> tuple[Cells, ...]:

@@ -134,9 +134,20 @@ def penalty(
     0.044995
     """
     table = _checked_table(joint)
-    divergence = get_divergence(divergence)
     strata = table if table.ndim == 3 else table[None]
-    value, payoff = 0.0, np.zeros_like(strata)
+    divergence = get_divergence(divergence)
+    value, payoff = penalty_by_strata(strata, divergence, uncertainty, weighting)
+    return value, payoff.reshape(table.shape)
+
+
+def penalty_by_strata(
+    strata: FloatArray,
+    divergence: Divergence,
+    uncertainty: Uncertainty | None,
+    weighting: Weighting,
+) -> tuple[float, FloatArray]:
+    """Return the `penalty` on a table that is known to be one."""
+    value, payoff = 0.0, np.zeros(strata.shape)
     for r, stratum in enumerate(strata):
         share = float(stratum.sum())
         if share <= 0:
@@ -145,7 +156,7 @@ def penalty(
         part, slope = independence(stratum / share, divergence, uncertainty)
         value += weight * part
         payoff[r] = weight / share * slope
-    return value, payoff.reshape(table.shape)
+    return value, payoff
 
 
 def independence(
@@ -156,6 +167,10 @@ def independence(
     if uncertainty is not None and uncertainty.is_coupled:
         return uncertainty.coupled_penalty(p, prior, divergence)
     q = p.sum(axis=1, keepdims=True) * prior  # (m, K)
+    if uncertainty is None and min(p.min(), q.min()) > 0:
+        # Everybody has some of everything, so that nothing is infinite.
+        value, by_p, by_q = divergence.inside(p, q)
+        return value, by_p + (by_q * prior).sum(axis=1)[:, None]
     value, by_p, by_q = _shifted(p, q, divergence, uncertainty)
     with np.errstate(invalid="ignore"):
         return value, settled(by_p + times(by_q, prior).sum(axis=1)[:, None], by_p)

@@ -61,6 +61,16 @@ def test_the_divergence_is_not_negative(divergence, table):
     assert divergence.between(table) >= -EPS
 
 
+@every({**FAMILY, "tilted": Affine(KL(), 2.0, -3.0)})
+@given(table=joints())
+@LAW
+def test_a_table_without_empty_cells_has_the_total_and_slopes_of_any(divergence, table):
+    product = product_of(table)
+    value, *slopes = divergence.inside(table, product)
+    assert value == divergence.total(table, product)
+    np.testing.assert_array_equal(slopes, divergence.slopes(table, product))
+
+
 @every(FAMILY)
 @given(table=joints())
 @LAW

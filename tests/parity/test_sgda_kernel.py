@@ -237,8 +237,8 @@ def plain_gradients(divergence, state, batch, ramp):
         x = np.append(rows.X[i], 1.0)
         logits = np.array([0.0, *(x @ state.model.theta)])
         prob = softmax(logits)
-        by_logits = rows.loss_weight[i] * (prob - np.eye(2)[rows.y[i]])
-        r, k = rows.stratum[i], rows.group[i, 0]
+        label, r, k = rows.code[i]
+        by_logits = rows.loss_weight[i] * (prob - np.eye(2)[label])
         if r >= 0:
             charge = np.sum(dual.prior[r] * C[r, :, :, 0], axis=1)
             payoff = dual.factor[r, 0] * (A[r, :, k, 0] - charge)
@@ -324,7 +324,7 @@ def test_rows_of_another_domain_carry_the_penalty():
     problem = make_problem("kl", n=40)
     same = replace(problem, penalty_X=problem.X)
     rows = make_rows(same)
-    assert rows.y.size == 80
+    assert rows.size == 80
     everyone = np.arange(80)
     state = begin(problem)
     other = replace(state, rows=rows, dual=same_dual(same, state))

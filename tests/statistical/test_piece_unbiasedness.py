@@ -45,7 +45,7 @@ def gradients(piece, theta, z):
     columns = np.ascontiguousarray(theta.T)
     scratch = make_scratch(columns, dual.z)
     payoff_into(dual, chosen.pointer, scratch)
-    batch = np.arange(piece.rows.y.size)
+    batch = np.arange(piece.rows.size)
     batch_gradients_into(piece.rows, batch, batch[:0], columns, steps, 1.0, scratch)
     dual_gradient_into(dual, scratch)
     used = scratch.used[: scratch.counts[0]]

@@ -23,7 +23,7 @@ from fferm._types import FloatArray, Namespace, Operand
 from fferm.boosting import _table_kernels as kernels
 from fferm.boosting.numbers import Formula, each
 from fferm.boosting.placement import Placement
-from fferm.divergences import Divergence, trainable
+from fferm.divergences import Divergence
 from fferm.objective import Penalty, check_finite
 
 
@@ -50,7 +50,7 @@ class TablePenalty:
         self._penalty = penalty
         self._placement = placement
         objective = penalty.objective
-        self._divergence = trainable(objective.divergence)
+        self._divergence = objective.trained_divergence
         self._charge = _charge(self._divergence)
         self._is_robust = objective.uncertainty is not None
         self._is_sufficiency = objective.notion.is_sufficiency

@@ -146,6 +146,15 @@ class Divergence(Component, abstract=True):
         is_empty = (p <= 0) & (q <= 0)
         return np.where(is_empty, 0.0, dual), np.where(is_empty, 0.0, -charge)
 
+    def inside(
+        self, p: FloatArray, q: FloatArray
+    ) -> tuple[float, FloatArray, FloatArray]:
+        """Return `total` and `slopes` of two tables without an empty cell."""
+        with np.errstate(over="ignore"):
+            t = p / q
+            value = float((q * self.f(t, np)).sum())
+            return value, self.f_prime(t, np), -self.conjugate_at(np.log(t), np)
+
     def between(self, joint: FloatArray) -> float:
         """Return ``D_f`` between a (classes x groups) table and independence."""
         table = np.asarray(joint, dtype=np.float64)

@@ -5,11 +5,14 @@ Parameters are stored (n_features + 1, n_outputs * n_lanes), intercept last, and
 along.
 """
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fferm._types import FloatArray, IntArray
+
+CodeArray: TypeAlias = NDArray[np.int32]
 
 
 class Rows(NamedTuple):
@@ -19,22 +22,31 @@ class Rows(NamedTuple):
     ----------
     X
         (data, indices, indptr) of a CSR matrix, or ((n, d) array, None, None).
-    y
-        (n,) class codes.
+    code
+        (n, 2 + n_attributes) class, stratum (-1 outside) and groups, numbered through
+        all attributes, -1 where unknown: side by side, for a row drawn at random then
+        misses the caches once for all of them.
     loss_weight, penalty_weight
-        (n,) weights in loss and penalty; each term is a mean over all rows.
-    stratum
-        (n,) strata, -1 outside.
-    group
-        (n, n_attributes) groups, numbered through all attributes, -1 where unknown.
+        (n,) weights in loss and penalty, one array where they are the same; each term
+        is a mean over all rows.
     """
 
     X: Any
-    y: IntArray
+    code: CodeArray
     loss_weight: FloatArray
     penalty_weight: FloatArray
-    stratum: IntArray
-    group: IntArray
+
+    @property
+    def size(self) -> int:
+        """The number of rows."""
+        return len(self.code)
+
+
+def pack_codes(y: IntArray, stratum: IntArray, group: IntArray) -> CodeArray:
+    """Return (n,) classes, (n,) strata and (n, n_attributes) groups side by side."""
+    code = np.empty((y.size, 2 + group.shape[1]), dtype=np.int32)
+    code[:, 0], code[:, 1], code[:, 2:] = y, stratum, group
+    return code
 
 
 class Model(NamedTuple):

@@ -100,11 +100,11 @@ def add_rows_of_loss(rows, begin, size, room, loss, gradient):
     n_outputs = factor.size // n_lanes
     first = n_classes - n_outputs
     data, indices, indptr = rows.X
-    y, weights = rows.y, rows.loss_weight
+    code, weights = rows.code, rows.loss_weight
     for b in range(size):
-        code = max(y[begin + b], 0)  # a row without a label has no weight either
+        y = max(code[begin + b, 0], 0)  # a row without a label has no weight either
         for lane in range(n_lanes):
-            room.label[b * n_lanes + lane] = code
+            room.label[b * n_lanes + lane] = y
     surprise_into(room.all_logits.reshape(-1), room.label, surprise)
     for b in range(size):
         i, weight = begin + b, weights[begin + b]
@@ -115,7 +115,7 @@ def add_rows_of_loss(rows, begin, size, room, loss, gradient):
         if gradient.size == 0:
             continue
         for c in range(n_outputs):
-            target = 1.0 if y[i] == c + first else 0.0
+            target = 1.0 if code[i, 0] == c + first else 0.0
             for lane in range(n_lanes):
                 p = prob[c + first, b * n_lanes + lane]
                 factor[c * n_lanes + lane] = weight * (p - target)
@@ -130,14 +130,14 @@ def add_rows_of_table(rows, begin, size, room, sharpness, mass, jacobian):
     n_outputs, n_kept = factor.size // n_lanes, jacobian.shape[2]
     first = n_classes - n_outputs
     data, indices, indptr = rows.X
-    stratum, group, weights = rows.stratum, rows.group, rows.penalty_weight
+    code, weights = rows.code, rows.penalty_weight
     for b in range(size):
         i, at = begin + b, b * n_lanes
-        r, weight = stratum[i], weights[i]
+        r, weight = code[i, 1], weights[i]
         if r < 0 or weight <= 0:
             continue
-        for a in range(group.shape[1]):
-            k = group[i, a]
+        for a in range(2, code.shape[1]):
+            k = code[i, a]
             if k < 0:
                 continue
             for j in range(n_classes):

@@ -145,8 +145,7 @@ def batch_gradients_into(rows, batch, following, theta, steps, ramp, scratch):
     gradient, used = scratch.gradient, scratch.used
     stamp, payoff = scratch.stamp, scratch.payoff
     data, indices, indptr = rows.X
-    y, stratum, group = rows.y, rows.stratum, rows.group
-    loss_weight, penalty_weight = rows.loss_weight, rows.penalty_weight
+    code, loss_weight, penalty_weight = rows.code, rows.loss_weight, rows.penalty_weight
     n_classes, n_lanes = prob.shape
     n_used = 0
     scratch.counts[1] += 1
@@ -157,16 +156,14 @@ def batch_gradients_into(rows, batch, following, theta, steps, ramp, scratch):
         if n < following.size:
             j = following[n]
             fetch_row(data, indices, indptr, j)
-            fetch(y, j)
+            fetch(code, j)
             fetch(loss_weight, j)
             fetch(penalty_weight, j)
-            fetch(stratum, j)
-            fetch(group, j)
         row_times(data, indices, indptr, i, theta, logits)
         probabilities_into(logits, 1.0, prob)
-        loss_into(y[i], loss_weight[i] / batch.size, prob, factor)
+        loss_into(code[i, 0], loss_weight[i] / batch.size, prob, factor)
         weight = penalty_weight[i] / batch.size
-        r = stratum[i]
+        r = code[i, 1]
         if r >= 0:
             if steps.sharpness != 1.0:
                 probabilities_into(logits, steps.sharpness, seen)
@@ -174,8 +171,8 @@ def batch_gradients_into(rows, batch, following, theta, steps, ramp, scratch):
                 for j in range(n_classes):
                     for lane in range(n_lanes):
                         seen[j, lane] = prob[j, lane]
-            for a in range(group.shape[1]):
-                k = group[i, a]
+            for a in range(2, code.shape[1]):
+                k = code[i, a]
                 if k >= 0:
                     add_fairness(payoff, r, k, ramp * weight, steps, seen, factor, sums)
                     for j in range(n_classes):

@@ -30,7 +30,7 @@ def shuffled(
         return
     waiting: IntArray = np.zeros(0, dtype=np.int64)
     for window in _windows(rng, n_rows):
-        waiting = np.concatenate([waiting, window])
+        waiting = np.concatenate([waiting, window]) if waiting.size else window
         n_whole = waiting.size // batch_size * batch_size
         if n_whole:
             yield waiting[:n_whole]
@@ -44,6 +44,7 @@ def _windows(rng: np.random.Generator, n_rows: int) -> Iterator[IntArray]:
     for begin in range(0, blocks.size, WINDOW // BLOCK):
         starts = blocks[begin : begin + WINDOW // BLOCK, None] * BLOCK
         window = (starts + np.arange(BLOCK)).reshape(-1)
-        window = window[window < n_rows]  # the last block may be smaller
+        if starts.max() > n_rows - BLOCK:  # the last block may be smaller
+            window = window[window < n_rows]
         rng.shuffle(window)
         yield window

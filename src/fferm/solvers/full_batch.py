@@ -1,5 +1,6 @@
 """The objective in one fused pass over X, by blocks of rows in threads."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -20,7 +21,7 @@ from fferm.solvers.threads import in_threads
 # Blocks are as many on every machine, so that sums do not depend on its cores; a block
 # of few rows would take less time than its call.
 MOST_BLOCKS = 8
-LEAST_ROWS = 2048
+LEAST_ROWS = 4096
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,7 @@ class FusedEvaluator(Evaluator):
 
     def __init__(self, problem: Problem, rows: Rows | None = None) -> None:
         self.rows = rows or make_rows(problem)
-        n_rows = self.rows.y.size
+        n_rows = self.rows.size
         n_blocks = min(MOST_BLOCKS, max(1, n_rows // LEAST_ROWS))
         self._blocks = np.linspace(0, n_rows, n_blocks + 1).astype(np.int64)
         self._n_strata, self._ends = 0, np.zeros(1, dtype=np.int64)
@@ -147,7 +148,7 @@ class FusedEvaluator(Evaluator):
             return sums
 
         parts = in_threads(block, zip(self._blocks[:-1], self._blocks[1:], strict=True))
-        n_rows = self.rows.y.size
+        n_rows = self.rows.size
         loss, gradient, mass, jacobian = (
             np.add.reduce(kind) / n_rows for kind in zip(*parts, strict=True)
         )
@@ -171,7 +172,9 @@ def _pull_back(payoff: FloatArray, jacobian: FloatArray) -> FloatArray:
     # (R, m, K) payoff and (R, K, P, d + 1, C) jacobian to (C, d + 1).
     if jacobian.shape[2] == 1:  # of two classes the second is kept
         payoff = payoff[:, 1:] - payoff[:, :1]
+    n_cells = math.prod(jacobian.shape[:3])
+    of_cell = jacobian.reshape(n_cells, -1)
+    factor = payoff.transpose(0, 2, 1).reshape(n_cells)
     # A payoff of nobody may be infinite; its gradient is 0 and it does not count.
-    payoff = np.where(np.any(jacobian != 0, axis=(3, 4)).transpose(0, 2, 1), payoff, 0)
-    found: FloatArray = np.einsum("rjk,rkjac->ca", payoff, jacobian, optimize=True)
-    return found
+    factor = np.where(of_cell.any(axis=1), factor, 0.0)
+    return np.asarray(factor @ of_cell).reshape(jacobian.shape[3:]).T

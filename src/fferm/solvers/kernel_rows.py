@@ -8,7 +8,7 @@ import scipy.sparse
 from fferm._types import Table, is_sparse
 from fferm.duals import place_rows
 from fferm.objective import Problem
-from fferm.solvers._arrays import Rows
+from fferm.solvers._arrays import Rows, pack_codes
 from fferm.solvers._rows import kernel_matrix
 
 
@@ -19,24 +19,23 @@ def make_rows(problem: Problem) -> Rows:
     its own term, and both terms are means over all rows.
     """
     n_loss = problem.y.size
-    if problem.penalty is None:
-        nobody = np.full(n_loss, -1, dtype=np.int64)
-        return Rows(
-            kernel_matrix(problem.X),
-            problem.y,
-            n_loss * problem.share,
-            np.zeros(n_loss),
-            nobody,
-            nobody[:, None],
-        )
     X, y, loss = problem.X, problem.y, problem.share
+    if problem.penalty is None:
+        nobody = np.broadcast_to(np.int64(-1), n_loss)
+        code = pack_codes(y, nobody, nobody[:, None])
+        return Rows(kernel_matrix(X), code, n_loss * loss, np.zeros(n_loss))
     stratum, group, weight = place_rows(problem.penalty.rows)
     if problem.penalty_X is not None:
         X = _stack(X, problem.penalty_X)
         y, loss = _below(y, stratum.size, -1), _below(loss, stratum.size, 0.0)
         stratum, group = _above(stratum, n_loss, -1), _above(group, n_loss, -1)
         weight = _above(weight, n_loss, 0.0)
-    return Rows(kernel_matrix(X), y, y.size * loss, y.size * weight, stratum, group)
+    loss_weight = y.size * loss
+    penalty_weight = y.size * weight
+    if np.array_equal(loss_weight, penalty_weight):
+        penalty_weight = loss_weight
+    code = pack_codes(y, stratum, group)
+    return Rows(kernel_matrix(X), code, loss_weight, penalty_weight)
 
 
 def _stack(above: Table, below: Table) -> Table:

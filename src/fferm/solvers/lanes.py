@@ -192,7 +192,7 @@ class LaneSolver(Solver[State]):
         ]
 
     def _is_over(self, state: State) -> bool:
-        return state.n_epochs >= self.n_chunks(state.rows.y.size)
+        return state.n_epochs >= self.n_chunks(state.rows.size)
 
     def _measured(self, problem: Problem, state: State) -> State:
         average = mean_iterate(state)

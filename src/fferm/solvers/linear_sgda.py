@@ -69,7 +69,7 @@ class SGDA(LaneSolver[SgdaState]):
         """Begin at given parameters or at 0, and at the dual of independence."""
         chosen = make_dual(problem, len(weights), solver="sgda", variable=self.dual)
         rows = make_rows(problem)
-        n_rows = rows.y.size
+        n_rows = rows.size
         n_steps = self.n_chunks(n_rows) * self._n_batches(n_rows)
         steps = Steps(
             chosen.scale * np.asarray(weights, dtype=np.float64),
@@ -97,7 +97,7 @@ class SGDA(LaneSolver[SgdaState]):
 
     def run_chunk(self, problem: Problem, state: SgdaState) -> int:
         """Run one epoch."""
-        n_rows, n_steps = state.rows.y.size, state.n_steps
+        n_rows, n_steps = state.rows.size, state.n_steps
         batch_size = min(self.batch_size, n_rows)
         for order in shuffled(state.rng, n_rows, batch_size):
             n_steps = sgda_epoch(

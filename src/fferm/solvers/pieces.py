@@ -15,7 +15,7 @@ from fferm.divergences import strip, trainable
 from fferm.duals import GroupWeights, dual_variable
 from fferm.errors import NonFiniteError
 from fferm.objective import Problem
-from fferm.solvers._arrays import Model, Rows, Steps, make_scratch
+from fferm.solvers._arrays import Model, Rows, Steps, make_scratch, pack_codes
 from fferm.solvers._kernels import batch_gradients_into, payoff_into, sgda_epoch
 from fferm.solvers._rows import kernel_matrix
 from fferm.solvers.base import Result
@@ -105,8 +105,9 @@ def make_piece(
 ) -> Piece:
     """Return a piece; loss and penalty are means over its rows."""
     weight = problem.y.size * problem.share
-    X = kernel_matrix(problem.X)
-    return Piece(problem, Rows(X, problem.y, weight, weight, stratum, group), weights)
+    code = pack_codes(problem.y, stratum, group)
+    rows = Rows(kernel_matrix(problem.X), code, weight, weight)
+    return Piece(problem, rows, weights)
 
 
 @dataclass(frozen=True)
@@ -140,7 +141,7 @@ def train_piece(
     dual = chosen.dual._replace(z=run.z, rate=run.rate)
     steps = _steps(solver, piece, chosen)
     scratch = make_scratch(run.model.theta, run.z)
-    order = run.rng.permutation(piece.rows.y.size)
+    order = run.rng.permutation(piece.rows.size)
     while order.size:
         # Up to the next power of two, where the average begins anew.
         n_steps = (1 << run.n_steps.bit_length()) - run.n_steps
@@ -249,9 +250,9 @@ def _mean_squares(
     steps = _steps(solver, piece, chosen)
     payoff_into(chosen.dual._replace(z=run.z), chosen.pointer, scratch)
     squares = np.zeros_like(run.model.theta)
-    starts = range(0, piece.rows.y.size, solver.batch_size)[:MOST_BATCHES]
+    starts = range(0, piece.rows.size, solver.batch_size)[:MOST_BATCHES]
     for begin in starts:
-        batch = np.arange(begin, min(begin + solver.batch_size, piece.rows.y.size))
+        batch = np.arange(begin, min(begin + solver.batch_size, piece.rows.size))
         here = run.model.theta
         batch_gradients_into(piece.rows, batch, batch[:0], here, steps, 1.0, scratch)
         used = scratch.used[: scratch.counts[0]]

@@ -77,7 +77,7 @@ class SemiStochastic(LaneSolver[LookupState]):
     ) -> LookupState:
         """Begin at given parameters or at 0, with the payoff there."""
         rows = make_rows(problem)
-        n_steps = self.n_chunks(rows.y.size) * self._n_batches(rows.y.size)
+        n_steps = self.n_chunks(rows.size) * self._n_batches(rows.size)
         steps = Steps(
             np.asarray(weights, dtype=np.float64),
             float(problem.objective.sharpness),
@@ -107,7 +107,7 @@ class SemiStochastic(LaneSolver[LookupState]):
 
     def run_chunk(self, problem: Problem, state: LookupState) -> int:
         """Run one epoch."""
-        n_rows, t, steps = state.rows.y.size, state.n_steps, state.steps
+        n_rows, t, steps = state.rows.size, state.n_steps, state.steps
         if self.patience is None:
             rest = 1 - state.n_epochs / self.n_chunks(n_rows)
             steps = steps._replace(lr=self.lr * rest)

@@ -82,7 +82,7 @@ class SREDA(LaneSolver[SredaState]):
         """Begin at given parameters or at 0, and at the best dual there."""
         chosen = make_dual(problem, len(weights), solver="sreda", variable="log_ratio")
         rows = make_rows(problem)
-        n_steps = self.n_chunks(rows.y.size) * self._every
+        n_steps = self.n_chunks(rows.size) * self._every
         steps = Steps(
             chosen.scale * np.asarray(weights, dtype=np.float64),
             float(problem.objective.sharpness),
@@ -108,13 +108,13 @@ class SREDA(LaneSolver[SredaState]):
             pointer=chosen.pointer,
             held=make_estimators(model.theta, dual.z),
         )
-        refresh(state, np.arange(rows.y.size))
+        refresh(state, np.arange(rows.size))
         dual.z[:] = best_log_ratios(dual, state.held.mass)
         return state
 
     def run_chunk(self, problem: Problem, state: SredaState) -> int:
         """Run from one large batch to the next."""
-        n_rows = state.rows.y.size
+        n_rows = state.rows.size
         refresh(state, self._large_batch(state))
         shape = (self._every, self.inner_steps + 1, min(self.batch_size, n_rows))
         draws = state.rng.integers(n_rows, size=shape)
@@ -135,7 +135,7 @@ class SREDA(LaneSolver[SredaState]):
         return self.refresh_every or REFRESH_EVERY
 
     def _large_batch(self, state: SredaState) -> IntArray:
-        n_rows = state.rows.y.size
+        n_rows = state.rows.size
         if self.refresh_size is None or self.refresh_size >= n_rows:
             return np.arange(n_rows)
         return state.rng.choice(n_rows, self.refresh_size, replace=False)
