@@ -12,6 +12,7 @@ import numpy as np
 from fferm._types import FloatArray, IntArray, Namespace, Operand
 from fferm.data import FairRows
 from fferm.divergences import Divergence, strip
+from fferm.labels import shares
 from fferm.notions import Weighting
 
 # The first steps of the dual, before 1 / t is small.
@@ -136,7 +137,7 @@ def place_rows(rows: FairRows) -> tuple[IntArray, IntArray, FloatArray]:
     """Return stratum, groups numbered through all attributes, and share of each row."""
     first, *others = rows.attributes
     if not others:  # as they are: a copy would be one of the largest arrays there are
-        return rows.strata.code, first.code[:, None], rows.weight / rows.weight.sum()
+        return rows.strata.code, first.code[:, None], shares(rows.weight)
     group = np.stack(
         [
             np.where(attribute.code >= 0, attribute.code + begin, -1)
@@ -146,7 +147,7 @@ def place_rows(rows: FairRows) -> tuple[IntArray, IntArray, FloatArray]:
         ],
         axis=1,
     )
-    return rows.strata.code, group, rows.weight / rows.weight.sum()
+    return rows.strata.code, group, shares(rows.weight)
 
 
 def group_ends(rows: FairRows) -> IntArray:

@@ -162,6 +162,14 @@ def rescaled(weight: FloatArray) -> FloatArray:
     return np.asarray(np.ldexp(weight, -np.frexp(weight.max())[1]))
 
 
+def shares(weight: FloatArray) -> FloatArray:
+    """Return weights over their sum: one number, seen n times, where all are alike."""
+    total = weight.sum()
+    if np.all(weight == weight[0]):
+        return np.broadcast_to(weight[0] / total, weight.shape)
+    return np.asarray(weight / total)
+
+
 def one_hot(code: IntArray, n_classes: int) -> FloatArray:
     """Return decisions as probabilities of 0 and 1."""
     return np.eye(n_classes)[code]

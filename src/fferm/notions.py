@@ -93,7 +93,8 @@ class DemographicParity(Notion):
 
     def strata(self, labels: Labels) -> Strata:
         """Put everyone in one stratum."""
-        return Strata(np.zeros(labels.n_samples, dtype=np.int64), ("everyone",))
+        # One number, seen n times: rows may be many.
+        return Strata(np.broadcast_to(np.int64(0), labels.n_samples), ("everyone",))
 
 
 @dataclass(frozen=True)

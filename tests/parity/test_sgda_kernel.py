@@ -238,13 +238,17 @@ def plain_gradients(divergence, state, batch, ramp):
         logits = np.array([0.0, *(x @ state.model.theta)])
         prob = softmax(logits)
         label, r, k = rows.code[i]
-        by_logits = rows.loss_weight[i] * (prob - np.eye(2)[label])
+        loss_weight, penalty_weight = (
+            np.broadcast_to(weight, rows.size)[i]
+            for weight in (rows.loss_weight, rows.penalty_weight)
+        )
+        by_logits = loss_weight * (prob - np.eye(2)[label])
         if r >= 0:
             charge = np.sum(dual.prior[r] * C[r, :, :, 0], axis=1)
             payoff = dual.factor[r, 0] * (A[r, :, k, 0] - charge)
             push = prob * (payoff - prob @ payoff)
-            by_logits += ramp * steps.weights[0] * rows.penalty_weight[i] * push
-            mass[r, :, k, 0] += rows.penalty_weight[i] * prob / batch.size
+            by_logits += ramp * steps.weights[0] * penalty_weight * push
+            mass[r, :, k, 0] += penalty_weight * prob / batch.size
         gradient[:, 0] += x * by_logits[1] / batch.size
     share = dual.share[:, 0][:, None, None, None]
     totals = mass.sum(axis=2, keepdims=True)

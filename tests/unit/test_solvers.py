@@ -26,6 +26,7 @@ from fferm.solvers import (
     evaluation,
     make,
 )
+from fferm.solvers._arrays import pack_codes, pack_weights
 from fferm.solvers.conditioning import Coordinates, round_coordinates
 from fferm.solvers.linear import linear_logits, parameter_shape, value_and_gradient
 
@@ -486,3 +487,18 @@ def test_a_callback_outranks_the_time_budget():
 
     assert monitor.record(objective=1.0)
     assert monitor.stopped is Result.stopped_by_callback
+
+
+@pytest.mark.parametrize("largest", [3, 2**15 - 1, 2**15, 2**20])
+def test_codes_of_any_size_are_packed_as_they_are(largest):
+    y, stratum = np.array([0, 1, -1]), np.array([-1, 0, 2])
+    group = np.array([[0, largest], [-1, 1], [2, -1]])
+    packed = pack_codes(y, stratum, group)
+    np.testing.assert_array_equal(packed, np.column_stack([y, stratum, group]))
+
+
+def test_weights_of_rows_that_are_alike_are_kept_once():
+    even = pack_weights(np.full(4, 0.25))
+    odd = pack_weights(np.array([0.25, 0.5, 0.25]))
+    np.testing.assert_array_equal(even, [1.0])
+    np.testing.assert_array_equal(odd, [0.75, 1.5, 0.75])

@@ -33,7 +33,7 @@ from fferm.estimators.validation import (
     validate_features,
     validate_training,
 )
-from fferm.labels import encode_labels
+from fferm.labels import encode_labels, shares
 from fferm.notions import Labels, Notion
 from fferm.objective import Objective, Penalty, Problem, make_objective
 from fferm.solvers import Result
@@ -284,7 +284,7 @@ class FairClassifier(ClassifierMixin, FairEstimator):
         )
         objective = self._objective()
         data = self._read_training(given)
-        share = data.weight / data.weight.sum()
+        share = shares(data.weight)
         if objective.fairness_weight == 0:
             problem = Problem(objective, data.X, data.y, share, data.classes.size)
             return data, problem, None

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from fferm._types import FloatArray, IntArray
 
-CodeArray: TypeAlias = NDArray[np.int32]
+CodeArray: TypeAlias = NDArray[np.int16] | NDArray[np.int32]
 
 
 class Rows(NamedTuple):
@@ -27,8 +27,8 @@ class Rows(NamedTuple):
         all attributes, -1 where unknown: side by side, for a row drawn at random then
         misses the caches once for all of them.
     loss_weight, penalty_weight
-        (n,) weights in loss and penalty, one array where they are the same; each term
-        is a mean over all rows.
+        (n,) weights in loss and penalty, or (1,) where all rows weigh the same; each
+        term is a mean over all rows.
     """
 
     X: Any
@@ -44,9 +44,21 @@ class Rows(NamedTuple):
 
 def pack_codes(y: IntArray, stratum: IntArray, group: IntArray) -> CodeArray:
     """Return (n,) classes, (n,) strata and (n, n_attributes) groups side by side."""
-    code = np.empty((y.size, 2 + group.shape[1]), dtype=np.int32)
-    code[:, 0], code[:, 1], code[:, 2:] = y, stratum, group
+    columns = [y, stratum, *group.T]
+    # Kernels are compiled for the smaller kind, and for the other where it is needed.
+    is_small = (
+        max(column.max(initial=0) for column in columns) <= np.iinfo(np.int16).max
+    )
+    code = np.empty((y.size, len(columns)), dtype=np.int16 if is_small else np.int32)
+    for place, column in enumerate(columns):
+        code[:, place] = column
     return code
+
+
+def pack_weights(share: FloatArray) -> FloatArray:
+    """Return the weights of rows with these shares, whose mean is 1."""
+    is_even = share.size > 0 and bool(np.all(share == share[0]))
+    return share.size * (share[:1] if is_even else share)
 
 
 class Model(NamedTuple):

@@ -21,7 +21,7 @@ import numpy as np
 
 from fferm._types import FloatArray, IntArray
 from fferm.solvers._kernels import probabilities_into
-from fferm.solvers._rows import FAST, add_row, row_times
+from fferm.solvers._rows import FAST, add_row, row_times, weight_of
 from fferm.solvers._scalar import exp, log1p_of_share
 
 # Rows are taken by so many: their logits stay in cache, and the rows of one lane make
@@ -107,7 +107,7 @@ def add_rows_of_loss(rows, begin, size, room, loss, gradient):
             room.label[b * n_lanes + lane] = y
     surprise_into(room.all_logits.reshape(-1), room.label, surprise)
     for b in range(size):
-        i, weight = begin + b, weights[begin + b]
+        i, weight = begin + b, weight_of(weights, begin + b)
         if weight <= 0:
             continue
         for lane in range(n_lanes):
@@ -133,7 +133,7 @@ def add_rows_of_table(rows, begin, size, room, sharpness, mass, jacobian):
     code, weights = rows.code, rows.penalty_weight
     for b in range(size):
         i, at = begin + b, b * n_lanes
-        r, weight = code[i, 1], weights[i]
+        r, weight = code[i, 1], weight_of(weights, i)
         if r < 0 or weight <= 0:
             continue
         for a in range(2, code.shape[1]):

@@ -31,11 +31,13 @@ from fferm.duals import FIRST_DUAL_STEP, LARGEST_PUSH, SMALLEST_RATE
 from fferm.solvers._pointers import read_table
 from fferm.solvers._rows import (
     FAST,
+    IN_ORDER,
     add_row,
     fetch,
     fetch_row,
     note_columns,
     row_times,
+    weight_of,
 )
 from fferm.solvers._scalar import exp
 
@@ -131,6 +133,18 @@ def add_fairness(payoff, r, k, weight, steps, prob, factor, sums):
             factor[(j - first) * n_lanes + lane] += scale * steps.weights[lane] * push
 
 
+@numba.njit(**IN_ORDER)
+def _ask_for(rows, i):
+    # Row i is read soon.
+    data, indices, indptr = rows.X
+    fetch_row(data, indices, indptr, i)
+    fetch(rows.code, i)
+    if rows.loss_weight.size > 1:
+        fetch(rows.loss_weight, i)
+    if rows.penalty_weight.size > 1:
+        fetch(rows.penalty_weight, i)
+
+
 @numba.njit(**FAST)
 def batch_gradients_into(rows, batch, following, theta, steps, ramp, scratch):
     """Write the gradients of one batch: of the model, and the masses of the dual's.
@@ -154,15 +168,11 @@ def batch_gradients_into(rows, batch, following, theta, steps, ramp, scratch):
     for n in range(batch.size):
         i = batch[n]
         if n < following.size:
-            j = following[n]
-            fetch_row(data, indices, indptr, j)
-            fetch(code, j)
-            fetch(loss_weight, j)
-            fetch(penalty_weight, j)
+            _ask_for(rows, following[n])
         row_times(data, indices, indptr, i, theta, logits)
         probabilities_into(logits, 1.0, prob)
-        loss_into(code[i, 0], loss_weight[i] / batch.size, prob, factor)
-        weight = penalty_weight[i] / batch.size
+        loss_into(code[i, 0], weight_of(loss_weight, i) / batch.size, prob, factor)
+        weight = weight_of(penalty_weight, i) / batch.size
         r = code[i, 1]
         if r >= 0:
             if steps.sharpness != 1.0:

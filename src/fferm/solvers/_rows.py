@@ -110,6 +110,12 @@ def fetch(values, i):
     _prefetch(values.ctypes.data + i * values.strides[0])
 
 
+@numba.njit(**INLINED)
+def weight_of(weights, i):
+    """Return the weight of row ``i``, which may be that of all rows."""
+    return weights[min(i, weights.size - 1)]
+
+
 def row_times(data, indices, indptr, i, theta, out):
     """Write row ``i`` of X, with a 1 at its end, times theta into ``out``."""
     raise NotImplementedError("compiled code only")

@@ -8,7 +8,7 @@ import scipy.sparse
 from fferm._types import Table, is_sparse
 from fferm.duals import place_rows
 from fferm.objective import Problem
-from fferm.solvers._arrays import Rows, pack_codes
+from fferm.solvers._arrays import Rows, pack_codes, pack_weights
 from fferm.solvers._rows import kernel_matrix
 
 
@@ -23,19 +23,15 @@ def make_rows(problem: Problem) -> Rows:
     if problem.penalty is None:
         nobody = np.broadcast_to(np.int64(-1), n_loss)
         code = pack_codes(y, nobody, nobody[:, None])
-        return Rows(kernel_matrix(X), code, n_loss * loss, np.zeros(n_loss))
+        return Rows(kernel_matrix(X), code, pack_weights(loss), np.zeros(1))
     stratum, group, weight = place_rows(problem.penalty.rows)
     if problem.penalty_X is not None:
         X = _stack(X, problem.penalty_X)
         y, loss = _below(y, stratum.size, -1), _below(loss, stratum.size, 0.0)
         stratum, group = _above(stratum, n_loss, -1), _above(group, n_loss, -1)
         weight = _above(weight, n_loss, 0.0)
-    loss_weight = y.size * loss
-    penalty_weight = y.size * weight
-    if np.array_equal(loss_weight, penalty_weight):
-        penalty_weight = loss_weight
-    code = pack_codes(y, stratum, group)
-    return Rows(kernel_matrix(X), code, loss_weight, penalty_weight)
+    weights = (pack_weights(share) for share in (loss, weight))
+    return Rows(kernel_matrix(X), pack_codes(y, stratum, group), *weights)
 
 
 def _stack(above: Table, below: Table) -> Table:
