@@ -94,9 +94,7 @@ def table_penalty(
         return tables.sufficiency(
             table, divergence, o.uncertainty, predicted=kept_class
         )
-    return tables.penalty_by_strata(
-        table, divergence, o.uncertainty, o.notion.weighting
-    )
+    return tables.known_penalty(table, divergence, o.uncertainty, o.notion.weighting)
 
 
 @dataclass(frozen=True)

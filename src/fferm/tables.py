@@ -134,20 +134,18 @@ def penalty(
     0.044995
     """
     table = _checked_table(joint)
-    strata = table if table.ndim == 3 else table[None]
-    divergence = get_divergence(divergence)
-    value, payoff = penalty_by_strata(strata, divergence, uncertainty, weighting)
-    return value, payoff.reshape(table.shape)
+    return known_penalty(table, get_divergence(divergence), uncertainty, weighting)
 
 
-def penalty_by_strata(
-    strata: FloatArray,
+def known_penalty(
+    table: FloatArray,
     divergence: Divergence,
     uncertainty: Uncertainty | None,
     weighting: Weighting,
 ) -> tuple[float, FloatArray]:
     """Return the `penalty` on a table that is known to be one."""
-    value, payoff = 0.0, np.zeros(strata.shape)
+    strata = table if table.ndim == 3 else table[None]
+    value, payoff = 0.0, np.zeros_like(strata)
     for r, stratum in enumerate(strata):
         share = float(stratum.sum())
         if share <= 0:
@@ -156,7 +154,7 @@ def penalty_by_strata(
         part, slope = independence(stratum / share, divergence, uncertainty)
         value += weight * part
         payoff[r] = weight / share * slope
-    return value, payoff
+    return value, payoff.reshape(table.shape)
 
 
 def independence(
