@@ -12,12 +12,18 @@ SMOOTH_WEIGHTS = (0.05, 50.0)
 KINKED_WEIGHTS = (0.005, 5.0)
 
 
-def weight_range(divergence: Divergence) -> tuple[float, float]:
-    """Return the weights between which a divergence acts."""
+def weight_range(
+    divergence: Divergence,
+    low: float = SMOOTH_WEIGHTS[0],
+    high: float = SMOOTH_WEIGHTS[1],
+) -> tuple[float, float]:
+    """Return the weights between which a divergence acts.
+
+    ``low`` and ``high`` are what they would be for chi-square, whose curvature is 1.
+    """
     if not divergence.is_smooth:
         return KINKED_WEIGHTS
     curvature = float(divergence.f_second(np.float64(1), np)) / 2
-    low, high = SMOOTH_WEIGHTS
     return low / curvature, high / curvature
 
 

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from sklearn import config_context
 from sklearn.utils import _safe_indexing
 
-from fferm._types import FloatArray, IntArray, Table, is_sparse
+from fferm._types import IntArray, Table, is_sparse
 from fferm.data import FairRows
 from fferm.divergences import Divergence
 from fferm.errors import (
@@ -35,7 +35,7 @@ from fferm.errors import (
 from fferm.estimators.base import Choice, FairClassifier, FairEstimator, FitInput
 from fferm.estimators.holdout import hold_out, kinds, weigh
 from fferm.estimators.validation import TrainingData, check_number
-from fferm.intervals import RateTable, compared, violation_interval
+from fferm.intervals import interval_of_tables
 from fferm.metrics import measure, worst_gap
 from fferm.notions import Labels
 from fferm.setting import Setting
@@ -205,7 +205,7 @@ class _Trial(Generic[M]):
         is_usable = np.unique(code).size > 1 and len(found.gaps) == self.n_gaps
         value = found.worst
         if self.bound.is_confident:
-            value = _upper_end(self.setting.tables(code))
+            value = interval_of_tables(self.setting.tables(code))[1]
         is_within = is_usable and value <= self.bound.max_violation
         return Judged(model, found.worst, value, is_usable, is_within)
 
@@ -307,15 +307,6 @@ def _check_comparable(whole: Setting, part: Setting) -> int:
             stacklevel=5,
         )
     return len(found.gaps)
-
-
-def _upper_end(tables: tuple[RateTable, ...]) -> float:
-    rates: list[FloatArray] = [table.rate for table in tables]
-    sizes = [
-        np.broadcast_to(table.size[:, None], rate.shape)
-        for table, rate in zip(tables, rates, strict=True)
-    ]
-    return violation_interval(list(map(compared, rates)), list(map(compared, sizes)))[1]
 
 
 def _nothing_within(

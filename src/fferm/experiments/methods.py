@@ -82,15 +82,16 @@ def trade_offs(method: Method, model: Model, n_values: int) -> list[float]:
     """Return the values of the trade-off parameter to try."""
     if method.values:
         return list(method.values)
+    n_values *= method.finer
     if isinstance(model, FairLogisticRegression):
         divergence = Divergence.resolve(model.divergence)
-        low, high = weight_range(divergence)
+        low, high = weight_range(divergence, *method.weights)
         if method.largest_reach is not None:
             high = min(
                 high, method.largest_reach / method.params["uncertainty"]["radius"]
             )
         return [0.0, *np.geomspace(low, high, n_values - 1).tolist()]
-    first, *rest = model.tradeoff_values
+    first, *rest = (0.0, *method.weights) if method.weights else model.tradeoff_values
     if first == 0 and rest[-1] > rest[0] > 0:  # a weight, which acts by its logarithm
         return [0.0, *np.geomspace(rest[0], rest[-1], n_values - 1).tolist()]
     return [first, *rest]

@@ -71,6 +71,13 @@ class Method:
         takes the paper's form of it.
     values
         Values of the trade-off parameter; empty spreads the declared range.
+    weights
+        The least weight above 0 and the largest, between which weights are spread in
+        place of the declared range. Those of a divergence are in units of chi-square's:
+        what pulls alike near fairness is then swept alike.
+    finer
+        How many times as many values as the size says: methods that are all but one
+        differ by less than where the points of a sweep happen to lie.
     penalty_on_target
         Whether the penalty is taken on unlabelled rows of the target.
     panels
@@ -87,6 +94,8 @@ class Method:
     name: str
     params: Mapping[str, Any] = field(default_factory=dict)
     values: tuple[float, ...] = ()
+    weights: tuple[float, ...] = ()
+    finer: int = 1
     penalty_on_target: bool = False
     panels: tuple[str, ...] = ()
     choose: str = ""
@@ -177,7 +186,7 @@ def _panel(panel: dict[str, Any], given: dict[str, Any]) -> Panel:
 
 
 def _method(method: dict[str, Any]) -> Method:
-    for key in ("values", "panels", "among"):
+    for key in ("values", "weights", "panels", "among"):
         method[key] = tuple(method.get(key, ()))
     return Method(name=method.pop("class"), **method)
 

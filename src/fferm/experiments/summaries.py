@@ -1,6 +1,7 @@
 """From records to the numbers that figures and pages show."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -63,7 +64,7 @@ def by_seed(spec: Spec, records: pd.DataFrame) -> pd.DataFrame:
     # A column of nothing but None is no column of numbers.
     numbered = records.astype({"choice": np.float64})
     for key, part in numbered.groupby(KEYS, sort=False):
-        bounded = spec.for_panel(str(key[0]))
+        bounded = _bounded(spec, numbered, part)
         sweep = part if cost is None else _chosen(bounded, part, cost)
         row = {**dict(zip(KEYS, key, strict=True)), **numbers(bounded, sweep)}
         if cost is not None:
@@ -80,6 +81,22 @@ def by_seed(spec: Spec, records: pd.DataFrame) -> pd.DataFrame:
         before = seeds.assign(panel=seeds["panel"].map(whole))
         seeds["drop"] = _looked_up(base, before, KEYS) - seeds["accuracy"]
     return seeds
+
+
+def _bounded(spec: Spec, records: pd.DataFrame, part: pd.DataFrame) -> Spec:
+    """Return the experiment with the bounds of the panel and the seed of a part.
+
+    The sample of the target has an accuracy of its own, which no panel can know: there,
+    sweeps are compared at the accuracy of the first method where it keeps its bound.
+    """
+    panel, seed = part[["panel", "seed"]].iloc[0]
+    bounded = spec.for_panel(panel)
+    is_beside = (records["panel"] == panel) & (records["seed"] == seed)
+    first = records[is_beside & (records["method"] == spec.methods[0].label)]
+    if spec.kind != "shift" or first.empty:
+        return bounded
+    at_target = float(_at_bound(bounded, first)[1]["accuracy"]["target"])
+    return replace(bounded, bounds={**bounded.bounds, "at_target_accuracy": at_target})
 
 
 def _looked_up(base: pd.Series, rows: pd.DataFrame, keys: list[str]) -> pd.Series:
@@ -99,7 +116,9 @@ def _chosen(
 ) -> pd.DataFrame:
     """Return the sweep of the choice that does best on the rows to choose on."""
     sweeps = [part for _, part in records.groupby("choice", dropna=False)]
-    return min(sweeps, key=lambda sweep: cost(spec, sweep))
+    costs = [cost(spec, sweep) for sweep in sweeps]
+    # A sweep that does not come to the accuracy has no violation there.
+    return sweeps[int(np.argmin(np.nan_to_num(costs, nan=np.inf)))]
 
 
 def half_width(values: pd.Series) -> float:
@@ -165,8 +184,9 @@ def _violation_at(curve: TradeoffCurve, accuracy: float) -> float:
 
 
 def _shift_cost(spec: Spec, records: pd.DataFrame) -> float:
-    """Return the violation in the sample of the target, which needs no label."""
-    return float(_at_bound(spec, records)[1]["violation"]["target"])
+    """Return what the sample of the target says of the violation at one accuracy."""
+    at = spec.bounds.get("at_target_accuracy", spec.bounds["at_accuracy"])
+    return _violation_at(_curve(records, "target"), at)
 
 
 def _shift_numbers(spec: Spec, records: pd.DataFrame) -> dict[str, float]:
