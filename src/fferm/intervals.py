@@ -150,7 +150,8 @@ def wilson_limits(
     variance = rate * (1 - rate) + square / 4
     half = quantile / np.sqrt(n) * np.sqrt(variance) / (1 + square)
     # Rounding must not leave an observed rate of 0 or 1 outside of its own interval.
-    return np.clip(centre - half, 0, rate), np.clip(centre + half, rate, 1)
+    low, high = np.maximum(centre - half, 0), np.minimum(centre + half, 1)
+    return np.minimum(low, rate), np.maximum(high, rate)
 
 
 def violation_interval(
@@ -232,7 +233,10 @@ def _folded(low: FloatArray, high: FloatArray) -> Interval:
     # From limits of each signed gap to limits of the largest absolute one.
     nearest = np.maximum(np.maximum(low, -high), 0)
     farthest = np.maximum(np.abs(low), np.abs(high))
-    return float(np.nanmax(nearest)), min(float(np.nanmax(farthest)), 1.0)
+    return (
+        float(np.fmax.reduce(nearest, axis=None)),
+        min(float(np.fmax.reduce(farthest, axis=None)), 1.0),
+    )
 
 
 def _count_pairs(rate: FloatArray) -> int:

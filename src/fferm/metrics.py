@@ -288,8 +288,10 @@ def worst_gap(rates: Sequence[FloatArray]) -> float:
 
     That of `Violations.worst`, without the names.
     """
-    worst = [np.fmax.reduce(gaps_of(rate), axis=None) for rate in rates]
-    return float(np.fmax.reduce(worst))
+    worst = math.nan
+    for rate in rates:
+        worst = np.fmax(worst, np.fmax.reduce(gaps_of(rate), axis=None))
+    return float(worst)
 
 
 def _gaps(table: RateTable) -> Iterator[Gap]:

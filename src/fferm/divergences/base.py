@@ -120,8 +120,10 @@ class Divergence(Component, abstract=True):
 
     def perspective(self, p: FloatArray, q: FloatArray) -> FloatArray:
         """Return ``q f(p / q)`` by cell, with its limits where ``q`` is 0."""
-        safe = np.where(q > 0, q, 1.0)
         with np.errstate(over="ignore", invalid="ignore"):
+            if np.all(q > 0):
+                return np.asarray(q * self.f(p / q, np))
+            safe = np.where(q > 0, q, 1.0)
             inside = q * self.f(np.where(q > 0, p, 1.0) / safe, np)
             edge = np.where(p > 0, p, 1.0) * self.slope_at_infinity
         return np.where(q > 0, inside, np.where(p > 0, edge, 0.0))
