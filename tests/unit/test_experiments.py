@@ -80,6 +80,17 @@ def test_one_method_may_be_run_alone_and_the_rest_later(tiny, tmp_path):
     assert both["method"].value_counts().to_dict() == {"Rényi": 12, "f-FERM": 12}
 
 
+def test_a_run_may_begin_at_seeds_that_nobody_has_looked_at(tiny, tmp_path):
+    pytest.importorskip("matplotlib")
+    fresh = run("tiny", out=tmp_path, first_seed=5, only=["f-FERM"], progress=False)
+    assert set(fresh["seed"]) == {5, 6}
+
+
+def test_a_seed_below_zero_is_refused(tiny, tmp_path):
+    with pytest.raises(InvalidParameterError, match="first_seed=-1 came"):
+        run("tiny", out=tmp_path, first_seed=-1)
+
+
 def test_a_method_that_the_experiment_lacks_is_named(tiny, tmp_path):
     with pytest.raises(UnknownNameError, match=r"Unknown method 'Renyi'.*'Rényi'"):
         run("tiny", out=tmp_path, only=["Renyi"])

@@ -22,6 +22,9 @@ def reproduce(
         list[str] | None,
         typer.Option(help="The label of a method to run; may be repeated."),
     ] = None,
+    first_seed: Annotated[
+        int, typer.Option(help="Other seeds than those of the documentation.", min=0)
+    ] = 0,
     jobs: Annotated[int, typer.Option(help="Parallel processes.", min=1)] = 1,
     quiet: QuietOption = False,
 ) -> int:
@@ -32,6 +35,7 @@ def reproduce(
             size=size.value,
             out=out,
             only=only or (),
+            first_seed=first_seed,
             n_jobs=jobs,
             progress=not quiet,
         )

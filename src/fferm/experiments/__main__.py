@@ -15,6 +15,7 @@ def main() -> None:
     parser.add_argument("--out", default="reproduced", help="folder to write to")
     parser.add_argument("--data-home", help="folder of data files")
     parser.add_argument("--jobs", type=int, default=2, help="parallel processes")
+    parser.add_argument("--first-seed", type=int, default=0, help="0 in the docs")
     parser.add_argument(
         "--only", action="append", default=[], help="label of a method; may be repeated"
     )
@@ -22,7 +23,13 @@ def main() -> None:
     where = given.size, given.out, given.data_home
     try:
         for name in given.names or known():
-            run(name, *where, only=given.only, n_jobs=given.jobs)
+            run(
+                name,
+                *where,
+                only=given.only,
+                first_seed=given.first_seed,
+                n_jobs=given.jobs,
+            )
     except FfermError as error:
         parser.error(str(error))
 

@@ -48,13 +48,14 @@ class Task(NamedTuple):
         return name if self.choice is None else f"{name} | {self.choice:g}"
 
 
-def run(
+def run(  # noqa: PLR0913 - one call states all that a run depends on
     name: str,
     size: str = "small",
     out: str | os.PathLike[str] = "reproduced",
     data_home: str | os.PathLike[str] | None = None,
     *,
     only: Sequence[str] = (),
+    first_seed: int = 0,
     n_jobs: int | None = None,
     progress: bool = True,
 ) -> pd.DataFrame:
@@ -74,6 +75,9 @@ def run(
     only
         Labels of the methods to run; none runs all. What other methods left in the
         folder is drawn beside them.
+    first_seed
+        The first of the seeds. Others than those of the documentation, in a folder of
+        their own, say whether what was chosen while looking at it still holds.
     n_jobs
         Parallel processes, through joblib.
     progress
@@ -89,6 +93,10 @@ def run(
         raise InvalidParameterError(
             f"size={size!r} came. Expected one of {', '.join(SIZES)}."
         )
+    if first_seed < 0:
+        raise InvalidParameterError(
+            f"first_seed={first_seed!r} came. Expected a whole number from 0 on."
+        )
     labels = tuple(method.label for method in spec.methods)
     for label in only:
         if label not in labels:
@@ -97,7 +105,7 @@ def run(
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / f"{name}-{size}.jsonl"
     with _environment(data_home):
-        found = tasks_of(spec, spec.sizes[size])
+        found = tasks_of(spec, spec.sizes[size], first_seed)
         tasks = [task for task in found if not only or task.method.label in only]
         records = _run_missing(tasks, spec.sizes[size], file, n_jobs, progress)
     from fferm.report import write_experiment
@@ -106,12 +114,12 @@ def run(
     return records
 
 
-def tasks_of(spec: Spec, size: Size) -> list[Task]:
+def tasks_of(spec: Spec, size: Size, first_seed: int = 0) -> list[Task]:
     """Return all tasks of an experiment."""
     return [
         Task(panel, method, seed, choice)
         for panel in spec.panels
-        for seed in range(size.seeds)
+        for seed in range(first_seed, first_seed + size.seeds)
         for method in spec.methods
         if takes_part(method, panel)
         for choice in method.among or (None,)
