@@ -32,6 +32,7 @@ ORDER = [
     "objective",
     "regression",
     "certificates",
+    "rates",
     "intervals",
     "setting",
     "distances",

@@ -22,89 +22,21 @@ from numbers import Integral
 from typing import TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.sparse import csr_array, diags_array, vstack
 from scipy.stats import norm
 
 from fferm._types import FloatArray, IntArray
 from fferm.errors import InvalidInputError, InvalidParameterError
+from fferm.rates import BoolArray, RateTable, compared
 
 Interval: TypeAlias = tuple[float, float]
 # From (n_draws, n_cells) totals to the (n_draws, comparisons, groups) rates of each
 # attribute.
 RatesOf: TypeAlias = Callable[[FloatArray], Sequence[FloatArray]]
 
-BoolArray: TypeAlias = NDArray[np.bool_]
-
 UNDEFINED: Interval = (math.nan, math.nan)
 # Numbers drawn at a time: bounds the memory of a bootstrap to some tens of megabytes.
 DRAWS_AT_A_TIME = 4_000_000
-
-
-@dataclass(frozen=True)
-class RateTable:
-    """Weights of one attribute by stratum, outcome and group.
-
-    Attributes
-    ----------
-    attribute, groups, strata, outcomes
-        What the table and its axes are called.
-    mass
-        (n_strata, n_outcomes, n_groups) sums of weights.
-    squares
-        Gives the (n_strata, n_groups) sums of squared weights, which only intervals
-        ask for.
-    total
-        The weight of all rows whose group is known.
-    """
-
-    attribute: str
-    groups: tuple[str, ...]
-    strata: tuple[str, ...]
-    outcomes: tuple[str, ...]
-    mass: FloatArray
-    squares: Callable[[], FloatArray]
-    total: float
-
-    @functools.cached_property
-    def rate(self) -> FloatArray:
-        """(n_strata, n_outcomes, n_groups) rates, NaN where a group is absent."""
-        return rates_of(self.mass)
-
-    @property
-    def size(self) -> FloatArray:
-        """(n_strata, n_groups) effective numbers of rows, ``(sum w)^2 / sum w^2``."""
-        square = self.squares()
-        return np.asarray(self.mass.sum(axis=1) ** 2 / np.where(square > 0, square, 1))
-
-    @functools.cached_property
-    def is_judged(self) -> BoolArray:
-        """(n_strata,) whether at least two groups are present."""
-        return np.asarray((self.mass.sum(axis=1) > 0).sum(axis=1) >= 2)
-
-
-def rates_of(mass: FloatArray) -> FloatArray:
-    """Return the shares of outcomes within (..., outcomes, groups) weights."""
-    total = mass.sum(axis=-2, keepdims=True)
-    return np.where(total > 0, mass / np.where(total > 0, total, 1.0), np.nan)
-
-
-def gaps_of(rate: FloatArray) -> FloatArray:
-    """Return the (strata, outcomes) largest differences of rates between groups.
-
-    NaN where fewer than two groups are present.
-    """
-    gap = np.fmax.reduce(rate, axis=-1) - np.fmin.reduce(rate, axis=-1)
-    return np.where(np.sum(~np.isnan(rate), axis=-1) >= 2, gap, np.nan)
-
-
-def compared(rate: FloatArray) -> FloatArray:
-    """Return (..., strata, outcomes, groups) rates as (..., comparisons, groups).
-
-    Of two outcomes one says all, for their gaps are the same.
-    """
-    told = rate[..., 1:, :] if rate.shape[-2] == 2 else rate
-    return told.reshape(*rate.shape[:-3], -1, rate.shape[-1])
 
 
 def wilson_interval(rate: float, size: float, confidence: float = 0.95) -> Interval:

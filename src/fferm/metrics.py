@@ -23,7 +23,6 @@ from fferm._types import FloatArray, IntArray, Table
 from fferm.columns import Attribute, GroupMode
 from fferm.data import FairRows, check_aligned
 from fferm.errors import EmptyStratumWarning
-from fferm.intervals import RateTable, gaps_of
 from fferm.labels import (
     encode_decisions,
     encode_labels,
@@ -32,6 +31,7 @@ from fferm.labels import (
 )
 from fferm.notions import Labels, Notion
 from fferm.notions import get as get_notion
+from fferm.rates import RateTable, gaps_of
 from fferm.setting import Predicted, Setting, distinct, make_setting
 
 
@@ -281,17 +281,6 @@ def measure_tables(tables: tuple[RateTable, ...]) -> Violations:
     gaps = (gap for table in tables for gap in _gaps(table))
     absent = (absence for table in tables for absence in _absences(table))
     return Violations(tuple(gaps), tuple(absent))
-
-
-def worst_gap(rates: Sequence[FloatArray]) -> float:
-    """Return the violation that (strata, outcomes, groups) rates of attributes have.
-
-    That of `Violations.worst`, without the names.
-    """
-    worst = math.nan
-    for rate in rates:
-        worst = np.fmax(worst, np.fmax.reduce(gaps_of(rate), axis=None))
-    return float(worst)
 
 
 def _gaps(table: RateTable) -> Iterator[Gap]:

@@ -13,9 +13,9 @@ from fferm.bands import OWN_QUANTILES, Cutting
 from fferm.columns import Attribute, GroupMode, encode_sensitive
 from fferm.data import FairRows, control_labels
 from fferm.errors import InvalidInputError, MissingGroupWarning
-from fferm.intervals import RateTable
 from fferm.labels import encode_weight, rescaled
 from fferm.notions import Labels, Notion
+from fferm.rates import RateTable
 from fferm.tables import joint_from_cells, joint_of_decisions
 
 # What messages call the feature that a notion conditions on.

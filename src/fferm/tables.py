@@ -165,10 +165,6 @@ def independence(
     if uncertainty is not None and uncertainty.is_coupled:
         return uncertainty.coupled_penalty(p, prior, divergence)
     q = p.sum(axis=1, keepdims=True) * prior  # (m, K)
-    if uncertainty is None and min(p.min(), q.min()) > 0:
-        # Everybody has some of everything, so that nothing is infinite.
-        value, by_p, by_q = divergence.inside(p, q)
-        return value, by_p + (by_q * prior).sum(axis=1)[:, None]
     value, by_p, by_q = _shifted(p, q, divergence, uncertainty)
     with np.errstate(invalid="ignore"):
         return value, settled(by_p + times(by_q, prior).sum(axis=1)[:, None], by_p)

@@ -64,11 +64,13 @@ def test_the_divergence_is_not_negative(divergence, table):
 @every({**FAMILY, "tilted": Affine(KL(), 2.0, -3.0)})
 @given(table=joints())
 @LAW
-def test_a_table_without_empty_cells_has_the_total_and_slopes_of_any(divergence, table):
+def test_an_empty_cell_beside_a_table_changes_none_of_its_cells(divergence, table):
     product = product_of(table)
-    value, *slopes = divergence.inside(table, product)
-    assert value == divergence.total(table, product)
-    np.testing.assert_array_equal(slopes, divergence.slopes(table, product))
+    beside = [np.pad(part, ((0, 1), (0, 0))) for part in (table, product)]
+    value, slopes = divergence.perspective(*beside), divergence.slopes(*beside)
+    np.testing.assert_array_equal(value[:-1], divergence.perspective(table, product))
+    for found, alone in zip(slopes, divergence.slopes(table, product), strict=True):
+        np.testing.assert_array_equal(found[:-1], alone)
 
 
 @every(FAMILY)

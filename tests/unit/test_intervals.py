@@ -9,15 +9,13 @@ from scipy.stats import binomtest
 
 from fferm.errors import InvalidInputError, InvalidParameterError
 from fferm.intervals import (
-    RateTable,
     Sample,
     bootstrap_interval,
-    compared,
-    rates_of,
     violation_interval,
     wilson_interval,
     wilson_limits,
 )
+from fferm.rates import RateTable, compared, rates_of
 
 QUANTILE_95 = 1.959963984540054
 

@@ -32,7 +32,6 @@ from fferm.errors import (
 )
 from fferm.intervals import (
     Interval,
-    RateTable,
     bootstrap_interval,
     check_draws,
     interval_of_tables,
@@ -41,6 +40,7 @@ from fferm.intervals import (
 from fferm.labels import encode_decisions, encode_prob, one_hot
 from fferm.metrics import judge, measure, tabulate_groups
 from fferm.notions import Labels, Notion
+from fferm.rates import RateTable
 from fferm.setting import Setting, make_setting
 
 PLAIN_DIVERGENCES = (

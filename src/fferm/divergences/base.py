@@ -121,7 +121,7 @@ class Divergence(Component, abstract=True):
     def perspective(self, p: FloatArray, q: FloatArray) -> FloatArray:
         """Return ``q f(p / q)`` by cell, with its limits where ``q`` is 0."""
         with np.errstate(over="ignore", invalid="ignore"):
-            if np.all(q > 0):
+            if np.all(q > 0):  # no limits to take
                 return np.asarray(q * self.f(p / q, np))
             safe = np.where(q > 0, q, 1.0)
             inside = q * self.f(np.where(q > 0, p, 1.0) / safe, np)
@@ -138,6 +138,10 @@ class Divergence(Component, abstract=True):
         They are ``A = f'(t)`` and ``-f*(A)`` at ``t = p / q``; 0 where both are 0.
         """
         with np.errstate(over="ignore", invalid="ignore"):
+            if np.all(p > 0) and np.all(q > 0):  # no limits to take
+                t = p / q
+                charge = self.conjugate_at(np.log(t), np)
+                return np.asarray(self.f_prime(t, np)), -np.asarray(charge)
             t = np.where(q > 0, p, 1.0) / np.where(q > 0, q, 1.0)
             t = np.where((q <= 0) & (p > 0), np.inf, t)
             dual = np.asarray(self.f_prime(t, np), dtype=np.float64)
@@ -147,15 +151,6 @@ class Divergence(Component, abstract=True):
             charge = np.asarray(self.conjugate_at(z, np), dtype=np.float64)
         is_empty = (p <= 0) & (q <= 0)
         return np.where(is_empty, 0.0, dual), np.where(is_empty, 0.0, -charge)
-
-    def inside(
-        self, p: FloatArray, q: FloatArray
-    ) -> tuple[float, FloatArray, FloatArray]:
-        """Return `total` and `slopes` of two tables without an empty cell."""
-        with np.errstate(over="ignore"):
-            t = p / q
-            value = float((q * self.f(t, np)).sum())
-            return value, self.f_prime(t, np), -self.conjugate_at(np.log(t), np)
 
     def between(self, joint: FloatArray) -> float:
         """Return ``D_f`` between a (classes x groups) table and independence."""

@@ -77,13 +77,6 @@ class Affine(Divergence):
         """
         return self.scale * self.base.total(p, q) + self.slope * float(np.sum(p - q))
 
-    def inside(
-        self, p: FloatArray, q: FloatArray
-    ) -> tuple[float, FloatArray, FloatArray]:
-        """Return its own `total`, and slopes."""
-        _, by_p, by_q = super().inside(p, q)
-        return self.total(p, q), by_p, by_q
-
     @property
     def value_at_zero(self) -> float:
         """The base's limit, scaled, less the tilt."""

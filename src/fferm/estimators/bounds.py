@@ -36,8 +36,9 @@ from fferm.estimators.base import Choice, FairClassifier, FairEstimator, FitInpu
 from fferm.estimators.holdout import hold_out, kinds, weigh
 from fferm.estimators.validation import TrainingData, check_number
 from fferm.intervals import interval_of_tables
-from fferm.metrics import measure, worst_gap
+from fferm.metrics import measure
 from fferm.notions import Labels
+from fferm.rates import worst_gap
 from fferm.setting import Setting
 from fferm.weights import default_weights
 
@@ -156,19 +157,17 @@ class Search(Generic[E]):
 
     def climb(self, divergence: Divergence) -> Iterator[Judged[E]]:
         """Yield judged models of growing weight, the first within the bound last."""
-        weights, beyond = _weights(divergence)
-        for model in self.model.fit_path(self.given, weights):
-            judged = self.judge(model)
-            yield judged
-            if judged.is_within:
+        last: Judged[E] | None = None
+        for weights in _weights(divergence):
+            # Weights beyond the default range come after all others, and rarely.
+            if last and (not self.model.reaches_beyond() or self.is_spent(last)):
                 return
-        if not self.model.reaches_beyond() or self.is_spent(judged):
-            return
-        for model in self.model.fit_path(self.given, beyond, judged.model):
-            judged = self.judge(model)
-            yield judged
-            if judged.is_within:
-                return
+            start = last.model if last else None
+            for model in self.model.fit_path(self.given, weights, start):
+                last = self.judge(model)
+                yield last
+                if last.is_within:
+                    return
 
     def narrow(self, below: Judged[E], within: Judged[E]) -> Judged[E]:
         """Return the smallest weight within the bound that the search comes by."""

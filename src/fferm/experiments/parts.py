@@ -49,7 +49,7 @@ class Parts:
         Rows to judge on, by name; ``"train"`` is among them, with groups as recorded.
         ``"validation"`` and ``"target"`` are there to choose on.
     target
-        Unlabelled rows of the target, of which labels are not looked at.
+        Rows of the target to train on, without their labels.
     """
 
     train: Part

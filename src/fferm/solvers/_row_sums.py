@@ -22,24 +22,24 @@ class RowSums(NamedTuple):
     ----------
     loss, right
         (1,) the weighted cross-entropy, and the weight of rows decided as labelled.
-    n_other
-        (1,) the number of rows decided otherwise than the first.
+    decided
+        (n,) the class that each row is given.
     hard, soft
         (A, cells, m) the weights of decisions and of probabilities by attribute.
     """
 
     loss: FloatArray
     right: FloatArray
-    n_other: IntArray
+    decided: IntArray
     hard: FloatArray
     soft: FloatArray
 
 
-def no_sums(n_attributes: int, n_cells: int, n_classes: int) -> RowSums:
-    """Return sums of no rows."""
+def no_sums(n_rows: int, n_attributes: int, n_cells: int, n_classes: int) -> RowSums:
+    """Return sums of no row yet."""
     shape = n_attributes, n_cells, n_classes
-    count = np.zeros(1, dtype=np.int64)
-    return RowSums(np.zeros(1), np.zeros(1), count, np.zeros(shape), np.zeros(shape))
+    decided = np.zeros(n_rows, dtype=np.int64)
+    return RowSums(np.zeros(1), np.zeros(1), decided, np.zeros(shape), np.zeros(shape))
 
 
 class BlockRoom(NamedTuple):
@@ -47,7 +47,6 @@ class BlockRoom(NamedTuple):
 
     logits: FloatArray  # (C, B)
     label: IntArray  # (B,)
-    decided: IntArray  # (B,)
     prob: FloatArray  # (m, B)
     surprise: FloatArray  # (B,)
 
@@ -57,7 +56,6 @@ def make_room(n_outputs: int, n_classes: int) -> BlockRoom:
     return BlockRoom(
         np.zeros((n_outputs, BLOCK)),
         np.zeros(BLOCK, dtype=np.int64),
-        np.zeros(BLOCK, dtype=np.int64),
         np.empty((n_classes, BLOCK)),
         np.empty(BLOCK),
     )
@@ -66,27 +64,26 @@ def make_room(n_outputs: int, n_classes: int) -> BlockRoom:
 @numba.njit(**FAST)
 def _decide(logits, decided):
     # The class of the largest logit; of two classes the first has the logit 0.
-    n_outputs, n = logits.shape
-    if n_outputs == 1:
-        for b in range(n):
+    if logits.shape[0] == 1:
+        for b in range(decided.size):
             decided[b] = 1 if logits[0, b] > 0 else 0
         return
-    for b in range(n):
+    for b in range(decided.size):
         decided[b] = 0
-        for c in range(1, n_outputs):
+        for c in range(1, logits.shape[0]):
             if logits[c, b] > logits[decided[b], b]:
                 decided[b] = c
 
 
 @numba.njit(**FAST)
-def _add_to_tables(weight, cell, room, hard, soft):
+def _add_to_tables(weight, cell, decided, prob, hard, soft):
     # One attribute: the weights of a block, with -1 for rows that are left out.
     for b in range(weight.size):
         at = cell[b]
         if at >= 0:
-            hard[at, room.decided[b]] += weight[b]
+            hard[at, decided[b]] += weight[b]
             for j in range(soft.shape[1]):
-                soft[at, j] += weight[b] * room.prob[j, b]
+                soft[at, j] += weight[b] * prob[j, b]
 
 
 @numba.njit(**FAST)
@@ -97,11 +94,11 @@ def add_up(logits, y, weight, cells, most, room, sums):
     costs more than ``most``.
     """
     n_outputs, n = logits.shape
-    label, decided, surprise = room.label, room.decided, room.surprise
+    label, surprise = room.label, room.surprise
     flat = room.logits.reshape(-1)
-    first = 0  # the class of the first row
     for begin in range(0, n, BLOCK):
         size = min(BLOCK, n - begin)
+        w, decided = weight[begin : begin + size], sums.decided[begin : begin + size]
         for c in range(n_outputs):
             for b in range(size):
                 room.logits[c, b] = logits[c, begin + b]
@@ -110,16 +107,12 @@ def add_up(logits, y, weight, cells, most, room, sums):
         probabilities_into(flat, 1.0, room.prob)
         surprise_into(flat, label, surprise)
         _decide(room.logits, decided)
-        w = weight[begin : begin + size]
-        loss, right, n_other = 0.0, 0.0, 0
-        first = decided[0] if begin == 0 else first
+        loss, right = 0.0, 0.0
         for b in range(size):
             loss += w[b] * min(surprise[b], most)
             right += w[b] if decided[b] == label[b] else 0.0
-            n_other += decided[b] != first
         sums.loss[0] += loss
         sums.right[0] += right
-        sums.n_other[0] += n_other
         for a in range(cells.shape[0]):
             cell = cells[a, begin : begin + size]
-            _add_to_tables(w, cell, room, sums.hard[a], sums.soft[a])
+            _add_to_tables(w, cell, decided, room.prob, sums.hard[a], sums.soft[a])

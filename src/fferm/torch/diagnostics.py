@@ -7,8 +7,8 @@ import numpy as np
 
 from fferm._types import FloatArray
 from fferm.duals import DualVariable
-from fferm.intervals import compared, rates_of
 from fferm.objective import Objective, table_penalty
+from fferm.rates import compared, rates_of
 
 
 @dataclass(frozen=True)

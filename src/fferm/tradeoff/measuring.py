@@ -8,15 +8,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fferm._types import FloatArray, IntArray
+from fferm._types import FloatArray
 from fferm.bands import BandEdges, Cutting
 from fferm.data import check_aligned
 from fferm.errors import DataFairnessWarning, EmptyStratumWarning
 from fferm.estimators.base import FairClassifier
-from fferm.intervals import interval_of_tables, rates_of, wilson_interval
+from fferm.intervals import interval_of_tables, wilson_interval
 from fferm.labels import encode_labels
-from fferm.metrics import Violations, measure, worst_gap
+from fferm.metrics import Violations, measure
 from fferm.objective import Penalty
+from fferm.rates import rates_of, worst_gap
 from fferm.setting import Setting, make_setting
 from fferm.tradeoff.splits import Split
 
@@ -83,7 +84,7 @@ class Measure:
         """Return the measures of a model with these logits."""
         sums = self._add_up(scores)
         hard, soft = self._by_attribute(sums.hard), self._by_attribute(sums.soft)
-        tables = self.setting.tables_of(_decide(scores), hard)
+        tables = self.setting.tables_of(sums.decided, hard)
         violation = worst_gap([table.rate for table in tables])
         # Where nobody can be compared there is no table either.
         is_judged = not np.isnan(violation)
@@ -104,7 +105,7 @@ class Measure:
             ),
             "loss": float(sums.loss[0] / self.total),
             "divergence": float(distance),
-            "collapsed": bool(sums.n_other[0] == 0),
+            "collapsed": bool(np.all(sums.decided == sums.decided[0])),
             "result": model.result_.name,
             "accuracy_low": low,
             "accuracy_high": high,
@@ -123,7 +124,7 @@ class Measure:
         The figures are expected values, exact rather than drawn: a decision that is
         replaced with probability ``thinning`` is a probability itself.
         """
-        kept = _decide(scores)
+        kept = self._add_up(scores).decided
         ends = kept, np.full_like(kept, towards)
         accuracies = [self._mean(end == self.y) for end in ends]
         masses = [self.setting.masses(end) for end in ends]
@@ -153,7 +154,7 @@ class Measure:
         # All logits of a class side by side: compiled once, however they came.
         logits = np.ascontiguousarray(scores.T).reshape(-1, self.y.size)
         room = make_room(len(logits), n_classes)
-        sums = no_sums(len(self.cells), n_cells, n_classes)
+        sums = no_sums(self.y.size, len(self.cells), n_cells, n_classes)
         add_up(logits, self.y, self.weight, self.cells, LARGEST_SURPRISE, room, sums)
         return sums
 
@@ -192,8 +193,3 @@ def _comparable(setting: Setting) -> Violations:
     # What can be compared at all: of predictions that are anything for anyone.
     anything = np.ones((setting.labels.n_samples, len(setting.labels.classes)))
     return measure(setting, anything)
-
-
-def _decide(scores: FloatArray) -> IntArray:
-    decided = scores > 0 if scores.ndim == 1 else scores.argmax(axis=1)
-    return np.asarray(decided, dtype=np.int64)
