@@ -1,8 +1,11 @@
 """How time and memory grow with the rows: 10^4 to 10^7, dense, 20 features, 4 groups.
 
-Each size runs in a fresh process, sizes in turn, several rounds. Time is of epochs of
-the minibatch kernel and of fused full-batch passes. Memory is the peak while solving
-or fitting over what was resident before; X and the labels are there before.
+Time is of epochs of the minibatch kernel and of fused full-batch passes. Sizes take
+turns in one process, slice by slice, and a size is compared with the mean of its round:
+the machine is faster at one moment than at the next, and the dearest of four noisy
+numbers is above the cheapest even where all are the same.
+Memory is the peak of a fit in a process of its own, over what was resident before: X,
+labels and groups, as whole numbers of eight bytes, of one byte, or as text.
 """
 
 import json
@@ -14,59 +17,58 @@ from typing import Any
 import numpy as np
 
 from benchmarks.children import ask, memory, reset_peak
-from benchmarks.timing import clock, spread
+from benchmarks.timing import clock, interleaved
 
 SIZES = (10**4, 10**5, 10**6, 10**7)
 N_FEATURES = 20
 N_GROUPS = 4
-ROUNDS = 3
-# A side is repeated until it has touched this many rows.
-LEAST_ROWS = 10**6
+ROUNDS = 30
+# A slice ends when it has touched this many rows.
+SLICE = 300_000
 SIDES = ("sgda, batch 64", "sgda, batch 8", "fused pass")
 FITS = ("sgda", "lbfgs")
+KINDS = {"int64": np.int64, "int8": np.int8, "text": np.array(["a", "b", "c", "d"])}
 
 
 def run() -> dict[str, Any]:
-    """Return nanoseconds a row, and bytes a row beyond X, by size."""
-    rounds = []
-    for _ in range(ROUNDS):
-        rounds.append({n: ask("benchmarks.growth", "time", n) for n in SIZES})
-    found: dict[str, Any] = {"nanoseconds a row": {}, "bytes a row": {}}
+    """Return nanoseconds a row, and megabytes beyond X, labels and groups."""
+    found: dict[str, Any] = {"nanoseconds a row": {}, "megabytes": {}}
     ratios = {}
-    for side in SIDES:
-        nano = {n: spread([taken[n][side] for taken in rounds]) for n in SIZES}
-        found["nanoseconds a row"][side] = nano
-        worst = [max(t[n][side] for n in SIZES) for t in rounds]
-        best = [min(t[n][side] for n in SIZES) for t in rounds]
-        ratios[side] = spread(np.divide(worst, best))
+    for side, rounds in ask("benchmarks.growth", "time").items():
+        taken = np.array(rounds)  # (rounds, sizes)
+        found["nanoseconds a row"][side] = np.quantile(
+            taken, [0.5, 0.25, 0.75], axis=0
+        ).T.tolist()
+        relative = np.median(taken / taken.mean(axis=1, keepdims=True), axis=0)
+        ratios[side] = float(relative.max() / relative.min())
+        print(side, "ns a row:", np.median(taken, axis=0).round().tolist())
+        print("  over the mean of the round:", relative.round(3).tolist())
         print(
-            f"{side}: "
-            + ", ".join(f"{n:.0e} rows {v[0]:.0f} ns" for n, v in nano.items())
+            f"  dearest / cheapest {ratios[side]:.2f}, asked at most 1.25", flush=True
         )
-        print(f"  dearest / cheapest {ratios[side][0]:.2f}, asked at most 1.25")
-    for side in ("sgda", "fused pass", *(f"fit, {solver}" for solver in FITS)):
-        used = {n: ask("benchmarks.growth", side, n) / n for n in SIZES}
-        found["bytes a row"][side] = used
-        print(
-            f"{side}, beyond X: "
-            + ", ".join(f"{n:.0e} rows {b:.0f} bytes a row" for n, b in used.items()),
-            flush=True,
-        )
+    for solver in FITS:
+        for kind in KINDS:
+            used = [ask("benchmarks.growth", solver, kind, n) / 1e6 for n in SIZES]
+            side = f"fit, {solver}, labels and groups {kind}"
+            found["megabytes"][side] = used
+            print(side, "MB:", np.round(used, 1).tolist(), flush=True)
     found["dearest / cheapest"] = ratios
     return {**found, "tables": {"growth": _table(found)}}
 
 
 def _table(found: dict[str, Any]) -> list[str]:
+    powers = [f"10^{round(np.log10(n))}" for n in SIZES]
     lines = [
-        "| | " + " | ".join(f"10^{round(np.log10(n))}" for n in SIZES) + " |",
-        "|---|" + "---|" * len(SIZES),
+        "| | " + " | ".join(powers) + " | dearest / cheapest |",
+        "|---|" + "---|" * (len(SIZES) + 1),
     ]
     for side, nano in found["nanoseconds a row"].items():
-        cells = [f"{v[0]:.0f} ({v[1]:.0f} to {v[2]:.0f})" for v in nano.values()]
+        cells = [f"{median:.0f} ({q1:.0f} to {q3:.0f})" for median, q1, q3 in nano]
+        cells.append(f"{found['dearest / cheapest'][side]:.2f}")
         lines.append(f"| {side}, ns a row | " + " | ".join(cells) + " |")
-    for side, used in found["bytes a row"].items():
-        cells = [f"{value:.0f}" for value in used.values()]
-        lines.append(f"| {side}, bytes a row beyond X | " + " | ".join(cells) + " |")
+    for side, used in found["megabytes"].items():
+        cells = [f"{value:.1f}" for value in used]
+        lines.append(f"| {side}, MB | " + " | ".join(cells) + " | |")
     return lines
 
 
@@ -87,66 +89,78 @@ def _problem(n: int) -> Any:
     return FairLogisticRegression()._encode(FitInput(*make_rows(n)))[1]
 
 
-def _times(n: int) -> dict[str, float]:
-    from benchmarks.steps import kernel_steps
-    from fferm.solvers.full_batch import FusedEvaluator
-
-    problem = _problem(n)
-    evaluator = FusedEvaluator(problem)
-    theta = np.full((1, N_FEATURES + 1), 0.1)
-
-    def full() -> float:
-        began = clock()
-        evaluator.value_and_gradient(problem, theta)
-        return (clock() - began) / n
-
-    found = {}
-    for name, size in (("sgda, batch 64", 64), ("sgda, batch 8", 8)):
-        epoch = kernel_steps(problem, size, n_lanes=1)
-        found[name] = _median(lambda epoch=epoch, size=size: epoch() / size, n)
-    return {**found, "fused pass": _median(full, n)}
+def _times() -> dict[str, list[list[float]]]:
+    problems = {n: _problem(n) for n in SIZES}
+    sides = {
+        (side, n): _side(side, problem)
+        for side in SIDES
+        for n, problem in problems.items()
+    }
+    taken = interleaved(sides, rounds=ROUNDS)
+    return {
+        side: np.transpose([taken[side, n] for n in SIZES]).tolist() for side in SIDES
+    }
 
 
-def _median(side: Callable[[], float], n: int) -> float:
-    side()  # loads the code and touches the rows
-    return 1e9 * float(np.median([side() for _ in range(max(2, LEAST_ROWS // n))]))
-
-
-def _peak(function: Callable[[], Any]) -> int:
-    reset_peak()
-    before = memory("VmRSS")
-    function()
-    return memory("VmHWM") - before
-
-
-def _used(side: str, n: int) -> int:
-    from fferm import FairLogisticRegression
+def _side(side: str, problem: Any) -> Callable[[], float]:
+    """Return a function that runs a slice and returns its nanoseconds a row."""
     from fferm.solvers.full_batch import FusedEvaluator
     from fferm.solvers.linear_sgda import SGDA
 
-    def fit(X: Any, y: Any, group: Any) -> Any:
-        model = FairLogisticRegression(
-            solver=side.removeprefix("fit, "), max_epochs=1, max_iter=3
-        )
-        return model.fit(X, y, sensitive_features=group)
+    n_rows = problem.y.size
 
-    def solve(problem: Any) -> Any:
-        if side == "sgda":
-            return SGDA(max_epochs=1).solve(problem)
+    def passes() -> Any:
+        evaluator = FusedEvaluator(problem)
         theta = np.full((1, N_FEATURES + 1), 0.1)
-        return FusedEvaluator(problem).value_and_gradient(problem, theta)
+        while True:
+            evaluator.value_and_gradient(problem, theta)
+            yield n_rows
+
+    def epochs(solver: SGDA) -> Any:
+        state = solver.begin(problem, None, [1.0])
+        while True:
+            before = 0
+            for n_steps in solver.run_parts(state):
+                yield (n_steps - before) * solver.batch_size
+                before = n_steps
+
+    size = side.rpartition("batch ")[2]
+    parts = passes() if side == "fused pass" else epochs(SGDA(batch_size=int(size)))
+
+    def slice_of_rows() -> float:
+        n_touched, began = 0, clock()
+        while n_touched < SLICE:
+            n_touched += next(parts)
+        return 1e9 * (clock() - began) / n_touched
+
+    return slice_of_rows
+
+
+def _peak_of_fit(solver: str, kind: str, n: int) -> int:
+    from fferm import FairLogisticRegression
+
+    def fit(X: Any, y: Any, group: Any) -> None:
+        model = FairLogisticRegression(solver=solver, max_epochs=1, max_iter=3)
+        model.fit(X, y, sensitive_features=group)
+
+    def rows_of(n: int) -> tuple[Any, Any, Any]:
+        X, y, group = make_rows(n)
+        known = KINDS[kind]
+        if isinstance(known, np.ndarray):
+            return X, known[y], known[group]
+        return X, y.astype(known), group.astype(known)
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # three iterations do not converge
-        if side.startswith("fit"):
-            fit(*make_rows(30_000))  # loads the code
-            rows = make_rows(n)
-            return _peak(lambda: fit(*rows))
-        solve(_problem(30_000))
-        problem = _problem(n)
-        return _peak(lambda: solve(problem))
+        fit(*rows_of(50_000))  # loads the code
+        rows = rows_of(n)
+        reset_peak()
+        before = memory("VmRSS")
+        fit(*rows)
+        return memory("VmHWM") - before
 
 
 if __name__ == "__main__":
-    what, size = sys.argv[1], int(sys.argv[2])
-    print(json.dumps(_times(size) if what == "time" else _used(what, size)))
+    what, *rest = sys.argv[1:]
+    found = _times() if what == "time" else _peak_of_fit(what, rest[0], int(rest[1]))
+    print(json.dumps(found))

@@ -67,6 +67,8 @@ def known_values(series: "pd.Series[Any]") -> "pd.Series[Any]":
     """
     if isinstance(series.dtype, pd.StringDtype | pd.CategoricalDtype):
         return series
+    if isinstance(series.dtype, np.dtype) and series.dtype.kind in "biu":
+        return series  # has no gaps, and rows may be many
     return series.dropna().infer_objects()
 
 

@@ -31,6 +31,7 @@ from fferm.bands import (
     read_band_numbers,
 )
 from fferm.errors import DataFairnessWarning, InvalidInputError, InvalidParameterError
+from fferm.labels import encode_sorted
 
 GroupMode = Literal["intersection", "marginal"]
 
@@ -94,7 +95,7 @@ def encode_columns(
         series = _series(values, name)
         edges = cutting.of(series, name, len(parts))
         if edges is None:
-            columns.append(encode_column(values, name, n_samples))
+            columns.append(encode_column(series, name, n_samples))
             _warn_of_quantities(series, columns[-1])
         else:
             _check_length(series, name, n_samples)
@@ -139,7 +140,9 @@ def _warn_of_quantities(series: "pd.Series[Any]", attribute: Attribute) -> None:
 def encode_column(values: Table, name: str, n_samples: int) -> Attribute:
     """Return the groups that the values of one column make."""
     attribute = read_column(values, name, n_samples)
-    refuse_identifiers(name, len(attribute.groups), int(np.sum(attribute.code >= 0)))
+    n_groups = len(attribute.groups)
+    if n_groups > MOST_FRACTIONAL_VALUES:
+        refuse_identifiers(name, n_groups, int(np.sum(attribute.code >= 0)))
     return attribute
 
 
@@ -148,6 +151,10 @@ def read_column(values: Table, name: str, n_samples: int) -> Attribute:
     series = _series(values, name)
     _check_length(series, name, n_samples)
     refuse_continuous(series, name)
+    if isinstance(series.dtype, np.dtype) and series.dtype.kind in "iu":
+        # Whole numbers are never missing, and groups are in the order of the numbers.
+        numbers, place = encode_sorted(series.to_numpy())
+        return Attribute(name, tuple(map(str, numbers.tolist())), place)
     try:
         code, values_seen = pd.factorize(series, use_na_sentinel=True)
     except TypeError as error:
@@ -247,7 +254,7 @@ def _series(values: Table, name: str) -> "pd.Series[Any]":
         raise InvalidInputError(
             f"{name} has shape {array.shape}. Expected one value per row."
         )
-    return pd.Series(array)
+    return pd.Series(array, copy=False)
 
 
 def _check_length(series: "pd.Series[Any]", name: str, n_samples: int) -> None:

@@ -1,5 +1,6 @@
 """The rows that a penalty or an audit looks at, encoded, and what they lack."""
 
+import functools
 import itertools
 import warnings
 from collections.abc import Iterator, Mapping
@@ -11,6 +12,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from fferm._parts import parts_of
 from fferm._types import FloatArray, IntArray, Table, is_sparse
 from fferm.bands import OWN_QUANTILES, Cutting, merged_edges
 from fferm.columns import Attribute, GroupMode, encode_column, encode_sensitive
@@ -27,6 +29,37 @@ from fferm.notions import Labels, Notion, Strata
 SMALL_GROUP = 10
 # Frames from a warning of `warn_of_gaps` up to the line that called `fit`.
 FIT_DEPTH = 6
+
+
+@dataclass(frozen=True)
+class CellSums:
+    """What the cells of stratum and group hold, (1 + n_strata, 1 + n_groups) each.
+
+    First come the rows outside every stratum, and those of no known group.
+
+    Attributes
+    ----------
+    n_rows
+        All rows.
+    n_weighted
+        Rows of positive weight.
+    weight
+        Their weight.
+    """
+
+    n_rows: IntArray
+    n_weighted: IntArray
+    weight: FloatArray
+
+    @property
+    def present(self) -> IntArray:
+        """The (n_strata, n_groups) numbers of rows that count."""
+        return self.n_weighted[1:, 1:]
+
+    @property
+    def known_share(self) -> float:
+        """The share of weight whose group is known."""
+        return float(self.weight[:, 1:].sum() / self.weight.sum())
 
 
 @dataclass(frozen=True)
@@ -56,6 +89,14 @@ class FairRows:
             ),
             replace(self.strata, code=self.strata.code[kept]),
             self.weight[kept],
+        )
+
+    @functools.cached_property
+    def cell_sums(self) -> tuple[CellSums, ...]:
+        """What the cells of each attribute hold."""
+        return tuple(
+            add_cells(attribute, self.strata, self.weight)
+            for attribute in self.attributes
         )
 
     @property
@@ -132,8 +173,7 @@ def encode_rows(
     weight = np.ones(labels.n_samples) if sample_weight is None else sample_weight
     rows = FairRows(attributes, notion.strata(labels), weight)
     warn_of_control(labels)
-    for attribute in attributes:
-        warn_of_gaps(attribute, rows)
+    warn_of_gaps(rows)
     return rows
 
 
@@ -207,9 +247,16 @@ def warn_of_control(labels: Labels, depth: int = FIT_DEPTH) -> None:
         )
 
 
-def warn_of_gaps(attribute: Attribute, rows: FairRows, depth: int = FIT_DEPTH) -> None:
+def warn_of_gaps(rows: FairRows, depth: int = FIT_DEPTH) -> None:
     """Warn of missing values, small groups and strata with one group."""
-    n_missing = int(np.sum(attribute.code < 0))
+    for attribute, sums in zip(rows.attributes, rows.cell_sums, strict=True):
+        _warn_of_attribute(attribute, rows.strata, sums, depth + 1)
+
+
+def _warn_of_attribute(
+    attribute: Attribute, strata: Strata, sums: CellSums, depth: int
+) -> None:
+    n_missing = int(sums.n_rows[:, 0].sum())
     if n_missing:
         warnings.warn(
             f"{n_missing} of {attribute.code.size} rows have no value of "
@@ -217,14 +264,11 @@ def warn_of_gaps(attribute: Attribute, rows: FairRows, depth: int = FIT_DEPTH) -
             MissingGroupWarning,
             stacklevel=depth,
         )
-    # Rows of weight 0 are no rows: a group of them alone is left out.
-    weighted = np.where(rows.weight > 0, attribute.code, -1)
-    count = count_cells(replace(attribute, code=weighted), rows.strata)
-    _warn_of_small(attribute, rows.strata, count, depth + 1)
+    _warn_of_small(attribute, strata, sums.present, depth + 1)
     lonely = [
         name
-        for name, present in zip(rows.strata.names, count > 0, strict=True)
-        if present.sum() == 1 and len(rows.strata.names) > 1
+        for name, present in zip(strata.names, sums.present > 0, strict=True)
+        if present.sum() == 1 and len(strata.names) > 1
     ]
     if lonely:
         warnings.warn(
@@ -254,10 +298,18 @@ def _warn_of_small(
         )
 
 
-def count_cells(attribute: Attribute, strata: Strata) -> IntArray:
-    """Return the (n_strata, n_groups) numbers of rows."""
-    n_groups, n_strata = len(attribute.groups), len(strata.names)
-    kept = (attribute.code >= 0) & (strata.code >= 0)
-    cell = strata.code[kept] * n_groups + attribute.code[kept]
-    counts = np.bincount(cell, minlength=n_strata * n_groups)
-    return counts.reshape(n_strata, n_groups)
+def add_cells(attribute: Attribute, strata: Strata, weight: FloatArray) -> CellSums:
+    """Return what the cells of stratum and group hold."""
+    shape = 1 + len(strata.names), 1 + len(attribute.groups)
+    size = shape[0] * shape[1]
+    n_rows, n_weighted = np.zeros(size, dtype=np.int64), np.zeros(size, dtype=np.int64)
+    total = np.zeros(size)
+    for part in parts_of(weight.size):
+        # Codes are moved by one, as -1 is the first.
+        cell = (strata.code[part] + 1) * shape[1] + attribute.code[part] + 1
+        n_rows += np.bincount(cell, minlength=size)
+        total += np.bincount(cell, weight[part], size)
+        n_weighted += np.bincount(cell[weight[part] > 0], minlength=size)
+    return CellSums(
+        n_rows.reshape(shape), n_weighted.reshape(shape), total.reshape(shape)
+    )

@@ -118,12 +118,10 @@ NO_GROUPS = GroupWeights(
 
 def group_weights(rows: FairRows, weighting: Weighting) -> GroupWeights:
     """Return the weights of groups and strata among all rows."""
-    stratum, group, weight = place_rows(rows)
     ends = group_ends(rows)
-    mass = np.zeros((len(rows.strata.names), int(ends[-1])))  # of stratum and group
-    for column in group.T:
-        kept = (stratum >= 0) & (column >= 0)
-        np.add.at(mass, (stratum[kept], column[kept]), weight[kept])
+    mass = np.concatenate(  # of stratum and group
+        [sums.weight[1:, 1:] / sums.weight.sum() for sums in rows.cell_sums], axis=1
+    )
     totals = np.add.reduceat(mass, ends[:-1], axis=1)  # of stratum and attribute
     safe = np.where(totals > 0, totals, 1.0)
     prior = mass / np.repeat(safe, np.diff(ends), axis=1)

@@ -1,11 +1,14 @@
 """Labels, decisions, probabilities and weights as users hold them, as arrays."""
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import narwhals as nw
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
+from fferm._parts import parts_of
 from fferm._types import FloatArray, IntArray, Table, unmasked
 from fferm.errors import InvalidInputError
 from fferm.notions import Labels
@@ -92,6 +95,34 @@ def factorize(values: Table, name: str) -> tuple[IntArray, list[object]]:
     return code.astype(np.int64), seen
 
 
+def encode_sorted(values: NDArray[Any]) -> tuple[NDArray[Any], IntArray]:
+    """Return the distinct values in order, and the code of each value among them.
+
+    Numbers are taken by parts, and values that are their own codes are not copied: rows
+    may be many.
+    """
+    distinct = distinct_numbers(values)
+    if distinct is None:
+        found, code = np.unique(values, return_inverse=True)
+        return found, code.astype(np.int64).reshape(-1)
+    if values.dtype == np.int64 and np.array_equal(distinct, np.arange(distinct.size)):
+        return distinct, values
+    code = np.empty(values.size, dtype=np.int64)
+    for part in parts_of(values.size):
+        code[part] = np.searchsorted(distinct, values[part])
+    return distinct, code
+
+
+def distinct_numbers(values: NDArray[Any]) -> NDArray[Any] | None:
+    """Return the distinct values in order, None where they are no plain numbers."""
+    is_plain = values.dtype.kind in "biuf" and values.dtype.itemsize <= 8
+    if not (is_plain and values.dtype.isnative and values.dtype != np.float16):
+        return None
+    # By hash tables of a part each: to sort all rows would copy them.
+    seen = [pd.unique(values[part]) for part in parts_of(values.size)]
+    return np.unique(np.concatenate(seen))
+
+
 def _plain(labels: Iterable[object]) -> list[object]:
     # NumPy's scalars print as np.str_('a'); Python's own compare and hash alike.
     return [
@@ -159,13 +190,23 @@ def rescaled(weight: FloatArray) -> FloatArray:
     Only their ratios matter. Sums and squares may neither overflow nor vanish, and a
     power of two rounds nothing.
     """
-    return np.asarray(np.ldexp(weight, -np.frexp(weight.max())[1]))
+    exponent = -np.frexp(weight.max())[1]
+    if weight.strides[0] == 0:  # one number, seen n times
+        return np.broadcast_to(np.ldexp(weight[0], exponent), weight.shape)
+    return np.asarray(np.ldexp(weight, exponent))
+
+
+def are_alike(values: NDArray[Any]) -> bool:
+    """Return whether all values of an array are the same."""
+    if values.strides[0] == 0:  # one number, seen n times
+        return True
+    return values.size > 0 and bool(np.all(values == values[0]))
 
 
 def shares(weight: FloatArray) -> FloatArray:
     """Return weights over their sum: one number, seen n times, where all are alike."""
     total = weight.sum()
-    if np.all(weight == weight[0]):
+    if are_alike(weight):
         return np.broadcast_to(weight[0] / total, weight.shape)
     return np.asarray(weight / total)
 

@@ -140,14 +140,8 @@ class Penalty:
 
     def check_comparable(self) -> None:
         """Raise where some attribute has no stratum with two groups in it."""
-        stratum = self.rows.strata.code
-        is_placed = (stratum >= 0) & (self.rows.weight > 0)
-        for attribute in self.rows.attributes:
-            kept = is_placed & (attribute.code >= 0)
-            shape = len(self.rows.strata.names), len(attribute.groups)
-            present = np.zeros(shape, dtype=bool)
-            present[stratum[kept], attribute.code[kept]] = True
-            if not np.any(present.sum(axis=1) > 1):
+        for sums in self.rows.cell_sums:
+            if not np.any(np.count_nonzero(sums.present, axis=1) > 1):
                 raise InvalidInputError(
                     "No part of the data holds two groups, so there is nothing to be "
                     "fair between. Check sensitive_features, or set fairness_weight=0."

@@ -167,6 +167,9 @@ def independence(
     q = p.sum(axis=1, keepdims=True) * prior  # (m, K)
     value, by_p, by_q = _shifted(p, q, divergence, uncertainty)
     with np.errstate(invalid="ignore"):
+        slope = by_p + (by_q @ prior)[:, None]
+        if np.isfinite(slope).all():
+            return value, slope
         return value, settled(by_p + times(by_q, prior).sum(axis=1)[:, None], by_p)
 
 

@@ -237,12 +237,12 @@ def plain_gradients(divergence, state, batch, ramp):
         x = np.append(rows.X[i], 1.0)
         logits = np.array([0.0, *(x @ state.model.theta)])
         prob = softmax(logits)
-        label, r, k = rows.code[i]
-        loss_weight, penalty_weight = (
-            np.broadcast_to(weight, rows.size)[i]
-            for weight in (rows.loss_weight, rows.penalty_weight)
+        r, loss_weight, penalty_weight = (
+            np.broadcast_to(values, rows.size)[i]
+            for values in (rows.stratum, rows.loss_weight, rows.penalty_weight)
         )
-        by_logits = loss_weight * (prob - np.eye(2)[label])
+        k = rows.group[i, 0]
+        by_logits = loss_weight * (prob - np.eye(2)[rows.y[i]])
         if r >= 0:
             charge = np.sum(dual.prior[r] * C[r, :, :, 0], axis=1)
             payoff = dual.factor[r, 0] * (A[r, :, k, 0] - charge)

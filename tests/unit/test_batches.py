@@ -5,11 +5,11 @@ import pytest
 
 from fferm import FairLogisticRegression
 from fferm.datasets import make_biased
-from fferm.solvers.batches import BLOCK, WINDOW, shuffled
+from fferm.solvers.batches import BLOCK, FEW_ROWS, shuffled
 
 
-@pytest.mark.parametrize("n_rows", [1, 1000, WINDOW, WINDOW + 1, 3 * WINDOW + 7])
-@pytest.mark.parametrize("batch_size", [1, 64, 1000, 3 * WINDOW + 7])
+@pytest.mark.parametrize("n_rows", [1, 1000, FEW_ROWS, FEW_ROWS + 1, 3 * FEW_ROWS + 7])
+@pytest.mark.parametrize("batch_size", [1, 64, 1000, 3 * FEW_ROWS + 7])
 def test_an_epoch_visits_every_row_once_in_whole_batches(n_rows, batch_size):
     parts = list(shuffled(np.random.default_rng(0), n_rows, batch_size))
     visited = np.concatenate(parts)
@@ -18,7 +18,7 @@ def test_an_epoch_visits_every_row_once_in_whole_batches(n_rows, batch_size):
 
 
 def test_a_batch_draws_from_places_all_over_the_data():
-    n_rows = 4 * WINDOW
+    n_rows = 4 * FEW_ROWS
     part = next(shuffled(np.random.default_rng(0), n_rows, 64))
     for begin in range(0, 640, 64):
         blocks = np.unique(part[begin : begin + 64] // BLOCK)
@@ -27,7 +27,7 @@ def test_a_batch_draws_from_places_all_over_the_data():
 
 
 def test_every_position_of_an_epoch_is_as_likely_for_every_row():
-    n_rows, n_draws = WINDOW + BLOCK, 200
+    n_rows, n_draws = FEW_ROWS + BLOCK, 200
     rng = np.random.default_rng(0)
     first = [next(shuffled(rng, n_rows, 64))[0] for _ in range(n_draws)]
     share = np.mean(np.array(first) < n_rows / 2)
@@ -38,7 +38,7 @@ def test_every_position_of_an_epoch_is_as_likely_for_every_row():
 def test_rows_that_are_sorted_by_group_train_as_well(solver):
     data = make_biased(120_000, random_state=0)
     order = np.lexsort([data.y, np.asarray(data.sensitive_features).reshape(-1)])
-    assert order.size > 2 * WINDOW
+    assert order.size > 2 * FEW_ROWS
     models = [
         FairLogisticRegression(solver=how, fairness_weight=10.0, random_state=0).fit(
             np.asarray(data.X)[order],

@@ -9,8 +9,9 @@ import pytest
 import scipy.sparse
 
 from fferm import FairLogisticRegression
+from fferm._parts import ROWS_AT_ONCE
 from fferm.columns import Attribute, encode_column, encode_sensitive, natural_order
-from fferm.data import FairRows, control_labels, count_cells, encode_rows
+from fferm.data import FairRows, add_cells, control_labels, encode_rows
 from fferm.errors import (
     DataFairnessWarning,
     EmptyStratumWarning,
@@ -25,6 +26,7 @@ from fferm.notions import (
     EqualizedOdds,
     EqualOpportunity,
     Labels,
+    Strata,
 )
 
 SEX = ["f", "m", "m", "f", "m"]
@@ -405,11 +407,33 @@ def test_warnings_of_data_point_to_the_line_that_called_fit():
     assert places == {MissingGroupWarning: __file__, SmallGroupWarning: __file__}
 
 
-def test_count_cells_leaves_out_rows_without_group_or_stratum():
+def test_cells_hold_rows_and_weights_apart_from_those_without_group_or_stratum():
     attribute = Attribute("s", ("a", "b"), np.array([0, 1, -1, 1, 1]))
     strata = EqualOpportunity().strata(labels_for(5, [1, 1, 1, 0, 1]))
 
-    assert count_cells(attribute, strata).tolist() == [[1, 2]]
+    sums = add_cells(attribute, strata, np.array([1.0, 2.0, 4.0, 8.0, 0.0]))
+
+    assert sums.n_rows.tolist() == [[0, 0, 1], [1, 1, 2]]
+    assert sums.n_weighted.tolist() == [[0, 0, 1], [1, 1, 1]]
+    assert sums.weight.tolist() == [[0, 0, 8], [4, 1, 2]]
+    assert sums.present.tolist() == [[1, 1]]
+    assert sums.known_share == 11 / 15
+
+
+def test_cells_of_many_rows_are_added_part_by_part():
+    rng = np.random.default_rng(0)
+    n = 2 * ROWS_AT_ONCE + 7
+    attribute = Attribute("s", ("a", "b", "c"), rng.integers(-1, 3, n))
+    strata = Strata(rng.integers(-1, 2, n), ("y=0", "y=1"))
+    weight = rng.integers(0, 3, n).astype(float)
+
+    sums = add_cells(attribute, strata, weight)
+
+    for r, k in np.ndindex(3, 4):
+        inside = (strata.code == r - 1) & (attribute.code == k - 1)
+        assert sums.n_rows[r, k] == inside.sum()
+        assert sums.n_weighted[r, k] == (inside & (weight > 0)).sum()
+        assert sums.weight[r, k] == weight[inside].sum()
 
 
 def test_rows_keep_their_group_names_when_some_are_taken():

@@ -26,8 +26,8 @@ from fferm.solvers import (
     evaluation,
     make,
 )
-from fferm.solvers._arrays import pack_codes, pack_weights
 from fferm.solvers.conditioning import Coordinates, round_coordinates
+from fferm.solvers.kernel_rows import as_rows
 from fferm.solvers.linear import linear_logits, parameter_shape, value_and_gradient
 
 STEP = 1e-6
@@ -489,16 +489,25 @@ def test_a_callback_outranks_the_time_budget():
     assert monitor.stopped is Result.stopped_by_callback
 
 
-@pytest.mark.parametrize("largest", [3, 2**15 - 1, 2**15, 2**20])
-def test_codes_of_any_size_are_packed_as_they_are(largest):
-    y, stratum = np.array([0, 1, -1]), np.array([-1, 0, 2])
-    group = np.array([[0, largest], [-1, 1], [2, -1]])
-    packed = pack_codes(y, stratum, group)
-    np.testing.assert_array_equal(packed, np.column_stack([y, stratum, group]))
+def test_what_rows_have_in_common_is_kept_once():
+    y, group = np.array([0, 1, 1, 0]), np.array([[0], [1], [-1], [0]])
+    alike, shares = np.zeros(4, dtype=np.int64), np.array([0.125, 0.5, 0.25, 0.125])
+
+    rows = as_rows(np.ones((4, 1)), y, alike, group, np.full(4, 0.25), shares)
+
+    np.testing.assert_array_equal(rows.stratum, [0])
+    np.testing.assert_array_equal(rows.loss_weight, [1.0])
+    np.testing.assert_array_equal(rows.penalty_weight, [0.5, 2.0, 1.0, 0.5])
+    assert rows.size == 4
 
 
-def test_weights_of_rows_that_are_alike_are_kept_once():
-    even = pack_weights(np.full(4, 0.25))
-    odd = pack_weights(np.array([0.25, 0.5, 0.25]))
-    np.testing.assert_array_equal(even, [1.0])
-    np.testing.assert_array_equal(odd, [0.75, 1.5, 0.75])
+def test_kernels_read_codes_where_they_are_and_never_write_to_them():
+    y, group = np.array([0, 1]), np.array([[0], [1]])
+    share = np.full(2, 0.5)
+
+    rows = as_rows(np.eye(2), y, y, group, share, share)
+
+    for codes, own in ((rows.y, y), (rows.stratum, y), (rows.group, group)):
+        assert np.shares_memory(codes, own)
+        assert not codes.flags.writeable
+    assert y.flags.writeable

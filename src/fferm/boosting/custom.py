@@ -1,5 +1,6 @@
 """The objective as a function that LightGBM and XGBoost take in their own training."""
 
+import copy
 from numbers import Real
 from typing import Protocol
 
@@ -129,8 +130,9 @@ class BoostingObjective:
         self._labels = Labels(
             labels.n_samples, labels.y, labels.classes, control, names
         )
-        self._rows = encode_rows(
-            sensitive_features, objective.notion, self._labels, how=groups
+        # A copy, for codes may be the caller's own array, and are read much later.
+        self._rows = copy.deepcopy(
+            encode_rows(sensitive_features, objective.notion, self._labels, how=groups)
         )
         self._objective = objective
         if objective.fairness_weight > 0:

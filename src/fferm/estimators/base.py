@@ -370,9 +370,9 @@ class FairClassifier(ClassifierMixin, FairEstimator):
                 stacklevel=4,
             )
 
-    def _warn_of_collapse(self, codes: IntArray, truth: IntArray) -> None:
+    def _warn_of_collapse(self, codes: IntArray) -> None:
         labels, predicted = self.classes_.tolist(), np.unique(codes)
-        lost = [repr(labels[j]) for j in np.setdiff1d(truth, predicted)]
+        lost = [repr(labels[j]) for j in range(len(labels)) if j not in predicted]
         if not lost:
             return
         said = f"{', '.join(lost)} for no training row, although some have it."

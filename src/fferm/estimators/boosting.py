@@ -322,7 +322,7 @@ class FairBoostingClassifier(FairClassifier):
             self.dual_ = np.concatenate(problem.penalty.duals(tables), axis=2)
             self._warn_of_reach(problem, seen)
         self._warn_of_result(grown.result)
-        self._warn_of_collapse(scores.argmax(axis=1), data.y)
+        self._warn_of_collapse(scores.argmax(axis=1))
         return self
 
 

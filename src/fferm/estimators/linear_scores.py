@@ -79,4 +79,4 @@ class LinearClassifier(FairClassifier):
         if problem.objective.uncertainty is not None:
             self._warn_of_reach(problem, penalized_logits(problem, solution.value))
         codes = predicted_codes(problem.X, solution.value)
-        self._warn_of_collapse(codes, problem.y)
+        self._warn_of_collapse(codes)

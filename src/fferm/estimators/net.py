@@ -338,5 +338,5 @@ class FairNetClassifier(FairClassifier):
             self.dual_ = np.concatenate(problem.penalty.duals(tables), axis=2)
             self._warn_of_reach(problem, seen)
         self._warn_of_result(trained.result)
-        self._warn_of_collapse(logits.argmax(axis=1), data.y)
+        self._warn_of_collapse(logits.argmax(axis=1))
         return self

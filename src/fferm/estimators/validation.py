@@ -21,7 +21,7 @@ from fferm.errors import (
     InvalidParameterError,
     InvalidTypeError,
 )
-from fferm.labels import rescaled
+from fferm.labels import distinct_numbers, encode_sorted, rescaled
 
 # What scikit-learn says too briefly: which argument it was, and what to do.
 CLEARER = {
@@ -33,6 +33,8 @@ CLEARER = {
     "numbers. Expected weights of 0 and above.",
     "sample_weight.shape ==": "{} Expected one weight per row.",
 }
+# Up to so many labels scikit-learn does not ask whether they are numbers to predict.
+FEW_LABELS = 20
 # Products of larger features overflow on their way through a Gram matrix.
 LARGEST_FEATURE = 1e100
 
@@ -129,7 +131,7 @@ def validate_piece(
     """
     is_first = not hasattr(estimator, "classes_")
     X, y, weight = _validate_rows(estimator, X, y, sample_weight, reset=is_first)
-    found, codes = np.unique(y, return_inverse=True)
+    found, codes = encode_sorted(y)
     known = {label: code for code, label in enumerate(classes.tolist())}
     unknown = [label for label in found.tolist() if label not in known]
     if unknown:
@@ -139,7 +141,7 @@ def validate_piece(
             "partial_fit(X, y, classes=[...])."
         )
     place = np.array([known[label] for label in found.tolist()], dtype=np.int64)
-    return TrainingData(X, place[codes.reshape(-1)], classes, weight, weight > 0)
+    return TrainingData(X, place[codes], classes, weight, weight > 0)
 
 
 def check_classes(known: NDArray[Any] | None, classes: Table) -> NDArray[Any]:
@@ -168,6 +170,8 @@ def check_classes(known: NDArray[Any] | None, classes: Table) -> NDArray[Any]:
 def _keep_weighted(
     X: Table, y: NDArray[Any], weight: FloatArray
 ) -> tuple[Table, NDArray[Any], FloatArray, NDArray[np.bool_]]:
+    if weight.strides[0] == 0:
+        return X, y, rescaled(weight), np.broadcast_to(True, weight.shape)
     kept = weight > 0
     if not kept.any():
         raise InvalidInputError(
@@ -201,12 +205,26 @@ def _validate_rows(
             y_numeric=is_number,
         )
         if not is_number:
-            check_classification_targets(y)
-        weight = _check_sample_weight(
-            sample_weight, X, dtype=np.float64, ensure_non_negative=True
-        )
+            _check_labels(y)
+        weight = _read_weight(sample_weight, X)
     _refuse_huge(X)
     return X, y, weight
+
+
+def _check_labels(y: NDArray[Any]) -> None:
+    distinct = distinct_numbers(y)
+    # Few labels say all that there is to say, and scikit-learn would sort all rows.
+    is_few = distinct is not None and distinct.size <= FEW_LABELS
+    check_classification_targets(distinct if is_few else y)
+
+
+def _read_weight(sample_weight: Table, X: Table) -> FloatArray:
+    if sample_weight is None:  # one number, seen n times
+        return np.broadcast_to(1.0, X.shape[0])
+    weight: FloatArray = _check_sample_weight(
+        sample_weight, X, dtype=np.float64, ensure_non_negative=True
+    )
+    return weight
 
 
 def validate_features(estimator: BaseEstimator, X: Table) -> Table:
@@ -251,13 +269,13 @@ def check_whole(name: str, value: object) -> int:
 def encode_classes(y: NDArray[Any]) -> tuple[NDArray[Any], IntArray]:
     """Return the classes of labels, at least two, and the code of each label."""
     with named_errors():
-        classes, codes = np.unique(y, return_inverse=True)
+        classes, codes = encode_sorted(y)
     if classes.size < 2:
         raise InvalidInputError(
             f"y has only one class, {classes.tolist()[0]!r} (1 class). A classifier "
             "needs at least two; check the labels and the weights."
         )
-    return classes, codes.astype(np.int64).reshape(-1)
+    return classes, codes
 
 
 def refuse_dates(X: Table) -> None:

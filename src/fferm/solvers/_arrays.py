@@ -5,60 +5,45 @@ Parameters are stored (n_features + 1, n_outputs * n_lanes), intercept last, and
 along.
 """
 
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fferm._types import FloatArray, IntArray
-
-CodeArray: TypeAlias = NDArray[np.int16] | NDArray[np.int32]
 
 
 class Rows(NamedTuple):
     """What is known of the rows.
 
+    What all rows have in common is given once, in an array of one entry: a stratum, a
+    weight. Nothing is copied that is there already, for rows may be many.
+
     Attributes
     ----------
     X
         (data, indices, indptr) of a CSR matrix, or ((n, d) array, None, None).
-    code
-        (n, 2 + n_attributes) class, stratum (-1 outside) and groups, numbered through
-        all attributes, -1 where unknown: side by side, for a row drawn at random then
-        misses the caches once for all of them.
+    y
+        (n,) classes.
+    stratum
+        (n,) or (1,) strata, -1 outside.
+    group
+        (n, n_attributes) groups, numbered through all attributes, -1 where unknown; of
+        no row where all are outside.
     loss_weight, penalty_weight
-        (n,) weights in loss and penalty, or (1,) where all rows weigh the same; each
-        term is a mean over all rows.
+        (n,) or (1,) weights in loss and penalty; each term is a mean over all rows.
     """
 
     X: Any
-    code: CodeArray
+    y: IntArray
+    stratum: IntArray
+    group: IntArray
     loss_weight: FloatArray
     penalty_weight: FloatArray
 
     @property
     def size(self) -> int:
         """The number of rows."""
-        return len(self.code)
-
-
-def pack_codes(y: IntArray, stratum: IntArray, group: IntArray) -> CodeArray:
-    """Return (n,) classes, (n,) strata and (n, n_attributes) groups side by side."""
-    columns = [y, stratum, *group.T]
-    # Kernels are compiled for the smaller kind, and for the other where it is needed.
-    is_small = (
-        max(column.max(initial=0) for column in columns) <= np.iinfo(np.int16).max
-    )
-    code = np.empty((y.size, len(columns)), dtype=np.int16 if is_small else np.int32)
-    for place, column in enumerate(columns):
-        code[:, place] = column
-    return code
-
-
-def pack_weights(share: FloatArray) -> FloatArray:
-    """Return the weights of rows with these shares, whose mean is 1."""
-    is_even = share.size > 0 and bool(np.all(share == share[0]))
-    return share.size * (share[:1] if is_even else share)
+        return self.y.size
 
 
 class Model(NamedTuple):

@@ -21,7 +21,7 @@ import numpy as np
 
 from fferm._types import FloatArray, IntArray
 from fferm.solvers._kernels import probabilities_into
-from fferm.solvers._rows import FAST, add_row, row_times, weight_of
+from fferm.solvers._rows import FAST, add_row, entry_of, row_times
 from fferm.solvers._scalar import exp, log1p_of_share
 
 # Rows are taken by so many: their logits stay in cache, and the rows of one lane make
@@ -100,14 +100,13 @@ def add_rows_of_loss(rows, begin, size, room, loss, gradient):
     n_outputs = factor.size // n_lanes
     first = n_classes - n_outputs
     data, indices, indptr = rows.X
-    code, weights = rows.code, rows.loss_weight
     for b in range(size):
-        y = max(code[begin + b, 0], 0)  # a row without a label has no weight either
+        y = max(rows.y[begin + b], 0)  # a row without a label has no weight either
         for lane in range(n_lanes):
             room.label[b * n_lanes + lane] = y
     surprise_into(room.all_logits.reshape(-1), room.label, surprise)
     for b in range(size):
-        i, weight = begin + b, weight_of(weights, begin + b)
+        i, weight = begin + b, entry_of(rows.loss_weight, begin + b)
         if weight <= 0:
             continue
         for lane in range(n_lanes):
@@ -115,7 +114,7 @@ def add_rows_of_loss(rows, begin, size, room, loss, gradient):
         if gradient.size == 0:
             continue
         for c in range(n_outputs):
-            target = 1.0 if code[i, 0] == c + first else 0.0
+            target = 1.0 if rows.y[i] == c + first else 0.0
             for lane in range(n_lanes):
                 p = prob[c + first, b * n_lanes + lane]
                 factor[c * n_lanes + lane] = weight * (p - target)
@@ -130,14 +129,13 @@ def add_rows_of_table(rows, begin, size, room, sharpness, mass, jacobian):
     n_outputs, n_kept = factor.size // n_lanes, jacobian.shape[2]
     first = n_classes - n_outputs
     data, indices, indptr = rows.X
-    code, weights = rows.code, rows.penalty_weight
     for b in range(size):
         i, at = begin + b, b * n_lanes
-        r, weight = code[i, 1], weight_of(weights, i)
+        r, weight = entry_of(rows.stratum, i), entry_of(rows.penalty_weight, i)
         if r < 0 or weight <= 0:
             continue
-        for a in range(2, code.shape[1]):
-            k = code[i, a]
+        for a in range(rows.group.shape[1]):
+            k = rows.group[i, a]
             if k < 0:
                 continue
             for j in range(n_classes):

@@ -31,13 +31,13 @@ from fferm.duals import FIRST_DUAL_STEP, LARGEST_PUSH, SMALLEST_RATE
 from fferm.solvers._pointers import read_table
 from fferm.solvers._rows import (
     FAST,
-    IN_ORDER,
+    INLINED,
     add_row,
+    entry_of,
     fetch,
     fetch_row,
     note_columns,
     row_times,
-    weight_of,
 )
 from fferm.solvers._scalar import exp
 
@@ -133,16 +133,16 @@ def add_fairness(payoff, r, k, weight, steps, prob, factor, sums):
             factor[(j - first) * n_lanes + lane] += scale * steps.weights[lane] * push
 
 
-@numba.njit(**IN_ORDER)
+@numba.njit(**INLINED)
 def _ask_for(rows, i):
     # Row i is read soon.
     data, indices, indptr = rows.X
     fetch_row(data, indices, indptr, i)
-    fetch(rows.code, i)
-    if rows.loss_weight.size > 1:
-        fetch(rows.loss_weight, i)
-    if rows.penalty_weight.size > 1:
-        fetch(rows.penalty_weight, i)
+    fetch(rows.y, i)
+    fetch(rows.stratum, i)
+    fetch(rows.group, i)
+    fetch(rows.loss_weight, i)
+    fetch(rows.penalty_weight, i)
 
 
 @numba.njit(**FAST)
@@ -159,7 +159,7 @@ def batch_gradients_into(rows, batch, following, theta, steps, ramp, scratch):
     gradient, used = scratch.gradient, scratch.used
     stamp, payoff = scratch.stamp, scratch.payoff
     data, indices, indptr = rows.X
-    code, loss_weight, penalty_weight = rows.code, rows.loss_weight, rows.penalty_weight
+    group = rows.group
     n_classes, n_lanes = prob.shape
     n_used = 0
     scratch.counts[1] += 1
@@ -171,9 +171,9 @@ def batch_gradients_into(rows, batch, following, theta, steps, ramp, scratch):
             _ask_for(rows, following[n])
         row_times(data, indices, indptr, i, theta, logits)
         probabilities_into(logits, 1.0, prob)
-        loss_into(code[i, 0], weight_of(loss_weight, i) / batch.size, prob, factor)
-        weight = weight_of(penalty_weight, i) / batch.size
-        r = code[i, 1]
+        loss_into(rows.y[i], entry_of(rows.loss_weight, i) / batch.size, prob, factor)
+        weight = entry_of(rows.penalty_weight, i) / batch.size
+        r = entry_of(rows.stratum, i)
         if r >= 0:
             if steps.sharpness != 1.0:
                 probabilities_into(logits, steps.sharpness, seen)
@@ -181,8 +181,8 @@ def batch_gradients_into(rows, batch, following, theta, steps, ramp, scratch):
                 for j in range(n_classes):
                     for lane in range(n_lanes):
                         seen[j, lane] = prob[j, lane]
-            for a in range(2, code.shape[1]):
-                k = code[i, a]
+            for a in range(group.shape[1]):
+                k = group[i, a]
                 if k >= 0:
                     add_fairness(payoff, r, k, ramp * weight, steps, seen, factor, sums)
                     for j in range(n_classes):

@@ -104,16 +104,17 @@ def _fetch_row(data, indices, indptr, i):
     return dense if isinstance(indices, types.NoneType) else sparse
 
 
-@numba.njit(**IN_ORDER)
+@numba.njit(**INLINED)
 def fetch(values, i):
-    """Ask for entry ``i`` of an array, to be read soon."""
-    _prefetch(values.ctypes.data + i * values.strides[0])
+    """Ask for what row ``i`` has in an array, to be read soon."""
+    if values.size > 1:
+        _prefetch(values.ctypes.data + i * values.strides[0])
 
 
 @numba.njit(**INLINED)
-def weight_of(weights, i):
-    """Return the weight of row ``i``, which may be that of all rows."""
-    return weights[min(i, weights.size - 1)]
+def entry_of(values, i):
+    """Return the entry of row ``i``, which may be that of all rows."""
+    return values[min(i, values.size - 1)]
 
 
 def row_times(data, indices, indptr, i, theta, out):

@@ -12,9 +12,11 @@ import numpy as np
 
 from fferm._types import IntArray
 
-# Rows of a block, and rows that are shuffled together: 512 blocks, 5 MB of 20 columns.
-BLOCK = 64
-WINDOW = 32_768
+# Up to so many rows, the order is one permutation.
+FEW_ROWS = 32_768
+# Rows of a block, and rows shuffled together: 256 blocks, 1.3 MB of 20 columns.
+BLOCK = 32
+WINDOW = 8192
 
 
 def shuffled(
@@ -22,10 +24,9 @@ def shuffled(
 ) -> Iterator[IntArray]:
     """Yield the positions of all rows in random order, in parts of whole batches.
 
-    Only the last part may end with a batch that is smaller. Up to a window, the order
-    is one permutation.
+    Only the last part may end with a batch that is smaller.
     """
-    if n_rows <= WINDOW:
+    if n_rows <= FEW_ROWS:
         yield rng.permutation(n_rows)
         return
     waiting: IntArray = np.zeros(0, dtype=np.int64)

@@ -21,7 +21,7 @@ from fferm.solvers.threads import in_threads
 # Blocks are as many on every machine, so that sums do not depend on its cores; a block
 # of few rows would take less time than its call.
 MOST_BLOCKS = 8
-LEAST_ROWS = 4096
+LEAST_ROWS = 8192
 
 
 @dataclass(frozen=True)
@@ -69,9 +69,7 @@ class FusedEvaluator(Evaluator):
             self._n_strata = len(fair.strata.names)
             self._ends = group_ends(fair)
             # A table counts the rows whose group is known.
-            self.known = np.array(
-                [fair.weight[a.code >= 0].sum() for a in fair.attributes]
-            ) / np.sum(fair.weight)
+            self.known = np.array([sums.known_share for sums in fair.cell_sums])
 
     def value_and_gradient(
         self, problem: Problem, theta: FloatArray
@@ -148,11 +146,13 @@ class FusedEvaluator(Evaluator):
             return sums
 
         parts = in_threads(block, zip(self._blocks[:-1], self._blocks[1:], strict=True))
-        n_rows = self.rows.size
-        loss, gradient, mass, jacobian = (
-            np.add.reduce(kind) / n_rows for kind in zip(*parts, strict=True)
-        )
-        if not (np.all(np.isfinite(mass)) and np.all(np.isfinite(loss))):
+        loss, gradient, mass, jacobian = sums = parts[0]
+        for part in parts[1:]:
+            for total, values in zip(sums, part, strict=True):
+                total += values
+        for total in sums:
+            total /= self.rows.size
+        if not math.isfinite(mass.sum() + loss.sum()):
             raise NonFiniteError(Result.nonfinite.value)
         wide = (n_columns, n_outputs, n_lanes)
         pieces = list(zip(self._ends[:-1], self._ends[1:], self.known, strict=True))

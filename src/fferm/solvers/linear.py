@@ -5,10 +5,9 @@ The oracle of linear models: written to be read, and what every kernel is held t
 
 import numpy as np
 
+from fferm._parts import parts_of
 from fferm._types import FloatArray, IntArray, Table
 from fferm.objective import Problem
-
-ROWS_AT_ONCE = 2**16
 
 
 def parameter_shape(problem: Problem) -> tuple[int, int]:
@@ -33,8 +32,8 @@ def predicted_codes(X: Table, theta: FloatArray) -> IntArray:
     """Return the codes of the classes that are predicted for some row."""
     found = np.zeros(0, dtype=np.int64)
     # Logits of all rows at once would be the largest array of a fit but for X.
-    for begin in range(0, X.shape[0], ROWS_AT_ONCE):
-        logits = linear_logits(X[begin : begin + ROWS_AT_ONCE], theta)
+    for part in parts_of(X.shape[0]):
+        logits = linear_logits(X[part], theta)
         found = np.union1d(found, logits.argmax(axis=1))
     return found
 

@@ -5,7 +5,7 @@ divergence and every notion that conditions on strata. Several fairness weights 
 trained as lanes of one run, which reads the data once for all of them.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -97,6 +97,11 @@ class SGDA(LaneSolver[SgdaState]):
 
     def run_chunk(self, problem: Problem, state: SgdaState) -> int:
         """Run one epoch."""
+        *_, n_steps = self.run_parts(state)
+        return n_steps
+
+    def run_parts(self, state: SgdaState) -> Iterator[int]:
+        """Yield the number of steps so far after each part of an epoch."""
         n_rows, n_steps = state.rows.size, state.n_steps
         batch_size = min(self.batch_size, n_rows)
         for order in shuffled(state.rng, n_rows, batch_size):
@@ -111,7 +116,7 @@ class SGDA(LaneSolver[SgdaState]):
                 state.scratch,
                 n_steps,
             )
-        return n_steps
+            yield n_steps
 
     def n_chunks(self, n_rows: int) -> int:
         """Return the number of epochs."""

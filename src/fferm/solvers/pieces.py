@@ -15,18 +15,11 @@ from fferm.divergences import strip, trainable
 from fferm.duals import GroupWeights, dual_variable
 from fferm.errors import NonFiniteError
 from fferm.objective import Problem
-from fferm.solvers._arrays import (
-    Model,
-    Rows,
-    Steps,
-    make_scratch,
-    pack_codes,
-    pack_weights,
-)
+from fferm.solvers._arrays import Model, Rows, Steps, make_scratch
 from fferm.solvers._kernels import batch_gradients_into, payoff_into, sgda_epoch
-from fferm.solvers._rows import kernel_matrix
 from fferm.solvers.base import Result
 from fferm.solvers.dual import ChosenDual, bind_dual
+from fferm.solvers.kernel_rows import as_rows
 from fferm.solvers.lanes import (
     LEAST_SQUARES,
     LEAST_STEPS,
@@ -111,9 +104,8 @@ def make_piece(
     problem: Problem, weights: GroupWeights, stratum: IntArray, group: IntArray
 ) -> Piece:
     """Return a piece; loss and penalty are means over its rows."""
-    weight = pack_weights(problem.share)
-    code = pack_codes(problem.y, stratum, group)
-    rows = Rows(kernel_matrix(problem.X), code, weight, weight)
+    share = problem.share
+    rows = as_rows(problem.X, problem.y, stratum, group, share, share)
     return Piece(problem, rows, weights)
 
 

@@ -128,8 +128,7 @@ def read_labels(
     weight = encode_weight(plain(sample_weight), labels.n_samples)
     rows = FairRows(attributes, notion.strata(labels), weight)
     warn_of_control(labels, DEPTH)
-    for attribute in attributes:
-        warn_of_gaps(attribute, rows, DEPTH)
+    warn_of_gaps(rows, DEPTH)
     encoding = Encoding(
         tuple(Column(c.name, c.groups, c.edges.get(c.name)) for c in columns),
         tuple(Column(a.name, a.groups, a.edges.get(a.name)) for a in attributes),
