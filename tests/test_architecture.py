@@ -15,6 +15,7 @@ PACKAGE = Path(fferm.__file__).parent
 ORDER = [
     "errors",
     "_types",
+    "_parts",
     "components",
     "divergences",
     "losses",

@@ -165,5 +165,5 @@ def strata_as_control(
     values = np.array([*map(str, range(len(rows.strata.names))), None], dtype=object)
     return (
         ConditionalParity(values[code].tolist(), notion.weighting),
-        torch.from_numpy(code),
+        torch.tensor(code),
     )

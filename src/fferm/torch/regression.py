@@ -177,7 +177,7 @@ def binned_fairness(problem: RegressionProblem, rows: FairRows) -> Fairness:
             bins=problem.bins,
             dual_steps=DualSteps(window=WINDOW),
         )
-    group, weight = loss.encode(code), torch.from_numpy(rows.weight)
+    group, weight = loss.encode(code), torch.tensor(rows.weight)
 
     def penalty(u: Tensor, batch: Tensor) -> Tensor:
         value: Tensor = loss(
@@ -208,7 +208,7 @@ def critic_fairness(
         n_ascents=2,
         random_state=seed,
     )
-    values, weight = loss.encode(sensitive), torch.from_numpy(rows.weight)
+    values, weight = loss.encode(sensitive), torch.tensor(rows.weight)
 
     def penalty(u: Tensor, batch: Tensor) -> Tensor:
         value: Tensor = loss(
@@ -289,7 +289,7 @@ def _batch_objective(
 ) -> Callable[[Tensor], Tensor]:
     own = problem.penalty_X
     others = None if own is None else _rounds(own.shape[0], recipe)
-    target = torch.from_numpy(problem.target)
+    target = torch.tensor(problem.target)
     weight = torch.from_numpy(problem.share * problem.target.size)
     lam, l2 = problem.objective.fairness_weight, problem.objective.l2
 

@@ -107,7 +107,7 @@ class PenaltyRows:
 
 def make_loss_rows(X: Features, y: IntArray, weight: FloatArray) -> LossRows:
     """Return the rows of a loss with weights of any scale."""
-    return LossRows(X, torch.as_tensor(y).to(X.device), scaled(weight, X, X.dtype))
+    return LossRows(X, torch.tensor(y).to(X.device), scaled(weight, X, X.dtype))
 
 
 def make_penalty_rows(X: Features, rows: FairRows) -> PenaltyRows:
