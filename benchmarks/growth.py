@@ -22,9 +22,9 @@ from benchmarks.timing import clock, interleaved
 SIZES = (10**4, 10**5, 10**6, 10**7)
 N_FEATURES = 20
 N_GROUPS = 4
-ROUNDS = 30
+ROUNDS = 20
 # A slice ends when it has touched this many rows.
-SLICE = 300_000
+SLICE = 1_000_000
 SIDES = ("sgda, batch 64", "sgda, batch 8", "fused pass")
 FITS = ("sgda", "lbfgs")
 KINDS = {"int64": np.int64, "int8": np.int8, "text": np.array(["a", "b", "c", "d"])}

@@ -8,10 +8,10 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from fferm import LargeShift
 from fferm.boosting.leaves import Leaves
-from fferm.boosting.numbers import FEW, each
 from fferm.boosting.row_passes import N_KEYS, RowPasses
 from fferm.boosting.table_slopes import TablePenalty
 from fferm.divergences import trainable
+from fferm.divergences._few import FEW, each
 
 pytestmark = pytest.mark.filterwarnings("ignore::fferm.errors.DataFairnessWarning")
 
@@ -156,3 +156,8 @@ def test_a_formula_is_the_same_one_by_one_as_on_an_array(name):
 def test_a_number_that_python_refuses_is_left_to_numpy():
     found = each(lambda t, xp: xp.log(t), np.array([0.0, 1.0]))
     assert_array_equal(found, [-np.inf, 0.0])
+
+
+def test_a_formula_that_takes_arrays_alone_is_given_an_array():
+    found = each(lambda t, xp: xp.log(t).reshape(t.shape), np.array([1.0, np.e]))
+    assert_allclose(found, [0.0, 1.0], rtol=1e-15)

@@ -21,9 +21,9 @@ import numpy as np
 
 from fferm._types import FloatArray, Namespace, Operand
 from fferm.boosting import _table_kernels as kernels
-from fferm.boosting.numbers import Formula, each
 from fferm.boosting.placement import Placement
 from fferm.divergences import Divergence
+from fferm.divergences._few import Formula, each
 from fferm.objective import Penalty, check_finite
 
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from fferm._types import FloatArray, Namespace, Operand
 from fferm.components import Component
+from fferm.divergences._few import each
 from fferm.errors import InvalidInputError
 
 # Ratios below this are continued linearly in training. The dual of such a cell is
@@ -122,7 +123,7 @@ class Divergence(Component, abstract=True):
         """Return ``q f(p / q)`` by cell, with its limits where ``q`` is 0."""
         with np.errstate(over="ignore", invalid="ignore"):
             if np.all(q > 0):  # no limits to take
-                return np.asarray(q * self.f(p / q, np))
+                return np.asarray(q * each(self.f, p / q))
             safe = np.where(q > 0, q, 1.0)
             inside = q * self.f(np.where(q > 0, p, 1.0) / safe, np)
             edge = np.where(p > 0, p, 1.0) * self.slope_at_infinity
@@ -140,8 +141,7 @@ class Divergence(Component, abstract=True):
         with np.errstate(over="ignore", invalid="ignore"):
             if np.all(p > 0) and np.all(q > 0):  # no limits to take
                 t = p / q
-                charge = self.conjugate_at(np.log(t), np)
-                return np.asarray(self.f_prime(t, np)), -np.asarray(charge)
+                return each(self.f_prime, t), -each(self.conjugate_at, np.log(t))
             t = np.where(q > 0, p, 1.0) / np.where(q > 0, q, 1.0)
             t = np.where((q <= 0) & (p > 0), np.inf, t)
             dual = np.asarray(self.f_prime(t, np), dtype=np.float64)

@@ -14,9 +14,9 @@ from fferm._types import IntArray
 
 # Up to so many rows, the order is one permutation.
 FEW_ROWS = 32_768
-# Rows of a block, and rows shuffled together: 256 blocks, 1.3 MB of 20 columns.
-BLOCK = 32
-WINDOW = 8192
+# Rows of a block, and rows shuffled together: 256 blocks, 2.6 MB of 20 columns.
+BLOCK = 64
+WINDOW = 16_384
 
 
 def shuffled(

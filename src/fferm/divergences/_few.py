@@ -49,5 +49,7 @@ def each(formula: Formula, t: FloatArray) -> FloatArray:
             return np.array(found, dtype=np.float64).reshape(t.shape)
         except (ArithmeticError, ValueError):
             pass  # infinities, which are numbers for NumPy alone
+        except (AttributeError, TypeError):
+            pass  # a formula of somebody's own, for arrays alone
     with np.errstate(all="ignore"):
         return np.asarray(formula(t, np), dtype=np.float64)
