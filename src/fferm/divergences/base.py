@@ -122,7 +122,7 @@ class Divergence(Component, abstract=True):
     def perspective(self, p: FloatArray, q: FloatArray) -> FloatArray:
         """Return ``q f(p / q)`` by cell, with its limits where ``q`` is 0."""
         with np.errstate(over="ignore", invalid="ignore"):
-            if np.all(q > 0):  # no limits to take
+            if q.min(initial=1.0) > 0:  # no limits to take
                 return np.asarray(q * each(self.f, p / q))
             safe = np.where(q > 0, q, 1.0)
             inside = q * self.f(np.where(q > 0, p, 1.0) / safe, np)
@@ -139,7 +139,7 @@ class Divergence(Component, abstract=True):
         They are ``A = f'(t)`` and ``-f*(A)`` at ``t = p / q``; 0 where both are 0.
         """
         with np.errstate(over="ignore", invalid="ignore"):
-            if np.all(p > 0) and np.all(q > 0):  # no limits to take
+            if min(p.min(initial=1.0), q.min(initial=1.0)) > 0:  # no limits to take
                 t = p / q
                 return each(self.f_prime, t), -each(self.conjugate_at, np.log(t))
             t = np.where(q > 0, p, 1.0) / np.where(q > 0, q, 1.0)

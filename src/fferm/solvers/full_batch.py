@@ -88,7 +88,7 @@ class FusedEvaluator(Evaluator):
             check_finite(value, gradient)
         coef = theta[:, :-1]
         gradient[:, :-1] += objective.l2 * coef
-        return value + objective.l2 / 2 * float(np.sum(coef * coef)), gradient
+        return value + objective.l2 / 2 * float(np.vdot(coef, coef)), gradient
 
     def measure(
         self, problem: Problem, thetas: Sequence[FloatArray], weights: Sequence[float]
@@ -128,8 +128,10 @@ class FusedEvaluator(Evaluator):
     ) -> Pass:
         n_lanes = len(thetas)
         n_outputs, n_columns = parameter_shape(problem)
-        theta = np.ascontiguousarray(np.stack(thetas, axis=-1).transpose(1, 0, 2))
-        theta = theta.reshape(n_columns, n_outputs * n_lanes)
+        lanes = np.empty((n_columns, n_outputs, n_lanes))
+        for lane, own in enumerate(thetas):
+            lanes[:, :, lane] = own.T
+        theta = lanes.reshape(n_columns, n_outputs * n_lanes)
         shape = (self._n_strata, problem.n_classes, int(self._ends[-1]), n_lanes)
         n_kept = n_outputs if with_slopes else 0
 
