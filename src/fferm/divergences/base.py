@@ -139,7 +139,7 @@ class Divergence(Component, abstract=True):
         They are ``A = f'(t)`` and ``-f*(A)`` at ``t = p / q``; 0 where both are 0.
         """
         with np.errstate(over="ignore", invalid="ignore"):
-            if min(p.min(initial=1.0), q.min(initial=1.0)) > 0:  # no limits to take
+            if p.min(initial=1.0) > 0 and q.min(initial=1.0) > 0:  # no limits to take
                 t = p / q
                 return each(self.f_prime, t), -each(self.conjugate_at, np.log(t))
             t = np.where(q > 0, p, 1.0) / np.where(q > 0, q, 1.0)
