@@ -4,7 +4,6 @@ Its gradients are right on average over every batch, and its steps are those tha
 formulas say, one by one.
 """
 
-import ctypes
 import itertools
 import math
 from dataclasses import replace
@@ -12,23 +11,19 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import scipy.sparse
-from hypothesis import given
-from hypothesis import strategies as st
 from instances import REGISTERED
-from numpy.testing import assert_allclose, assert_array_equal
+from numpy.testing import assert_allclose
 from scipy.special import softmax
 
 from fferm import SmallShift
 from fferm.data import encode_rows
 from fferm.divergences import LinearTail, TotalVariation, get, strip
-from fferm.errors import ComponentError, InvalidParameterError
+from fferm.errors import InvalidParameterError
 from fferm.notions import EqualizedOdds, Labels
 from fferm.notions import get as get_notion
 from fferm.objective import Penalty, Problem, make_objective
 from fferm.solvers import _kernels
 from fferm.solvers._arrays import make_scratch
-from fferm.solvers._pointers import log_ratio_pointer, projected_pointer
-from fferm.solvers._scalar import HIGHEST, LOWEST, exp
 from fferm.solvers.dual import make_dual
 from fferm.solvers.kernel_rows import make_rows
 from fferm.solvers.lanes import lane_parameters, mean_iterate
@@ -355,58 +350,6 @@ def test_a_penalty_without_a_linear_dual_is_refused_by_name(name):
     problem = replace(problem, objective=replace(problem.objective, **change))
     with pytest.raises(InvalidParameterError, match=r"Use solver='semi_stochastic'"):
         SGDA().solve(problem)
-
-
-@pytest.mark.parametrize("divergence", REGISTERED)
-def test_compiled_formulas_are_those_of_numpy(divergence):
-    base, *_ = strip(REGISTERED[divergence])
-    z = np.linspace(-6, 6, 49)
-    duals, charges, ratios = read_table(log_ratio_pointer(base), z)
-    assert_allclose(duals, base.dual_at(z, np), rtol=1e-14, atol=1e-15)
-    assert_allclose(charges, base.conjugate_at(z, np), rtol=1e-14, atol=1e-15)
-    assert_allclose(ratios, np.exp(z), rtol=1e-15)
-    inside = base.f_prime(np.exp(np.linspace(-3, 3, 31)), np)
-    same, charges, ratios = read_table(projected_pointer(base), inside)
-    assert_array_equal(same, inside)
-    assert_allclose(charges, base.conjugate(inside, np), rtol=1e-13, atol=1e-15)
-    assert_allclose(ratios, base.conjugate_prime(inside, np), rtol=1e-13)
-
-
-def read_table(pointer, values):
-    """Return what a compiled pointer writes for a table."""
-    tables = [np.ascontiguousarray(values, dtype=float)]
-    tables += [np.empty_like(tables[0]) for _ in range(3)]
-    doubles = ctypes.POINTER(ctypes.c_double)
-    pointer.ctypes(*(table.ctypes.data_as(doubles) for table in tables), values.size)
-    return tables[1:]
-
-
-@given(st.floats(-800, 800))
-def test_the_written_exponential_is_the_exponential(x):
-    with np.errstate(over="ignore", under="ignore"):
-        expected = np.exp(x)
-    if x < LOWEST:
-        assert exp(x) == 0
-    elif x > HIGHEST:
-        assert exp(x) == np.inf
-    else:
-        assert exp(x) == pytest.approx(expected, rel=4e-16, abs=0)
-
-
-@pytest.mark.parametrize("x", [np.inf, -np.inf, np.nan, 0.0, -0.0])
-def test_the_written_exponential_knows_its_limits(x):
-    assert_array_equal(exp(x), np.exp(x))
-
-
-def test_a_formula_that_cannot_be_compiled_is_refused_by_name():
-    class Strange(type(get("kl"))):
-        name = "kl_of_strings_in_the_kernel_test"
-
-        def dual_at(self, z, xp):
-            return float(str(z))
-
-    with pytest.raises(ComponentError, match=r"dual_at cannot be compiled"):
-        log_ratio_pointer(Strange())
 
 
 @pytest.mark.parametrize("batch_size", [1, 8, 64, 1000])

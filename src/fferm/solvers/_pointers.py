@@ -3,14 +3,16 @@
 The same method that runs on NumPy arrays and torch tensors is compiled to a function of
 one number: ``self`` becomes a named tuple of the dataclass's fields and ``xp`` the
 scalar namespace. A loop over a whole table is then one function pointer. Kernels take
-pointers, so they are compiled once for all divergences, a user's own included.
+pointers, so they are compiled once for all divergences, a user's own included. Those
+that are known by name stay in the cache on disk.
 """
 
 # Numba caches code by the text of its own file alone, so each names its release: 0.1.0.
 
 import functools
+import hashlib
 from collections import namedtuple
-from collections.abc import Callable
+from pathlib import Path
 from types import FunctionType
 from typing import Any
 
@@ -20,11 +22,36 @@ from numba import carray  # type: ignore[attr-defined]
 from numba.core import types
 from numba.extending import intrinsic
 
-from fferm.divergences import Divergence
+from fferm import divergences
+from fferm.divergences import (
+    KL,
+    Alpha,
+    Chi2,
+    Divergence,
+    JensenShannon,
+    ReverseKL,
+    SquaredHellinger,
+    TotalVariation,
+)
 from fferm.errors import ComponentError
+from fferm.solvers import _scalar
 from fferm.solvers._scalar import SCALARS, exp
 
-SIGNATURE = numba.float64(numba.float64)
+KNOWN = tuple(
+    kind().smoothed()
+    for kind in (
+        Alpha,
+        Chi2,
+        JensenShannon,
+        KL,
+        ReverseKL,
+        SquaredHellinger,
+        TotalVariation,
+    )
+)
+# Called functions would be passed their namespace by the addresses of its functions,
+# which nothing on disk can hold.
+INLINED: Any = {"error_model": "numpy", "forceinline": True}
 _NUMBERS = types.CPointer(numba.float64)  # type: ignore[no-untyped-call]
 TABLE_SIGNATURE = numba.void(_NUMBERS, _NUMBERS, _NUMBERS, _NUMBERS, numba.intp)
 
@@ -55,15 +82,11 @@ def log_ratio_pointer(divergence: Divergence) -> Any:
 
     It writes the dual ``A = f'(e^z)``, its charge ``f*(A)`` and the ratio ``e^z``.
     """
-    dual = _compiled_or_default(
-        divergence, "dual_at", lambda: _after(_compiled(divergence, "f_prime"), exp)
-    )
-    charge = _compiled_or_default(
-        divergence,
-        "conjugate_at",
-        lambda: _after(_compiled(divergence, "conjugate"), dual),
-    )
-    return _table_pointer(dual, charge, exp)
+    own_dual = _formula_or_none(divergence, "dual_at")
+    dual = own_dual or _after(_formula(divergence, "f_prime"), exp)
+    own_charge = _formula_or_none(divergence, "conjugate_at")
+    charge = own_charge or _after(_formula(divergence, "conjugate"), dual)
+    return _table_pointer(divergence, "log_ratio", (dual, charge, exp))
 
 
 @functools.cache
@@ -72,41 +95,37 @@ def projected_pointer(divergence: Divergence) -> Any:
 
     It writes the dual itself, its charge ``f*(A)`` and the ratio ``(f*)'(A)``.
     """
-    return _table_pointer(
-        _same,
-        _compiled(divergence, "conjugate"),
-        _compiled(divergence, "conjugate_prime"),
-    )
+    charge = _formula(divergence, "conjugate")
+    ratio = _formula(divergence, "conjugate_prime")
+    return _table_pointer(divergence, "projected", (_same, charge, ratio))
 
 
-def _compiled_or_default(
-    divergence: Divergence, name: str, default: Callable[[], Any]
-) -> Any:
-    if getattr(type(divergence), name) is getattr(Divergence, name):
-        return default()
-    return _compiled(divergence, name)
+def is_kept(divergence: Divergence) -> bool:
+    """Return whether compiled formulas stay in the cache on disk.
+
+    Those of this library do, as it gives them by name. A sweep of parameters would
+    fill the cache, and somebody's own formulas may change under the same name.
+    """
+    return divergence in KNOWN
 
 
-def _compiled(divergence: Divergence, name: str) -> Any:
-    """Return a formula as a compiled function of one number."""
+def _formula_or_none(divergence: Divergence, name: str) -> Any:
+    is_default = getattr(type(divergence), name) is getattr(Divergence, name)
+    return None if is_default else _formula(divergence, name)
+
+
+def _formula(divergence: Divergence, name: str) -> Any:
+    """Return a formula as a function of one number, to be compiled when it is used."""
     formula = _jitted(getattr(type(divergence), name))
     fields = divergence.parameters()
     this = namedtuple("Fields", fields)(**{k: float(v) for k, v in fields.items()})
     scalars = SCALARS
 
-    @numba.njit(error_model="numpy")
-    def compiled(x):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+    @numba.njit(**INLINED)
+    def of_number(x):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
         return formula(this, x, scalars)
 
-    try:
-        compiled.compile(SIGNATURE)
-    except Exception as error:  # the compiler fails in many ways
-        raise ComponentError(
-            f"{divergence!r}.{name} cannot be compiled. A formula may use arithmetic, "
-            "its own numeric fields and xp.exp, log, sqrt, abs, where. Rewrite it so, "
-            f"or train with solver='lbfgs'. numba says: {error}"
-        ) from error
-    return compiled
+    return of_number
 
 
 def _jitted(function: FunctionType) -> Any:
@@ -117,14 +136,20 @@ def _jitted(function: FunctionType) -> Any:
         for name in names
         if (value := function.__globals__.get(name)) is not None
     }
-    copy = FunctionType(
-        function.__code__, scope, function.__name__, function.__defaults__
+    return numba.njit(_with_scope(function, scope), **INLINED)
+
+
+def _with_scope(function: Any, scope: dict[str, Any]) -> FunctionType:
+    return FunctionType(
+        function.__code__,
+        {**scope, "__name__": function.__module__},
+        function.__name__,
+        function.__defaults__,
     )
-    return numba.njit(copy, error_model="numpy")
 
 
 def _after(outer: Any, inner: Any) -> Any:
-    @numba.njit
+    @numba.njit(**INLINED)
     def composed(z):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
         return outer(inner(z))
 
@@ -136,14 +161,41 @@ def _same(x):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
     return x
 
 
-def _table_pointer(dual: Any, charge: Any, ratio: Any) -> Any:
-    @numba.cfunc(TABLE_SIGNATURE, error_model="numpy")
-    def pointer(of, duals, charges, ratios, n):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
-        x, d = carray(of, n), carray(duals, n)
-        c, r = carray(charges, n), carray(ratios, n)
-        for i in range(n):
-            d[i] = dual(x[i])
-            c[i] = charge(x[i])
-            r[i] = ratio(x[i])
+# Stand-ins: every pointer is given its own.
+dual = charge = ratio = _same
 
-    return pointer
+
+def _read(of, duals, charges, ratios, n):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+    x, d = carray(of, n), carray(duals, n)
+    c, r = carray(charges, n), carray(ratios, n)
+    for i in range(n):
+        d[i] = dual(x[i])
+        c[i] = charge(x[i])
+        r[i] = ratio(x[i])
+
+
+def _table_pointer(divergence: Divergence, how: str, functions: tuple[Any, ...]) -> Any:
+    # Not a closure: what it holds would be part of numba's key, and differs from
+    # process to process. The name stands for it.
+    scope = {"carray": carray}
+    scope |= zip(("dual", "charge", "ratio"), functions, strict=True)
+    read = _with_scope(_read, scope)
+    known = f"{divergence!r}{how}{_text_of_formulas()}".encode()
+    read.__qualname__ = f"{how}_{hashlib.sha256(known).hexdigest()[:16]}"
+    compiled = numba.cfunc(
+        TABLE_SIGNATURE, error_model="numpy", cache=is_kept(divergence)
+    )
+    try:
+        return compiled(read)
+    except Exception as error:  # the compiler fails in many ways
+        raise ComponentError(
+            f"{divergence!r} cannot be compiled. A formula may use arithmetic, its own "
+            "numeric fields and xp.exp, log, sqrt, abs, where. Rewrite it so, or train "
+            f"with solver='lbfgs'. numba says: {error}"
+        ) from error
+
+
+@functools.cache
+def _text_of_formulas() -> str:
+    files = [*Path(divergences.__path__[0]).glob("*.py"), Path(_scalar.__file__)]
+    return "".join(path.read_text("utf-8") for path in sorted(files))
