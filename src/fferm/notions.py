@@ -176,7 +176,8 @@ class ConditionalParity(Notion):
     control
         A column of X by name or by position, or one value per training row.
     weights
-        As in `EqualizedOdds`; by default a stratum counts as its share of rows.
+        As in `EqualizedOdds`; by default a stratum counts as its share of the
+        rows that have a control feature.
     """
 
     name: ClassVar[str] = "conditional_parity"

@@ -172,11 +172,14 @@ class Penalty:
         if self.objective.uncertainty is not None or notion.is_sufficiency:
             return self.on_tables(tables)[0]
         total = 0.0
-        for stratum in (stratum for table in tables for stratum in table):
-            share = float(stratum.sum())
-            if share > 0:
-                weight = 1.0 if notion.weighting == "unit" else share
-                total += weight * self._divergence.between(stratum)
+        for table in tables:
+            masses = table.sum(axis=(1, 2))
+            weights = (
+                masses / masses.sum() if notion.weighting != "unit" else masses > 0
+            )
+            for weight, stratum in zip(weights, table, strict=True):
+                if weight > 0:
+                    total += float(weight) * self._divergence.between(stratum)
         return total
 
     def duals(self, tables: list[FloatArray]) -> tuple[FloatArray, ...]:

@@ -120,7 +120,8 @@ def penalty(
     uncertainty
         None, `SmallShift` or `LargeShift`.
     weighting
-        ``"unit"``: every stratum counts one; ``"frequency"``: as its share.
+        ``"unit"``: every stratum counts one; ``"frequency"``: as its share of the
+        table, so that rows in no stratum take no weight away.
 
     Returns
     -------
@@ -146,11 +147,12 @@ def known_penalty(
     """Return the `penalty` on a table that is known to be one."""
     strata = table if table.ndim == 3 else table[None]
     value, payoff = 0.0, np.zeros_like(strata)
+    whole = float(strata.sum())
     for r, stratum in enumerate(strata):
         share = float(stratum.sum())
         if share <= 0:
             continue
-        weight = 1.0 if weighting == "unit" else share
+        weight = 1.0 if weighting == "unit" else share / whole
         part, slope = independence(stratum / share, divergence, uncertainty)
         value += weight * part
         payoff[r] = weight / share * slope

@@ -6,6 +6,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from instances import REGISTERED
+from numpy.testing import assert_allclose
 
 from fferm import tables
 from fferm.divergences import KL, Affine, LinearTail, TotalVariation
@@ -234,3 +235,15 @@ def test_strata_add_up(divergence, table):
     frequency, _ = tables.penalty(table, divergence, weighting="frequency")
     assert unit == pytest.approx(parts.sum(), rel=1e-12, abs=1e-15)
     assert frequency == pytest.approx(share @ parts, rel=1e-12, abs=1e-15)
+
+
+@every(FAMILY)
+@given(table=joints(n_strata=3), kept=st.floats(0.01, 1))
+@LAW
+def test_rows_in_no_stratum_change_neither_penalty_nor_pull(divergence, table, kept):
+    for weighting in ("unit", "frequency"):
+        whole, pull = tables.penalty(table, divergence, weighting=weighting)
+        part, stronger = tables.penalty(kept * table, divergence, weighting=weighting)
+        assert part == pytest.approx(whole, rel=1e-9, abs=1e-14)
+        # A cell of the smaller table moves by less.
+        assert_allclose(kept * stronger, pull, rtol=1e-9, atol=1e-12)

@@ -19,7 +19,7 @@ from fferm import SmallShift
 from fferm.data import encode_rows
 from fferm.divergences import LinearTail, TotalVariation, get, strip
 from fferm.errors import InvalidParameterError
-from fferm.notions import EqualizedOdds, Labels
+from fferm.notions import ConditionalParity, EqualizedOdds, Labels
 from fferm.notions import get as get_notion
 from fferm.objective import Penalty, Problem, make_objective
 from fferm.solvers import _kernels
@@ -38,6 +38,7 @@ NOTIONS = {
     "equal_opportunity": get_notion("equal_opportunity"),
     "equalized_odds": EqualizedOdds(),
     "equalized_odds_frequency": EqualizedOdds("frequency"),
+    "conditional_parity": ConditionalParity("control"),
 }
 # A kernel may sum in another order than NumPy does.
 EXACT = 1e-12
@@ -59,9 +60,10 @@ def make_problem(
     objective = make_objective(
         divergence, NOTIONS[notion], l2=0.01, fairness_weight=1.5, **options
     )
-    labels = Labels(n, np.minimum(y, 1), (0, 1))
-    if n_classes > 2:  # strata by a label of two values, predictions of more
-        labels = Labels(n, np.arange(n) % 2, (0, 1))
+    # Strata are by a label of two values, and predictions of more; or by a control
+    # feature that some rows miss.
+    label = np.minimum(y, 1) if n_classes == 2 else np.arange(n) % 2
+    labels = Labels(n, label, (0, 1), np.arange(n) % 5 // 2 - 1, ("low", "high"))
     rows = encode_rows(s, objective.notion, labels, how=how, sample_weight=weight)
     penalty = Penalty(objective, rows)
     return Problem(objective, X, y, weight / weight.sum(), n_classes, penalty)
@@ -111,7 +113,9 @@ def dual_objective(problem, state, theta, lane):
             q = p.sum(axis=1, keepdims=True) * p.sum(axis=0)
             z = state.dual.z[r, :, begin:end, lane]
             cells = p * divergence.dual_at(z, np) - q * divergence.conjugate_at(z, np)
-            weight = 1 if problem.objective.notion.weighting == "unit" else rho
+            weight = (
+                1 if problem.objective.notion.weighting == "unit" else rho / table.sum()
+            )
             value += state.steps.weights[lane] * weight * cells.sum()
         begin = end
     return value
@@ -134,6 +138,7 @@ CASES = [
     {"notion": "equalized_odds_frequency", "n": 12},
     {"notion": "demographic_parity", "how": "marginal", "n": 12, "with_gaps": True},
     {"notion": "demographic_parity", "sharpness": 2.0, "n_classes": 3},
+    {"notion": "conditional_parity", "n": 20, "how": "marginal", "with_gaps": True},
 ]
 
 

@@ -167,6 +167,28 @@ def test_divergences_are_the_penalties_of_training(data, model, notion):
             assert found.divergences[name][which] == pytest.approx(expected, rel=1e-10)
 
 
+@pytest.mark.filterwarnings("ignore::fferm.errors.MissingGroupWarning")
+def test_rows_without_the_control_feature_take_no_weight_from_the_others(data, model):
+    X, y, sensitive = data
+    control = np.array(["low", "high", None], dtype=object)[np.arange(len(X)) % 3]
+    has_one = control != None  # noqa: E711 - by entry
+    found = [
+        quick(
+            model,
+            X[rows],
+            y[rows],
+            sensitive_features=sensitive["race"][rows],
+            notion=ConditionalParity(control[rows]),
+            n_bootstrap=0,
+        ).divergences
+        for rows in (np.full(len(X), fill_value=True), has_one)
+    ]
+    for name in PLAIN_DIVERGENCES:
+        assert tuple(found[0][name]) == pytest.approx(
+            tuple(found[1][name]), rel=1e-12, nan_ok=True
+        )
+
+
 @pytest.mark.parametrize(
     ("notion", "predicted"), [("sufficiency", None), ("predictive_parity", 1)]
 )

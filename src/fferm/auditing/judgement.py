@@ -342,12 +342,13 @@ def _total(
     setting: Setting, tables: tuple[RateTable, ...], divergence: Divergence
 ) -> tuple[float, float]:
     # The penalty of these tables as training adds it up, and the largest possible.
-    is_unit = setting.notion.weighting == "unit" and not setting.notion.is_sufficiency
-    parts = [
-        (1.0 if is_unit else float(mass.sum() / table.total), mass)
-        for table in tables
-        for mass in table.mass[table.is_judged]
-    ]
+    is_sufficiency = setting.notion.is_sufficiency
+    is_unit = setting.notion.weighting == "unit" and not is_sufficiency
+    parts = []
+    for table in tables:
+        whole = table.total if is_sufficiency else table.mass.sum()
+        for mass in table.mass[table.is_judged]:
+            parts.append((1.0 if is_unit else float(mass.sum() / whole), mass))
     if not parts:
         return math.nan, math.nan
     value = sum(weight * divergence.between(mass) for weight, mass in parts)

@@ -99,6 +99,7 @@ def independence_into(cells, shapes, counts_one, product, dual, charge, payoff):
     n_classes = cells.shape[1]
     for a in range(shapes.shape[0]):
         n_strata, n_groups = shapes[a, 0], shapes[a, 1]
+        whole = cells[begin : begin + n_strata * n_groups].sum()
         for r in range(n_strata):
             first = begin + r * n_groups
             share, part = 0.0, 0.0
@@ -109,7 +110,7 @@ def independence_into(cells, shapes, counts_one, product, dual, charge, payoff):
             if share <= 0:  # a stratum of nobody
                 payoff[first : first + n_groups, :] = 0.0
                 continue
-            scale = 1.0 / share if counts_one else 1.0
+            scale = 1.0 / (share if counts_one else whole)
             value += scale * part
             for j in range(n_classes):
                 mean = 0.0
@@ -207,6 +208,7 @@ def root_into(
     for a in range(shapes.shape[0]):
         n_strata, n_groups = shapes[a, 0], shapes[a, 1]
         end = begin + n_strata * n_groups
+        whole = 1.0 if is_sufficiency else cells[begin:end].sum()
         for q in range(begin, end):
             r, k = (q - begin) // n_groups, (q - begin) % n_groups
             for j in range(m):
@@ -216,8 +218,8 @@ def root_into(
                     cells, begin, n_strata, n_groups, r, k, j, is_sufficiency
                 )
                 # The penalty weighs D of a table over its share: unit weights leave one
-                # factor of 1 / share behind.
-                share = mass if counts_one and not is_sufficiency else 1.0
+                # factor of 1 / share behind, others that of the whole.
+                share = mass if counts_one and not is_sufficiency else whole
                 t = cells[q, j] / product[q, j]
                 bent = _bent(t, dual[q, j], second[q, j])
                 scale = math.sqrt(bent / (product[q, j] * share))
