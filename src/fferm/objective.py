@@ -166,21 +166,19 @@ class Penalty:
         parts = [self.on_table(table) for table in tables]
         return sum(value for value, _ in parts), [payoff for _, payoff in parts]
 
-    def value(self, tables: list[FloatArray]) -> float:
+    def value(self, joints: list[FloatArray]) -> float:
         """Return the penalty on the tables of all attributes, without payoffs."""
         notion = self.objective.notion
         if self.objective.uncertainty is not None or notion.is_sufficiency:
-            return self.on_tables(tables)[0]
-        total = 0.0
-        for table in tables:
-            masses = table.sum(axis=(1, 2))
-            weights = (
-                masses / masses.sum() if notion.weighting != "unit" else masses > 0
+            return self.on_tables(joints)[0]
+        return sum(
+            weight * self._divergence.between(stratum)
+            for table in joints
+            for weight, stratum in zip(
+                tables.stratum_weights(table, notion.weighting), table, strict=True
             )
-            for weight, stratum in zip(weights, table, strict=True):
-                if weight > 0:
-                    total += float(weight) * self._divergence.between(stratum)
-        return total
+            if weight > 0
+        )
 
     def duals(self, tables: list[FloatArray]) -> tuple[FloatArray, ...]:
         """Return the optimal dual ``A = f'(P / Q)`` on the table of each attribute.

@@ -147,16 +147,21 @@ def known_penalty(
     """Return the `penalty` on a table that is known to be one."""
     strata = table if table.ndim == 3 else table[None]
     value, payoff = 0.0, np.zeros_like(strata)
-    whole = float(strata.sum())
-    for r, stratum in enumerate(strata):
-        share = float(stratum.sum())
-        if share <= 0:
-            continue
-        weight = 1.0 if weighting == "unit" else share / whole
-        part, slope = independence(stratum / share, divergence, uncertainty)
-        value += weight * part
-        payoff[r] = weight / share * slope
+    for r, weight in enumerate(stratum_weights(strata, weighting)):
+        if weight > 0:
+            share = float(strata[r].sum())
+            part, slope = independence(strata[r] / share, divergence, uncertainty)
+            value += weight * part
+            payoff[r] = weight / share * slope
     return value, payoff.reshape(table.shape)
+
+
+def stratum_weights(strata: FloatArray, weighting: Weighting) -> list[float]:
+    """Return what the strata of a table count in a penalty, 0 where nobody is."""
+    mass = strata.sum(axis=(1, 2))
+    if weighting == "unit":
+        return [float(share > 0) for share in mass]
+    return list((mass / (mass.sum() or 1.0)).tolist())
 
 
 def independence(
