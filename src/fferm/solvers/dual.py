@@ -75,9 +75,14 @@ def bind_dual(
     return ChosenDual(dual, pointer(chosen.divergence).address, scale)
 
 
+def has_linear_dual(objective: Objective) -> bool:
+    """Return whether the dual of a penalty is linear in the predictions."""
+    return objective.uncertainty is None and not objective.notion.is_sufficiency
+
+
 def check_linear_dual(objective: Objective, solver: str) -> None:
     """Refuse penalties whose dual is not linear in the predictions."""
-    if objective.uncertainty is not None or objective.notion.is_sufficiency:
+    if not has_linear_dual(objective):
         what = objective.uncertainty or objective.notion
         raise InvalidParameterError(
             f"solver={solver!r} needs a penalty whose dual is linear in the "

@@ -1,8 +1,8 @@
 """The objective in one fused pass over X, by blocks of rows in threads."""
 
+import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -16,34 +16,13 @@ from fferm.solvers.base import Result
 from fferm.solvers.evaluation import Evaluator, Measured
 from fferm.solvers.kernel_rows import make_rows
 from fferm.solvers.linear import parameter_shape
+from fferm.solvers.table_penalty import make_table_penalty
 from fferm.solvers.threads import in_threads
 
 # Blocks are as many on every machine, so that sums do not depend on its cores; a block
 # of few rows would take less time than its call.
 MOST_BLOCKS = 8
 LEAST_ROWS = 8192
-
-
-@dataclass(frozen=True)
-class Pass:
-    """What one pass over the rows found, for all lanes.
-
-    Attributes
-    ----------
-    loss
-        (L,).
-    gradient
-        (d + 1, C, L) of the loss, empty without slopes.
-    tables
-        (R, m, K_a, L) of each attribute.
-    jacobians
-        (R, K_a, P, d + 1, C, L) of each attribute; P is 0 without slopes.
-    """
-
-    loss: FloatArray
-    gradient: FloatArray
-    tables: list[FloatArray]
-    jacobians: list[FloatArray]
 
 
 class FusedEvaluator(Evaluator):
@@ -61,15 +40,15 @@ class FusedEvaluator(Evaluator):
         self.rows = rows or make_rows(problem)
         n_rows = self.rows.size
         n_blocks = min(MOST_BLOCKS, max(1, n_rows // LEAST_ROWS))
-        self._blocks = np.linspace(0, n_rows, n_blocks + 1).astype(np.int64)
-        self._n_strata, self._ends = 0, np.zeros(1, dtype=np.int64)
-        self.known = np.ones(0)
+        ends = np.linspace(0, n_rows, n_blocks + 1).astype(np.int64).tolist()
+        self._blocks = list(itertools.pairwise(ends))
+        n_strata = n_groups = 0
+        self.on_table = None
         if problem.penalty is not None:
             fair = problem.penalty.rows
-            self._n_strata = len(fair.strata.names)
-            self._ends = group_ends(fair)
-            # A table counts the rows whose group is known.
-            self.known = np.array([sums.known_share for sums in fair.cell_sums])
+            n_strata, n_groups = len(fair.strata.names), int(group_ends(fair)[-1])
+            self.on_table = make_table_penalty(problem, problem.penalty)
+        self._table_shape = (n_strata, problem.n_classes, n_groups)
 
     def value_and_gradient(
         self, problem: Problem, theta: FloatArray
@@ -77,14 +56,12 @@ class FusedEvaluator(Evaluator):
         """Return the whole objective, and its gradient by (n_outputs, d + 1)."""
         found = self._pass(problem, [theta])
         objective = problem.objective
-        value, gradient = float(found.loss[0]), found.gradient[..., 0].T.copy()
+        value, gradient = float(found.loss[0]), found.gradient.T.copy()
         weight = objective.fairness_weight
-        if problem.penalty is not None and weight > 0:
-            tables = [table[..., 0] for table in found.tables]
-            fairness, payoffs = problem.penalty.on_tables(tables)
+        if self.on_table is not None and weight > 0:
+            fairness, payoff = self.on_table.value_and_payoff(found.mass[..., 0])
             value += weight * fairness
-            for payoff, jacobian in zip(payoffs, found.jacobians, strict=True):
-                gradient += weight * _pull_back(payoff, jacobian[..., 0])
+            gradient += weight * _pull_back(payoff, found.jacobian)
             check_finite(value, gradient)
         coef = theta[:, :-1]
         gradient[:, :-1] += objective.l2 * coef
@@ -101,22 +78,17 @@ class FusedEvaluator(Evaluator):
             value = float(found.loss[lane])
             value += problem.objective.l2 / 2 * float(np.sum(coef * coef))
             dual: tuple[FloatArray, ...] = ()
-            if problem.penalty is not None:
-                tables = [table[..., lane] for table in found.tables]
+            if self.on_table is not None:
+                tables = self.on_table.tables(found.mass[..., lane])
                 if weight > 0:
-                    value += weight * problem.penalty.value(tables)
-                dual = problem.penalty.duals(tables)
+                    value += weight * self.on_table.penalty.value(tables)
+                dual = self.on_table.penalty.duals(tables)
             measured.append(Measured(value, dual))
         return measured
 
-    def tables(
-        self, problem: Problem, thetas: Sequence[FloatArray]
-    ) -> list[list[FloatArray]]:
-        """Return the (R, m, K) tables of each model, one for every attribute."""
-        found = self._pass(problem, thetas, with_loss=False, with_slopes=False)
-        return [
-            [table[..., lane] for table in found.tables] for lane in range(len(thetas))
-        ]
+    def mass(self, problem: Problem, thetas: Sequence[FloatArray]) -> FloatArray:
+        """Return the (R, m, K, L) table of all models, a mean over all rows."""
+        return self._pass(problem, thetas, with_loss=False, with_slopes=False).mass
 
     def _pass(
         self,
@@ -125,49 +97,36 @@ class FusedEvaluator(Evaluator):
         *,
         with_loss: bool = True,
         with_slopes: bool = True,
-    ) -> Pass:
+    ) -> Sums:
+        # The means over all rows, where the kernel adds up.
         n_lanes = len(thetas)
         n_outputs, n_columns = parameter_shape(problem)
-        lanes = np.empty((n_columns, n_outputs, n_lanes))
-        for lane, own in enumerate(thetas):
-            lanes[:, :, lane] = own.T
-        theta = lanes.reshape(n_columns, n_outputs * n_lanes)
-        shape = (self._n_strata, problem.n_classes, int(self._ends[-1]), n_lanes)
         n_kept = n_outputs if with_slopes else 0
+        n_strata, n_classes, n_groups = self._table_shape
+        lanes = np.stack([own.T for own in thetas], axis=2)
+        theta = lanes.reshape(n_columns, n_outputs * n_lanes)
+        sharpness = float(problem.objective.sharpness)
 
         def block(begin: int, end: int) -> Sums:
             sums = Sums(
                 np.zeros(n_lanes),
                 np.zeros(theta.shape if with_slopes else (0, 0)),
-                np.zeros(shape),
-                np.zeros((shape[0], shape[2], n_kept, *theta.shape)),
+                np.zeros((n_strata, n_classes, n_groups, n_lanes)),
+                np.zeros((n_strata, n_groups, n_kept, *theta.shape)),
             )
-            room = make_room(n_outputs, problem.n_classes, n_lanes)
-            sharpness = float(problem.objective.sharpness)
+            room = make_room(n_outputs, n_classes, n_lanes)
             accumulate(self.rows, begin, end, theta, sharpness, with_loss, room, sums)
             return sums
 
-        parts = in_threads(block, zip(self._blocks[:-1], self._blocks[1:], strict=True))
-        loss, gradient, mass, jacobian = sums = parts[0]
-        for part in parts[1:]:
-            for total, values in zip(sums, part, strict=True):
+        sums, *others = in_threads(block, self._blocks)
+        for other in others:
+            for total, values in zip(sums, other, strict=True):
                 total += values
         for total in sums:
             total /= self.rows.size
-        if not math.isfinite(mass.sum() + loss.sum()):
+        if not math.isfinite(sums.mass.sum() + sums.loss.sum()):
             raise NonFiniteError(Result.nonfinite.value)
-        wide = (n_columns, n_outputs, n_lanes)
-        pieces = list(zip(self._ends[:-1], self._ends[1:], self.known, strict=True))
-        return Pass(
-            loss,
-            gradient.reshape(wide) if with_slopes else gradient,
-            [mass[:, :, begin:end] / known for begin, end, known in pieces],
-            [
-                jacobian[:, begin:end].reshape(shape[0], end - begin, n_kept, *wide)
-                / known
-                for begin, end, known in pieces
-            ],
-        )
+        return sums
 
 
 def _pull_back(payoff: FloatArray, jacobian: FloatArray) -> FloatArray:

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from fferm._types import FloatArray
-from fferm.duals import group_ends
 from fferm.errors import NonFiniteError
 from fferm.objective import Problem, check_finite
 from fferm.solvers._arrays import Model, Steps, make_scratch
@@ -147,24 +146,19 @@ def lane_payoffs(
 ) -> FloatArray:
     """Return the (R, m, K, L) payoffs of the exact tables of all lanes.
 
-    They are per mean over all rows, as the kernel weighs them, where the table of an
-    attribute is a mean over the rows that have it. A lane without a weight needs none.
+    A lane without a weight needs none.
     """
     if not np.all(np.isfinite(model.theta)):
         raise NonFiniteError(Result.nonfinite.value)
-    if problem.penalty is None:
+    if evaluator.on_table is None:
         return np.zeros((0, problem.n_classes, 0, len(weights)))
-    ends = group_ends(problem.penalty.rows)
-    n_strata = len(problem.penalty.rows.strata.names)
-    payoffs = np.zeros((n_strata, problem.n_classes, int(ends[-1]), len(weights)))
     thetas = [lane_parameters(problem, model.theta, n) for n in range(len(weights))]
-    for lane, tables in enumerate(evaluator.tables(problem, thetas)):
-        if weights[lane] > 0:
-            parts = problem.penalty.on_tables(tables)[1]
-            for part, known, begin, end in zip(
-                parts, evaluator.known, ends[:-1], ends[1:], strict=True
-            ):
-                payoffs[:, :, begin:end, lane] = part / known
+    mass = evaluator.mass(problem, thetas)
+    payoffs = np.zeros_like(mass)
+    for lane, weight in enumerate(weights):
+        if weight > 0:
+            _, payoff = evaluator.on_table.value_and_payoff(mass[..., lane])
+            payoffs[..., lane] = payoff
     check_finite(0.0, payoffs)
     return payoffs
 

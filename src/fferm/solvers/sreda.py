@@ -19,6 +19,7 @@ import numpy as np
 from fferm._types import FloatArray, IntArray
 from fferm.objective import Problem
 from fferm.solvers._arrays import Dual, Scratch, Steps, make_scratch
+from fferm.solvers._best_dual import best_into, rates_into
 from fferm.solvers._sreda_kernel import add_into, estimate_into, sreda_steps
 from fferm.solvers.dual import make_dual
 from fferm.solvers.kernel_rows import make_rows
@@ -109,7 +110,7 @@ class SREDA(LaneSolver[SredaState]):
             held=make_estimators(model.theta, dual.z),
         )
         refresh(state, np.arange(rows.size))
-        dual.z[:] = best_log_ratios(dual, state.held.mass)
+        best_into(dual, state.held.mass)
         return state
 
     def run_chunk(self, problem: Problem, state: SredaState) -> int:
@@ -165,7 +166,7 @@ def refresh(state: SredaState, batch: IntArray) -> None:
     held.slope[:] = 0.0
     add_into(scratch, 1.0, held)
     held.mass[:] = scratch.mass
-    state.dual.rate[:] = class_rates(state.dual, held.mass)
+    rates_into(state.dual, held.mass)
 
 
 def run_steps(state: SredaState, draws: IntArray, picks: IntArray) -> int:
@@ -189,25 +190,3 @@ def run_steps(state: SredaState, draws: IntArray, picks: IntArray) -> int:
         state.n_steps,
     )
     return n_steps
-
-
-def class_rates(dual: Dual, mass: FloatArray) -> FloatArray:
-    """Return the (R, m, A, L) rates of the classes in a table."""
-    if mass.size == 0:
-        return np.zeros_like(dual.rate)
-    totals = np.add.reduceat(mass, dual.ends[:-1], axis=2)
-    return totals * dual.share[:, None, :, None]
-
-
-def best_log_ratios(dual: Dual, mass: FloatArray) -> FloatArray:
-    """Return ``z = ln(P / Q)`` of a table within the box, 0 where nobody is."""
-    if mass.size == 0:
-        return np.zeros_like(dual.z)
-    sizes = np.diff(dual.ends)
-    share = np.repeat(dual.share, sizes, axis=1)[:, None, :, None]
-    rate = np.repeat(class_rates(dual, mass), sizes, axis=2)
-    product = dual.prior[:, None, :, None] * rate
-    ratio = np.ones_like(mass)
-    np.divide(share * mass, product, out=ratio, where=product > 0)
-    z = np.log(np.maximum(ratio, np.exp(dual.lower)))
-    return np.minimum(z, dual.upper[:, None, :, None])
