@@ -177,3 +177,24 @@ def accumulate(rows, begin, end, theta, sharpness, with_loss, room, sums):
             add_rows_of_table(
                 rows, start, size, room, sharpness, sums.mass, sums.jacobian
             )
+
+
+@numba.njit(**FAST)
+def add_pull(payoff, weight, jacobian, gradient):
+    """Add the gradient of a penalty with a (R, m, K) payoff to that of one lane.
+
+    A payoff of nobody may be infinite; where nothing moves it does not count.
+    """
+    n_strata, n_groups, n_kept, n_columns, n_outputs = jacobian.shape
+    first = payoff.shape[1] - n_kept  # of two classes the second is kept
+    for r in range(n_strata):
+        for k in range(n_groups):
+            for j in range(n_kept):
+                pull = payoff[r, j + first, k]
+                if first == 1:
+                    pull -= payoff[r, 0, k]
+                for a in range(n_columns):
+                    for c in range(n_outputs):
+                        slope = jacobian[r, k, j, a, c]
+                        if slope != 0.0:
+                            gradient[a, c] += weight * pull * slope

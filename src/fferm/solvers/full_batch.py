@@ -11,7 +11,7 @@ from fferm.duals import group_ends
 from fferm.errors import NonFiniteError
 from fferm.objective import Problem, check_finite
 from fferm.solvers._arrays import Rows
-from fferm.solvers._full_batch import Sums, accumulate, make_room
+from fferm.solvers._full_batch import Sums, accumulate, add_pull, make_room
 from fferm.solvers.base import Result
 from fferm.solvers.evaluation import Evaluator, Measured
 from fferm.solvers.kernel_rows import make_rows
@@ -55,17 +55,16 @@ class FusedEvaluator(Evaluator):
     ) -> tuple[float, FloatArray]:
         """Return the whole objective, and its gradient by (n_outputs, d + 1)."""
         found = self._pass(problem, [theta])
-        objective = problem.objective
-        value, gradient = float(found.loss[0]), found.gradient.T.copy()
+        value, gradient = float(found.loss[0]), found.gradient
+        objective, coef = problem.objective, theta[:, :-1]
         weight = objective.fairness_weight
         if self.on_table is not None and weight > 0:
             fairness, payoff = self.on_table.value_and_payoff(found.mass[..., 0])
             value += weight * fairness
-            gradient += weight * _pull_back(payoff, found.jacobian)
+            add_pull(payoff, float(weight), found.jacobian, gradient)
             check_finite(value, gradient)
-        coef = theta[:, :-1]
-        gradient[:, :-1] += objective.l2 * coef
-        return value + objective.l2 / 2 * float(np.vdot(coef, coef)), gradient
+        gradient[:-1] += objective.l2 * coef.T
+        return value + objective.l2 / 2 * float(np.vdot(coef, coef)), gradient.T.copy()
 
     def measure(
         self, problem: Problem, thetas: Sequence[FloatArray], weights: Sequence[float]
@@ -103,7 +102,9 @@ class FusedEvaluator(Evaluator):
         n_outputs, n_columns = parameter_shape(problem)
         n_kept = n_outputs if with_slopes else 0
         n_strata, n_classes, n_groups = self._table_shape
-        lanes = np.stack([own.T for own in thetas], axis=2)
+        lanes = np.empty((n_columns, n_outputs, n_lanes))
+        for lane, own in enumerate(thetas):
+            lanes[:, :, lane] = own.T
         theta = lanes.reshape(n_columns, n_outputs * n_lanes)
         sharpness = float(problem.objective.sharpness)
 
@@ -127,15 +128,3 @@ class FusedEvaluator(Evaluator):
         if not math.isfinite(sums.mass.sum() + sums.loss.sum()):
             raise NonFiniteError(Result.nonfinite.value)
         return sums
-
-
-def _pull_back(payoff: FloatArray, jacobian: FloatArray) -> FloatArray:
-    # (R, m, K) payoff and (R, K, P, d + 1, C) jacobian to (C, d + 1).
-    if jacobian.shape[2] == 1:  # of two classes the second is kept
-        payoff = payoff[:, 1:] - payoff[:, :1]
-    n_cells = math.prod(jacobian.shape[:3])
-    of_cell = jacobian.reshape(n_cells, -1)
-    factor = payoff.transpose(0, 2, 1).reshape(n_cells)
-    # A payoff of nobody may be infinite; its gradient is 0 and it does not count.
-    factor = np.where(of_cell.any(axis=1), factor, 0.0)
-    return np.asarray(factor @ of_cell).reshape(jacobian.shape[3:]).T
