@@ -78,10 +78,10 @@ class FusedEvaluator(Evaluator):
             value += problem.objective.l2 / 2 * float(np.sum(coef * coef))
             dual: tuple[FloatArray, ...] = ()
             if self.on_table is not None:
-                tables = self.on_table.tables(found.mass[..., lane])
+                mass = found.mass[..., lane]
                 if weight > 0:
-                    value += weight * self.on_table.penalty.value(tables)
-                dual = self.on_table.penalty.duals(tables)
+                    value += weight * self.on_table.value_and_payoff(mass)[0]
+                dual = self.on_table.duals(mass)
             measured.append(Measured(value, dual))
         return measured
 

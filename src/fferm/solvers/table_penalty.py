@@ -26,7 +26,7 @@ class TablePenalty:
     """
 
     def __init__(self, penalty: Penalty) -> None:
-        self.penalty = penalty
+        self._penalty = penalty
         ends = group_ends(penalty.rows)
         self._pieces = [
             (slice(begin, end), sums.known_share)
@@ -35,18 +35,22 @@ class TablePenalty:
             )
         ]
 
-    def tables(self, mass: FloatArray) -> list[FloatArray]:
-        """Return the (R, m, K_a) table of each attribute from the (R, m, K) one."""
-        return [mass[:, :, groups] / known for groups, known in self._pieces]
+    def duals(self, mass: FloatArray) -> tuple[FloatArray, ...]:
+        """Return the optimal dual on the table of each attribute."""
+        return self._penalty.duals(self._tables(mass))
 
     def value_and_payoff(self, mass: FloatArray) -> tuple[float, FloatArray]:
         """Return the penalty on a (R, m, K) table, and its slope by the table."""
-        value, payoffs = self.penalty.on_tables(self.tables(mass))
+        value, payoffs = self._penalty.on_tables(self._tables(mass))
         parts = [
             payoff / known
             for payoff, (_, known) in zip(payoffs, self._pieces, strict=True)
         ]
         return value, np.concatenate(parts, axis=2)
+
+    def _tables(self, mass: FloatArray) -> list[FloatArray]:
+        # The (R, m, K_a) table of each attribute.
+        return [mass[:, :, groups] / known for groups, known in self._pieces]
 
 
 class BestDualPenalty(TablePenalty):
