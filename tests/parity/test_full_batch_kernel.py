@@ -76,6 +76,31 @@ def test_a_plain_model_is_evaluated():
     assert found.dual == ()
 
 
+def test_rows_with_groups_are_evaluated_without_a_penalty_where_there_is_none():
+    problem = make_problem("kl", n=40)
+    evaluator, (theta,) = FusedEvaluator(problem), models(problem)
+    plain = replace(problem, penalty=None)
+    value, gradient = evaluator.value_and_gradient(plain, theta)
+    expected = value_and_gradient(plain, theta)
+    assert value == pytest.approx(expected[0], rel=1e-12)
+    assert_allclose(gradient, expected[1], rtol=1e-10, atol=1e-13)
+    (found,) = evaluator.measure(plain, [theta], [1.5])
+    assert (found.objective, found.dual) == (pytest.approx(value, rel=1e-12), ())
+
+
+def test_a_robust_path_begins_each_model_where_a_single_fit_does(monkeypatch):
+    monkeypatch.setattr(evaluation, "FUSED_FROM", 0)
+    problem = make_problem("kl", n=400, uncertainty=SmallShift(0.01))
+    problem = replace(problem, y=(problem.X[:, 0] > 0).astype(int))
+    weights = [1.0, 100.0]
+    for weight, found in zip(
+        weights, LBFGS().solve_path(problem, weights), strict=True
+    ):
+        alone = LBFGS().solve(problem.with_weight(weight))
+        assert found.stats["n_evaluations"] == alone.stats["n_evaluations"]
+        assert np.array_equal(found.value, alone.value)
+
+
 def test_large_margins_neither_overflow_nor_vanish():
     problem = make_problem("kl", n=40)
     theta = np.array([[900.0, -900.0, 900.0, 1.0]])

@@ -16,7 +16,7 @@ from fferm.solvers.base import Result
 from fferm.solvers.evaluation import Evaluator, Measured
 from fferm.solvers.kernel_rows import make_rows
 from fferm.solvers.linear import parameter_shape
-from fferm.solvers.table_penalty import make_table_penalty
+from fferm.solvers.table_penalty import TablePenalty, make_table_penalty
 from fferm.solvers.threads import in_threads
 
 # Blocks are as many on every machine, so that sums do not depend on its cores; a block
@@ -43,12 +43,16 @@ class FusedEvaluator(Evaluator):
         ends = np.linspace(0, n_rows, n_blocks + 1).astype(np.int64).tolist()
         self._blocks = list(itertools.pairwise(ends))
         n_strata = n_groups = 0
-        self.on_table = None
+        self._on_table = None
         if problem.penalty is not None:
             fair = problem.penalty.rows
             n_strata, n_groups = len(fair.strata.names), int(group_ends(fair)[-1])
-            self.on_table = make_table_penalty(problem, problem.penalty)
+            self._on_table = make_table_penalty(problem, problem.penalty)
         self._table_shape = (n_strata, problem.n_classes, n_groups)
+
+    def on_table(self, problem: Problem) -> TablePenalty | None:
+        """Return the penalty on tables; None for a problem that is asked without."""
+        return None if problem.penalty is None else self._on_table
 
     def value_and_gradient(
         self, problem: Problem, theta: FloatArray
@@ -57,9 +61,9 @@ class FusedEvaluator(Evaluator):
         found = self._pass(problem, [theta])
         value, gradient = float(found.loss[0]), found.gradient
         objective, coef = problem.objective, theta[:, :-1]
-        weight = objective.fairness_weight
-        if self.on_table is not None and weight > 0:
-            fairness, payoff = self.on_table.value_and_payoff(found.mass[..., 0])
+        weight, on_table = objective.fairness_weight, self.on_table(problem)
+        if on_table is not None and weight > 0:
+            fairness, payoff = on_table.value_and_payoff(found.mass[..., 0])
             value += weight * fairness
             add_pull(payoff, float(weight), found.jacobian, gradient)
             check_finite(value, gradient)
@@ -71,17 +75,17 @@ class FusedEvaluator(Evaluator):
     ) -> list[Measured]:
         """Return objective and dual of several models, each under its own weight."""
         found = self._pass(problem, thetas, with_slopes=False)
-        measured = []
+        measured, on_table = [], self.on_table(problem)
         for lane, (theta, weight) in enumerate(zip(thetas, weights, strict=True)):
             coef = theta[:, :-1]
             value = float(found.loss[lane])
             value += problem.objective.l2 / 2 * float(np.sum(coef * coef))
             dual: tuple[FloatArray, ...] = ()
-            if self.on_table is not None:
+            if on_table is not None:
                 mass = found.mass[..., lane]
                 if weight > 0:
-                    value += weight * self.on_table.value_and_payoff(mass)[0]
-                dual = self.on_table.duals(mass)
+                    value += weight * on_table.value_and_payoff(mass)[0]
+                dual = on_table.duals(mass)
             measured.append(Measured(value, dual))
         return measured
 

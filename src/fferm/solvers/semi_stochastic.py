@@ -150,15 +150,15 @@ def lane_payoffs(
     """
     if not np.all(np.isfinite(model.theta)):
         raise NonFiniteError(Result.nonfinite.value)
-    if evaluator.on_table is None:
+    on_table = evaluator.on_table(problem)
+    if on_table is None:
         return np.zeros((0, problem.n_classes, 0, len(weights)))
     thetas = [lane_parameters(problem, model.theta, n) for n in range(len(weights))]
     mass = evaluator.mass(problem, thetas)
     payoffs = np.zeros_like(mass)
     for lane, weight in enumerate(weights):
         if weight > 0:
-            _, payoff = evaluator.on_table.value_and_payoff(mass[..., lane])
-            payoffs[..., lane] = payoff
+            payoffs[..., lane] = on_table.value_and_payoff(mass[..., lane])[1]
     check_finite(0.0, payoffs)
     return payoffs
 
