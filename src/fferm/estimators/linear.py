@@ -105,8 +105,8 @@ class FairLogisticRegression(LinearClassifier):
         more often than asked: until there are 600 steps (2000 of ``"sreda"``) and, for
         ``"sgda"``, 100,000 rows.
     learning_rate, dual_learning_rate
-        Of minibatches: Adagrad's step (None is 0.8 for ``"sgda"``, 0.2 for
-        ``"sreda"``, 0.3 for ``"semi_stochastic"``, where it falls to 0, and 0.4 in
+        Of minibatches: Adagrad's step (None is 0.8 for ``"sgda"``, 0.3 for
+        ``"sreda"`` and ``"semi_stochastic"``, where it falls to 0, and 0.4 in
         `partial_fit`), and ``c`` of the dual step ``c / t`` of ``"sgda"`` and
         ``"sreda"``.
     dual
