@@ -32,6 +32,7 @@ from fferm.solvers._pointers import read_table
 from fferm.solvers._rows import (
     FAST,
     INLINED,
+    PER_ROW,
     add_row,
     entry_of,
     fetch,
@@ -79,7 +80,7 @@ def payoff_into(dual, pointer, scratch):
                         payoff[r, j, k, lane] = dual.factor[r, a] * value
 
 
-@numba.njit(**FAST)
+@numba.njit(**PER_ROW)
 def probabilities_into(logits, sharpness, prob):
     """Write ``softmax(sharpness * logits)`` of one row into ``prob`` (m, L)."""
     n_classes, n_lanes = prob.shape
@@ -102,18 +103,19 @@ def probabilities_into(logits, sharpness, prob):
             prob[j, lane] /= total
 
 
-@numba.njit(**FAST)
+@numba.njit(**PER_ROW)
 def loss_into(y, weight, prob, factor):
     """Write the gradient of one row's cross-entropy by its logits into ``factor``."""
     n_classes, n_lanes = prob.shape
-    first = 1 if factor.size == n_lanes else 0
-    for j in range(first, n_classes):
-        target = 1.0 if y == j else 0.0
+    outputs = factor.reshape(-1, n_lanes)
+    first = n_classes - outputs.shape[0]  # of two classes the second has a logit
+    for c in range(outputs.shape[0]):
+        target = 1.0 if y == c + first else 0.0
         for lane in range(n_lanes):
-            factor[(j - first) * n_lanes + lane] = weight * (prob[j, lane] - target)
+            outputs[c, lane] = weight * (prob[c + first, lane] - target)
 
 
-@numba.njit(**FAST)
+@numba.njit(**PER_ROW)
 def add_fairness(payoff, r, k, weight, steps, prob, factor, sums):
     """Add the gradient of one row's fairness term by its logits to ``factor``.
 
@@ -122,6 +124,12 @@ def add_fairness(payoff, r, k, weight, steps, prob, factor, sums):
     n_classes, n_lanes = prob.shape
     first = 1 if factor.size == n_lanes else 0
     scale = steps.sharpness * weight
+    if first == 1:  # of two classes, p_1 (G_1 - p_0 G_0 - p_1 G_1)
+        for lane in range(n_lanes):
+            push = prob[0, lane] * prob[1, lane]
+            push *= payoff[r, 1, k, lane] - payoff[r, 0, k, lane]
+            factor[lane] += scale * steps.weights[lane] * push
+        return
     for lane in range(n_lanes):
         sums[lane] = 0.0
     for j in range(n_classes):
@@ -154,7 +162,8 @@ def batch_gradients_into(rows, batch, following, theta, steps, ramp, scratch):
     Rows are drawn at random, so the memory of the ``following`` batch is asked for
     while this one is worked on.
     """
-    prob, seen, mass = scratch.prob, scratch.seen, scratch.mass
+    prob, mass = scratch.prob, scratch.mass
+    seen = prob if steps.sharpness == 1.0 else scratch.seen
     logits, factor, sums = scratch.logits, scratch.factor, scratch.sums
     gradient, used = scratch.gradient, scratch.used
     stamp, payoff = scratch.stamp, scratch.payoff
@@ -177,10 +186,6 @@ def batch_gradients_into(rows, batch, following, theta, steps, ramp, scratch):
         if r >= 0:
             if steps.sharpness != 1.0:
                 probabilities_into(logits, steps.sharpness, seen)
-            else:
-                for j in range(n_classes):
-                    for lane in range(n_lanes):
-                        seen[j, lane] = prob[j, lane]
             for a in range(group.shape[1]):
                 k = group[i, a]
                 if k >= 0:

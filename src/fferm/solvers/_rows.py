@@ -29,6 +29,8 @@ IN_ORDER: Any = {"fastmath": {"contract"}, "error_model": "numpy", "_nrt": False
 REORDERED: Any = {**IN_ORDER, "fastmath": {"contract", "reassoc"}}
 INLINED: Any = {**IN_ORDER, "forceinline": True}
 FAST: Any = {**REORDERED, "nogil": True, "cache": True, "_nrt": False}
+# What runs for every row: to pass arrays on would take as long as the arithmetic.
+PER_ROW: Any = {**FAST, "forceinline": True}
 
 
 CACHE_LINE = 64

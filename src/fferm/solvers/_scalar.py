@@ -23,7 +23,7 @@ LN2_HIGH = float.fromhex("0x1.62e42fee00000p-1")
 LN2_LOW = float.fromhex("0x1.a39ef35793c76p-33")
 # Powers of 2 beyond are not normal numbers, and count as 0 and infinity.
 LOWEST, HIGHEST = -708.0, 709.78
-TAYLOR = tuple(1 / math.factorial(n) for n in range(13, -1, -1))
+TAYLOR = tuple(1 / math.factorial(n) for n in range(14))
 ARTANH = tuple(1 / n for n in range(21, 0, -2))
 LN2, ROOT2 = math.log(2), math.sqrt(2)
 
@@ -48,6 +48,19 @@ def _double(_context, x):
     return types.float64(types.int64), cast
 
 
+@numba.njit(error_model="numpy")
+def _power_series(x):
+    # By pairs, and pairs of pairs: a chain of products would wait for each in turn.
+    c = TAYLOR
+    x2 = x * x
+    x4 = x2 * x2
+    low = (c[0] + c[1] * x) + (c[2] + c[3] * x) * x2
+    middle = (c[4] + c[5] * x) + (c[6] + c[7] * x) * x2
+    high = (c[8] + c[9] * x) + (c[10] + c[11] * x) * x2
+    top = c[12] + c[13] * x
+    return (low + middle * x4) + (high + top * x4) * (x4 * x4)
+
+
 @numba.njit(error_model="numpy", cache=True)
 def exp(x):
     """Return ``e^x`` to the last bit or two; 0 and infinity beyond the range."""
@@ -55,9 +68,7 @@ def exp(x):
     shifted = inside * (1 / math.log(2)) + ROUNDING
     whole = shifted - ROUNDING
     rest = (inside - whole * LN2_HIGH) - whole * LN2_LOW  # at most ln(2) / 2
-    power = 0.0
-    for n in range(len(TAYLOR)):
-        power = power * rest + TAYLOR[n]
+    power = _power_series(rest)
     # The whole power of 2 goes into the exponent's bits.
     found = _double(_bits(power) + (_bits(shifted) << 52))
     found = 0.0 if x < LOWEST else found
