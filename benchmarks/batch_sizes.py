@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from fferm import FairLogisticRegression
+from fferm.data.rows import FitInput
 from fferm.datasets import FairDataset, load_adult
-from fferm.estimators.base import FitInput
 from fferm.metrics import violation
 from fferm.objective import Problem
 from fferm.solvers import LBFGS, Solution

@@ -23,9 +23,9 @@ from fairlearn.reductions import (
 from lightgbm import LGBMClassifier
 
 from fferm import FairBoostingClassifier
-from fferm._types import FloatArray
+from fferm._typing import FloatArray
+from fferm.data.rows import FitInput
 from fferm.datasets import FairDataset, load_acs_income, load_compas, load_german
-from fferm.estimators.base import FitInput
 
 SEEDS = range(5)
 SMALL = {"n_estimators": 100, "num_leaves": 7, "n_jobs": 1}

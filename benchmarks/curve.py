@@ -12,8 +12,8 @@ import numpy as np
 from benchmarks.rivals import expected, exponentiated_gradient, grid_search
 from benchmarks.timing import Timed, in_words, interleaved, ratio, spread
 from fferm import FairLogisticRegression, tradeoff_curve
+from fferm.data.rows import FitInput
 from fferm.datasets import FairDataset, load_adult
-from fferm.estimators.base import FitInput
 from fferm.weights import default_weights
 
 ROUNDS = 3

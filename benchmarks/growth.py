@@ -84,7 +84,7 @@ def make_rows(n: int) -> tuple[Any, Any, Any]:
 
 def _problem(n: int) -> Any:
     from fferm import FairLogisticRegression
-    from fferm.estimators.base import FitInput
+    from fferm.data.rows import FitInput
 
     return FairLogisticRegression()._encode(FitInput(*make_rows(n)))[1]
 

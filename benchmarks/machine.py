@@ -19,8 +19,8 @@ import numpy as np
 from benchmarks.steps import InOrder, kernel_steps
 from benchmarks.timing import clock, interleaved, spread
 from fferm import FairLogisticRegression
+from fferm.data.rows import FitInput
 from fferm.datasets import load_adult
-from fferm.estimators.base import FitInput
 from fferm.objective import Problem
 from fferm.solvers.full_batch import FusedEvaluator
 from fferm.solvers.kernel_rows import make_rows

@@ -17,12 +17,12 @@ import pandas as pd
 from sklearn.linear_model import LinearRegression
 
 from fferm import FairRegressor
-from fferm._types import FloatArray, IntArray
-from fferm.bands import N_BANDS, find_edges, place
+from fferm._typing import FloatArray, IntArray
+from fferm.data.groups import N_BANDS, assign, find_edges
+from fferm.data.rows import FitInput
 from fferm.datasets import load_gov_census
 from fferm.dependence import kolmogorov_smirnov
 from fferm.errors import DataUnavailableError
-from fferm.estimators.base import FitInput
 
 N_ROWS = 40_000
 N_SEEDS = 5
@@ -91,7 +91,7 @@ def read(column: str, seed: int) -> Census:
     if column == "age":
         values, values_test = raw.to_numpy(float)[rows], raw_test.to_numpy(float)
         edges = find_edges(values, N_BANDS)
-        code, code_test = place(values, edges), place(values_test, edges)
+        code, code_test = assign(values, edges), assign(values_test, edges)
         number = values[:, None]
     else:
         names = np.unique(raw)

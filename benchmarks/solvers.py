@@ -10,8 +10,8 @@ from typing import Any
 
 from benchmarks.batch_sizes import DIVERGENCES
 from fferm import FairLogisticRegression, LargeShift, SmallShift
+from fferm.data.rows import FitInput
 from fferm.datasets import load_adult
-from fferm.estimators.base import FitInput
 from fferm.solvers import LBFGS
 from fferm.solvers.linear_sgda import SGDA
 from fferm.solvers.semi_stochastic import SemiStochastic

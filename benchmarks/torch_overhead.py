@@ -18,9 +18,9 @@ from torch import Tensor, nn
 
 from benchmarks.timing import spread
 from fferm import FairNetClassifier
+from fferm.data.rows import FitInput
 from fferm.datasets import load_adult
 from fferm.estimators import net_modules, net_settings
-from fferm.estimators.base import FitInput
 from fferm.torch import FairnessLoss, fitting
 from fferm.torch.graphs import make_steps
 from fferm.torch.networks import Alone, Networks, Stacked

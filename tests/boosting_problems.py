@@ -3,7 +3,7 @@
 import numpy as np
 
 from fferm.boosting.scores import ScoreObjective
-from fferm.data import encode_rows
+from fferm.data.rows import encode_rows
 from fferm.notions import ConditionalParity, EqualizedOdds, Labels
 from fferm.objective import Penalty, make_objective
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from fferm.auditing import audit, audit_regression
     from fferm.boosting import boosting_objective
-    from fferm.counts import GroupCounts
+    from fferm.data.group_counts import GroupCounts
     from fferm.estimators import FairLogisticRegression
     from fferm.estimators.boosting import FairBoostingClassifier
     from fferm.estimators.net import FairNetClassifier

@@ -20,7 +20,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fferm._types import FloatArray
+from fferm._typing import FloatArray
 from fferm.divergences import (
     KL,
     Affine,

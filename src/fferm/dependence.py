@@ -17,13 +17,13 @@ from typing import TypeAlias
 import numpy as np
 
 from fferm import tables
-from fferm._types import FloatArray, IntArray, Table
+from fferm._typing import FloatArray, IntArray, Table
+from fferm.data.groups import quantile_edges
 from fferm.distances import Distances, few_rows, taken
 from fferm.distributions import Apart, OrderedPredictions, effective_size
 from fferm.divergences import Divergence
 from fferm.divergences import get as get_divergence
 from fferm.errors import InvalidInputError, InvalidParameterError, UnknownNameError
-from fferm.soft_bins import quantile_edges
 
 # A measure of a prediction and an attribute, perhaps with weights.
 Measure: TypeAlias = Callable[..., float]

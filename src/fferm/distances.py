@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fferm._types import FloatArray, IntArray
+from fferm._typing import FloatArray, IntArray
 
 # Rows that enter a distance correlation, whose cost is the square of their number.
 MOST_DISTANCES = 2000

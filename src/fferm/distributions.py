@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fferm._types import FloatArray, IntArray
+from fferm._typing import FloatArray, IntArray
 
 
 def effective_size(weight: FloatArray) -> float:

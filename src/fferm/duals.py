@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fferm._types import FloatArray, IntArray, Namespace, Operand
-from fferm.data import FairRows
+from fferm._typing import FloatArray, IntArray, Namespace, Operand
+from fferm.data.rows import Rows
+from fferm.data.validate import shares
 from fferm.divergences import Divergence, strip
-from fferm.labels import shares
 from fferm.notions import Weighting
 
 # The first steps of the dual, before 1 / t is small.
@@ -116,7 +116,7 @@ NO_GROUPS = GroupWeights(
 )
 
 
-def group_weights(rows: FairRows, weighting: Weighting) -> GroupWeights:
+def group_weights(rows: Rows, weighting: Weighting) -> GroupWeights:
     """Return the weights of groups and strata among all rows."""
     ends = group_ends(rows)
     mass = np.concatenate(  # of stratum and group
@@ -131,7 +131,7 @@ def group_weights(rows: FairRows, weighting: Weighting) -> GroupWeights:
     return GroupWeights(prior, share * totals / totals.sum(axis=0), share, ends)
 
 
-def place_rows(rows: FairRows) -> tuple[IntArray, IntArray, FloatArray]:
+def place_rows(rows: Rows) -> tuple[IntArray, IntArray, FloatArray]:
     """Return stratum, groups numbered through all attributes, and share of each row."""
     first, *others = rows.attributes
     if not others:  # as they are: a copy would be one of the largest arrays there are
@@ -148,7 +148,7 @@ def place_rows(rows: FairRows) -> tuple[IntArray, IntArray, FloatArray]:
     return rows.strata.code, group, shares(rows.weight)
 
 
-def group_ends(rows: FairRows) -> IntArray:
+def group_ends(rows: Rows) -> IntArray:
     """Return where the groups of each attribute begin and end."""
     sizes = [len(attribute.groups) for attribute in rows.attributes]
     return np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)

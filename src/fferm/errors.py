@@ -1,8 +1,8 @@
 """The exceptions and warnings of fferm, in one tree.
 
 Every error is also the built-in error a reader would expect, so nobody has to
-know this file to catch one. A message says what came, what was expected and what
-to do::
+know this file to catch one. A message says what must hold, what was passed and how
+to fix it::
 
     FfermError
     ├── InvalidInputError         (ValueError)   data that cannot be used
@@ -15,7 +15,7 @@ to do::
     ├── LostRankError             (RuntimeError) another process of a run is gone
     ├── MissingDependencyError    (ImportError)  an optional package is not installed
     ├── DataUnavailableError      (OSError)      a data set that cannot be had
-    └── PersistenceError          (ValueError)   a file that is no saved model
+    └── PersistenceError          (ValueError)   a file that is not a saved model
         └── UnsafeFileError                      a saved model that was changed
 
     FfermWarning                  (UserWarning)
@@ -30,7 +30,13 @@ to do::
         └── EmptyStratumWarning   parts of a notion with fewer than two groups
 """
 
+import sys
+import warnings
+from pathlib import Path
+
 import sklearn.exceptions
+
+_PACKAGE = str(Path(__file__).parent)
 
 
 class FfermError(Exception):
@@ -123,3 +129,11 @@ class WideShiftWarning(DataFairnessWarning):
 
 class EmptyStratumWarning(DataFairnessWarning):
     """Some stratum of the notion holds fewer than two groups and is left out."""
+
+
+def warn_user(message: str, category: type[Warning]) -> None:
+    """Warn at the line of the user's code that called into fferm."""
+    frame, level = sys._getframe(1), 2
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, category, stacklevel=level)

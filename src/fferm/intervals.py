@@ -25,7 +25,7 @@ import numpy as np
 from scipy.sparse import csr_array, diags_array, vstack
 from scipy.stats import norm
 
-from fferm._types import FloatArray, IntArray
+from fferm._typing import FloatArray, IntArray
 from fferm.errors import InvalidInputError, InvalidParameterError
 from fferm.rates import BoolArray, RateTable, compared
 

@@ -9,9 +9,9 @@ from abc import abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar
 
-from fferm._types import Namespace, Operand
-from fferm.components import Component
+from fferm._typing import Namespace, Operand
 from fferm.errors import InvalidParameterError
+from fferm.registry import Registered
 
 # Half of the width, in standard deviations of y, on which a corner is rounded: a
 # gradient that jumps from row to row would stall the full batch.
@@ -19,7 +19,7 @@ ROUNDED = 0.01
 
 
 @dataclass(frozen=True)
-class Loss(Component, abstract=True):
+class Loss(Registered, abstract=True):
     """A convex loss of the residual with a continuous slope."""
 
     kind: ClassVar[str] = "loss"

@@ -19,16 +19,11 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from fferm._types import FloatArray, IntArray, Table
-from fferm.columns import Attribute, GroupMode
-from fferm.data import FairRows, check_aligned
+from fferm._typing import FloatArray, IntArray, Table
+from fferm.data.groups import Attribute, GroupMode
+from fferm.data.rows import Rows, check_aligned
+from fferm.data.validate import encode_decisions, encode_labels, encode_prob, one_hot
 from fferm.errors import EmptyStratumWarning
-from fferm.labels import (
-    encode_decisions,
-    encode_labels,
-    encode_prob,
-    one_hot,
-)
 from fferm.notions import Labels, Notion
 from fferm.notions import get as get_notion
 from fferm.rates import RateTable, gaps_of
@@ -329,7 +324,7 @@ def tabulate_groups(
     return table
 
 
-def _group_names(rows: FairRows) -> list[str]:
+def _group_names(rows: Rows) -> list[str]:
     names = rows.group_names
     repeats = Counter(names)
     quoted = (

@@ -14,9 +14,9 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from fferm._types import IntArray, Table
-from fferm.components import Component
+from fferm._typing import IntArray, Table
 from fferm.errors import InvalidInputError, InvalidParameterError
+from fferm.registry import Registered
 
 Weighting = Literal["unit", "frequency"]
 
@@ -53,7 +53,7 @@ class Strata:
 
 
 @dataclass(frozen=True)
-class Notion(Component, abstract=True):
+class Notion(Registered, abstract=True):
     """A notion of fairness."""
 
     kind: ClassVar[str] = "notion"

@@ -17,8 +17,8 @@ import numpy as np
 from scipy.special import log_softmax, softmax
 
 from fferm import tables
-from fferm._types import FloatArray, IntArray, Table
-from fferm.data import FairRows
+from fferm._typing import FloatArray, IntArray, Table
+from fferm.data.rows import Rows
 from fferm.divergences import Divergence, trainable
 from fferm.divergences import get as get_divergence
 from fferm.errors import InvalidInputError, InvalidParameterError, NonFiniteError
@@ -123,7 +123,7 @@ class Penalty:
     """
 
     def __init__(
-        self, objective: Objective, rows: FairRows, kept_class: int | None = None
+        self, objective: Objective, rows: Rows, kept_class: int | None = None
     ) -> None:
         self.objective = objective
         self.rows = rows
@@ -319,7 +319,7 @@ def _product(table: FloatArray, axis: int) -> FloatArray:
     return np.where(mass > 0, product / np.where(mass > 0, mass, 1.0), 0.0)
 
 
-def _place(code: IntArray, n_groups: int, rows: FairRows) -> Cells:
+def _place(code: IntArray, n_groups: int, rows: Rows) -> Cells:
     known = code >= 0
     total = float(rows.weight[known].sum())
     kept = np.flatnonzero(known & (rows.strata.code >= 0) & (rows.weight > 0))

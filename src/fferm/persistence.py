@@ -22,8 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 import fferm
-from fferm.components import Component
 from fferm.errors import FfermError, PersistenceError, UnsafeFileError
+from fferm.registry import Registered
 from fferm.solvers import Result
 
 FORMAT = "fferm-model"
@@ -173,7 +173,7 @@ def _encode(name: str, value: Any, arrays: dict[str, bytes]) -> Any:
         return value if math.isfinite(value) else {"@float": repr(value)}
     if isinstance(value, np.ndarray) and value.dtype.kind in ARRAY_KINDS:
         return _encode_array(name, value, arrays)
-    if isinstance(value, Component) or _is_savable(value):
+    if isinstance(value, Registered) or _is_savable(value):
         return _encode_object(name, value, arrays)
     return _encode_container(name, value, arrays)
 
@@ -197,9 +197,9 @@ def _encode_array(name: str, value: NDArray[Any], arrays: dict[str, bytes]) -> A
 
 
 def _encode_object(
-    name: str, value: Component | Savable, arrays: dict[str, bytes]
+    name: str, value: Registered | Savable, arrays: dict[str, bytes]
 ) -> Any:
-    if not isinstance(value, Component):
+    if not isinstance(value, Registered):
         return {"@estimator": _encode_estimator(f"{name}.", value, arrays)}
     fields = {
         field: _encode(f"{name}.{field}", inner, arrays)
@@ -238,9 +238,9 @@ def _decode(value: Any, files: dict[str, bytes]) -> Any:
     return _DECODERS[tag](content, files)
 
 
-def _decode_component(content: Any, files: dict[str, bytes]) -> Component:
+def _decode_component(content: Any, files: dict[str, bytes]) -> Registered:
     kind, name, fields = content
-    component = Component._registry.get((kind, name))
+    component = Registered._registry.get((kind, name))
     if component is None:
         raise PersistenceError(
             f"The model uses the {kind} {name!r}, which is not registered here. Import "

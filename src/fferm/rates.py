@@ -13,7 +13,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from fferm._types import FloatArray
+from fferm._typing import FloatArray
 
 BoolArray: TypeAlias = NDArray[np.bool_]
 

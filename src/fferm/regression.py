@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from scipy.special import softmax
 
-from fferm._types import FloatArray
+from fferm._typing import FloatArray
 from fferm.errors import NonFiniteError
 from fferm.losses import Loss, Squared
 from fferm.objective import Problem

@@ -8,12 +8,17 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from fferm._types import FloatArray, IntArray, Table
-from fferm.bands import OWN_QUANTILES, Cutting
-from fferm.columns import Attribute, GroupMode, encode_sensitive
-from fferm.data import FairRows, control_labels
+from fferm._typing import FloatArray, IntArray, Table
+from fferm.data.groups import (
+    DEFAULT_BINNING,
+    Attribute,
+    Binning,
+    GroupMode,
+    encode_sensitive,
+)
+from fferm.data.rows import Rows, control_labels
+from fferm.data.validate import encode_weight, rescaled
 from fferm.errors import InvalidInputError, MissingGroupWarning
-from fferm.labels import encode_weight, rescaled
 from fferm.notions import Labels, Notion
 from fferm.rates import RateTable
 from fferm.tables import joint_from_cells, joint_of_decisions
@@ -46,7 +51,7 @@ class Kept:
 class Setting:
     """Who is compared with whom, and given what: all but the predictions."""
 
-    rows: FairRows
+    rows: Rows
     notion: Notion
     labels: Labels
 
@@ -157,7 +162,7 @@ def make_setting(
     groups: GroupMode,
     sample_weight: Table,
     X: Table = None,
-    cutting: Cutting = OWN_QUANTILES,
+    cutting: Binning = DEFAULT_BINNING,
 ) -> Setting:
     """Return labels, groups and weights encoded for a notion."""
     _check_labels(labels, notion)
@@ -166,7 +171,7 @@ def make_setting(
     attributes = encode_sensitive(sensitive_features, n, groups, cutting)
     labels = replace(labels, control=control, control_names=names)
     weight = rescaled(encode_weight(sample_weight, n))
-    rows = FairRows(attributes, notion.strata(labels), weight)
+    rows = Rows(attributes, notion.strata(labels), weight)
     setting = Setting(rows, notion, labels)
     for name, n_missing in setting.unjudged.items():
         warnings.warn(

@@ -15,14 +15,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fferm._types import FloatArray
+from fferm._typing import FloatArray
 from fferm.errors import InvalidInputError, InvalidParameterError
 
 # How steeply bins change over, in units of one over the distance to the next edge. At
 # 4 a prediction in the middle of a bin belongs to it by three quarters.
 STEEPNESS = 4.0
-# Values nearer than this share of their range are the same, rounded differently.
-SAME = 1e-9
 
 
 @dataclass(frozen=True)
@@ -88,23 +86,3 @@ def make_bins(edges: FloatArray, steepness: float = STEEPNESS) -> SoftBins:
     slopes = np.append(0.0, np.cumsum(kappa))
     offsets = np.append(0.0, np.cumsum(-kappa * edges))
     return SoftBins(edges, slopes - slopes.mean(), offsets)
-
-
-def quantile_edges(values: FloatArray, n_bins: int, weight: FloatArray) -> FloatArray:
-    """Return the edges of bins that hold like shares of values, none of them twice.
-
-    Edges lie midway between two values, so that no value is cut in two: values of few
-    kinds get fewer bins, one a kind.
-    """
-    order = np.argsort(values, kind="stable")
-    ordered, mass = values[order], np.cumsum(weight[order])
-    gaps = np.diff(ordered)
-    # After which positions another kind begins.
-    ends = np.flatnonzero(gaps > SAME * (ordered[-1] - ordered[0]))
-    below = mass[ends] / mass[-1]
-    between = ordered[ends] + gaps[ends] / 2
-    if ends.size < n_bins:
-        return np.asarray(between)
-    wanted = np.arange(1, n_bins) / n_bins - SAME
-    place = np.minimum(np.searchsorted(below, wanted), below.size - 1)
-    return np.asarray(between[np.unique(place)])

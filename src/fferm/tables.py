@@ -8,7 +8,7 @@ look-up. Group weights are constants of the data and are not differentiated.
 
 import numpy as np
 
-from fferm._types import FloatArray, IntArray
+from fferm._typing import FloatArray, IntArray
 from fferm.divergences import Divergence
 from fferm.divergences import get as get_divergence
 from fferm.errors import InvalidInputError, InvalidParameterError

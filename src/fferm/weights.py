@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from fferm._types import FloatArray
+from fferm._typing import FloatArray
 from fferm.divergences import Divergence
 
 # Default weights, in units of the curvature at independence, in which divergences

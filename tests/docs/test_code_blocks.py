@@ -21,7 +21,7 @@ from pathlib import Path
 import pytest
 import sklearn
 
-from fferm.components import Component
+from fferm.registry import Registered
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -103,7 +103,7 @@ def module(request, monkeypatch, tmp_path):
     config = sklearn.get_config()
     yield module
     sklearn.set_config(**config)
-    registry = Component._registry
+    registry = Registered._registry
     for key in [k for k, c in registry.items() if c.__module__ == module.__name__]:
         del registry[key]
 

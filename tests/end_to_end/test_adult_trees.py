@@ -5,8 +5,8 @@ import pytest
 pytest.importorskip("lightgbm")
 
 from fferm import FairBoostingClassifier
+from fferm.data.rows import FitInput
 from fferm.datasets import load_adult
-from fferm.estimators.base import FitInput
 from fferm.metrics import violation
 
 # Least accuracy and largest violation on test rows, by weight; 60 rounds are few.

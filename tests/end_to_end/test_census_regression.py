@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from fferm import FairRegressor
-from fferm.bands import quantile_bands
+from fferm.data.groups import quantile_bands
+from fferm.data.rows import FitInput
 from fferm.datasets import load_gov_census
 from fferm.dependence import distance_correlation, kolmogorov_smirnov
-from fferm.estimators.base import FitInput
 
 
 def census(column):

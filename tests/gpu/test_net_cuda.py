@@ -7,8 +7,8 @@ from numpy.testing import assert_allclose
 torch = pytest.importorskip("torch")
 
 from fferm import FairNetClassifier  # noqa: E402 - after torch
+from fferm.data.rows import FitInput
 from fferm.datasets import make_biased  # noqa: E402
-from fferm.estimators.base import FitInput  # noqa: E402
 
 pytestmark = [
     pytest.mark.gpu,

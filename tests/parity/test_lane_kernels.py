@@ -14,8 +14,8 @@ from numpy.testing import assert_allclose
 from scipy.special import softmax
 
 from fferm import FairLogisticRegression, LargeShift, SmallShift
+from fferm.data.rows import FitInput
 from fferm.divergences import get, strip
-from fferm.estimators.base import FitInput
 from fferm.notions import EqualizedOdds
 from fferm.solvers import LBFGS, semi_stochastic
 from fferm.solvers._arrays import make_scratch

@@ -5,8 +5,8 @@ import pytest
 from numpy.testing import assert_allclose
 from scipy.special import log_softmax, softmax
 
-from fferm.columns import encode_sensitive
-from fferm.data import FairRows
+from fferm.data.groups import encode_sensitive
+from fferm.data.rows import Rows
 from fferm.metrics import measure
 from fferm.notions import Labels
 from fferm.notions import get as get_notion
@@ -27,7 +27,7 @@ def make_case(n, n_classes, notion="equalized_odds"):
     attributes = encode_sensitive(columns, n, "marginal")
     labels = Labels(n, rng.integers(0, n_classes, n), tuple(range(n_classes)))
     notion = get_notion(notion)
-    rows = FairRows(attributes, notion.strata(labels), rng.random(n))
+    rows = Rows(attributes, notion.strata(labels), rng.random(n))
     logits = 9 * rng.normal(size=(n_classes if n_classes > 2 else 1, n))
     return Setting(rows, notion, labels), logits
 

@@ -16,7 +16,7 @@ from numpy.testing import assert_allclose
 from scipy.special import softmax
 
 from fferm import SmallShift
-from fferm.data import encode_rows
+from fferm.data.rows import encode_rows
 from fferm.divergences import LinearTail, TotalVariation, get, strip
 from fferm.errors import InvalidParameterError
 from fferm.notions import ConditionalParity, EqualizedOdds, Labels

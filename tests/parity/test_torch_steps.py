@@ -7,7 +7,7 @@ import pytest
 from instances import REGISTERED
 from numpy.testing import assert_allclose
 
-from fferm.data import encode_rows
+from fferm.data.rows import encode_rows
 from fferm.notions import EqualizedOdds, Labels
 from fferm.notions import get as get_notion
 from fferm.objective import Penalty, Problem, make_objective

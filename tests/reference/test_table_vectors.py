@@ -6,8 +6,8 @@ from instances import REFERENCE as DIVERGENCES
 from instances import TABLES
 
 from fferm import tables
-from fferm.columns import Attribute
-from fferm.data import FairRows
+from fferm.data.groups import Attribute
+from fferm.data.rows import Rows
 from fferm.notions import EqualizedOdds, Labels
 from fferm.notions import get as get_notion
 from fferm.objective import Penalty, make_objective
@@ -161,7 +161,7 @@ def test_the_penalty_for_training_is_the_same_above_its_ratio_floor(
     prob, group, labels, reference = samples
     kind, expected = NOTIONS[notion], reference["results"][name][notion]
     attribute = Attribute("group", ("a", "b", "c"), group)
-    rows = FairRows((attribute,), kind.strata(labels), np.ones(len(prob)))
+    rows = Rows((attribute,), kind.strata(labels), np.ones(len(prob)))
     penalty = Penalty(make_objective(DIVERGENCES[name], kind), rows)
     value, gradient = penalty.value_and_gradient(prob)
     assert value == pytest.approx(expected["R"], rel=RTOL)

@@ -16,8 +16,8 @@ from numpy.testing import assert_allclose
 from scipy.special import softmax
 
 from fferm import tables
-from fferm.columns import Attribute
-from fferm.data import FairRows
+from fferm.data.groups import Attribute
+from fferm.data.rows import Rows
 from fferm.divergences import KL, Affine
 from fferm.notions import EqualizedOdds, Labels, Strata
 from fferm.notions import get as get_notion
@@ -249,7 +249,7 @@ def test_the_penalty_for_training_averages_to_its_own_gradient(
     case, notion, divergence
 ):
     groups = tuple(f"group {k}" for k in range(case.n_groups))
-    rows = FairRows(
+    rows = Rows(
         (Attribute("group", groups, case.group),), case.strata, np.ones(N_SAMPLES)
     )
     penalty = Penalty(Objective(divergence, notion), rows)

@@ -18,7 +18,7 @@ from fferm import (
     tradeoff_curve,
 )
 from fferm.auditing import Audit, RegressionAudit, audit_regression
-from fferm.bands import band_names, band_start, find_edges, place, quantile_bands
+from fferm.data.groups import assign, band_names, band_start, find_edges, quantile_bands
 from fferm.errors import (
     DataFairnessWarning,
     InvalidInputError,
@@ -141,7 +141,7 @@ def test_curves_measure_test_rows_in_the_bands_of_training(
         fairness_weights=weights,
     )
     edges = find_edges(age[train])
-    banded = {"age": np.array(band_names(edges))[place(age[test], edges)]}
+    banded = {"age": np.array(band_names(edges))[assign(age[test], edges)]}
     again = tradeoff_curve(
         clone(model).set_params(**_without_numbers(model)),
         X[train],

@@ -263,8 +263,8 @@ def test_scores_of_held_out_rows_are_those_of_the_booster(data):
     model.fit(
         data.X, data.y, sensitive_features=data.sensitive_features, sample_weight=weight
     )
-    from fferm.data import encode_rows
-    from fferm.estimators.holdout import hold_out, kinds
+    from fferm.data.rows import encode_rows
+    from fferm.data.split import hold_out, kinds
     from fferm.notions import DemographicParity, Labels
 
     rows = encode_rows(

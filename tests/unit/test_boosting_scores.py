@@ -12,7 +12,7 @@ from fferm.boosting.descent import Descent
 from fferm.boosting.leaves import Bowl, Leaves, NewtonStep, assign, merged, newton_step
 from fferm.boosting.placement import place
 from fferm.boosting.table_slopes import TablePenalty
-from fferm.data import encode_rows
+from fferm.data.rows import encode_rows
 from fferm.notions import Labels, Notion
 from fferm.objective import Penalty, Problem, make_objective
 

@@ -17,7 +17,7 @@ from fferm import (
     boosting_objective,
     tradeoff_curve,
 )
-from fferm.columns import encode_sensitive
+from fferm.data.groups import encode_sensitive
 from fferm.datasets import load_german, make_biased
 from fferm.divergences import KL
 from fferm.errors import (

@@ -13,6 +13,8 @@ from sklearn.model_selection import GridSearchCV
 
 import fferm
 from fferm import FairLogisticRegression, LargeShift, SmallShift, audit
+from fferm.data.rows import FitInput
+from fferm.data.split import hold_out
 from fferm.datasets import load_adult, load_german, make_biased
 from fferm.errors import (
     CollapseWarning,
@@ -23,9 +25,7 @@ from fferm.errors import (
     MissingGroupWarning,
     MissingSensitiveError,
 )
-from fferm.estimators import bounds
-from fferm.estimators.base import FitInput
-from fferm.estimators.holdout import hold_out
+from fferm.estimators import weight_search as bounds
 from fferm.metrics import violation
 from fferm.notions import ConditionalParity, EqualOpportunity
 

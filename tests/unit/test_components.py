@@ -5,21 +5,21 @@ from typing import ClassVar
 
 import pytest
 
-from fferm.components import Component, unknown_name
 from fferm.divergences import KL, Affine, Alpha, Divergence, TotalVariation
 from fferm.errors import ComponentError, InvalidParameterError, UnknownNameError
 from fferm.notions import Notion
+from fferm.registry import Registered, unknown_name
 from fferm.uncertainty import Uncertainty
 
 
 @pytest.fixture(autouse=True)
 def _own_registry(monkeypatch):
     """Let classes of one test be forgotten after it."""
-    monkeypatch.setattr(Component, "_registry", dict(Component._registry))
+    monkeypatch.setattr(Registered, "_registry", dict(Registered._registry))
 
 
 @dataclass(frozen=True)
-class Flavour(Component, abstract=True):
+class Flavour(Registered, abstract=True):
     """A kind of component that only these tests know."""
 
     kind: ClassVar[str] = "flavour"

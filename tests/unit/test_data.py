@@ -9,9 +9,9 @@ import pytest
 import scipy.sparse
 
 from fferm import FairLogisticRegression
-from fferm._parts import ROWS_AT_ONCE
-from fferm.columns import Attribute, encode_column, encode_sensitive, natural_order
-from fferm.data import FairRows, add_cells, control_labels, encode_rows
+from fferm._typing import ROWS_AT_ONCE
+from fferm.data.groups import Attribute, encode_column, encode_sensitive, natural_order
+from fferm.data.rows import Rows, add_cells, control_labels, encode_rows
 from fferm.errors import (
     DataFairnessWarning,
     EmptyStratumWarning,
@@ -448,7 +448,7 @@ def test_rows_keep_their_group_names_when_some_are_taken():
 
     taken = rows.take(np.array([True, False, False, True, False]))
 
-    assert isinstance(taken, FairRows)
+    assert isinstance(taken, Rows)
     assert taken.group_names == ("sex=f", "sex=m", "race=x", "race=y")
     assert [one.code.tolist() for one in taken.attributes] == [[0, 0], [0, 0]]
     assert taken.strata.code.tolist() == [0, 1]

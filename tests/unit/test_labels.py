@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from fferm._parts import ROWS_AT_ONCE
-from fferm.labels import encode_sorted
+from fferm._typing import ROWS_AT_ONCE
+from fferm.data.validate import encode_sorted
 
 
 @pytest.mark.parametrize(

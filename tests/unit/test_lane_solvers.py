@@ -6,9 +6,9 @@ import scipy.sparse
 
 import fferm
 from fferm import FairLogisticRegression, LargeShift, SmallShift, tradeoff_curve
+from fferm.data.rows import FitInput
 from fferm.datasets import load_adult, make_biased
 from fferm.errors import InvalidParameterError, NonFiniteError
-from fferm.estimators.base import FitInput
 from fferm.metrics import soft_violation
 from fferm.solvers import LBFGS
 from fferm.solvers.linear import value_and_gradient

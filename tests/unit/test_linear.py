@@ -12,6 +12,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss
 
 from fferm import FairLogisticRegression, LargeShift, SmallShift
+from fferm.data.rows import FitInput
 from fferm.datasets import make_biased
 from fferm.divergences import Alpha
 from fferm.errors import (
@@ -23,7 +24,6 @@ from fferm.errors import (
     MissingSensitiveError,
     UnknownNameError,
 )
-from fferm.estimators.base import FitInput
 from fferm.metrics import soft_violation, violation
 from fferm.notions import (
     ConditionalParity,

@@ -23,6 +23,7 @@ from fferm import (  # noqa: E402
     audit,
     tradeoff_curve,
 )
+from fferm.data.rows import FitInput
 from fferm.datasets import make_biased  # noqa: E402
 from fferm.errors import (  # noqa: E402
     CollapseWarning,
@@ -34,7 +35,6 @@ from fferm.errors import (  # noqa: E402
     PersistenceError,
     StackingWarning,
 )
-from fferm.estimators.base import FitInput  # noqa: E402
 from fferm.estimators.net_settings import held_out  # noqa: E402
 from fferm.metrics import violation  # noqa: E402
 from fferm.solvers import Result  # noqa: E402

@@ -9,7 +9,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from fferm import FairNetClassifier, LargeShift, load, save  # noqa: E402 - after torch
-from fferm.data import FairRows  # noqa: E402
+from fferm.data.rows import FitInput, Rows
 from fferm.dependence import distance_correlation  # noqa: E402
 from fferm.errors import (  # noqa: E402
     FfermWarning,
@@ -17,7 +17,6 @@ from fferm.errors import (  # noqa: E402
     InvalidParameterError,
     SmallGroupWarning,
 )
-from fferm.estimators.base import FitInput  # noqa: E402
 from fferm.estimators.net_settings import make_critic, make_recipe  # noqa: E402
 from fferm.torch.critic_penalties import CriticPenalty, number_rows  # noqa: E402
 
@@ -90,7 +89,7 @@ def test_the_penalty_of_a_batch_is_right_on_average():
     given = FitInput(X, y, {"s": s}, np.array([1.0, 2.0, 0.5, 1.5, 1.0]))
     with pytest.warns(SmallGroupWarning, match="fewer than 10"):
         data, problem, rows = model._encode(given)
-    assert isinstance(rows, FairRows)
+    assert isinstance(rows, Rows)
     plan = make_critic(model, given, data, problem, rows)
     penalty = CriticPenalty(plan, problem.objective, rows, 2, 2, seed=0).eval()
     generator = torch.Generator().manual_seed(1)

@@ -8,8 +8,8 @@ import pytest
 from scipy.special import softmax
 
 from fferm import LargeShift, SmallShift
-from fferm.columns import Attribute
-from fferm.data import FairRows
+from fferm.data.groups import Attribute
+from fferm.data.rows import Rows
 from fferm.divergences import (
     KL,
     Affine,
@@ -117,7 +117,7 @@ def make_problem(
         DIVERGENCES.get(divergence, divergence), notion, uncertainty, **factors
     )
     labels = make_labels(y, control, n_classes)
-    rows = FairRows(tuple(attributes), notion.strata(labels), weight)
+    rows = Rows(tuple(attributes), notion.strata(labels), weight)
     penalty = Penalty(objective, rows, notion.kept_class(labels.classes))
     X = rng.normal(size=(len(y), 3))
     # Groups differ in their logits, so that no table is near independence.
@@ -309,7 +309,7 @@ def reorder(problem, rows, places):
     attributes = tuple(replace(a, code=a.code[places]) for a in rows.attributes)
     strata = replace(rows.strata, code=rows.strata.code[places])
     weight = rows.weight[places]
-    moved = FairRows(attributes, strata, weight)
+    moved = Rows(attributes, strata, weight)
     return rebuild(
         replace(
             problem,

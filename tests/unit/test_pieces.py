@@ -10,6 +10,7 @@ from sklearn.base import clone
 
 import fferm
 from fferm import FairLogisticRegression, GroupCounts, LargeShift
+from fferm.data.rows import FitInput
 from fferm.datasets import load_adult, make_biased
 from fferm.errors import (
     InvalidInputError,
@@ -18,7 +19,6 @@ from fferm.errors import (
     MissingSensitiveError,
     NonFiniteError,
 )
-from fferm.estimators.base import FitInput
 from fferm.notions import ConditionalParity, EqualOpportunity
 from fferm.solvers import LBFGS
 from fferm.solvers.linear import value_and_gradient

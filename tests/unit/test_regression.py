@@ -19,7 +19,8 @@ from fferm import (
     tables,
     tradeoff_curve,
 )
-from fferm.bands import quantile_bands
+from fferm.data.groups import quantile_bands, quantile_edges
+from fferm.data.rows import FitInput
 from fferm.errors import (
     InfeasibleWarning,
     InvalidInputError,
@@ -27,12 +28,10 @@ from fferm.errors import (
     MissingSensitiveError,
     UnknownNameError,
 )
-from fferm.estimators.base import FitInput
-from fferm.estimators.regression_data import encode
-from fferm.estimators.regression_training import place_bins, train
+from fferm.estimators.regression import encode, place_bins, train
 from fferm.losses import Absolute, Huber, Quantile, Squared
 from fferm.notions import ConditionalParity
-from fferm.soft_bins import make_bins, quantile_edges
+from fferm.soft_bins import make_bins
 from fferm.solvers.linear import linear_logits, value_and_gradient
 
 

@@ -10,13 +10,13 @@ from test_regression import closed_form, excess_and_distance, mean_gap, shifted_
 
 import fferm
 from fferm import FairRegressor, LargeShift, dependence, tables
+from fferm.data.rows import FitInput
 from fferm.errors import (
     InvalidInputError,
     InvalidParameterError,
     MissingGroupWarning,
     UnknownNameError,
 )
-from fferm.estimators.base import FitInput
 from fferm.losses import Huber, Quantile
 from fferm.notions import ConditionalParity
 

@@ -32,7 +32,6 @@ from fferm import (
     tradeoff_curve,
 )
 from fferm.auditing import Audit
-from fferm.components import Component
 from fferm.datasets import make_biased
 from fferm.divergences import Affine, Alpha, LinearTail
 from fferm.divergences import get as get_divergence
@@ -50,6 +49,7 @@ from fferm.notions import (
     PredictiveParity,
     Strata,
 )
+from fferm.registry import Registered
 from fferm.report import plot_curve, write_audit, write_curve
 from fferm.report.audits import judge_audit
 from fferm.report.points import average, points
@@ -465,7 +465,7 @@ class Mine(Notion):
 
 
 # Other tests list the notions by name; this one is found by import alone.
-del Component._registry["notion", Mine.name]
+del Registered._registry["notion", Mine.name]
 
 
 @pytest.mark.parametrize(
@@ -522,7 +522,7 @@ def test_the_recipe_of_an_audit_behind_a_pipeline_finds_the_same_control(
 
 
 def test_a_class_that_cannot_be_imported_is_left_to_the_reader(tmp_path, monkeypatch):
-    monkeypatch.setattr(Component, "_registry", dict(Component._registry))
+    monkeypatch.setattr(Registered, "_registry", dict(Registered._registry))
 
     class Local(Mine):
         name: ClassVar[str] = "local_of_test_report"

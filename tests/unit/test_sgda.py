@@ -9,11 +9,11 @@ import scipy.sparse
 
 import fferm
 from fferm import FairLogisticRegression, LargeShift, tradeoff_curve
+from fferm.data.rows import FitInput
 from fferm.datasets import load_adult, make_biased
 from fferm.divergences import Divergence
 from fferm.errors import InvalidParameterError
-from fferm.estimators.base import FitInput
-from fferm.estimators.solving import solver_name, split_rows
+from fferm.estimators.linear import solver_name, split_rows
 from fferm.metrics import soft_violation
 from fferm.notions import EqualOpportunity
 from fferm.solvers import LBFGS, Result, lanes, threads

@@ -9,8 +9,8 @@ import scipy.sparse
 from scipy.special import softmax
 
 from fferm import LargeShift, SmallShift
-from fferm.columns import Attribute
-from fferm.data import FairRows
+from fferm.data.groups import Attribute
+from fferm.data.rows import Rows
 from fferm.datasets import make_biased
 from fferm.errors import NonFiniteError, UnknownNameError
 from fferm.notions import Labels
@@ -51,7 +51,7 @@ def make_problem(
     objective = make_objective(divergence, notion, uncertainty, **factors)
     labels = Labels(len(y), y, tuple(range(n_classes)))
     names = tuple(map(str, range(n_groups)))
-    rows = FairRows(
+    rows = Rows(
         (Attribute("group", names, group),),
         objective.notion.strata(labels),
         np.ones(len(y)),

@@ -9,7 +9,6 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
-from fferm.components import Component
 from fferm.divergences import (
     KL,
     Affine,
@@ -30,6 +29,7 @@ from fferm.notions import (
     PredictiveParity,
     Strata,
 )
+from fferm.registry import Registered
 from fferm.testing import check_divergence, check_notion
 
 OWN = tuple(
@@ -65,7 +65,7 @@ def registered(name):
 @pytest.fixture(autouse=True)
 def _own_registry(monkeypatch):
     """Let classes of one test be forgotten after it."""
-    monkeypatch.setattr(Component, "_registry", dict(Component._registry))
+    monkeypatch.setattr(Registered, "_registry", dict(Registered._registry))
 
 
 @pytest.mark.parametrize("name", OWN)

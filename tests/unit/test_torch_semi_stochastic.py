@@ -7,7 +7,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 from fferm import LargeShift, SmallShift
-from fferm.data import encode_rows
+from fferm.data.rows import encode_rows
 from fferm.errors import InvalidInputError, NonFiniteError
 from fferm.notions import Labels
 from fferm.notions import get as get_notion

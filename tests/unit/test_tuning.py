@@ -17,6 +17,7 @@ from sklearn.model_selection import (
 
 import fferm
 from fferm import FairLogisticRegression, SmallShift, tradeoff_curve
+from fferm.data.rows import FitInput
 from fferm.datasets import make_biased
 from fferm.divergences import get
 from fferm.errors import (
@@ -26,9 +27,9 @@ from fferm.errors import (
     MissingDependencyError,
     MissingSensitiveError,
 )
-from fferm.estimators import bounds, divergence_choice
-from fferm.estimators.base import FitInput
-from fferm.estimators.divergence_choice import CANDIDATES
+from fferm.estimators import weight_search as bounds
+from fferm.estimators import weight_search as divergence_choice
+from fferm.estimators.weight_search import CANDIDATES
 from fferm.metrics import violation
 from fferm.tuning import CrossValidation, EvenHoldout, TargetSample, tune
 from fferm.tuning.goals import Goal

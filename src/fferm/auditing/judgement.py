@@ -8,7 +8,7 @@ from typing import Any, cast
 import numpy as np
 from sklearn.base import is_regressor
 
-from fferm._types import FloatArray, IntArray, Table
+from fferm._typing import FloatArray, IntArray, Table
 from fferm.auditing.question import (
     TRANSFORMED,
     Question,
@@ -18,10 +18,10 @@ from fferm.auditing.question import (
 from fferm.auditing.resampling import bootstrap_sample
 from fferm.auditing.result import Asked, Audit, DivergenceValue
 from fferm.auditing.spelling import spell, unique
-from fferm.bands import Cutting
 from fferm.certificates import violation_bound
-from fferm.columns import GroupMode
-from fferm.data import SMALL_GROUP, check_aligned
+from fferm.data.groups import Binning, GroupMode
+from fferm.data.rows import SMALL_GROUP, check_aligned
+from fferm.data.validate import encode_decisions, encode_prob, one_hot
 from fferm.divergences import Divergence
 from fferm.divergences import get as get_divergence
 from fferm.errors import (
@@ -37,7 +37,6 @@ from fferm.intervals import (
     interval_of_tables,
     wilson_interval,
 )
-from fferm.labels import encode_decisions, encode_prob, one_hot
 from fferm.metrics import judge, measure, tabulate_groups
 from fferm.notions import Labels, Notion
 from fferm.rates import RateTable
@@ -121,7 +120,7 @@ def audit(  # noqa: PLR0913 - one call states all that an audit depends on
         question.groups,
         sample_weight,
         question.table,
-        Cutting(edges=edges),
+        Binning(edges=edges),
     )
     hard = one_hot(decision, len(labels.classes))
     soft = _probabilities(estimator, X, known, labels.classes)

@@ -6,11 +6,21 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from fferm._types import FloatArray, Table
-from fferm.bands import Cutting, band_names, find_edges, place, read_band_numbers
-from fferm.columns import Attribute, GroupMode, encode_column, partition, split_columns
+from fferm._typing import FloatArray, Table
+from fferm.data.groups import (
+    Attribute,
+    Binning,
+    GroupMode,
+    assign,
+    band_names,
+    encode_column,
+    find_edges,
+    partition,
+    read_band_numbers,
+    split_columns,
+)
+from fferm.data.validate import one_column
 from fferm.errors import InvalidInputError, InvalidTypeError
-from fferm.labels import one_column
 
 # A column of numbers with more different values than this is compared as numbers.
 MOST_GROUPS = 20
@@ -30,7 +40,7 @@ def read_columns(
     sensitive_features: Table,
     n_samples: int,
     how: GroupMode,
-    cutting: Cutting,
+    cutting: Binning,
 ) -> dict[str, Compared]:
     """Return the sensitive columns, and several of them jointly, by name."""
     parts = dict(split_columns(sensitive_features))
@@ -51,7 +61,7 @@ def read_columns(
 
 
 def _read(
-    name: str, values: Table, n_samples: int, cutting: Cutting, n_columns: int
+    name: str, values: Table, n_samples: int, cutting: Binning, n_columns: int
 ) -> Compared:
     series = pd.Series(np.asarray(values)).infer_objects()
     is_numeric = pd.api.types.is_numeric_dtype(series.dtype)
@@ -68,7 +78,7 @@ def _read(
         )
     numbers = read_band_numbers(series, name)
     edges = find_edges(numbers) if known is None else np.array(known)
-    code = place(numbers, edges)
+    code = assign(numbers, edges)
     attribute = Attribute(name, band_names(edges), code, {name: tuple(edges.tolist())})
     return Compared(attribute, numbers, has_trained_bands=known is not None)
 
@@ -80,7 +90,7 @@ def read_predictions(estimator: Any, X: Table) -> FloatArray:
     if not hasattr(estimator, "predict"):
         raise InvalidTypeError(
             f"{type(estimator).__name__} has no predict. Expected a fitted regressor, "
-            "or None with predictions in place of X."
+            "or None with predictions in assign of X."
         )
     return read_finite(estimator.predict(X), "The prediction")
 

@@ -3,10 +3,10 @@
 import numpy as np
 from scipy.stats import norm
 
-from fferm._types import FloatArray, IntArray
+from fferm._typing import FloatArray, IntArray
 from fferm.auditing.number_parts import Densities, Fan
+from fferm.data.groups import quantile_edges
 from fferm.distributions import effective_size
-from fferm.soft_bins import quantile_edges
 
 # Places of a density, and cells that rows are counted in for it.
 N_PLACES = 80

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import t as student
 
-from fferm._types import FloatArray, IntArray, Table
+from fferm._typing import FloatArray, IntArray, Table
 from fferm.auditing.number_columns import (
     Compared,
     read_columns,
@@ -26,9 +26,9 @@ from fferm.auditing.question import (
     trained_edges,
 )
 from fferm.auditing.spelling import spell
-from fferm.bands import Cutting
-from fferm.columns import GroupMode
-from fferm.data import check_aligned, check_lengths, control_labels
+from fferm.data.groups import Binning, GroupMode
+from fferm.data.rows import check_aligned, check_lengths, control_labels
+from fferm.data.validate import encode_weight, rescaled
 from fferm.dependence import (
     GROUP_MEASURES,
     NUMBER_MEASURES,
@@ -39,7 +39,6 @@ from fferm.dependence import (
 from fferm.distributions import OrderedPredictions, effective_size
 from fferm.errors import InvalidInputError, InvalidParameterError
 from fferm.intervals import check_draws, two_sided
-from fferm.labels import encode_weight, rescaled
 from fferm.notions import Labels, Notion, Strata
 
 # Rows that a measure is taken on at least.
@@ -135,7 +134,7 @@ def audit_regression(  # noqa: PLR0913 - one call states all that an audit depen
         n_bootstrap,
         random_state,
     )
-    cutting = Cutting(continuous, trained_edges(estimator))
+    cutting = Binning(continuous, trained_edges(estimator))
     columns = read_columns(sensitive_features, n, question.groups, cutting)
     error = float(np.average((target - prediction) ** 2, weights=weight))
     centre = np.average(target, weights=weight)

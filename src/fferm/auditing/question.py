@@ -14,18 +14,17 @@ from typing import Any, TypeVar, cast
 import numpy as np
 from sklearn.pipeline import Pipeline
 
-from fferm._types import Table
-from fferm.bands import BandEdges
-from fferm.columns import GroupMode
-from fferm.components import Component
-from fferm.data import control_labels
+from fferm._typing import Table
+from fferm.data.groups import BandEdges, GroupMode
+from fferm.data.rows import control_labels
 from fferm.divergences import Divergence
 from fferm.divergences import get as get_divergence
 from fferm.errors import InvalidInputError, InvalidParameterError
 from fferm.notions import Notion
 from fferm.notions import get as get_notion
+from fferm.registry import Registered
 
-C = TypeVar("C", bound=Component)
+C = TypeVar("C", bound=Registered)
 
 RAW = "X"
 TRANSFORMED = "X after the pipeline's transformers"

@@ -5,7 +5,7 @@ import math
 import numpy as np
 from scipy.sparse import csr_array, hstack
 
-from fferm._types import FloatArray, IntArray
+from fferm._typing import FloatArray, IntArray
 from fferm.intervals import Sample
 from fferm.rates import compared, rates_of
 from fferm.setting import Setting

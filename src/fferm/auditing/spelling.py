@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from sklearn.base import BaseEstimator
 
-from fferm.components import Component
+from fferm.registry import Registered
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ def spell(value: object, name: str) -> Spelling:
     """
     if isinstance(value, np.generic):
         value = value.item()
-    if isinstance(value, Component):
+    if isinstance(value, Registered):
         is_named = _is_plain(value)
         return Spelling(repr(value.name)) if is_named else _spell_component(value)
     if value is None or type(value) in (str, int, bool):
@@ -94,20 +94,20 @@ def _spelled_parameters(model: BaseEstimator) -> dict[str, Spelling]:
     return {name: spell(value, name) for name, value in parameters.items()}
 
 
-def _spell_component(component: Component) -> Spelling:
+def _spell_component(component: Registered) -> Spelling:
     # Inside of another component a name is no component.
     return spell_call(
         type(component),
         {
             name: _spell_component(value)
-            if isinstance(value, Component)
+            if isinstance(value, Registered)
             else spell(value, name)
             for name, value in component.parameters().items()
         },
     )
 
 
-def _is_plain(component: Component) -> bool:
+def _is_plain(component: Registered) -> bool:
     # A name says all of a class of ours without other parameters than the usual.
     # Classes of others are known by name only once they are imported.
     if not type(component).__module__.startswith("fferm."):

@@ -22,7 +22,7 @@ import numba
 import numpy as np
 from numba import types
 
-from fferm._types import FloatArray, IntArray
+from fferm._typing import FloatArray, IntArray
 
 Penalty = Callable[[FloatArray, IntArray, int, FloatArray, FloatArray], float]
 

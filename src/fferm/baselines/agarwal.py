@@ -5,10 +5,10 @@ from typing import Any, ClassVar
 import numpy as np
 from sklearn.linear_model import LogisticRegression
 
-from fferm._types import FloatArray, Table
+from fferm._typing import FloatArray, Table
 from fferm.baselines.base import Baseline, Rows
 from fferm.baselines.extra import fairlearn, moment, their_warnings_apart
-from fferm.estimators.validation import check_number
+from fferm.data.validate import check_number
 from fferm.notions import Notion
 
 MAX_ITER = 1000

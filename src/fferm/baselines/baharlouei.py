@@ -4,7 +4,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from fferm._types import FloatArray, IntArray
+from fferm._typing import FloatArray, IntArray
 from fferm.baselines.penalized import PenalizedBaseline
 
 

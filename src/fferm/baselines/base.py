@@ -10,12 +10,11 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from fferm._types import FloatArray, IntArray, Table, is_sparse
-from fferm.bands import Cutting
-from fferm.columns import encode_sensitive
-from fferm.data import check_aligned, encode_rows
+from fferm._typing import FloatArray, IntArray, Table, is_sparse
+from fferm.data.groups import Binning, encode_sensitive
+from fferm.data.rows import check_aligned, encode_rows
+from fferm.data.validate import validate_features, validate_training
 from fferm.errors import InvalidInputError, InvalidParameterError, MissingSensitiveError
-from fferm.estimators.validation import validate_features, validate_training
 from fferm.notions import Labels, Notion
 from fferm.notions import get as get_notion
 
@@ -242,9 +241,9 @@ class Baseline(ClassifierMixin, BaseEstimator, ABC):
         learned
             What is learned by group, for the message where it is missing.
         """
-        cutting = Cutting(edges=self.band_edges_)
+        cutting = Binning(edges=self.band_edges_)
         given = sensitive_features, n_samples
-        (attribute,) = encode_sensitive(*given, cutting=cutting)
+        (attribute,) = encode_sensitive(*given, binning=cutting)
         unknown = [name for name in attribute.groups if name not in groups]
         if unknown or np.any(attribute.code < 0):
             raise InvalidInputError(

@@ -9,10 +9,10 @@ from scipy.linalg import block_diag, null_space
 from scipy.optimize import LinearConstraint, minimize
 from scipy.special import expit
 
-from fferm._types import FloatArray, Table
+from fferm._typing import FloatArray, Table
 from fferm.baselines.base import Baseline, Rows
+from fferm.data.validate import check_number
 from fferm.errors import ConvergenceWarning, InvalidParameterError, NonFiniteError
-from fferm.estimators.validation import check_number
 from fferm.notions import Notion
 
 MAX_ITER = 200

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from fferm._types import FloatArray
+from fferm._typing import FloatArray
 from fferm.baselines.base import Rows
 from fferm.baselines.constrained import ConstrainedBaseline, group_means
 

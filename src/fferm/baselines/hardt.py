@@ -5,11 +5,11 @@ from typing import Any, ClassVar
 import numpy as np
 from sklearn.linear_model import LogisticRegression
 
-from fferm._types import FloatArray, Table
+from fferm._typing import FloatArray, Table
 from fferm.baselines.base import Baseline, Rows
 from fferm.baselines.extra import fairlearn, their_warnings_apart
+from fferm.data.validate import check_number
 from fferm.errors import InvalidParameterError
-from fferm.estimators.validation import check_number
 from fferm.notions import Notion
 
 CONSTRAINTS = {

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from fferm._types import FloatArray, IntArray
+from fferm._typing import FloatArray, IntArray
 from fferm.baselines.penalized import PenalizedBaseline
 
 

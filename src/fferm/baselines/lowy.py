@@ -4,7 +4,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from fferm._types import FloatArray, Table
+from fferm._typing import FloatArray, Table
 from fferm.baselines.base import Baseline, Rows
 from fferm.estimators.linear import FairLogisticRegression
 from fferm.notions import Notion

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from fferm._types import FloatArray, IntArray
+from fferm._typing import FloatArray, IntArray
 from fferm.baselines.penalized import PenalizedBaseline
 
 # The grid of the original: up to this many points over this many deviations.

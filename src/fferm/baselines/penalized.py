@@ -9,11 +9,11 @@ from scipy.optimize import minimize
 from scipy.special import expit
 from sklearn.utils import check_random_state
 
-from fferm._types import FloatArray, IntArray, Table
+from fferm._typing import FloatArray, IntArray, Table
 from fferm.baselines._minibatch import Data, Terms, compiled, kernels
 from fferm.baselines.base import Baseline, Rows
+from fferm.data.validate import check_number, check_whole
 from fferm.errors import ConvergenceWarning, NonFiniteError
-from fferm.estimators.validation import check_number, check_whole
 from fferm.notions import Notion
 
 # As fferm.solvers has it for its own minibatches, so that only penalties differ.

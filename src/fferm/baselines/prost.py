@@ -2,7 +2,7 @@
 
 # Numba caches code by the text of its own file alone, so each names its release: 0.1.0.
 
-from fferm._types import FloatArray, IntArray
+from fferm._typing import FloatArray, IntArray
 from fferm.baselines._discrepancy import discrepancy_into
 from fferm.baselines.penalized import PenalizedBaseline
 

@@ -9,13 +9,13 @@ import numpy as np
 from scipy.optimize import brentq
 from sklearn.linear_model import LogisticRegression
 
-from fferm._types import FloatArray, IntArray, Table
+from fferm._typing import FloatArray, IntArray, Table
 from fferm.baselines.base import Baseline, Rows, Target
 from fferm.baselines.constrained import SHARES
 from fferm.baselines.saddle import Game, Saddle, Side, play, play_on_labels
-from fferm.data import check_aligned
+from fferm.data.rows import check_aligned
+from fferm.data.validate import check_number, read_penalty_data
 from fferm.errors import ConvergenceWarning, InvalidInputError, InvalidParameterError
-from fferm.estimators.validation import check_number, read_penalty_data
 from fferm.notions import Notion
 
 # Where one sample has next to no rows the ratio is a guess; a row counts ten times as

@@ -8,7 +8,7 @@ import numpy as np
 from scipy.optimize import minimize
 from scipy.special import expit
 
-from fferm._types import FloatArray, IntArray
+from fferm._typing import FloatArray, IntArray
 from fferm.errors import ConvergenceWarning
 
 # Newton's method needs a dozen steps, down to a gradient far below that of a row in a

@@ -6,10 +6,10 @@ import numpy as np
 from scipy.optimize import minimize, minimize_scalar
 from scipy.special import expit
 
-from fferm._types import FloatArray, Table
+from fferm._typing import FloatArray, Table
 from fferm.baselines.base import Baseline, Rows
+from fferm.data.validate import check_number
 from fferm.errors import InvalidInputError, InvalidParameterError
-from fferm.estimators.validation import check_number
 from fferm.notions import Notion
 
 # The norm has a kink at 0, far below any coefficient that counts.

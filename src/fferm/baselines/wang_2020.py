@@ -4,9 +4,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from fferm._types import FloatArray, IntArray
+from fferm._typing import FloatArray, IntArray
 from fferm.baselines.penalized import PenalizedBaseline
-from fferm.estimators.validation import check_number
+from fferm.data.validate import check_number
 from fferm.notions import Notion
 
 

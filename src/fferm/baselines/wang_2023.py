@@ -4,11 +4,11 @@
 
 import numpy as np
 
-from fferm._types import FloatArray, IntArray
+from fferm._typing import FloatArray, IntArray
 from fferm.baselines._discrepancy import discrepancy_into
 from fferm.baselines.penalized import MAX_EPOCHS, PenalizedBaseline
 from fferm.baselines.prost import BANDWIDTH
-from fferm.estimators.validation import check_number
+from fferm.data.validate import check_number
 from fferm.notions import Notion
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 from scipy.special import expit
 
-from fferm._types import FloatArray
+from fferm._typing import FloatArray
 from fferm.baselines.base import Rows
 from fferm.baselines.constrained import ConstrainedBaseline, group_means
 

@@ -7,9 +7,9 @@ from scipy.optimize import minimize
 from scipy.special import expit, softmax
 from sklearn.utils import check_random_state
 
-from fferm._types import FloatArray, Table
+from fferm._typing import FloatArray, Table
 from fferm.baselines.base import Baseline, Rows
-from fferm.estimators.validation import check_number, check_whole
+from fferm.data.validate import check_number, check_whole
 from fferm.notions import Notion
 
 MAX_ITER = 300

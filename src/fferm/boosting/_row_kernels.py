@@ -18,7 +18,7 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from fferm._types import FloatArray
+from fferm._typing import FloatArray
 from fferm.boosting.scores import LEAST_CURVATURE
 from fferm.solvers._rows import FAST
 from fferm.solvers._scalar import exp, log1p_of_share

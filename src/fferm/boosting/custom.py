@@ -7,15 +7,15 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from fferm._types import FloatArray, Table
+from fferm._typing import FloatArray, Table
 from fferm.boosting.descent import Descent
 from fferm.boosting.leaves import newton_step
 from fferm.boosting.scores import ScoreObjective
-from fferm.columns import GroupMode
-from fferm.data import control_labels, encode_rows
+from fferm.data.groups import GroupMode
+from fferm.data.rows import control_labels, encode_rows
+from fferm.data.validate import encode_labels
 from fferm.divergences import Divergence
 from fferm.errors import InvalidInputError, InvalidParameterError
-from fferm.labels import encode_labels
 from fferm.notions import Labels, Notion
 from fferm.objective import Objective, Penalty, make_objective
 from fferm.uncertainty import Uncertainty

@@ -10,7 +10,7 @@ objective is one smooth function, which steps decrease; at rest ``P + Delta`` is
 table of decisions.
 """
 
-from fferm._types import FloatArray, IntArray
+from fferm._typing import FloatArray, IntArray
 from fferm.boosting._newton_kernels import follow_into
 
 # Share of the way that the offsets go in a round. Decisions jump where probabilities

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from fferm._types import FloatArray
+from fferm._typing import FloatArray
 from fferm.boosting.decisions import follow
 from fferm.boosting.leaves import SAME_OUTPUT, Bowl, LeafSums, Leaves, NewtonStep
 from fferm.boosting.row_passes import Look, RowPasses

@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fferm._types import FloatArray, IntArray
+from fferm._typing import FloatArray, IntArray
 from fferm.boosting._newton_kernels import are_apart, newton_into
 
 # Outputs of leaves nearer than this, relative to the scores, are one: a score plus an

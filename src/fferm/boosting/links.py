@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 import numpy as np
 from scipy.special import log_softmax
 
-from fferm._types import FloatArray, IntArray
+from fferm._typing import FloatArray, IntArray
 
 # Probabilities nearer to 0 or 1 than this have scores that are only rounding.
 LEAST_CHANCE = 1e-15

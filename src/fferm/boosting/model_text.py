@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fferm._types import FloatArray
+from fferm._typing import FloatArray
 from fferm.boosting.leaves import assign
 
 END_OF_TREES = "end of trees"

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fferm._types import FloatArray, IntArray, Table, is_sparse
+from fferm._typing import FloatArray, IntArray, Table, is_sparse
 from fferm.boosting import _forest_kernels as kernels
 from fferm.boosting.forest_text import Forest, read_forest
 from fferm.boosting.trees import Booster

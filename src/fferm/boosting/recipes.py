@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from fferm._types import FloatArray
+from fferm._typing import FloatArray
 from fferm.solvers.base import Callback
 
 # What LightGBM adds to the curvature of leaves below a split of categories.

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fferm._types import FloatArray
+from fferm._typing import FloatArray
 from fferm.boosting._newton_kernels import regularisation_into
 from fferm.boosting.descent import Descent
 from fferm.boosting.leaves import LeafSums, Leaves, NewtonStep, assign, newton_step

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fferm._types import FloatArray
+from fferm._typing import FloatArray
 from fferm.boosting import _gather_kernels as gathering
 from fferm.boosting import _row_kernels as kernels
 from fferm.boosting._newton_kernels import leaf_sums_into

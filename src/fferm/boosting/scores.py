@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fferm._types import FloatArray, IntArray
+from fferm._typing import FloatArray, IntArray
 from fferm.boosting.leaves import LeafSums, Leaves
 from fferm.boosting.links import Link, make_link
 from fferm.boosting.placement import Placement, place

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fferm._types import FloatArray, Namespace, Operand
+from fferm._typing import FloatArray, Namespace, Operand
 from fferm.boosting import _table_kernels as kernels
 from fferm.boosting.placement import Placement
 from fferm.divergences import Divergence

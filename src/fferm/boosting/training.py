@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from fferm._types import FloatArray
+from fferm._typing import FloatArray
 from fferm.boosting.recipes import Judge, Recipe
 from fferm.boosting.rounds import Rounds
 from fferm.boosting.trees import read_booster

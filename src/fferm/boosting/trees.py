@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fferm._types import FloatArray, IntArray, Table
+from fferm._typing import FloatArray, IntArray, Table
 from fferm.errors import MissingDependencyError
 
 try:

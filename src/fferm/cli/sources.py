@@ -13,10 +13,9 @@ import pyarrow.csv
 import pyarrow.parquet
 from numpy.typing import NDArray
 
-from fferm._types import IntArray
-from fferm.bands import find_edges, place
+from fferm._typing import IntArray
 from fferm.cli.catalog import CATALOG
-from fferm.columns import Attribute, GroupMode, encode_sensitive
+from fferm.data.groups import Attribute, GroupMode, assign, encode_sensitive, find_edges
 from fferm.datasets._dataset import split_rows
 from fferm.errors import DataFairnessWarning, InvalidInputError, InvalidParameterError
 from fferm.estimators.base import FairEstimator
@@ -142,7 +141,7 @@ def split(
     attributes = encode_sensitive(groups, len(groups), how)
     check_contrast(labels, attributes)
     if isinstance(model, FrameRegressor):
-        labels = place(labels, find_edges(labels))  # of every size its share
+        labels = assign(labels, find_edges(labels))  # of every size its share
     train, test = part(labels, attributes, test_share, seed)
     return frame.iloc[train], frame.iloc[test]
 

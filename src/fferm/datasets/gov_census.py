@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fferm._types import FloatArray, IntArray
+from fferm._typing import FloatArray, IntArray
 from fferm.datasets._dataset import (
     FairDataset,
     Table,

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 from scipy.special import softmax
 
-from fferm._types import FloatArray, IntArray
+from fferm._typing import FloatArray, IntArray
 from fferm.datasets._dataset import FairDataset, Table, random_generator, split
 from fferm.errors import InvalidParameterError
 

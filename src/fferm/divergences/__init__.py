@@ -43,6 +43,7 @@ from fferm.divergences.transforms import (
 from fferm.errors import InvalidParameterError
 
 __all__ = [
+    "STANDARD",
     "KL",
     "RATIO_FLOOR",
     "Affine",
@@ -60,6 +61,15 @@ __all__ = [
     "trainable",
 ]
 
+# The six divergences that need no parameters, the default first.
+STANDARD = (
+    "kl",
+    "jensen_shannon",
+    "chi2",
+    "squared_hellinger",
+    "reverse_kl",
+    "total_variation",
+)
 # What the paper's own normalisation adds to the canonical generator: kl is t ln t,
 # reverse_kl is -ln t, squared_hellinger is 2 (1 - sqrt t). The rest are canonical.
 PAPER_SLOPES = {"kl": 1.0, "reverse_kl": -1.0, "squared_hellinger": -1.0}

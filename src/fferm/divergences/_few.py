@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from fferm._types import FloatArray, Namespace, Operand
+from fferm._typing import FloatArray, Namespace, Operand
 
 Formula: TypeAlias = Callable[[Operand, Namespace], Operand]
 

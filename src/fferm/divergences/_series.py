@@ -6,7 +6,7 @@ these are spelled alike in numpy and torch. What they need beyond is built here.
 
 import math
 
-from fferm._types import Namespace, Operand
+from fferm._typing import Namespace, Operand
 
 # Enough terms for full double precision on |u| < 0.1.
 SERIES_TERMS = 18

@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
-from fferm._types import Namespace, Operand
+from fferm._typing import Namespace, Operand
 from fferm.divergences._series import box_cox, exp_family, power_series
 from fferm.divergences.base import Divergence
 from fferm.errors import InvalidParameterError

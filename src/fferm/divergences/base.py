@@ -8,10 +8,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from fferm._types import FloatArray, Namespace, Operand
-from fferm.components import Component
+from fferm._typing import FloatArray, Namespace, Operand
 from fferm.divergences._few import each
 from fferm.errors import InvalidInputError
+from fferm.registry import Registered
 
 # Ratios below this are continued linearly in training. The dual of such a cell is
 # then bounded, as the convergence theorem assumes, and D stays an f-divergence that
@@ -23,7 +23,7 @@ LEAST_DIFFERENCED = 1e-8
 
 
 @dataclass(frozen=True)
-class Divergence(Component, abstract=True):
+class Divergence(Registered, abstract=True):
     """An f-divergence in canonical form."""
 
     kind: ClassVar[str] = "divergence"

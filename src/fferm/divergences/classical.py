@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
-from fferm._types import Namespace, Operand
+from fferm._typing import Namespace, Operand
 from fferm.divergences._series import expm1, log1p, log1p_minus, log_mean_exp
 from fferm.divergences.base import Divergence
 from fferm.errors import InvalidParameterError

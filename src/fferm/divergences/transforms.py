@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from fferm._types import FloatArray, Namespace, Operand
+from fferm._typing import FloatArray, Namespace, Operand
 from fferm.divergences.base import RATIO_FLOOR, Divergence
 from fferm.errors import InvalidParameterError
 

@@ -1,22 +1,41 @@
-"""What every fair model shares: encoding, checks after training, prediction."""
+"""What all fair models share: `fit` is written once, here.
 
+``fit`` = check parameters -> encode the data -> choose the fairness weight -> train ->
+store what was learned. A model writes `_train` and `_store`, and says how it predicts.
+"""
+
+import contextlib
 import copy
-import warnings
+import importlib
+import sys
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Self
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit, log_softmax, softmax
-from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.utils.validation import check_is_fitted
 
-from fferm._types import FloatArray, IntArray, Table
-from fferm.bands import BandEdges, Cutting
-from fferm.columns import GroupMode
-from fferm.data import FairRows, check_aligned, control_labels, encode_rows
+from fferm._typing import FloatArray, IntArray, Table
+from fferm.data.groups import BandEdges, Binning, GroupMode
+from fferm.data.rows import FitInput, Rows, check_aligned, control_labels, encode_rows
+from fferm.data.validate import (
+    FLAG,
+    POSITIVE,
+    Constraint,
+    Number,
+    TrainingData,
+    check_number,
+    check_params,
+    encode_labels,
+    read_penalty_data,
+    shares,
+    validate_features,
+    validate_training,
+)
 from fferm.divergences import Divergence
 from fferm.errors import (
     CollapseWarning,
@@ -25,37 +44,28 @@ from fferm.errors import (
     InvalidParameterError,
     MissingSensitiveError,
     WideShiftWarning,
+    warn_user,
 )
-from fferm.estimators.validation import (
-    TrainingData,
-    check_number,
-    read_penalty_data,
-    validate_features,
-    validate_training,
-)
-from fferm.labels import encode_labels, shares
 from fferm.notions import Labels, Notion
 from fferm.objective import Objective, Penalty, Problem, make_objective
-from fferm.solvers import Result
+from fferm.solvers.base import Callback, Record, Result
 from fferm.uncertainty import Uncertainty
 
+if TYPE_CHECKING:
+    from fferm.estimators.weight_search import HeldOut
 
-@dataclass(frozen=True)
-class FitInput:
-    """The arguments of `fit`, as they came."""
 
-    X: Table
-    y: Table
-    sensitive_features: Table = None
-    sample_weight: Table = None
-    penalty_data: tuple[Table, ...] | None = None
-    # Where bands of numbers meet, if they were cut before.
-    edges: BandEdges = field(default_factory=dict)
+class Encoded(NamedTuple):
+    """Validated data, the problem that they pose, and the rows of the penalty."""
+
+    data: Any  # TrainingData; a regressor adds the unit of its target
+    problem: Any  # Problem, or RegressionProblem
+    rows: Rows | None  # None without a penalty
 
 
 @dataclass(frozen=True)
 class Choice:
-    """The fairness weight of a fit and, where a bound chose it, how it did."""
+    """The fairness weight of a fit and, if a bound chose it, how it did."""
 
     fairness_weight: float
     violation: float | None = None
@@ -69,12 +79,29 @@ def probabilities(scores: FloatArray) -> FloatArray:
     return np.asarray(softmax(scores, axis=1), dtype=np.float64)
 
 
+def all_classes(scores: FloatArray) -> FloatArray:
+    """Return (n_samples, n_classes) logits; one score is that of the second class."""
+    if scores.ndim == 2:
+        return scores
+    return np.column_stack([np.zeros(len(scores)), scores])
+
+
 class FairEstimator(BaseEstimator, ABC):
     """What fair classifiers and fair regressors share."""
 
-    # Halvings, in logarithm, of the last step of a search for the weight that keeps a
-    # bound: a weight is then right to about one percent.
+    # How often the search for a fairness weight halves its last step, in logarithm:
+    # the weight is then right to about one percent.
     search_halvings: ClassVar[int] = 6
+    # Whether the final fit under a bound starts at the model that was judged.
+    starts_at_judged: ClassVar[bool] = False
+    # What each parameter must satisfy.
+    constraints: ClassVar[Mapping[str, Constraint]] = {
+        "fairness_weight": Number(),
+        "max_violation": Number(is_optional=True),
+        "validation_fraction": Number(0, 1, open_low=True, open_high=True),
+        "sharpness": POSITIVE,
+        "l2": Number(),
+    }
 
     divergence: str | Divergence
     notion: str | Notion
@@ -86,6 +113,7 @@ class FairEstimator(BaseEstimator, ABC):
     groups: GroupMode
     continuous: Sequence[str] | str = "auto"
     l2: float = 0.0  # networks have weight decay instead
+    warm_start: bool
     random_state: int | np.random.RandomState | None
     groups_: NDArray[Any]
     band_edges_: BandEdges
@@ -95,38 +123,128 @@ class FairEstimator(BaseEstimator, ABC):
     feasible_: bool
     result_: Result
 
-    @abstractmethod
+    def fit(
+        self,
+        X: Table,
+        y: Table,
+        *,
+        sensitive_features: Table = None,
+        sample_weight: Table = None,
+        penalty_data: tuple[Table, ...] | None = None,
+    ) -> Self:
+        """Train on data.
+
+        Parameters
+        ----------
+        X
+            (n_samples, n_features): array, CSR matrix or numeric data frame.
+        y
+            (n_samples,) labels of any kind, two or more classes; numbers for a
+            regressor.
+        sensitive_features
+            The group of each row: list, array (n,) or (n, a), Series, DataFrame or dict
+            of arrays. Rows with missing values train the loss only. Required unless
+            ``fairness_weight`` is 0 or ``penalty_data`` is given.
+        sample_weight
+            (n_samples,) weights of the rows in loss and penalty.
+        penalty_data
+            ``(X, sensitive_features)`` or ``(X, sensitive_features, y)``: take the
+            penalty on these rows instead, for example on a target domain;
+            ``sensitive_features`` of the training rows are then not used.
+
+        Returns
+        -------
+        Self
+        """
+        passed = FitInput(X, y, sensitive_features, sample_weight, penalty_data)
+        check_params(vars(self), self.constraints)
+        if self.divergence == "auto":
+            return self._fit_best_divergence(passed)
+        last = copy.copy(self)  # what an earlier fit learned, before it is replaced
+        encoded = self._prepare(passed)
+        choice = Choice(encoded.problem.objective.fairness_weight)
+        start = self._warm_start(last, encoded) if self.warm_start else None
+        if self.max_violation is not None and encoded.rows is not None:
+            from fferm.estimators.weight_search import choose_weight
+
+            choice, judged = choose_weight(self, self._hold_out(passed, encoded))
+            if self.starts_at_judged:
+                start = judged._path_start(encoded)
+        weights = [choice.fairness_weight]
+        (trained,) = self._train(passed, encoded, weights, start, is_path=False)
+        self._learn_weight(choice)
+        return self._store(trained, encoded, is_path=False)
+
     def fit_path(
         self,
-        given: FitInput,
+        passed: FitInput,
         fairness_weights: Sequence[float],
         start: Self | None = None,
     ) -> Iterator[Self]:
-        """Yield one fitted model per weight, each begun where the last one ended.
+        """Yield one fitted model per weight; the data are encoded once for all.
 
-        The first begins at ``start``, a model fitted on the same data, if there is one.
+        The first starts at ``start``, a model fitted on the same data, if there is one
+        and if this model can. ``max_violation`` is ignored.
         """
+        weights = [check_number("fairness_weights", w) for w in fairness_weights]
+        check_params(vars(self), self.constraints)
+        widest = clone(self).set_params(
+            fairness_weight=max(weights, default=0.0), max_violation=None
+        )
+        encoded = widest._prepare(passed)
+        first = None if start is None else start._path_start(encoded)
+        path = widest._train(passed, encoded, weights, first, is_path=True)
+        for weight, trained in zip(weights, path, strict=True):
+            yield widest._with_weight(weight)._store(trained, encoded, is_path=True)
 
-    def trains_together(self, given: FitInput) -> bool:
+    @abstractmethod
+    def _train(
+        self,
+        passed: FitInput,
+        encoded: Encoded,
+        weights: Sequence[float],
+        start: Any,
+        *,
+        is_path: bool,
+    ) -> Iterator[Any]:
+        """Yield what training with each fairness weight gives, for `_store`."""
+
+    @abstractmethod
+    def _store(self, trained: Any, encoded: Encoded, *, is_path: bool) -> Self:
+        """Return this model with what training gave as its learned attributes."""
+
+    def _hold_out(self, passed: FitInput, encoded: Encoded) -> "HeldOut[Any]":
+        """Return the held-out rows that judge the models of a search."""
+        raise NotImplementedError
+
+    def _warm_start(self, last: Self, encoded: Encoded) -> Any:
+        """Return what `_train` starts from: ``last`` if it was fitted, else None."""
+        return last._path_start(encoded)
+
+    def _path_start(self, encoded: Encoded) -> Any:
+        """Return what the next model of a path starts from, None for from scratch."""
+        return None
+
+    def fits_path_jointly(self, passed: FitInput) -> bool:
         """Return whether `fit_path` trains all its models at once."""
         return False
 
-    def reaches_beyond(self) -> bool:
+    def supports_large_weights(self) -> bool:
         """Return whether weights beyond the default range train well."""
         return True
 
-    def continues_path(
-        self, given: FitInput, fairness_weights: Sequence[float]
+    def warm_starts_path(
+        self, passed: FitInput, fairness_weights: Sequence[float]
     ) -> bool:
-        """Return whether `fit_path` can go on from one of its models.
+        """Return whether `fit_path` can resume after one of its models.
 
-        If so, a path of the weights that are left, begun at the model before them,
+        If so, a path of the remaining weights, started at the model before them,
         yields what the whole path would have yielded.
         """
         return False
 
     def __sklearn_tags__(self) -> Any:
-        """Say that sparse input is welcome."""
+        """Declare that sparse input is supported."""
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         return tags
@@ -138,36 +256,122 @@ class FairEstimator(BaseEstimator, ABC):
     def _read_features(self, X: Table) -> Table:
         return validate_features(self, X)
 
+    def _read_training(self, passed: FitInput) -> TrainingData:
+        return validate_training(self, passed.X, passed.y, passed.sample_weight)
+
+    def _fit_best_divergence(self, passed: FitInput) -> Self:
+        raise InvalidParameterError(
+            "divergence='auto' is supported by FairLogisticRegression.fit only. Name a "
+            "divergence, or choose one with fferm.tuning.tune."
+        )
+
     def _objective(self) -> Objective:
         if self.divergence == "auto":
-            raise InvalidParameterError(
-                "divergence='auto' is for FairLogisticRegression.fit. Name a "
-                "divergence here, or choose one with fferm.tuning.tune."
-            )
+            self._fit_best_divergence(FitInput(None, None))
+        weight = self.fairness_weight if self.max_violation is None else 1.0
         return make_objective(
             self.divergence,
             self.notion,
             self.uncertainty,
-            # Under a bound the search sets it; until then, some penalty there is.
-            fairness_weight=check_number("fairness_weight", self.fairness_weight)
-            if self.max_violation is None
-            else 1.0,
-            sharpness=check_number("sharpness", self.sharpness, above=True),
-            l2=check_number("l2", self.l2),
+            fairness_weight=float(weight),
+            sharpness=float(self.sharpness),
+            l2=float(self.l2),
         )
+
+    def _prepare(self, passed: FitInput) -> Encoded:
+        """Return the data to train on."""
+        return self._encode(passed)
+
+    def _encode(self, passed: FitInput) -> Encoded:
+        """Return all data, validated, and the problem they pose."""
+        check_aligned(
+            X=passed.X,
+            y=passed.y,
+            sensitive_features=passed.sensitive_features,
+            sample_weight=passed.sample_weight,
+        )
+        objective = self._objective()
+        data = self._read_training(passed)
+        penalty_X = rows = penalty = None
+        if objective.fairness_weight > 0:
+            penalty_X, rows = self._penalty_rows(passed, data, objective)
+            kept_class = objective.notion.kept_class(tuple(data.classes.tolist()))
+            penalty = Penalty(objective, rows, kept_class)
+            penalty.check_comparable()
+        return Encoded(data, self._problem(objective, data, penalty, penalty_X), rows)
+
+    def _problem(
+        self,
+        objective: Objective,
+        data: TrainingData,
+        penalty: Penalty | None,
+        penalty_X: Table,
+    ) -> Problem:
+        share = shares(data.weight)
+        n_classes = data.classes.size
+        return Problem(objective, data.X, data.y, share, n_classes, penalty, penalty_X)
+
+    def _penalty_rows(
+        self, passed: FitInput, data: TrainingData, objective: Objective
+    ) -> tuple[Table, Rows]:
+        X, sensitive, penalty_X = passed.X, passed.sensitive_features, None
+        weight: FloatArray | None = None
+        if passed.penalty_data is not None:
+            X, sensitive, penalty_X, labels = self._read_penalty_data(passed, data)
+        elif sensitive is None:
+            raise self._missing_sensitive()
+        else:
+            labels = self._own_labels(data)
+            weight = _spread(data.weight, data.kept, 0.0)
+        control, names = control_labels(objective.notion, X, labels.n_samples)
+        rows = encode_rows(
+            sensitive,
+            objective.notion,
+            replace(labels, control=control, control_names=names),
+            how=self.groups,
+            sample_weight=weight,
+            binning=Binning(self.continuous, passed.edges),
+        )
+        is_whole = penalty_X is not None or data.kept.all()
+        return penalty_X, rows if is_whole else rows.take(data.kept)
+
+    def _own_labels(self, data: TrainingData) -> Labels:
+        y = _spread(data.y, data.kept, -1)
+        return Labels(data.kept.size, y, tuple(data.classes.tolist()))
+
+    def _read_penalty_data(
+        self, passed: FitInput, data: TrainingData
+    ) -> tuple[Table, Table, Table, Labels]:
+        if passed.sensitive_features is not None:
+            warn_user(
+                "sensitive_features of the training rows are not used, because the "
+                "penalty is taken on penalty_data. Leave one of them out.",
+                DataFairnessWarning,
+            )
+        X, sensitive, *rest = read_penalty_data(passed.penalty_data)
+        parts = zip(("X", "s", "y"), (X, sensitive, *rest), strict=False)
+        check_aligned(**{f"penalty_data's {name}": part for name, part in parts})
+        penalty_X = self._read_features(X)
+        return X, sensitive, penalty_X, self._penalty_labels(rest, penalty_X, data)
+
+    def _penalty_labels(
+        self, rest: Sequence[Table], X: Table, data: TrainingData
+    ) -> Labels:
+        y, classes = rest[0] if rest else None, tuple(data.classes.tolist())
+        return encode_labels(y, X.shape[0], classes, "penalty_data's y")
 
     def _missing_sensitive(self) -> MissingSensitiveError:
         asked, without = f"fairness_weight={self.fairness_weight!r}", ""
         if self.max_violation is not None:
             asked, without = f"max_violation={self.max_violation!r}", " without it"
         return MissingSensitiveError(
-            f"{asked} asks for fairness and no sensitive_features came. Pass "
-            "fit(X, y, sensitive_features=...), or set fairness_weight=0"
-            f"{without} to train without fairness."
+            f"{asked} needs sensitive_features. Pass fit(X, y, "
+            f"sensitive_features=...), or set fairness_weight=0{without} to train "
+            "without fairness."
         )
 
     def _to_saved(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return parameters and learned attributes, of kinds that a file can hold."""
+        """Return parameters and learned attributes, of types that a file can hold."""
         learned = {
             name: value
             for name, value in vars(self).items()
@@ -176,23 +380,20 @@ class FairEstimator(BaseEstimator, ABC):
         return self.get_params(deep=False), learned
 
     def _from_saved(self, learned: dict[str, Any]) -> None:
-        """Take the learned attributes that `_to_saved` gave."""
+        """Set the learned attributes that `_to_saved` returned."""
         for name, value in learned.items():
             setattr(self, name, value)
 
     def _with_weight(self, fairness_weight: float) -> Self:
         """Return this model with another weight, to be given what is learned."""
-        # Parameters are never changed in place, so none is copied: to clone twenty
+        # Parameters are never changed in place, so none is copied: cloning twenty
         # models takes a fifth of the time to train them.
         model = copy.copy(self)
         model.fairness_weight = fairness_weight
         model._learn_weight(Choice(fairness_weight))
         return model
 
-    def _cutting(self, given: FitInput) -> Cutting:
-        return Cutting(self.continuous, given.edges)
-
-    def _learn_groups(self, rows: FairRows | None) -> None:
+    def _learn_groups(self, rows: Rows | None) -> None:
         self.groups_ = np.array(rows.group_names if rows else (), dtype=object)
         self.band_edges_ = rows.band_edges if rows else {}
 
@@ -207,11 +408,7 @@ class FairEstimator(BaseEstimator, ABC):
 
     def _warn_of_result(self, result: Result) -> None:
         if not result.is_success:
-            warnings.warn(
-                f"{type(self).__name__}: {result.value}",
-                ConvergenceWarning,
-                stacklevel=4,
-            )
+            warn_user(f"{type(self).__name__}: {result.value}", ConvergenceWarning)
 
 
 class FairClassifier(ClassifierMixin, FairEstimator):
@@ -220,11 +417,18 @@ class FairClassifier(ClassifierMixin, FairEstimator):
     Notes
     -----
     Learned attributes: ``classes_``, ``groups_`` (names, in the order of the last axis
-    of the dual), ``band_edges_`` (where the bands of sensitive numbers meet, by column;
-    audits and curves of the model cut there), ``dual_``, ``history_``, ``n_iter_``,
-    ``result_``, ``n_features_in_``, ``fairness_weight_``, under ``max_violation`` also
-    ``violation_`` and ``feasible_`` and, for data frames, ``feature_names_in_``.
+    of the dual), ``band_edges_`` (edges of the bands of continuous attributes, by
+    column; audits and curves of the model use the same), ``dual_``, ``history_``,
+    ``n_iter_``, ``result_``, ``n_features_in_``, ``fairness_weight_``, under
+    ``max_violation`` also ``violation_`` and ``feasible_`` and, for data frames,
+    ``feature_names_in_``.
     """
+
+    constraints: ClassVar[Mapping[str, Constraint]] = {
+        **FairEstimator.constraints,
+        "max_violation": Number(0, 1, is_optional=True),
+        "confident": FLAG,
+    }
 
     confident: bool
     classes_: NDArray[Any]
@@ -255,105 +459,28 @@ class FairClassifier(ClassifierMixin, FairEstimator):
         """
         return probabilities(self.decision_function(X))
 
+    def predict_log_proba(self, X: Table) -> FloatArray:
+        """Return the logarithms of the probabilities."""
+        logits = all_classes(self.decision_function(X))
+        return np.asarray(log_softmax(logits, axis=1), dtype=np.float64)
+
     @classmethod
     def scores_of(cls, models: Sequence[Self], X: Table) -> Iterator[FloatArray]:
         """Yield the logits of several models that were fitted on the same features."""
         for model in models:
             yield model.decision_function(X)
 
-    def predict_log_proba(self, X: Table) -> FloatArray:
-        """Return the logarithms of the probabilities."""
-        return np.asarray(log_softmax(self._logits(X), axis=1), dtype=np.float64)
+    def _hold_out(self, passed: FitInput, encoded: Encoded) -> "HeldOut[Any]":
+        from fferm.estimators.weight_search import hold_out_decisions
 
-    def _logits(self, X: Table) -> FloatArray:
-        scores = self.decision_function(X)
-        if scores.ndim == 2:
-            return scores
-        return np.column_stack([np.zeros(len(scores)), scores])
+        return hold_out_decisions(self, passed, encoded)
 
-    def _read_training(self, given: FitInput) -> TrainingData:
-        return validate_training(self, given.X, given.y, given.sample_weight)
-
-    def _encode(self, given: FitInput) -> tuple[TrainingData, Problem, FairRows | None]:
-        """Return validated data and the problem they pose."""
-        check_aligned(
-            X=given.X,
-            y=given.y,
-            sensitive_features=given.sensitive_features,
-            sample_weight=given.sample_weight,
-        )
-        objective = self._objective()
-        data = self._read_training(given)
-        share = shares(data.weight)
-        if objective.fairness_weight == 0:
-            problem = Problem(objective, data.X, data.y, share, data.classes.size)
-            return data, problem, None
-        classes = tuple(data.classes.tolist())
-        if given.penalty_data is None:
-            shifted, rows = None, self._own_rows(given, data, objective, classes)
-        else:
-            if given.sensitive_features is not None:
-                warnings.warn(
-                    "sensitive_features of the training rows are not used: the penalty "
-                    "is taken on penalty_data. Leave one of them out.",
-                    DataFairnessWarning,
-                    stacklevel=3,
-                )
-            shifted, rows = self._other_rows(given, objective, classes)
-        penalty = Penalty(objective, rows, objective.notion.kept_class(classes))
-        penalty.check_comparable()
-        problem = Problem(
-            objective, data.X, data.y, share, data.classes.size, penalty, shifted
-        )
-        return data, problem, rows
-
-    def _own_rows(
-        self,
-        given: FitInput,
-        data: TrainingData,
-        objective: Objective,
-        classes: tuple[object, ...],
-    ) -> FairRows:
-        if given.sensitive_features is None:
-            raise self._missing_sensitive()
-        n_given = data.kept.size
-        control, names = control_labels(objective.notion, given.X, n_given)
-        y, weight = data.y, data.weight
-        if not data.kept.all():
-            y, weight = np.full(n_given, -1, dtype=np.int64), np.zeros(n_given)
-            y[data.kept], weight[data.kept] = data.y, data.weight
-        rows = encode_rows(
-            given.sensitive_features,
-            objective.notion,
-            Labels(n_given, y, classes, control, names),
-            how=self.groups,
-            sample_weight=weight,
-            cutting=self._cutting(given),
-        )
-        return rows if data.kept.all() else rows.take(data.kept)
-
-    def _other_rows(
-        self,
-        given: FitInput,
-        objective: Objective,
-        classes: tuple[object, ...],
-    ) -> tuple[Table, FairRows]:
-        X, sensitive, *rest = read_penalty_data(given.penalty_data)
-        parts = zip(("X", "s", "y"), (X, sensitive, *rest), strict=False)
-        check_aligned(**{f"penalty_data's {name}": part for name, part in parts})
-        shifted = self._read_features(X)
-        n_samples = shifted.shape[0]
-        y = rest[0] if rest else None
-        labels = encode_labels(y, n_samples, classes, "penalty_data's y")
-        control, names = control_labels(objective.notion, X, n_samples)
-        labels = replace(labels, control=control, control_names=names)
-        return shifted, encode_rows(
-            sensitive,
-            objective.notion,
-            labels,
-            how=self.groups,
-            cutting=self._cutting(given),
-        )
+    def _best_dual(self, problem: Problem, logits: FloatArray) -> FloatArray:
+        """Return the optimal dual at the logits of the penalty's rows."""
+        if problem.penalty is None:
+            return np.zeros((0, 0, 0))
+        tables = problem.penalty.tables(problem.penalized_prob(logits))
+        return np.concatenate(problem.penalty.duals(tables), axis=2)
 
     def _warn_of_reach(self, problem: Problem, logits: FloatArray) -> None:
         uncertainty = problem.objective.uncertainty
@@ -361,13 +488,12 @@ class FairClassifier(ClassifierMixin, FairEstimator):
             return
         smallest = problem.penalty.smallest_cell(problem.penalized_prob(logits))
         if uncertainty.reach >= smallest:
-            warnings.warn(
+            warn_user(
                 f"The radius {uncertainty.reach:g} reaches the smallest cell of class "
-                f"and group, {smallest:.3g}: there the worst case is as bad whatever "
-                "the model does, and the model may stay unfair. Lower the radius, and "
-                "look at the violation.",
+                f"and group, {smallest:.3g}. There the worst case is the same whatever "
+                "the model does, so the model may stay unfair. Lower the radius, and "
+                "check the violation.",
                 WideShiftWarning,
-                stacklevel=4,
             )
 
     def _warn_of_collapse(self, codes: IntArray) -> None:
@@ -375,18 +501,55 @@ class FairClassifier(ClassifierMixin, FairEstimator):
         lost = [repr(labels[j]) for j in range(len(labels)) if j not in predicted]
         if not lost:
             return
-        said = f"{', '.join(lost)} for no training row, although some have it."
+        what = f"{', '.join(lost)} for no training row, although some have it."
         if predicted.size == 1:
             only = labels[predicted[0]]
-            said = f"{only!r} for every training row, which is fair and useless."
-        advice = (
-            "The features say too little of the rare classes; give those rows more "
-            "sample_weight."
-            if self.fairness_weight_ == 0
-            else "Lower fairness_weight."
-            if self.max_violation is None
-            else "Raise max_violation."
-        )
-        warnings.warn(
-            f"The model predicts {said} {advice}", CollapseWarning, stacklevel=4
-        )
+            what = f"{only!r} for every training row, which is fair and useless."
+        if self.fairness_weight_ == 0:
+            advice = "The features hardly predict the rare classes; give them more "
+            advice += "sample_weight."
+        else:
+            is_free = self.max_violation is None
+            advice = "Lower fairness_weight." if is_free else "Raise max_violation."
+        warn_user(f"The model predicts {what} {advice}", CollapseWarning)
+
+
+def _spread(values: NDArray[Any], kept: NDArray[np.bool_], fill: Any) -> NDArray[Any]:
+    # One value for every row that was passed, `fill` for rows that were dropped.
+    if kept.all():
+        return values
+    whole = np.full(kept.size, fill, dtype=values.dtype)
+    whole[kept] = values
+    return whole
+
+
+@contextlib.contextmanager
+def progress(verbose: int, total: int | None) -> Iterator[tuple[Callback, ...]]:
+    """Give the callbacks that show the progress of a fit; none unless asked for.
+
+    A bar of tqdm if it is installed, else one line that is written over. ``total`` is
+    the number of records to expect, None if that is not known.
+    """
+    if not verbose:
+        yield ()
+        return
+    try:
+        bar = importlib.import_module("tqdm.auto").tqdm(total=total, unit="it")
+    except ImportError:
+        yield (_write_line,)
+        sys.stderr.write("\n")
+        return
+
+    def advance(record: Record) -> None:
+        bar.update()
+        bar.set_postfix(objective=f"{record['objective']:.6g}")
+
+    with bar:
+        yield (advance,)
+        bar.total = bar.n  # few fits need all of their iterations
+
+
+def _write_line(record: Record) -> None:
+    sys.stderr.write(
+        f"\riteration {record['iteration']:.0f}: objective {record['objective']:.6g}"
+    )

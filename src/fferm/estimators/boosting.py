@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Literal, Self
 import numpy as np
 from sklearn.base import clone
 
-from fferm._types import FloatArray, IntArray, Table
+from fferm._typing import FloatArray, IntArray, Table
 from fferm.boosting.links import make_link
 from fferm.boosting.predictor import Predictor
 from fferm.boosting.recipes import Recipe
@@ -14,15 +14,15 @@ from fferm.boosting.rounds import FairRounds, PlainRounds, Rounds, Start
 from fferm.boosting.scores import ScoreObjective
 from fferm.boosting.training import Grown, grow
 from fferm.boosting.trees import TreeData, bin_rows, read_booster
-from fferm.columns import GroupMode
-from fferm.data import FairRows
+from fferm.data.groups import GroupMode
+from fferm.data.rows import FitInput, Rows
+from fferm.data.validate import TrainingData, check_number
 from fferm.divergences import Divergence
 from fferm.estimators import boosting_data, boosting_settings
-from fferm.estimators.base import Choice, FairClassifier, FitInput
+from fferm.estimators.base import Choice, FairClassifier
 from fferm.estimators.boosting_start import Last, last_of
-from fferm.estimators.bounds import choose_weight, read_bound
 from fferm.estimators.progress import progress
-from fferm.estimators.validation import TrainingData, check_number
+from fferm.estimators.weight_search import choose_weight, read_bound
 from fferm.notions import Notion
 from fferm.objective import Problem
 from fferm.uncertainty import Uncertainty
@@ -265,7 +265,7 @@ class FairBoostingClassifier(FairClassifier):
     def _grow(
         self,
         given: FitInput,
-        encoded: tuple[TrainingData, Problem, FairRows | None],
+        encoded: tuple[TrainingData, Problem, Rows | None],
         weights: Sequence[float],
         last: Last | None = None,
     ) -> Iterator[Grown]:
@@ -300,7 +300,7 @@ class FairBoostingClassifier(FairClassifier):
         grown: Grown,
         data: TrainingData,
         problem: Problem,
-        rows: FairRows | None,
+        rows: Rows | None,
     ) -> Self:
         self.classes_ = data.classes
         self.booster_ = grown.booster

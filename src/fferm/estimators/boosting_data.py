@@ -17,16 +17,11 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
-from fferm._types import FloatArray, Table, is_sparse
+from fferm._typing import FloatArray, Table, is_sparse
 from fferm.boosting.trees import Columns
+from fferm.data.rows import FitInput
+from fferm.data.validate import TrainingData, encode_classes, named_errors, refuse_dates
 from fferm.errors import InvalidInputError, InvalidParameterError
-from fferm.estimators.base import FitInput
-from fferm.estimators.validation import (
-    TrainingData,
-    encode_classes,
-    named_errors,
-    refuse_dates,
-)
 
 if TYPE_CHECKING:
     from fferm.estimators.boosting import FairBoostingClassifier

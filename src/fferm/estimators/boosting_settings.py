@@ -8,17 +8,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from sklearn.utils import check_random_state
 
-from fferm._types import FloatArray
+from fferm._typing import FloatArray
 from fferm.boosting.links import make_link
 from fferm.boosting.recipes import Judge, Recipe
 from fferm.boosting.scores import ScoreObjective
 from fferm.boosting.trees import aliases
-from fferm.data import FairRows
+from fferm.data.rows import FitInput, Rows
+from fferm.data.split import hold_out, kinds, weigh
+from fferm.data.validate import TrainingData, check_number, check_whole
 from fferm.errors import FfermWarning, InvalidInputError, InvalidParameterError
-from fferm.estimators.base import FitInput
-from fferm.estimators.bounds import read_fraction
-from fferm.estimators.holdout import hold_out, kinds, weigh
-from fferm.estimators.validation import TrainingData, check_number, check_whole
+from fferm.estimators.weight_search import read_fraction
 from fferm.metrics import measure
 from fferm.notions import Labels
 from fferm.objective import Problem
@@ -106,7 +105,7 @@ class HeldOut:
 
     data: TrainingData
     problem: Problem
-    rows: FairRows | None
+    rows: Rows | None
 
     def judge(self, model: "FairBoostingClassifier", weight: float) -> Judge:
         """Return what judges rounds under a fairness weight."""
@@ -154,8 +153,8 @@ def split(
     model: "FairBoostingClassifier",
     given: FitInput,
     data: TrainingData,
-    rows: FairRows | None,
-) -> tuple[tuple[TrainingData, Problem, FairRows | None], HeldOut]:
+    rows: Rows | None,
+) -> tuple[tuple[TrainingData, Problem, Rows | None], HeldOut]:
     """Return rows to train on, and rows that early stopping judges by."""
     if given.penalty_data is not None:
         raise InvalidParameterError(

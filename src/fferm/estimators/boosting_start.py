@@ -7,13 +7,13 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fferm._types import FloatArray, Table
+from fferm._typing import FloatArray, Table
 from fferm.boosting.predictor import Predictor
 from fferm.boosting.recipes import Recipe
 from fferm.boosting.rounds import Start
 from fferm.boosting.training import Grown
+from fferm.data.validate import TrainingData
 from fferm.errors import InvalidInputError, InvalidParameterError
-from fferm.estimators.validation import TrainingData
 
 if TYPE_CHECKING:
     from fferm.estimators.boosting import FairBoostingClassifier

@@ -1,39 +1,37 @@
 """Fair logistic regression."""
 
-from collections.abc import Iterator, Sequence
-from typing import Any, Self
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
-from sklearn.base import clone
+import scipy.sparse
+from sklearn.utils import check_random_state
 
-from fferm._types import Table
-from fferm.columns import GroupMode
+from fferm import solvers
+from fferm._typing import FloatArray, Table
+from fferm.data.groups import GroupMode
+from fferm.data.rows import FitInput
+from fferm.data.split import hold_out, keep_rows, kinds
+from fferm.data.validate import COUNT, POSITIVE, Constraint, Number, OneOf
 from fferm.divergences import Divergence
-from fferm.estimators.base import Choice, FitInput
-from fferm.estimators.bounds import choose_weight, read_bound
-from fferm.estimators.divergence_choice import AUTO, choose_divergence
-from fferm.estimators.linear_scores import LinearClassifier
-from fferm.estimators.pieces import (
-    PIECE_RATE,
-    PieceInput,
-    check_solver,
-    learn_piece,
-)
-from fferm.estimators.progress import progress
-from fferm.estimators.solving import (
-    make_solver,
-    solver_name,
-    split_rows,
-    warm_parameters,
-)
-from fferm.estimators.validation import check_number
+from fferm.errors import FfermWarning, InvalidInputError, InvalidParameterError
+from fferm.estimators.base import Encoded, FairClassifier, progress
 from fferm.notions import Notion
-from fferm.objective import Problem
-from fferm.solvers import LANES_FROM, Result, Solver
+from fferm.objective import Objective, Problem
+from fferm.solvers import LANES_FROM, Solution, Solver
+from fferm.solvers.linear import parameter_shape, penalized_logits, predicted_codes
 from fferm.uncertainty import Uncertainty
 
+if TYPE_CHECKING:
+    from fferm.estimators.partial import PartialState
 
-class FairLogisticRegression(LinearClassifier):
+# Models predict together, as long as their logits take no more than 64 MB.
+LOGITS_TOGETHER = 2**23
+SOME_COUNT = Number(low=1, is_whole=True, is_optional=True)
+
+
+class FairLogisticRegression(FairClassifier):
     r"""Logistic regression whose predictions depend as little on the group as asked.
 
     Minimises
@@ -156,6 +154,25 @@ class FairLogisticRegression(LinearClassifier):
     >>> decisions = model.predict(data.X_test)
     """
 
+    starts_at_judged: ClassVar[bool] = True
+    constraints: ClassVar[Mapping[str, Constraint]] = {
+        **FairClassifier.constraints,
+        "tol": POSITIVE,
+        "max_iter": COUNT,
+        "batch_size": SOME_COUNT,
+        "max_epochs": SOME_COUNT,
+        "learning_rate": Number(open_low=True, is_optional=True),
+        "dual_learning_rate": Number(),
+        "refresh_every": SOME_COUNT,
+        "early_stopping": OneOf((None, "objective", "validation")),
+        "patience": COUNT,
+    }
+
+    # What partial_fit continues from, None after fit.
+    _partial: "PartialState | None" = None
+    # The problem that early stopping watches, on held-out rows.
+    _watched: Problem | None = None
+
     def __init__(
         self,
         *,
@@ -211,62 +228,6 @@ class FairLogisticRegression(LinearClassifier):
         self.random_state = random_state
         self.verbose = verbose
 
-    def fit(
-        self,
-        X: Table,
-        y: Table,
-        *,
-        sensitive_features: Table = None,
-        sample_weight: Table = None,
-        penalty_data: tuple[Table, ...] | None = None,
-    ) -> Self:
-        """Train on data.
-
-        Parameters
-        ----------
-        X
-            (n_samples, n_features): array, CSR matrix or numeric data frame.
-        y
-            (n_samples,) labels of any kind, two or more classes.
-        sensitive_features
-            The group of each row: list, array (n,) or (n, a), Series, DataFrame or dict
-            of arrays. Rows with missing values train the loss only. Required unless
-            ``fairness_weight`` is 0 or ``penalty_data`` is given.
-        sample_weight
-            (n_samples,) weights of the rows in loss and penalty.
-        penalty_data
-            ``(X, sensitive_features)`` or ``(X, sensitive_features, y)``: take the
-            penalty on these rows instead, for example on a target domain;
-            ``sensitive_features`` of the training rows are then not used.
-
-        Returns
-        -------
-        Self
-        """
-        given = FitInput(X, y, sensitive_features, sample_weight, penalty_data)
-        if self.divergence == AUTO:
-            return self._fit_best(given)
-        bound = read_bound(self)
-        data, problem, rows = self._encode(given)
-        judged_on = None
-        if self.early_stopping == "validation":
-            data, problem, rows, judged_on = split_rows(self, given, data, rows)
-        choice = Choice(problem.objective.fairness_weight)
-        start = warm_parameters(self, problem, data) if self.warm_start else None
-        if bound is not None and rows is not None:
-            choice, judged = choose_weight(self, bound, given, data, rows)
-            problem = problem.with_weight(choice.fairness_weight)
-            # Of several optima, the one near which the bound was judged.
-            start = None if problem.objective.uncertainty else judged._parameters()
-        # Under a bound, by the solver that the weight was searched with.
-        weights = [choice.fairness_weight] * (1 if bound is None else LANES_FROM)
-        solver = self._solver(problem, weights, judged_on)
-        with progress(self.verbose, getattr(solver, "max_iter", None)) as callbacks:
-            solution = solver.solve(problem, start=start, callbacks=callbacks)
-        self._learn_weight(choice)
-        self._store(solution, data, rows)._warn_of_model(problem, solution)
-        return self
-
     def partial_fit(
         self,
         X: Table,
@@ -312,86 +273,194 @@ class FairLogisticRegression(LinearClassifier):
         -------
         Self
         """
-        check_solver(self.solver, self.max_violation)
-        given = PieceInput(X, y, classes, groups, sensitive_features, sample_weight)
-        options = {} if self.learning_rate else {"learning_rate": PIECE_RATE}
-        solver = make_solver(clone(self).set_params(**options), "sgda")
-        start = self._parameters() if hasattr(self, "coef_") else None
-        learned = learn_piece(self, given, solver, self._pieces, start)
-        self._pieces = learned.pieces
-        self.classes_ = learned.classes
-        self.coef_ = learned.theta[:, :-1].copy()
-        self.intercept_ = learned.theta[:, -1].copy()
-        self.groups_ = learned.groups
-        self.band_edges_ = {}
-        self.dual_ = learned.dual
-        self.n_iter_ = learned.pieces.n_pieces
-        self.history_: tuple[dict[str, float], ...] = ()
-        self.result_ = Result.schedule_completed
-        self._learn_weight(Choice(learned.pieces.objective.fairness_weight))
-        return self
+        from fferm.estimators.partial import Batch, fit_batch
 
-    def _fit_best(self, given: FitInput) -> Self:
-        # With the divergence that does best, and all that its fit learns.
-        best = choose_divergence(self, given).fit(
-            given.X,
-            given.y,
-            sensitive_features=given.sensitive_features,
-            sample_weight=given.sample_weight,
+        batch = Batch(X, y, classes, groups, sensitive_features, sample_weight)
+        return fit_batch(self, batch)
+
+    def decision_function(self, X: Table) -> FloatArray:
+        """Return the logits: (n_samples,) for two classes, else (n_samples, m).
+
+        Parameters
+        ----------
+        X
+            (n_samples, n_features).
+        """
+        X = self._check_fitted_features(X)
+        scores = np.asarray(X @ self.coef_.T) + self.intercept_
+        return scores[:, 0] if scores.shape[1] == 1 else scores
+
+    @classmethod
+    def scores_of(cls, models: Sequence[Self], X: Table) -> Iterator[FloatArray]:
+        """Yield the logits of several models, which read X together."""
+        if not models:
+            return
+        X = models[0]._check_fitted_features(X)
+        count = max(1, LOGITS_TOGETHER // X.shape[0])
+        for begin in range(0, len(models), count):
+            part = models[begin : begin + count]
+            coef = np.concatenate([model.coef_ for model in part])
+            is_sparse = scipy.sparse.issparse(X)
+            scores = np.asarray((X @ coef.T).T if is_sparse else coef @ X.T)
+            for model, rows in zip(part, np.split(scores, len(part)), strict=True):
+                logits = rows.T + model.intercept_
+                yield logits[:, 0] if logits.shape[1] == 1 else logits
+
+    def fits_path_jointly(self, passed: FitInput) -> bool:
+        """Return whether `fit_path` trains its models as lanes of one run."""
+        size = int(np.prod(np.shape(passed.X)))
+        return self._solver_name(self._objective(), size, [0.0] * LANES_FROM) != "lbfgs"
+
+    def supports_large_weights(self) -> bool:
+        """Return whether weights beyond the default range train well."""
+        return self.solver in ("auto", "lbfgs") and self.early_stopping is None
+
+    def warm_starts_path(
+        self, passed: FitInput, fairness_weights: Sequence[float]
+    ) -> bool:
+        """Return whether each model starts at the last one: with the full batch."""
+        size = int(np.prod(np.shape(passed.X)))
+        name = self._solver_name(self._objective(), size, fairness_weights)
+        return name == "lbfgs"
+
+    def _fit_best_divergence(self, passed: FitInput) -> Self:
+        from fferm.estimators.weight_search import choose_divergence
+
+        best = choose_divergence(self, passed).fit(
+            passed.X,
+            passed.y,
+            sensitive_features=passed.sensitive_features,
+            sample_weight=passed.sample_weight,
         )
         for name in self._to_saved()[1]:  # of an earlier fit, on other columns perhaps
             delattr(self, name)
         self._from_saved(best._to_saved()[1])
-        self._pieces = None
+        self._partial = None
         return self
 
-    def fit_path(
+    def _prepare(self, passed: FitInput) -> Encoded:
+        encoded = self._encode(passed)
+        self._watched = None
+        if self.early_stopping != "validation":
+            return encoded
+        data, rows = encoded.data, encoded.rows
+        kind = data.y
+        if rows is not None and passed.penalty_data is None:
+            kind = kinds(rows, data.y)
+        held = hold_out(kind, self.validation_fraction, self.random_state)
+        with warnings.catch_warnings():
+            # All rows together have warned already.
+            warnings.simplefilter("ignore", FfermWarning)
+            self._watched = self._encode(keep_rows(passed, data, held)).problem
+            return self._encode(keep_rows(passed, data, ~held))
+
+    def _train(
         self,
-        given: FitInput,
-        fairness_weights: Sequence[float],
-        start: Self | None = None,
-    ) -> Iterator[Self]:
-        """Yield one fitted model per weight; the data are encoded once for all.
+        passed: FitInput,
+        encoded: Encoded,
+        weights: Sequence[float],
+        start: FloatArray | None,
+        *,
+        is_path: bool,
+    ) -> Iterator[Solution]:
+        problem = encoded.problem
+        is_bound = self.max_violation is not None
+        # Under a bound, by the solver that the weight was searched with.
+        planned = [*weights] * LANES_FROM if is_bound and not is_path else weights
+        solver = self._solver(problem, planned)
+        if is_path:
+            yield from solver.solve_path(problem, weights, start=start)
+            return
+        problem = problem.with_weight(weights[0])
+        with progress(self.verbose, getattr(solver, "max_iter", None)) as callbacks:
+            yield solver.solve(problem, start=start, callbacks=callbacks)
 
-        The full batch begins each model where the last one ended, the first at
-        ``start`` if there is one, fitted on the same data; minibatches train all as
-        lanes of one run. ``max_violation`` plays no part, and whether a model predicts
-        one class for all is for the caller to see.
-        """
-        weights = [check_number("fairness_weights", w) for w in fairness_weights]
-        widest = clone(self).set_params(
-            fairness_weight=max(weights, default=0.0), max_violation=None
-        )
-        data, problem, rows = widest._encode(given)
-        judged_on = None
-        if self.early_stopping == "validation":
-            data, problem, rows, judged_on = split_rows(widest, given, data, rows)
-        theta = None if start is None else start._parameters()
-        solver = self._solver(problem, weights, judged_on)
-        path = solver.solve_path(problem, weights, start=theta)
-        for weight, solution in zip(weights, path, strict=True):
-            yield widest._with_weight(weight)._store(solution, data, rows)
+    def _solver_name(
+        self, objective: Objective, size: int, weights: Sequence[float]
+    ) -> str:
+        solvers.check_name(self.solver)
+        if self.early_stopping is None:
+            if self.solver != "auto":
+                return self.solver
+            return solvers.choose(objective, size, weights)
+        if self.solver == "lbfgs":
+            raise InvalidParameterError(
+                f"early_stopping={self.early_stopping!r} does not work with "
+                "solver='lbfgs', which stops at the optimum. Use solver='sgda', "
+                "'semi_stochastic' or 'sreda', or early_stopping=None."
+            )
+        if self.solver != "auto":
+            return self.solver
+        has_table_only = objective.uncertainty or objective.notion.is_sufficiency
+        return "semi_stochastic" if has_table_only else "sgda"
 
-    def trains_together(self, given: FitInput) -> bool:
-        """Return whether `fit_path` trains its models as lanes of one run."""
-        size = int(np.prod(np.shape(given.X)))
-        return solver_name(self, self._objective(), size, [0.0] * LANES_FROM) != "lbfgs"
-
-    def reaches_beyond(self) -> bool:
-        """Return whether weights beyond the default range train well."""
-        return self.solver in ("auto", "lbfgs") and self.early_stopping is None
-
-    def continues_path(
-        self, given: FitInput, fairness_weights: Sequence[float]
-    ) -> bool:
-        """Return whether models begin where the last one ended: the full batch."""
-        size = int(np.prod(np.shape(given.X)))
-        objective = self._objective()
-        return solver_name(self, objective, size, fairness_weights) == "lbfgs"
-
-    def _solver(
-        self, problem: Problem, weights: Sequence[float], judged_on: Problem | None
-    ) -> Solver[Any]:
+    def _solver(self, problem: Problem, weights: Sequence[float]) -> Solver[Any]:
         size = problem.X.shape[0] * problem.X.shape[1]
-        name = solver_name(self, problem.objective, size, weights)
-        return make_solver(self, name, judged_on)
+        name = self._solver_name(problem.objective, size, weights)
+        return solvers.make(name, self._solver_options(name))
+
+    def _solver_options(self, name: str) -> dict[str, Any]:
+        # Options of None are left to the solver.
+        options = {
+            "tol": float(self.tol),
+            "max_iter": int(self.max_iter),
+            "batch_size": self.batch_size,
+            "max_epochs": self.max_epochs,
+            "lr": self.learning_rate,
+            "dual_lr": float(self.dual_learning_rate),
+            "dual": self.dual,
+            "refresh_every": self.refresh_every,
+            "fit_intercept": bool(self.fit_intercept),
+        }
+        if name != "lbfgs":
+            generator = check_random_state(self.random_state)
+            options["seed"] = int(generator.randint(2**31 - 1))
+        if self.early_stopping is not None:
+            options |= {"patience": int(self.patience), "judged_on": self._watched}
+        return {key: value for key, value in options.items() if value is not None}
+
+    def _path_start(self, encoded: Encoded) -> FloatArray | None:
+        # Robust penalties are non-smooth and a warm start can stick at a kink.
+        if encoded.problem.objective.uncertainty is not None:
+            return None
+        return self._parameters()
+
+    def _parameters(self) -> FloatArray:
+        return np.column_stack([self.coef_, self.intercept_])
+
+    def _warm_start(self, last: Self, encoded: Encoded) -> FloatArray | None:
+        if not hasattr(last, "coef_"):
+            return None
+        theta, data = last._parameters(), encoded.data
+        is_same = np.array_equal(last.classes_, data.classes)
+        if not is_same or theta.shape != parameter_shape(encoded.problem):
+            raise InvalidInputError(
+                "warm_start needs the features and classes of the last fit, "
+                f"{last.coef_.shape[1]} and {last.classes_.tolist()}; got "
+                f"{data.X.shape[1]} and {data.classes.tolist()}. Fit with "
+                "warm_start=False."
+            )
+        return theta
+
+    def _store(self, solution: Solution, encoded: Encoded, *, is_path: bool) -> Self:
+        problem = encoded.problem
+        self.classes_ = encoded.data.classes
+        self.coef_ = solution.value[:, :-1].copy()
+        self.intercept_ = solution.value[:, -1].copy()
+        self._learn_groups(encoded.rows)
+        self.dual_ = (
+            np.concatenate(solution.dual, axis=2)
+            if solution.dual
+            else np.zeros((0, 0, 0))
+        )
+        self.n_iter_ = int(solution.stats["n_iter"])
+        self.history_ = solution.history
+        self.result_ = solution.result
+        self.divergence_ = problem.objective.divergence
+        self._partial = self._watched = None
+        self._warn_of_result(solution.result)
+        if not is_path:  # the caller of a path looks for collapsed models itself
+            if problem.objective.uncertainty is not None:
+                self._warn_of_reach(problem, penalized_logits(problem, solution.value))
+            self._warn_of_collapse(predicted_codes(problem.X, solution.value))
+        return self

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 import numpy as np
 from sklearn.base import clone
 
-from fferm._types import FloatArray, Table
-from fferm.columns import GroupMode
-from fferm.data import FairRows
+from fferm._typing import FloatArray, Table
+from fferm.data.groups import GroupMode
+from fferm.data.rows import FitInput, Rows
+from fferm.data.validate import TrainingData, check_number
 from fferm.divergences import Divergence
 from fferm.estimators import net_modules, net_settings
-from fferm.estimators.base import Choice, FairClassifier, FitInput
-from fferm.estimators.bounds import choose_weight, read_bound
+from fferm.estimators.base import Choice, FairClassifier
 from fferm.estimators.progress import progress
-from fferm.estimators.validation import TrainingData, check_number
+from fferm.estimators.weight_search import choose_weight, read_bound
 from fferm.notions import Notion
 from fferm.objective import Problem
 from fferm.solvers.base import Callback
@@ -265,7 +265,7 @@ class FairNetClassifier(FairClassifier):
         for weight, trained in zip(weights, path, strict=True):
             yield widest._with_weight(weight)._store(trained, data, problem, rows)
 
-    def reaches_beyond(self) -> bool:
+    def supports_large_weights(self) -> bool:
         """Return False: minibatches do not bear such weights."""
         return False
 
@@ -292,7 +292,7 @@ class FairNetClassifier(FairClassifier):
     def _train(
         self,
         given: FitInput,
-        encoded: tuple[TrainingData, Problem, FairRows | None],
+        encoded: tuple[TrainingData, Problem, Rows | None],
         weights: Sequence[float],
         start: "nn.Module | None",
     ) -> Iterator[Trained]:
@@ -321,7 +321,7 @@ class FairNetClassifier(FairClassifier):
         trained: Trained,
         data: TrainingData,
         problem: Problem,
-        rows: FairRows | None,
+        rows: Rows | None,
     ) -> Self:
         self.classes_ = data.classes
         self.module_ = trained.module

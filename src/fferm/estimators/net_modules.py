@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fferm.data.validate import TrainingData, check_whole
 from fferm.errors import InvalidInputError, InvalidTypeError, PersistenceError
-from fferm.estimators.validation import TrainingData, check_whole
 from fferm.objective import Problem
 from fferm.torch import bins, networks, states
 

@@ -7,13 +7,12 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 
-from fferm._types import FloatArray
-from fferm.columns import take_rows
-from fferm.data import FairRows
+from fferm._typing import FloatArray
+from fferm.data.groups import take_rows
+from fferm.data.rows import FitInput, Rows
+from fferm.data.split import hold_out, kinds
+from fferm.data.validate import TrainingData, check_number, check_whole
 from fferm.errors import InvalidInputError, InvalidParameterError, InvalidTypeError
-from fferm.estimators.base import FitInput
-from fferm.estimators.holdout import hold_out, kinds
-from fferm.estimators.validation import TrainingData, check_number, check_whole
 from fferm.objective import Problem
 from fferm.torch import recipes
 from fferm.torch.critic_penalties import CriticPlan
@@ -54,7 +53,7 @@ def make_critic(
     given: FitInput,
     data: TrainingData,
     problem: Problem,
-    rows: FairRows | None,
+    rows: Rows | None,
 ) -> CriticPlan | None:
     """Return what critics look at, None where the dual is a table."""
     if model.method not in ("table", "critic"):
@@ -117,7 +116,7 @@ def loss_weight(
 
 
 def held_out(
-    model: "FairNetClassifier", data: TrainingData, rows: FairRows | None
+    model: "FairNetClassifier", data: TrainingData, rows: Rows | None
 ) -> NDArray[np.bool_] | None:
     """Return which rows early stopping is judged by, None where it needs none."""
     if model.early_stopping != "validation":

@@ -1,24 +1,113 @@
 """Fair regression of a number, by a linear model or a network."""
 
-from collections.abc import Iterator, Sequence
-from typing import Any, Self
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self
 
 import numpy as np
-from sklearn.base import RegressorMixin, clone
+import scipy.sparse
+from sklearn.base import RegressorMixin
+from sklearn.utils import _safe_indexing, check_random_state
 
-from fferm._types import FloatArray, Table
-from fferm.columns import GroupMode
+from fferm import losses
+from fferm._typing import FloatArray, IntArray, Table
+from fferm.data.groups import Binning, GroupMode, quantile_edges, take_rows
+from fferm.data.rows import FitInput
+from fferm.data.split import hold_out, keep_rows, kinds
+from fferm.data.validate import (
+    COUNT,
+    POSITIVE,
+    Constraint,
+    Number,
+    OneOf,
+    TrainingData,
+    check_whole,
+    validate_numbers,
+)
 from fferm.divergences import Divergence
-from fferm.errors import InvalidInputError
-from fferm.estimators.base import Choice, FairEstimator, FitInput
-from fferm.estimators.progress import progress
-from fferm.estimators.regression_bounds import choose_regression_weight
-from fferm.estimators.regression_data import Encoded, encode
-from fferm.estimators.regression_training import Fitted, train
-from fferm.estimators.validation import check_number
+from fferm.errors import FfermWarning, InvalidInputError, InvalidParameterError
+from fferm.estimators.base import Encoded, FairEstimator, progress
+from fferm.estimators.regression_bounds import NumberSetting, make_number_setting
+from fferm.estimators.weight_search import HeldOut, Judged
 from fferm.losses import Loss
-from fferm.notions import Notion
+from fferm.notions import Labels, Notion
+from fferm.objective import Objective, Penalty
+from fferm.regression import RegressionProblem
+from fferm.soft_bins import make_bins
+from fferm.solvers import LBFGS, Result, Solution
+from fferm.solvers.base import Callback, Monitor
+from fferm.solvers.evaluation import PlainEvaluator
+from fferm.solvers.linear import linear_logits
 from fferm.uncertainty import Uncertainty
+
+# Adam's steps for a linear model, whose features are standardised, and for a network.
+LINEAR_RATE = 0.02
+NETWORK_RATE = 0.003
+
+
+@dataclass(frozen=True)
+class NumericData(TrainingData):
+    """Training data with a numeric target.
+
+    Attributes
+    ----------
+    centre, scale
+        Mean of y (0 without an intercept) and its standard deviation (1 if it is 0).
+    """
+
+    centre: float
+    scale: float
+
+    @property
+    def target(self) -> FloatArray:
+        """(n_samples,) y in standard deviations, as models are trained on it."""
+        return np.asarray((self.y - self.centre) / self.scale)
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """What training gave.
+
+    Attributes
+    ----------
+    problem
+        With the bins that were used.
+    theta
+        (n_features + 1,) of a linear model, else None.
+    module
+        A network, else None.
+    result, history, n_iter
+        How training went.
+    """
+
+    problem: RegressionProblem
+    theta: FloatArray | None
+    module: Any
+    result: Result
+    history: tuple[dict[str, float], ...]
+    n_iter: int
+
+    def predict(self, X: Table) -> FloatArray:
+        """Return predictions in standard deviations of y."""
+        if self.theta is not None:
+            return linear_logits(X, self.theta[None])[:, 1]
+        return _torch().predict(self.module, X)  # type: ignore[no-any-return]
+
+    @property
+    def dual(self) -> FloatArray:
+        """(strata, bins, groups) the dual that is optimal for the predictions."""
+        penalty = self.problem.penalty
+        if penalty is None:
+            return np.zeros((0, 0, 0))
+        u = self.predict(_penalized(self.problem))
+        prob = self.problem.penalized_prob(np.column_stack([np.zeros(u.size), u]))
+        return np.concatenate(penalty.duals(penalty.tables(prob)), axis=2)
+
+
+def _penalized(problem: RegressionProblem) -> Table:
+    # The features of the rows that the penalty is taken on.
+    return problem.X if problem.penalty_X is None else problem.penalty_X
 
 
 class FairRegressor(RegressorMixin, FairEstimator):
@@ -118,6 +207,19 @@ class FairRegressor(RegressorMixin, FairEstimator):
     >>> prediction = model.fit(X, y, sensitive_features=group).predict(X)
     """
 
+    constraints: ClassVar[Mapping[str, Constraint]] = {
+        **FairEstimator.constraints,
+        "n_bins": Number(low=2, is_whole=True),
+        "steepness": POSITIVE,
+        "method": OneOf(("bins", "critic")),
+        "solver": OneOf(("auto", "lbfgs", "sgda")),
+        "tol": POSITIVE,
+        "max_iter": COUNT,
+        "batch_size": COUNT,
+        "max_epochs": COUNT,
+        "learning_rate": Number(open_low=True, is_optional=True),
+    }
+
     coef_: FloatArray
     intercept_: float
 
@@ -178,44 +280,6 @@ class FairRegressor(RegressorMixin, FairEstimator):
         self.random_state = random_state
         self.verbose = verbose
 
-    def fit(
-        self,
-        X: Table,
-        y: Table,
-        *,
-        sensitive_features: Table = None,
-        sample_weight: Table = None,
-        penalty_data: tuple[Table, ...] | None = None,
-    ) -> Self:
-        """Train on data.
-
-        Parameters
-        ----------
-        X
-            (n_samples, n_features): array, CSR matrix or numeric data frame.
-        y
-            (n_samples,) numbers.
-        sensitive_features, sample_weight
-            As in `FairLogisticRegression.fit`.
-        penalty_data
-            ``(X, sensitive_features)``: take the penalty on these rows instead.
-
-        Returns
-        -------
-        Self
-        """
-        given = FitInput(X, y, sensitive_features, sample_weight, penalty_data)
-        encoded = encode(self, given)
-        choice = Choice(encoded.problem.objective.fairness_weight)
-        if self.max_violation is not None:
-            choice = choose_regression_weight(self, given, encoded)
-        weight = choice.fairness_weight
-        start = self._start(encoded) if self.warm_start else None
-        with progress(self.verbose, self.max_iter) as callbacks:
-            (fitted,) = train(self, encoded, given, [weight], start, callbacks)
-        self._learn_weight(choice)
-        return self._store(fitted, encoded)
-
     def predict(self, X: Table) -> FloatArray:
         """Return the prediction for each row, in units of y.
 
@@ -227,30 +291,284 @@ class FairRegressor(RegressorMixin, FairEstimator):
         X = self._check_fitted_features(X)
         if not hasattr(self, "module_"):
             return np.asarray(X @ self.coef_).reshape(-1) + self.intercept_
-        from fferm.torch.regression import predict  # linear models do without
-
         centre, scale = self.unit_
-        return np.asarray(predict(self.module_, X) * scale + centre)
+        return np.asarray(_torch().predict(self.module_, X) * scale + centre)
 
-    def fit_path(
+    def _read_training(self, passed: FitInput) -> NumericData:
+        data = validate_numbers(self, passed.X, passed.y, passed.sample_weight)
+        y, weight = data.y, data.weight
+        centre = float(np.average(y, weights=weight)) if self.fit_intercept else 0.0
+        scale = float(np.sqrt(np.average((y - centre) ** 2, weights=weight)))
+        # If all numbers are equal, nothing is left but rounding.
+        is_flat = not scale > 1e-12 * max(float(np.abs(y).max()), 1e-300)
+        return NumericData(**vars(data), centre=centre, scale=1.0 if is_flat else scale)
+
+    def _problem(
         self,
-        given: FitInput,
-        fairness_weights: Sequence[float],
-        start: Self | None = None,
-    ) -> Iterator[Self]:
-        """Yield one fitted model per weight, each begun where the last one ended.
+        objective: Objective,
+        data: TrainingData,
+        penalty: Penalty | None,
+        penalty_X: Table,
+    ) -> RegressionProblem:
+        # Bins are placed later. Two classes make one output.
+        no_labels: IntArray = np.zeros(data.y.size, dtype=np.int64)
+        share = data.weight / data.weight.sum()
+        parts = (objective, data.X, no_labels, share, 2, penalty, penalty_X)
+        target = data.target  # type: ignore[attr-defined]
+        return RegressionProblem(*parts, target=target, loss_of=losses.get(self.loss))
 
-        The bins are placed once, so the models of a path are compared on the same.
-        """
-        weights = [check_number("fairness_weights", w) for w in fairness_weights]
-        widest = clone(self).set_params(
-            fairness_weight=max(weights, default=0.0), max_violation=None
+    def _own_labels(self, data: TrainingData) -> Labels:
+        return Labels(data.kept.size)
+
+    def _penalty_labels(
+        self, rest: Sequence[Table], X: Table, data: TrainingData
+    ) -> Labels:
+        if rest:
+            raise InvalidInputError(
+                "penalty_data of a regressor must be (X, sensitive_features), because "
+                "no notion of a regression looks at y; got three parts."
+            )
+        return Labels(X.shape[0])
+
+    def _penalty_rows(
+        self, passed: FitInput, data: TrainingData, objective: Objective
+    ) -> Any:
+        notion = objective.notion
+        if notion.needs_labels or notion.is_sufficiency:
+            raise InvalidParameterError(
+                f"notion={notion.name!r} conditions on a label, and y is numeric. Use "
+                "'demographic_parity', or ConditionalParity(control); given the target "
+                "itself: ConditionalParity(pandas.qcut(y, 5, labels=False))."
+            )
+        if data.y.size < 2:
+            raise InvalidInputError(
+                "X has 1 sample, which is fair whatever is predicted. Pass rows of at "
+                "least two groups, or set fairness_weight=0."
+            )
+        return super()._penalty_rows(passed, data, objective)
+
+    def _hold_out(self, passed: FitInput, encoded: Encoded) -> "HeldOutNumbers":
+        data, rows = encoded.data, encoded.rows
+        if rows is None or passed.penalty_data is not None:
+            raise InvalidInputError(
+                "max_violation is judged on held-out training rows; leave penalty_data "
+                "out."
+            )
+        kind = kinds(rows, np.zeros(data.y.size, dtype=np.int64))
+        held = hold_out(kind, self.validation_fraction, self.random_state)
+        position = np.flatnonzero(data.kept)[held]
+        X = passed.X.tocsr() if scipy.sparse.issparse(passed.X) else passed.X
+        judged = _safe_indexing(X, position)
+        measured = make_number_setting(
+            self.violation_metric,
+            take_rows(passed.sensitive_features, position),
+            _notion_on(encoded.problem.objective.notion, position),
+            self.groups,
+            judged,
+            Binning(self.continuous, rows.band_edges),
+            None if passed.sample_weight is None else data.weight[held],
         )
-        encoded = encode(widest, given)
-        first = None if start is None else start._start(encoded)
-        path = train(widest, encoded, given, weights, first)
-        for weight, fitted in zip(weights, path, strict=True):
-            yield widest._with_weight(weight)._store(fitted, encoded)
+        bound = float(self.max_violation or 0.0)
+        shown = keep_rows(passed, data, ~held)
+        return HeldOutNumbers(shown, bound, judged, measured)
+
+    def _path_start(self, encoded: Encoded) -> FloatArray | None:
+        if not hasattr(self, "coef_"):
+            return None
+        data = encoded.data
+        if self.coef_.size != data.X.shape[1]:
+            raise InvalidInputError(
+                f"warm_start needs the {self.coef_.size} features of the last fit; got "
+                f"{data.X.shape[1]}. Fit with warm_start=False."
+            )
+        intercept = (self.intercept_ - data.centre) / data.scale
+        return np.append(self.coef_ / data.scale, intercept)
+
+    def _train(
+        self,
+        passed: FitInput,
+        encoded: Encoded,
+        weights: Sequence[float],
+        start: FloatArray | None,
+        *,
+        is_path: bool,
+    ) -> Iterator[Fitted]:
+        verbose = 0 if is_path else self.verbose
+        with progress(verbose, self.max_iter) as callbacks:
+            if self._solver_name() == "lbfgs":
+                yield from self._full_batch(encoded, weights, start, callbacks)
+            else:
+                yield from self._minibatches(passed, encoded, weights, callbacks)
+
+    def _solver_name(self) -> str:
+        if self.method == "critic" and self.sharpness != 1:
+            raise InvalidParameterError(
+                "sharpness must be 1 with method='critic', which sees the prediction "
+                f"itself and no bins to sharpen; got {self.sharpness!r}. Use "
+                "method='bins' to sharpen."
+            )
+        is_full = self.hidden is None and self.method == "bins"
+        if self.solver == "lbfgs" and not is_full:
+            raise InvalidParameterError(
+                "solver='lbfgs' trains linear models with soft bins only. Use "
+                "solver='sgda' for networks and critics."
+            )
+        if self.solver != "auto":
+            return str(self.solver)
+        return "lbfgs" if is_full else "sgda"
+
+    def _full_batch(
+        self,
+        encoded: Encoded,
+        weights: Sequence[float],
+        start: FloatArray | None,
+        callbacks: tuple[Callback, ...],
+    ) -> Iterator[Fitted]:
+        solver = self._linear_solver()
+        plain = self._train_plain(encoded.problem, start)
+        problem = self._place_bins(encoded, _linear(encoded.problem, plain))
+        if problem.penalty is None:
+            for _ in weights:
+                yield _linear(problem, plain)
+            return
+        first = plain.value if start is None else start[None]
+        path = solver.solve_path(problem, weights, start=first, callbacks=callbacks)
+        for weight, solution in zip(weights, path, strict=True):
+            yield _linear(_weighted(problem, weight), solution)
+
+    def _linear_solver(self) -> LBFGS:
+        return LBFGS(
+            tol=float(self.tol),
+            max_iter=int(self.max_iter),
+            fit_intercept=bool(self.fit_intercept),
+            evaluator=PlainEvaluator(),
+        )
+
+    def _train_plain(
+        self, problem: RegressionProblem, start: FloatArray | None
+    ) -> Solution:
+        plain = replace(problem, penalty=None, penalty_X=None)
+        first = None if start is None else start[None]
+        return self._linear_solver().solve(plain, start=first)
+
+    def _place_bins(self, encoded: Encoded, plain: Fitted) -> RegressionProblem:
+        # Bins lie between quantiles of the plain model's predictions.
+        problem: RegressionProblem = encoded.problem
+        if encoded.rows is None:
+            return problem
+        predicted = plain.predict(_penalized(problem))
+        edges = quantile_edges(predicted, int(self.n_bins), encoded.rows.weight)
+        if edges.size == 0:
+            # All predictions are equal, so nothing depends on the group.
+            return problem
+        return replace(problem, bins=make_bins(edges, float(self.steepness)))
+
+    def _minibatches(
+        self,
+        passed: FitInput,
+        encoded: Encoded,
+        weights: Sequence[float],
+        callbacks: tuple[Callback, ...],
+    ) -> Iterator[Fitted]:
+        hidden = self._check_minibatches(encoded.problem.objective)
+        torch, recipe = _torch(), self._recipe(encoded)
+
+        def new_module() -> Any:
+            share = encoded.problem.share
+            has_intercept = bool(self.fit_intercept)
+            return torch.make_module(
+                encoded.data.X, share, hidden, recipe.seed, has_intercept
+            )
+
+        module = new_module()
+        if self.hidden is None:
+            plain = _linear(encoded.problem, self._train_plain(encoded.problem, None))
+            module.set_linear(plain.theta)
+        else:
+            trained = torch.train(module, encoded.problem, None, recipe, Monitor())
+            plain = Fitted(encoded.problem, None, module, trained.result, (), 0)
+        problem = self._place_bins(encoded, plain)
+        state = {k: v.clone() for k, v in module.state_dict().items()}
+        for weight in weights:
+            module = new_module()
+            module.load_state_dict(state)
+            weighted = _weighted(problem, weight)
+            fairness = self._fairness(passed, encoded, problem, recipe.seed)
+            monitor = Monitor(callbacks=callbacks)
+            trained = torch.train(module, weighted, fairness, recipe, monitor)
+            theta = module.linear() if self.hidden is None else None
+            n_iter, history = len(trained.history), trained.history
+            yield Fitted(weighted, theta, module, trained.result, history, n_iter)
+
+    def _check_minibatches(self, objective: Objective) -> list[int]:
+        if objective.uncertainty is not None:
+            raise InvalidParameterError(
+                "uncertainty needs the exact tables of the full batch. Use "
+                "solver='lbfgs' with hidden=None and method='bins'."
+            )
+        if self.hidden is not None and not self.fit_intercept:
+            raise InvalidParameterError(
+                "fit_intercept=False needs a linear model, because hidden layers have "
+                "intercepts of their own. Use hidden=None, or fit_intercept=True."
+            )
+        widths: Any = () if self.hidden is None else self.hidden
+        if isinstance(widths, str) or not isinstance(widths, Iterable):
+            raise InvalidParameterError(
+                "hidden must be a list of widths, such as (64, 64), or None for a "
+                f"linear model; got {widths!r}."
+            )
+        return [check_whole("hidden", width) for width in widths]
+
+    def _recipe(self, encoded: Encoded) -> Any:
+        rate = LINEAR_RATE if self.hidden is None else NETWORK_RATE
+        if self.learning_rate is not None:
+            rate = float(self.learning_rate)
+        generator = check_random_state(self.random_state)
+        return _torch().RegressionRecipe(
+            min(int(self.batch_size), encoded.data.y.size),
+            int(self.max_epochs),
+            rate,
+            int(generator.randint(2**31 - 1)),
+        )
+
+    def _fairness(
+        self, passed: FitInput, encoded: Encoded, problem: RegressionProblem, seed: int
+    ) -> Any:
+        if encoded.rows is None:
+            return None
+        torch = _torch()
+        if self.method == "bins":
+            return torch.binned_fairness(problem, encoded.rows)
+        kept, sensitive = np.flatnonzero(encoded.data.kept), passed.sensitive_features
+        if passed.penalty_data is not None:
+            _, sensitive, *_ = passed.penalty_data
+            kept = np.arange(_penalized(problem).shape[0])
+        columns = take_rows(sensitive, kept)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FfermWarning)
+            return torch.critic_fairness(
+                problem, encoded.rows, columns, self.continuous, seed
+            )
+
+    def _store(self, fitted: Fitted, encoded: Encoded, *, is_path: bool) -> Self:
+        data = encoded.data
+        for name in ("coef_", "intercept_", "module_", "unit_"):
+            if hasattr(self, name):  # of an earlier fit, perhaps of the other kind
+                delattr(self, name)
+        if fitted.theta is not None:
+            self.coef_ = fitted.theta[:-1] * data.scale
+            self.intercept_ = float(fitted.theta[-1] * data.scale + data.centre)
+        else:
+            self.module_ = fitted.module
+            self.unit_ = np.array([data.centre, data.scale])
+        self._learn_groups(encoded.rows)
+        self.bin_edges_ = fitted.problem.bins.edges * data.scale + data.centre
+        self.dual_ = fitted.dual
+        self.n_iter_ = fitted.n_iter
+        self.history_: tuple[dict[str, Any], ...] = fitted.history
+        self.result_ = fitted.result
+        self._warn_of_result(fitted.result)
+        return self
 
     def _to_saved(self) -> tuple[dict[str, Any], dict[str, Any]]:
         parameters, learned = super()._to_saved()
@@ -264,38 +582,52 @@ class FairRegressor(RegressorMixin, FairEstimator):
         packed = learned.pop("module_", None)
         super()._from_saved(learned)
         if packed is not None:
-            from fferm.torch.regression import restore
+            self.module_ = _torch().restore(packed)
 
-            self.module_ = restore(packed)
 
-    def _start(self, encoded: Encoded) -> FloatArray | None:
-        if not hasattr(self, "coef_"):
-            return None
-        data = encoded.data
-        if self.coef_.size != data.X.shape[1]:
-            raise InvalidInputError(
-                f"warm_start found {self.coef_.size} features, the data have "
-                f"{data.X.shape[1]}. Fit with warm_start=False."
-            )
-        intercept = (self.intercept_ - data.centre) / data.scale
-        return np.append(self.coef_ / data.scale, intercept)
+@dataclass(frozen=True)
+class HeldOutNumbers(HeldOut[FairRegressor]):
+    """Held-out rows that judge the predictions of regressors."""
 
-    def _store(self, fitted: Fitted, encoded: Encoded) -> Self:
-        data, rows = encoded.data, encoded.rows
-        for name in ("coef_", "intercept_", "module_", "unit_"):
-            if hasattr(self, name):  # of an earlier fit, perhaps of the other kind
-                delattr(self, name)
-        if fitted.theta is not None:
-            self.coef_ = fitted.theta[:-1] * data.scale
-            self.intercept_ = float(fitted.theta[-1] * data.scale + data.centre)
-        else:
-            self.module_ = fitted.module
-            self.unit_ = np.array([data.centre, data.scale])
-        self._learn_groups(rows)
-        self.bin_edges_ = fitted.problem.bins.edges * data.scale + data.centre
-        self.dual_ = fitted.dual
-        self.n_iter_ = fitted.n_iter
-        self.history_: tuple[dict[str, Any], ...] = fitted.history
-        self.result_ = fitted.result
-        self._warn_of_result(fitted.result)
-        return self
+    X: Table
+    measured: NumberSetting
+
+    def judge(self, model: FairRegressor) -> Judged[FairRegressor]:
+        """Return a model with its violation on the held-out rows."""
+        value = self.measured.violation(model.predict(self.X))
+        return Judged(model, value, value, True, value <= self.bound)
+
+    def infeasible(self, closest: Judged[FairRegressor], highest: float) -> str:
+        """Return the warning for a bound that no weight up to ``highest`` keeps."""
+        return (
+            f"No fairness_weight up to {highest:g} brings {self.measured.measure} on "
+            f"{self.X.shape[0]} held-out rows to max_violation={self.bound:g}. The "
+            f"closest is fairness_weight={closest.fairness_weight:.4g} with "
+            f"{closest.value:.4g}. Raise max_violation, or hold out more rows."
+        )
+
+
+def _notion_on(notion: Notion, position: IntArray) -> Notion:
+    # A control feature with one value per row is cut to the rows that are judged.
+    control = notion.control_feature()
+    if control is None or isinstance(control, str | int | np.integer):
+        return notion
+    return replace(notion, control=_safe_indexing(control, position))  # type: ignore[call-arg]
+
+
+def _weighted(problem: RegressionProblem, weight: float) -> RegressionProblem:
+    objective = replace(problem.objective, fairness_weight=weight)
+    return replace(problem, objective=objective)
+
+
+def _linear(problem: RegressionProblem, solution: Solution) -> Fitted:
+    n_iter = int(solution.stats["n_iter"])
+    theta = solution.value[0]
+    return Fitted(problem, theta, None, solution.result, solution.history, n_iter)
+
+
+def _torch() -> Any:
+    # Imported when needed: the full batch does without.
+    import fferm.torch.regression
+
+    return fferm.torch.regression

@@ -4,32 +4,29 @@ The violation is a named measure of `fferm.dependence`, on held-out rows: the la
 all sensitive columns and strata.
 """
 
-import warnings
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
-from sklearn import config_context
-from sklearn.utils import _safe_indexing
 
-from fferm._types import FloatArray, IntArray, Table, is_sparse
-from fferm.bands import OWN_QUANTILES, Cutting
-from fferm.columns import GroupMode, encode_sensitive, split_columns, take_rows
-from fferm.data import control_labels
+from fferm._typing import FloatArray, IntArray, Table
+from fferm.data.groups import (
+    DEFAULT_BINNING,
+    Binning,
+    GroupMode,
+    encode_sensitive,
+    split_columns,
+)
+from fferm.data.rows import control_labels
 from fferm.dependence import GROUP_MEASURES, get_measure
 from fferm.distances import taken
 from fferm.distributions import OrderedPredictions
-from fferm.errors import FfermWarning, InfeasibleWarning, InvalidInputError
-from fferm.estimators.base import Choice, FitInput
-from fferm.estimators.bounds import Judged, Search, read_fraction
-from fferm.estimators.holdout import hold_out, kinds
-from fferm.estimators.regression_data import Encoded
-from fferm.estimators.validation import check_number
+from fferm.errors import InvalidInputError
 from fferm.notions import Labels, Notion
 
 if TYPE_CHECKING:
-    from fferm.estimators.regression import FairRegressor
+    pass
 
 
 @dataclass(frozen=True)
@@ -85,7 +82,7 @@ def make_number_setting(
     notion: Notion,
     groups: GroupMode,
     X: Table,
-    cutting: Cutting = OWN_QUANTILES,
+    cutting: Binning = DEFAULT_BINNING,
     weight: FloatArray | None = None,
 ) -> NumberSetting:
     """Return what a violation is measured on.
@@ -118,76 +115,6 @@ def make_number_setting(
             "measured. Check sensitive_features, or give more rows."
         )
     return NumberSetting(measure, tuple(parts), weight)
-
-
-def choose_regression_weight(
-    model: "FairRegressor", given: FitInput, encoded: Encoded
-) -> Choice:
-    """Return the smallest weight tried whose violation keeps ``max_violation``.
-
-    Where none keeps it, return the closest, with a warning.
-    """
-    bound = check_number("max_violation", model.max_violation)
-    rest, X, measured = _hold_out(model, given, encoded)
-
-    def judge(fitted: "FairRegressor") -> Judged["FairRegressor"]:
-        value = measured.violation(fitted.predict(X))
-        return Judged(fitted, value, value, True, value <= bound)
-
-    search = Search(model, rest, judge)
-    with warnings.catch_warnings(), config_context(assume_finite=True):
-        warnings.simplefilter("ignore", FfermWarning)
-        tried = list(search.climb(model._objective().divergence))
-        if tried[-1].is_within:
-            best = search.narrow(*tried[-2:]) if len(tried) > 1 else tried[0]
-            return Choice(best.fairness_weight, best.violation, True)
-    closest = min(tried, key=lambda judged: judged.value)
-    warnings.warn(
-        f"No fairness_weight up to {tried[-1].fairness_weight:g} brings "
-        f"{model.violation_metric} on {X.shape[0]} held-out rows to max_violation="
-        f"{bound:g}. The closest is fairness_weight={closest.fairness_weight:.4g} with "
-        f"{closest.value:.4g}. Raise max_violation, or hold out more rows.",
-        InfeasibleWarning,
-        stacklevel=3,
-    )
-    return Choice(closest.fairness_weight, closest.violation, False)
-
-
-def _hold_out(
-    model: "FairRegressor", given: FitInput, encoded: Encoded
-) -> tuple[FitInput, Table, NumberSetting]:
-    # What is trained on, and what is judged: features, and who is compared with whom.
-    data = encoded.data
-    if encoded.rows is None or given.penalty_data is not None:
-        raise InvalidInputError(
-            "max_violation is judged on held-out training rows; leave penalty_data out."
-        )
-    kind = kinds(encoded.rows, np.zeros(data.y.size, dtype=np.int64))
-    held = hold_out(kind, read_fraction(model), model.random_state)
-    position = np.flatnonzero(data.kept)[held]
-    weight = np.zeros(data.kept.size)
-    weight[data.kept] = np.where(held, 0.0, data.weight)
-    X = given.X.tocsr() if is_sparse(given.X) else given.X
-    judged = _safe_indexing(X, position)
-    sensitive = take_rows(given.sensitive_features, position)
-    measured = make_number_setting(
-        model.violation_metric,
-        sensitive,
-        _notion_of(model._objective().notion, position),
-        model.groups,
-        judged,
-        Cutting(model.continuous, encoded.rows.band_edges),
-        None if given.sample_weight is None else data.weight[held],
-    )
-    return replace(given, sample_weight=weight), judged, measured
-
-
-def _notion_of(notion: Notion, position: IntArray) -> Notion:
-    # A control feature of one value per row is cut to the rows that are judged.
-    control = notion.control_feature()
-    if control is None or isinstance(control, str | int | np.integer):
-        return notion
-    return replace(notion, control=_safe_indexing(control, position))  # type: ignore[call-arg]
 
 
 def _numeric(sensitive_features: Table, measure: str) -> list[FloatArray]:

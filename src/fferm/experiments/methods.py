@@ -9,15 +9,15 @@ import numpy as np
 from sklearn.base import clone
 
 from fferm import baselines, divergences
-from fferm._types import FloatArray
+from fferm._typing import FloatArray
 from fferm.baselines import Baseline
-from fferm.components import unknown_name
+from fferm.data.rows import FitInput
 from fferm.divergences import Divergence
 from fferm.errors import UnknownNameError
-from fferm.estimators.base import FitInput
 from fferm.estimators.linear import FairLogisticRegression
 from fferm.experiments.parts import Part, Parts
 from fferm.experiments.specs import Method, Panel
+from fferm.registry import unknown_name
 from fferm.uncertainty import Uncertainty
 from fferm.weights import weight_range
 

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 from joblib import Parallel, delayed
 
-from fferm.components import unknown_name
+from fferm.data.validate import encode_labels
 from fferm.errors import FfermWarning, InvalidParameterError, UnknownNameError
 from fferm.experiments.methods import (
     Point,
@@ -25,9 +25,9 @@ from fferm.experiments.methods import (
 )
 from fferm.experiments.parts import Part, load_parts
 from fferm.experiments.specs import SIZES, Method, Panel, Size, Spec, read_spec
-from fferm.labels import encode_labels
 from fferm.metrics import measure
 from fferm.notions import get as get_notion
+from fferm.registry import unknown_name
 from fferm.setting import Setting, make_setting
 
 Record = dict[str, Any]

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 from importlib.resources.abc import Traversable
 from typing import Any
 
-from fferm.components import unknown_name
 from fferm.errors import UnknownNameError
+from fferm.registry import unknown_name
 
 SIZES = ("small", "full")
 

@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 from sklearn.base import ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
-from fferm._types import FloatArray, Table
-from fferm.columns import group_name
+from fferm._typing import FloatArray, Table
+from fferm.data.groups import group_name
 from fferm.errors import InvalidInputError
 from fferm.estimators.base import FairClassifier
 from fferm.frames.encoder import as_pandas

@@ -12,10 +12,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fferm._types import FloatArray
-from fferm.columns import group_name
+from fferm._typing import FloatArray
+from fferm.data.groups import group_name
+from fferm.data.validate import LARGEST_FEATURE
 from fferm.errors import InvalidInputError
-from fferm.estimators.validation import LARGEST_FEATURE
 
 # What a missing value is called among the levels of a column.
 MISSING = "(missing)"

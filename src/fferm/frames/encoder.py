@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from fferm._types import FloatArray, Table
+from fferm._typing import FloatArray, Table
+from fferm.data.validate import check_whole, read_frame
 from fferm.errors import InvalidInputError, InvalidTypeError
-from fferm.estimators.validation import check_whole, read_frame
 from fferm.frames.columns import (
     LearnedColumn,
     encode_column,

@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import check_is_fitted
 
-from fferm._types import Table
-from fferm.bands import (
+from fferm._typing import Table
+from fferm.data.groups import (
     BandEdges,
+    assign,
     band_names,
     find_edges,
-    place,
     read_band_numbers,
 )
 from fferm.errors import InvalidInputError, InvalidParameterError
@@ -142,7 +142,7 @@ class FrameModel(BaseEstimator):
             edges = self._find_edges(frame if train is None else train)
         for name, limits in edges.items():
             names = np.array([*band_names(limits), None], dtype=object)
-            found[name] = names[place(read_band_numbers(found[name], name), limits)]
+            found[name] = names[assign(read_band_numbers(found[name], name), limits)]
         return found
 
     @property

@@ -6,8 +6,8 @@ import numpy as np
 import pandas as pd
 from sklearn.base import RegressorMixin
 
-from fferm._types import FloatArray, Table
-from fferm.bands import MOST_FRACTIONAL_VALUES
+from fferm._typing import FloatArray, Table
+from fferm.data.groups import MOST_FRACTIONAL_VALUES
 from fferm.errors import InvalidInputError
 from fferm.estimators.regression import FairRegressor
 from fferm.frames.classifier import MOST_CLASSES

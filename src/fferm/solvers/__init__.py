@@ -5,9 +5,9 @@ import importlib
 from collections.abc import Sequence
 from typing import Any
 
-from fferm.components import unknown_name
 from fferm.errors import UnknownNameError
 from fferm.objective import Objective
+from fferm.registry import unknown_name
 from fferm.solvers.base import Monitor, Result, Solution, Solver
 from fferm.solvers.lbfgs import LBFGS
 from fferm.weights import weight_range

@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numba
 import numpy as np
 
-from fferm._types import FloatArray, IntArray
+from fferm._typing import FloatArray, IntArray
 from fferm.solvers._kernels import probabilities_into
 from fferm.solvers._rows import FAST, add_row, entry_of, row_times
 from fferm.solvers._scalar import exp, log1p_of_share

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numba
 import numpy as np
 
-from fferm._types import FloatArray, IntArray
+from fferm._typing import FloatArray, IntArray
 from fferm.solvers._full_batch import BLOCK, surprise_into
 from fferm.solvers._kernels import probabilities_into
 from fferm.solvers._rows import FAST

@@ -19,7 +19,7 @@ from llvmlite import ir  # type: ignore[import-untyped]
 from numba.core import cgutils, types
 from numba.extending import intrinsic, overload
 
-from fferm._types import Table, is_sparse
+from fferm._typing import Table, is_sparse
 
 # Sums of products may be reordered: that is what makes them fast, and no more. Division
 # by 0 gives infinity as in NumPy; a check would keep loops from being vectorised.

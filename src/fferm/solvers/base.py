@@ -14,7 +14,7 @@ from typing import Any, Generic, TypeVar, final
 
 import numpy as np
 
-from fferm._types import FloatArray
+from fferm._typing import FloatArray
 from fferm.errors import NonFiniteError
 from fferm.objective import Problem
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from fferm._types import IntArray
+from fferm._typing import IntArray
 
 # Up to so many rows, the order is one permutation.
 FEW_ROWS = 32_768

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.linalg
 
-from fferm._types import FloatArray, Table, is_sparse
+from fferm._typing import FloatArray, Table, is_sparse
 
 # Above this width the Gram matrix costs more than it saves: use its diagonal.
 WIDEST_GRAM = 1024

@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fferm._types import FloatArray
+from fferm._typing import FloatArray
 from fferm.objective import Problem
 from fferm.solvers.linear import parameter_shape, penalized_logits, value_and_gradient
 

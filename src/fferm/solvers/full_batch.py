@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fferm._types import FloatArray
+from fferm._typing import FloatArray
 from fferm.duals import group_ends
 from fferm.errors import NonFiniteError
 from fferm.objective import Problem, check_finite

@@ -5,9 +5,9 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
-from fferm._types import FloatArray, IntArray, Table, is_sparse
+from fferm._typing import FloatArray, IntArray, Table, is_sparse
+from fferm.data.validate import are_alike
 from fferm.duals import place_rows
-from fferm.labels import are_alike
 from fferm.objective import Problem
 from fferm.solvers._arrays import Rows
 from fferm.solvers._rows import kernel_matrix

@@ -11,7 +11,7 @@ from typing import Any, TypeVar, final
 
 import numpy as np
 
-from fferm._types import FloatArray
+from fferm._typing import FloatArray
 from fferm.errors import NonFiniteError
 from fferm.objective import Problem
 from fferm.solvers._arrays import Model, Rows, Scratch, Steps

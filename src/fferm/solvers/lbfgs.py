@@ -8,7 +8,7 @@ import numpy as np
 import scipy.optimize
 from scipy.sparse.linalg import LinearOperator, minres
 
-from fferm._types import FloatArray
+from fferm._typing import FloatArray
 from fferm.errors import NonFiniteError
 from fferm.objective import Problem
 from fferm.solvers.base import Callback, Monitor, Result, Solution, Solver

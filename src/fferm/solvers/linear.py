@@ -5,8 +5,7 @@ The oracle of linear models: written to be read, and what every kernel is held t
 
 import numpy as np
 
-from fferm._parts import parts_of
-from fferm._types import FloatArray, IntArray, Table
+from fferm._typing import FloatArray, IntArray, Table, chunks
 from fferm.objective import Problem
 
 
@@ -32,7 +31,7 @@ def predicted_codes(X: Table, theta: FloatArray) -> IntArray:
     """Return the codes of the classes that are predicted for some row."""
     found = np.zeros(0, dtype=np.int64)
     # Logits of all rows at once would be the largest array of a fit but for X.
-    for part in parts_of(X.shape[0]):
+    for part in chunks(X.shape[0]):
         logits = linear_logits(X[part], theta)
         found = np.union1d(found, logits.argmax(axis=1))
     return found

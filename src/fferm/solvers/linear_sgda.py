@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fferm._types import FloatArray
+from fferm._typing import FloatArray
 from fferm.objective import Problem
 from fferm.solvers._arrays import Dual, Steps, make_scratch
 from fferm.solvers._kernels import sgda_epoch

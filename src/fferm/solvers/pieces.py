@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fferm._types import FloatArray, IntArray
+from fferm._typing import FloatArray, IntArray
 from fferm.divergences import strip, trainable
 from fferm.duals import GroupWeights, dual_variable
 from fferm.errors import NonFiniteError

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fferm._types import FloatArray
+from fferm._typing import FloatArray
 from fferm.errors import NonFiniteError
 from fferm.objective import Problem, check_finite
 from fferm.solvers._arrays import Model, Steps, make_scratch

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fferm._types import FloatArray, IntArray
+from fferm._typing import FloatArray, IntArray
 from fferm.objective import Problem
 from fferm.solvers._arrays import Dual, Scratch, Steps, make_scratch
 from fferm.solvers._best_dual import best_into, rates_into

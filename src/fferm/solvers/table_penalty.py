@@ -6,7 +6,7 @@ table of an attribute is a mean over the rows whose group is known.
 
 import numpy as np
 
-from fferm._types import FloatArray
+from fferm._typing import FloatArray
 from fferm.divergences import strip
 from fferm.duals import group_ends
 from fferm.objective import Penalty, Problem

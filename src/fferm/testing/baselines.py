@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
 
-from fferm._types import FloatArray, IntArray
+from fferm._typing import FloatArray, IntArray
 from fferm.baselines import Baseline, PenalizedBaseline
 from fferm.baselines._minibatch import compiled
 from fferm.datasets import FairDataset, make_biased

@@ -6,7 +6,7 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fferm._types import FloatArray
+from fferm._typing import FloatArray
 from fferm.errors import ComponentError
 
 

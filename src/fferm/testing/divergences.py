@@ -7,7 +7,7 @@ from types import ModuleType
 
 import numpy as np
 
-from fferm._types import FloatArray
+from fferm._typing import FloatArray
 from fferm.divergences import Divergence
 from fferm.testing.claims import at_most, claim, equal, hold, is_a_number
 

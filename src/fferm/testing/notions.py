@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from fferm._types import IntArray
+from fferm._typing import IntArray
 from fferm.errors import FfermError
 from fferm.notions import Labels, Notion
 from fferm.testing.claims import claim, equal, hold

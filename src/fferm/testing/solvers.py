@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from fferm._types import FloatArray
+from fferm._typing import FloatArray
+from fferm.data.rows import FitInput
 from fferm.datasets import make_biased
 from fferm.errors import ComponentError
 from fferm.estimators import FairLogisticRegression
-from fferm.estimators.base import FitInput
 from fferm.objective import Problem
 from fferm.solvers import LBFGS, Result, Solution, Solver
 from fferm.solvers.linear import parameter_shape, value_and_gradient

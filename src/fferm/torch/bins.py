@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fferm._types import FloatArray, IntArray, Table, is_sparse
+from fferm._typing import FloatArray, IntArray, Table, is_sparse
 
 # Numeric columns, and the (n_numeric, n_bins + 1) edges of their bins.
 Cuts = tuple[IntArray, FloatArray]

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 import fferm
-from fferm._types import Table, is_sparse
+from fferm._typing import Table, is_sparse
 from fferm.errors import PersistenceError
 from fferm.solvers.base import Result
 

@@ -20,7 +20,7 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from fferm._types import Namespace
+from fferm._typing import Namespace
 from fferm.duals import DualVariable
 
 TORCH = cast(Namespace, torch)

@@ -6,7 +6,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
-from fferm._types import Table
+from fferm._typing import Table
 from fferm.divergences import Divergence, strip
 from fferm.duals import dual_variable
 from fferm.errors import InvalidParameterError

@@ -11,9 +11,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from fferm._types import IntArray, Table
-from fferm.columns import take_rows
-from fferm.data import FairRows
+from fferm._typing import IntArray, Table
+from fferm.data.groups import take_rows
+from fferm.data.rows import Rows
 from fferm.errors import FfermWarning
 from fferm.notions import ConditionalParity, Notion
 from fferm.objective import Objective
@@ -68,7 +68,7 @@ class CriticPenalty(TablePenalty):
         self,
         plan: CriticPlan,
         objective: Objective,
-        rows: FairRows,
+        rows: Rows,
         n_classes: int,
         n_models: int,
         seed: int,
@@ -153,7 +153,7 @@ def number_rows(n: int) -> Tensor:
 
 
 def strata_as_control(
-    rows: FairRows, notion: Notion
+    rows: Rows, notion: Notion
 ) -> tuple[str | ConditionalParity, Tensor | None]:
     """Return a notion that knows strata by their numbers, and the number of each row.
 

@@ -10,11 +10,17 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from fferm._types import FloatArray, IntArray, Table
-from fferm.bands import is_continuous, read_band_numbers
-from fferm.columns import Attribute, encode_column, partition, split_columns
+from fferm._typing import FloatArray, IntArray, Table
+from fferm.data.groups import (
+    Attribute,
+    encode_column,
+    is_continuous,
+    partition,
+    read_band_numbers,
+    split_columns,
+)
+from fferm.data.validate import encode_weight
 from fferm.errors import InvalidInputError, InvalidParameterError, MissingGroupWarning
-from fferm.labels import encode_weight
 from fferm.notions import Labels, Notion, Strata
 from fferm.setting import left_out
 from fferm.torch.critic import KindFeatures, NumberFeatures

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fferm._types import FloatArray
+from fferm._typing import FloatArray
 from fferm.duals import DualVariable
 from fferm.objective import Objective, table_penalty
 from fferm.rates import compared, rates_of

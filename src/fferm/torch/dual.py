@@ -22,7 +22,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fferm._types import Namespace
+from fferm._typing import Namespace
 from fferm.divergences import Divergence, strip
 from fferm.duals import (
     FIRST_DUAL_STEP,

@@ -11,18 +11,24 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
-from fferm._types import IntArray, Table
-from fferm.bands import place
-from fferm.columns import Attribute, GroupMode, encode_columns, partition, read_column
-from fferm.data import (
-    FairRows,
+from fferm._typing import IntArray, Table
+from fferm.data.groups import (
+    Attribute,
+    GroupMode,
+    assign,
+    encode_columns,
+    partition,
+    read_column,
+)
+from fferm.data.rows import (
+    Rows,
     check_aligned,
     control_labels,
     warn_of_control,
     warn_of_gaps,
 )
+from fferm.data.validate import encode_labels, encode_weight
 from fferm.errors import InvalidInputError, InvalidParameterError
-from fferm.labels import encode_labels, encode_weight
 from fferm.notions import Labels, Notion
 
 # What stands for an unknown group, in data and in batches.
@@ -61,7 +67,7 @@ class Column:
     def encode(self, values: Table) -> IntArray:
         """Return the whole number of each value, -1 where it is missing."""
         if self.edges is not None:
-            return place(np.asarray(values, dtype=np.float64), np.array(self.edges))
+            return assign(np.asarray(values, dtype=np.float64), np.array(self.edges))
         # Few rows may hold many groups and are no identifiers for that.
         found = _known(read_column(values, self.name, len(values)))
         unseen = [group for group in found.groups if group not in self.groups]
@@ -114,7 +120,7 @@ def read_labels(
     how: GroupMode,
     classes: Sequence[object] | None,
     sample_weight: Table,
-) -> tuple[Encoding, FairRows]:
+) -> tuple[Encoding, Rows]:
     """Return how training labels are read, and the rows that they make."""
     check_aligned(
         y=y, sensitive_features=sensitive_features, sample_weight=sample_weight
@@ -126,7 +132,7 @@ def read_labels(
     attributes = partition(columns, how)
     is_joint = how == "intersection" and len(columns) > 1
     weight = encode_weight(plain(sample_weight), labels.n_samples)
-    rows = FairRows(attributes, notion.strata(labels), weight)
+    rows = Rows(attributes, notion.strata(labels), weight)
     warn_of_control(labels, DEPTH)
     warn_of_gaps(rows, DEPTH)
     encoding = Encoding(

@@ -7,10 +7,9 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
-from fferm._types import FloatArray, Table
-from fferm.bands import band_names
-from fferm.columns import GroupMode
-from fferm.data import FairRows
+from fferm._typing import FloatArray, Table
+from fferm.data.groups import GroupMode, band_names
+from fferm.data.rows import Rows
 from fferm.divergences import Divergence
 from fferm.duals import group_weights
 from fferm.errors import InvalidParameterError
@@ -273,7 +272,7 @@ class FairnessLoss(nn.Module):
 def make_reader(
     objective: Objective,
     encoding: Encoding,
-    rows: FairRows,
+    rows: Rows,
     outputs: Outputs,
     check: bool,
     bins: SoftBins | None = None,

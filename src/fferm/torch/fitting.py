@@ -15,8 +15,8 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from fferm._types import FloatArray, Table
-from fferm.data import FairRows
+from fferm._typing import FloatArray, Table
+from fferm.data.rows import Rows
 from fferm.errors import StackingWarning
 from fferm.objective import Penalty, Problem
 from fferm.solvers.base import Callback
@@ -69,7 +69,7 @@ class Plan:
     """
 
     problem: Problem
-    rows: FairRows | None
+    rows: Rows | None
     classes: Sequence[object]
     loss_weight: FloatArray
     held: NDArray[np.bool_] | None

@@ -5,11 +5,11 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from fferm._types import Table
-from fferm.bands import is_continuous
+from fferm._typing import Table
+from fferm.data.groups import is_continuous, quantile_edges
 from fferm.errors import InvalidInputError, InvalidParameterError, InvalidTypeError
 from fferm.notions import Notion
-from fferm.soft_bins import SoftBins, make_bins, quantile_edges
+from fferm.soft_bins import SoftBins, make_bins
 from fferm.torch.encoding import plain
 from fferm.torch.outputs import Outputs
 

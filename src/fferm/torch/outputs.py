@@ -5,8 +5,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from fferm.data.validate import SUM_TOLERANCE
 from fferm.errors import InvalidInputError, InvalidTypeError
-from fferm.labels import SUM_TOLERANCE
 
 Outputs = Literal["auto", "logits", "probabilities", "numbers"]
 

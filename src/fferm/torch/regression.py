@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fferm._types import FloatArray, Table, is_sparse
-from fferm.data import FairRows
+from fferm._typing import FloatArray, Table, is_sparse
+from fferm.data.rows import Rows
 from fferm.errors import FfermWarning, NonFiniteError
 from fferm.regression import RegressionProblem
 from fferm.solvers.base import Monitor, Result
@@ -159,7 +159,7 @@ def predict(module: nn.Module, X: Table) -> FloatArray:
 Fairness = Callable[[Tensor, Tensor], Tensor]
 
 
-def binned_fairness(problem: RegressionProblem, rows: FairRows) -> Fairness:
+def binned_fairness(problem: RegressionProblem, rows: Rows) -> Fairness:
     """Return the penalty of a batch in soft bins, of predictions and row numbers."""
     code = np.stack([a.code for a in rows.attributes], axis=1)
     notion, control = strata_as_control(rows, problem.objective.notion)
@@ -190,7 +190,7 @@ def binned_fairness(problem: RegressionProblem, rows: FairRows) -> Fairness:
 
 def critic_fairness(
     problem: RegressionProblem,
-    rows: FairRows,
+    rows: Rows,
     sensitive: dict[str, Table],
     continuous: Sequence[str] | str,
     seed: int,

@@ -10,10 +10,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fferm._types import IntArray, Table
-from fferm.columns import split_columns
+from fferm._typing import IntArray, Table
+from fferm.data.groups import split_columns
+from fferm.data.validate import encode_labels
 from fferm.errors import InvalidInputError
-from fferm.labels import encode_labels
 from fferm.soft_bins import SoftBins
 from fferm.torch.encoding import Column, Encoding, count_rows, plain
 from fferm.torch.numbers import bin_logits

@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fferm._types import FloatArray, Table
-from fferm.columns import GroupMode
+from fferm._typing import FloatArray, Table
+from fferm.data.groups import GroupMode
 from fferm.divergences import Divergence
 from fferm.errors import InvalidInputError, NonFiniteError
 from fferm.notions import Notion

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fferm.data import FairRows
+from fferm.data.rows import Rows
 from fferm.duals import group_weights
 from fferm.errors import InvalidParameterError
 from fferm.objective import Objective
@@ -39,9 +39,7 @@ class CellReader(nn.Module):
         The penalty sees ``softmax(sharpness * logits)``.
     """
 
-    def __init__(
-        self, rows: FairRows, classes: Sequence[object], sharpness: float
-    ) -> None:
+    def __init__(self, rows: Rows, classes: Sequence[object], sharpness: float) -> None:
         super().__init__()
         attributes = tuple(Column(a.name, a.groups) for a in rows.attributes)
         self.encoding = Encoding(
@@ -90,7 +88,7 @@ class DescentAscent(TablePenalty):
     """Algorithm 1: a dual table for each model, which ascends with every batch."""
 
     def __init__(
-        self, reader: CellReader, objective: Objective, rows: FairRows, n_models: int
+        self, reader: CellReader, objective: Objective, rows: Rows, n_models: int
     ) -> None:
         super().__init__()
         dual = Dual(
@@ -169,7 +167,7 @@ class SemiStochastic(TablePenalty):
 def make_penalty(
     solver: str,
     objective: Objective,
-    rows: FairRows,
+    rows: Rows,
     classes: Sequence[object],
     n_models: int,
     every: int,

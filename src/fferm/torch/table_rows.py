@@ -7,8 +7,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fferm._types import FloatArray, IntArray, Table, is_sparse
-from fferm.data import FairRows
+from fferm._typing import FloatArray, IntArray, Table, is_sparse
+from fferm.data.rows import Rows
 from fferm.duals import place_rows
 from fferm.errors import InvalidInputError
 
@@ -110,7 +110,7 @@ def make_loss_rows(X: Features, y: IntArray, weight: FloatArray) -> LossRows:
     return LossRows(X, torch.tensor(y).to(X.device), scaled(weight, X, X.dtype))
 
 
-def make_penalty_rows(X: Features, rows: FairRows) -> PenaltyRows:
+def make_penalty_rows(X: Features, rows: Rows) -> PenaltyRows:
     """Return the rows of a penalty, placed once for all."""
     stratum, group, weight = place_rows(rows)
     n_groups = sum(len(attribute.groups) for attribute in rows.attributes)

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fferm.data import FairRows
+from fferm.data.rows import Rows
 from fferm.errors import NonFiniteError
 from fferm.objective import Objective
 from fferm.solvers.base import Monitor, Record, Result
@@ -53,7 +53,7 @@ class Task:
     loss_rows: LossRows
     penalty_rows: PenaltyRows | None
     objective: Objective
-    fair_rows: FairRows | None
+    fair_rows: Rows | None
     classes: Sequence[object]
     weights: Sequence[float]
     judge: Judge | None = None

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from fferm._types import FloatArray
+from fferm._typing import FloatArray
 from fferm.auditing import Audit, RegressionAudit, read_any
 from fferm.errors import PersistenceError
 from fferm.estimators.base import FairEstimator

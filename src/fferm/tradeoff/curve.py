@@ -10,9 +10,9 @@ import numpy as np
 import pandas as pd
 
 from fferm.auditing import Audit, RegressionAudit
+from fferm.data.validate import check_number
 from fferm.errors import InvalidInputError, InvalidParameterError
 from fferm.estimators.base import FairEstimator
-from fferm.estimators.validation import check_number
 from fferm.tradeoff.fronts import (
     confidence_bands,
     dominated_area,

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fferm._types import FloatArray
-from fferm.bands import BandEdges, Cutting
-from fferm.data import check_aligned
+from fferm._typing import FloatArray
+from fferm.data.groups import BandEdges, Binning
+from fferm.data.rows import check_aligned
+from fferm.data.validate import encode_labels
 from fferm.errors import DataFairnessWarning, EmptyStratumWarning
 from fferm.estimators.base import FairClassifier
 from fferm.intervals import interval_of_tables, wilson_interval
-from fferm.labels import encode_labels
 from fferm.metrics import Violations, measure
 from fferm.objective import Penalty
 from fferm.rates import rates_of, worst_gap
@@ -61,7 +61,7 @@ class Measure:
                 model.groups,
                 split.sample_weight,
                 split.X,
-                Cutting(model.continuous, edges),
+                Binning(model.continuous, edges),
             )
         self.edges = self.setting.rows.band_edges
         self.y = np.asarray(self.setting.labels.y)

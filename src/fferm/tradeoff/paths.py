@@ -12,10 +12,11 @@ from typing import Any
 from sklearn import config_context
 from sklearn.base import clone
 
-from fferm._types import FloatArray
+from fferm._typing import FloatArray
 from fferm.auditing import Audit, RegressionAudit, audit, audit_regression
+from fferm.data.rows import FitInput
 from fferm.errors import CollapseWarning, DataFairnessWarning, InvalidInputError
-from fferm.estimators.base import FairClassifier, FairEstimator, FitInput
+from fferm.estimators.base import FairClassifier, FairEstimator
 from fferm.persistence import load, save
 from fferm.tradeoff.journal import FORMAT, FORMAT_VERSION, Journal, Recorded
 from fferm.tradeoff.measuring import CONFIDENCE, Measure, warn_of_unmeasured
@@ -188,12 +189,14 @@ def _path(
     # What comes before the first weight that is left was made by this very path, so a
     # path that begins each model at the last one can go on from there.
     n_before = task.weights.index(left[0])
-    if n_before and model.continues_path(given, task.weights):
+    if n_before and model.warm_starts_path(given, task.weights):
         start = _restored(done[task.weights[n_before - 1]], task.estimator)
         path = model.fit_path(given, task.weights[n_before:], start)
     else:
         path = model.fit_path(given, task.weights)
-    if model.trains_together(given) and not model.continues_path(given, task.weights):
+    if model.fits_path_jointly(given) and not model.warm_starts_path(
+        given, task.weights
+    ):
         yield list(path)
     else:
         yield from ([fitted] for fitted in path)

@@ -6,16 +6,15 @@ from typing import Any
 import numpy as np
 from scipy.stats import norm
 
-from fferm._types import FloatArray
+from fferm._typing import FloatArray
 from fferm.auditing.number_columns import read_finite
-from fferm.bands import BandEdges, Cutting, merged_edges
-from fferm.columns import encode_columns
-from fferm.data import check_aligned
+from fferm.data.groups import BandEdges, Binning, encode_columns, merged_edges
+from fferm.data.rows import check_aligned
+from fferm.data.validate import encode_weight
 from fferm.dependence import GROUP_MEASURES, f_information
 from fferm.distances import taken
 from fferm.estimators.regression import FairRegressor
 from fferm.estimators.regression_bounds import make_number_setting
-from fferm.labels import encode_weight
 from fferm.tradeoff.measuring import CONFIDENCE
 from fferm.tradeoff.splits import Split
 
@@ -36,7 +35,7 @@ class RegressionMeasure:
         self.given_weight = None if split.sample_weight is None else self.weight
         notion = model._objective().notion
         self.divergence = model.divergence
-        cutting = Cutting(model.continuous, edges)
+        cutting = Binning(model.continuous, edges)
         columns = encode_columns(split.sensitive_features, self.y.size, cutting)
         self.edges = merged_edges(column.edges for column in columns)
         measures = {"violation": model.violation_metric}
@@ -48,7 +47,7 @@ class RegressionMeasure:
                 notion,
                 model.groups,
                 split.X,
-                Cutting(model.continuous, self.edges),
+                Binning(model.continuous, self.edges),
                 self.given_weight,
             )
             for column, measure in measures.items()

@@ -7,11 +7,11 @@ import numpy as np
 from sklearn.model_selection import train_test_split
 from sklearn.utils import _safe_indexing
 
-from fferm._types import IntArray, Table, is_sparse
-from fferm.columns import collected
-from fferm.data import check_aligned, check_lengths
+from fferm._typing import IntArray, Table, is_sparse
+from fferm.data.groups import collected
+from fferm.data.rows import check_aligned, check_lengths
+from fferm.data.validate import one_column
 from fferm.errors import InvalidInputError, InvalidParameterError
-from fferm.labels import one_column
 
 HELD_OUT_SHARE = 0.25
 

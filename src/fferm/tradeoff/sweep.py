@@ -10,13 +10,13 @@ import numpy as np
 from joblib import Parallel, delayed
 from sklearn.base import clone
 
-from fferm._types import Table
+from fferm._typing import Table
 from fferm.auditing.spelling import spell, spell_model
+from fferm.data.validate import check_number
 from fferm.divergences import Divergence
 from fferm.divergences import get as get_divergence
 from fferm.errors import InvalidParameterError, MissingSensitiveError
 from fferm.estimators.base import FairEstimator
-from fferm.estimators.validation import check_number
 from fferm.tradeoff.assembly import assemble, in_memory, on_disk
 from fferm.tradeoff.curve import TradeoffCurve
 from fferm.tradeoff.journal import check_folder

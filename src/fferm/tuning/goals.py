@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
+from fferm.data.validate import check_number
 from fferm.errors import InvalidParameterError
-from fferm.estimators.validation import check_number
 
 
 @dataclass(frozen=True)

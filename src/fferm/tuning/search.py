@@ -10,9 +10,10 @@ import numpy as np
 import pandas as pd
 from joblib import Parallel, delayed
 
-from fferm._types import Table
-from fferm.columns import collected
-from fferm.data import check_lengths
+from fferm._typing import Table
+from fferm.data.groups import collected
+from fferm.data.rows import FitInput, check_lengths
+from fferm.data.validate import check_number, check_whole, one_column
 from fferm.divergences import Divergence
 from fferm.divergences import get as get_divergence
 from fferm.errors import (
@@ -22,10 +23,8 @@ from fferm.errors import (
     MissingDependencyError,
     MissingSensitiveError,
 )
-from fferm.estimators.base import FairClassifier, FitInput
-from fferm.estimators.divergence_choice import CANDIDATES
-from fferm.estimators.validation import check_number, check_whole
-from fferm.labels import one_column
+from fferm.estimators.base import FairClassifier
+from fferm.estimators.weight_search import CANDIDATES
 from fferm.tuning.goals import Goal
 from fferm.tuning.result import Tuning
 from fferm.tuning.trials import Candidate, Judge, check_radii, own_radius

@@ -8,15 +8,13 @@ from typing import Any
 import numpy as np
 from sklearn.base import clone
 
-from fferm._types import IntArray
-from fferm.bands import Cutting, merged_edges
-from fferm.columns import encode_columns
-from fferm.data import check_aligned
+from fferm._typing import IntArray
+from fferm.data.groups import Binning, encode_columns, merged_edges
+from fferm.data.rows import FitInput, check_aligned
+from fferm.data.validate import check_number, encode_labels
 from fferm.divergences import Divergence
 from fferm.errors import FfermWarning, InvalidParameterError
-from fferm.estimators.base import FairClassifier, FitInput
-from fferm.estimators.validation import check_number
-from fferm.labels import encode_labels
+from fferm.estimators.base import FairClassifier
 from fferm.metrics import measure
 from fferm.setting import make_setting
 from fferm.tuning.validation import Fold, Validation
@@ -66,7 +64,7 @@ class Judge:
         self, estimator: FairClassifier, validation: Validation, given: FitInput
     ) -> None:
         # Bands are cut once, on all of the source, for every fold and those who judge.
-        own = Cutting(estimator.continuous)
+        own = Binning(estimator.continuous)
         columns = encode_columns(given.sensitive_features, len(given.y), own)
         edges = merged_edges(column.edges for column in columns)
         given = replace(given, edges=edges)
@@ -87,7 +85,7 @@ class Judge:
             estimator.groups,
             rows.sample_weight,
             rows.X,
-            Cutting(estimator.continuous, edges),
+            Binning(estimator.continuous, edges),
         )
 
     def path(

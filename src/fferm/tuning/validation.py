@@ -10,12 +10,11 @@ import numpy as np
 from sklearn.model_selection import StratifiedKFold
 from sklearn.utils import _safe_indexing
 
-from fferm._types import IntArray, Table, is_sparse
-from fferm.columns import encode_columns
+from fferm._typing import IntArray, Table, is_sparse
+from fferm.data.groups import encode_columns
+from fferm.data.rows import FitInput
+from fferm.data.validate import check_number, check_whole, factorize, one_column
 from fferm.errors import InvalidInputError, InvalidParameterError
-from fferm.estimators.base import FitInput
-from fferm.estimators.validation import check_number, check_whole
-from fferm.labels import factorize, one_column
 
 
 @dataclass(frozen=True)

@@ -14,10 +14,10 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from fferm._types import FloatArray
-from fferm.components import Component
+from fferm._typing import FloatArray
 from fferm.divergences import Divergence
 from fferm.errors import InvalidParameterError
+from fferm.registry import Registered
 
 # A product of summed marginals is right to a few units in the last place. Ratios this
 # close to 1 are 1: the kink of total variation would turn 1e-16 into a whole slope.
@@ -25,7 +25,7 @@ RATIO_ROUNDING = 1e-14
 
 
 @dataclass(frozen=True)
-class Uncertainty(Component, abstract=True):
+class Uncertainty(Registered, abstract=True):
     """A set of tables around the one at hand."""
 
     kind: ClassVar[str] = "uncertainty"

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from fferm._types import FloatArray, IntArray
+from fferm._typing import FloatArray, IntArray
 from fferm.divergences import Divergence
 from fferm.errors import InvalidParameterError
 from fferm.uncertainty.base import dual_and_conjugate, settled, times

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fferm._types import FloatArray
+from fferm._typing import FloatArray
 from fferm.divergences import Divergence
 from fferm.uncertainty.base import times
 

@@ -5,7 +5,7 @@ import numbers
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from fferm._types import FloatArray
+from fferm._typing import FloatArray
 from fferm.divergences import Divergence
 from fferm.errors import InvalidParameterError
 from fferm.uncertainty.base import (

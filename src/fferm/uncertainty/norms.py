@@ -9,7 +9,7 @@ import math
 
 import numpy as np
 
-from fferm._types import FloatArray
+from fferm._typing import FloatArray
 
 # The 2-norm has no slope at 0, which is where a fair model stands. N^2 / sqrt(N^2 +
 # tau^2) has slope 0 there and equals N to double precision from N = 1e-4 on.

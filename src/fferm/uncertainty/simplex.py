@@ -3,7 +3,7 @@
 import numpy as np
 import scipy.optimize
 
-from fferm._types import FloatArray
+from fferm._typing import FloatArray
 from fferm.divergences import Divergence
 from fferm.uncertainty.base import times
 from fferm.uncertainty.corners import Corners, Interval, worst_corners

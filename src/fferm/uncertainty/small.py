@@ -6,7 +6,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from fferm._types import FloatArray
+from fferm._typing import FloatArray
 from fferm.divergences import Divergence
 from fferm.uncertainty.base import (
     Uncertainty,

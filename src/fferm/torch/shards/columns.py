@@ -7,8 +7,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from fferm._types import FloatArray, IntArray
-from fferm.columns import group_name
+from fferm._typing import FloatArray, IntArray
+from fferm.data.groups import group_name
 from fferm.errors import InvalidInputError
 from fferm.torch.encoding import UNKNOWN
 

@@ -4,7 +4,7 @@ from collections.abc import Hashable, Sequence
 from pathlib import Path
 from typing import Any
 
-from fferm.columns import natural_order
+from fferm.data.groups import natural_order
 from fferm.errors import FfermError, InvalidInputError
 from fferm.torch.ranks import collect_ranks, rank_and_size
 from fferm.torch.shards.columns import MISSING

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fferm._types import IntArray
+from fferm._typing import IntArray
 from fferm.errors import InvalidParameterError
 
 # Streams of a batch, where it can be cut so: 1, 2 or 4 ranks may share them. Each keeps

@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from fferm._types import FloatArray, IntArray
-from fferm.columns import refuse_continuous
+from fferm._typing import FloatArray, IntArray
+from fferm.data.groups import refuse_continuous
 from fferm.errors import InvalidInputError
 from fferm.torch.shards.columns import Vocabulary, as_class, as_group, numbers
 from fferm.torch.shards.folder import Roles, open_shard

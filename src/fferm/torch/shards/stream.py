@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from fferm._types import IntArray
+from fferm._typing import IntArray
 from fferm.torch.shards.folder import Roles, open_shard
 from fferm.torch.shards.order import Order, Pieces
 from fferm.torch.shards.summary import Rows, ShardSummary

@@ -11,9 +11,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from fferm._types import FloatArray, IntArray
-from fferm.columns import GroupMode
-from fferm.data import SMALL_GROUP
+from fferm._typing import FloatArray, IntArray
+from fferm.data.groups import GroupMode
+from fferm.data.rows import SMALL_GROUP
 from fferm.divergences import Divergence
 from fferm.errors import InvalidInputError, MissingGroupWarning
 from fferm.notions import Notion

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from fferm.columns import GroupMode
+from fferm.data.groups import GroupMode
 from fferm.errors import InvalidParameterError
 from fferm.torch.shards.dataset import BUFFER
 

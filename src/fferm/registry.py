@@ -13,7 +13,7 @@ from fferm.errors import ComponentError, InvalidParameterError, UnknownNameError
 
 
 @dataclasses.dataclass(frozen=True)
-class Component:
+class Registered:
     """Base of everything that has a name, parameters and a place in a registry."""
 
     kind: ClassVar[str] = ""
@@ -21,7 +21,7 @@ class Component:
     aliases: ClassVar[tuple[str, ...]] = ()
     required: ClassVar[tuple[str, ...]] = ()
 
-    _registry: ClassVar[dict[tuple[str, str], type["Component"]]] = {}
+    _registry: ClassVar[dict[tuple[str, str], type["Registered"]]] = {}
 
     def __init_subclass__(cls, *, abstract: bool = False) -> None:
         """Register a final class under its name, after checking its contract."""
@@ -48,7 +48,7 @@ class Component:
         return tuple(
             sorted(
                 name
-                for (kind, name), component in Component._registry.items()
+                for (kind, name), component in Registered._registry.items()
                 if kind == cls.kind and name == component.name
             )
         )
@@ -76,7 +76,7 @@ class Component:
     def registered(cls, name: str) -> type[Self]:
         """Return the class that answers to a name."""
         key = name.strip().lower().replace("-", "_").replace(" ", "_")
-        component = Component._registry.get((cls.kind, key))
+        component = Registered._registry.get((cls.kind, key))
         if component is None or not issubclass(component, cls):
             raise UnknownNameError(unknown_name(cls.kind, name, cls.known()))
         return component
@@ -100,16 +100,16 @@ def _is_defined(cls: type, method: str) -> bool:
     return function is not None and not getattr(function, "__isabstractmethod__", False)
 
 
-def _register(cls: type[Component], name: str) -> None:
+def _register(cls: type[Registered], name: str) -> None:
     key = (cls.kind, name)
-    holder = Component._registry.get(key)
+    holder = Registered._registry.get(key)
     # Running a notebook cell twice defines the same class again: that is no clash.
     if holder is not None and _origin(holder) != _origin(cls):
         raise ComponentError(
             f"{cls.__name__} repeats the name {name!r}, which belongs to "
             f"{holder.__module__}.{holder.__qualname__}. Choose another name."
         )
-    Component._registry[key] = cls
+    Registered._registry[key] = cls
 
 
 def _origin(cls: type) -> tuple[str, str]:

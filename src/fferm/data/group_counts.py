@@ -1,4 +1,4 @@
-"""How large the groups are, in data that arrive in pieces.
+"""The sizes of groups, counted in data that arrive in batches.
 
 A *cell* is a label and one value for each sensitive column. Their weights are all that
 a penalty has to know of the whole data, and there are few of them however many rows.
@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from fferm._types import FloatArray, IntArray, Table
-from fferm.columns import group_name, number_cells, read_column, split_columns
-from fferm.data import check_aligned
+from fferm._typing import FloatArray, IntArray, Table
+from fferm.data.groups import group_name, number_cells, read_column, split_columns
+from fferm.data.rows import check_aligned
+from fferm.data.validate import encode_weight, factorize
 from fferm.errors import InvalidInputError, InvalidTypeError
-from fferm.labels import encode_weight, factorize
 
 # One value for each sensitive column, None where it is missing.
 Values = tuple[str | None, ...]
@@ -44,14 +44,9 @@ class CellRows:
 
 def read_cells(sensitive_features: Table, n_samples: int | None = None) -> CellRows:
     """Return sensitive features, given as in `fit`, as codes of their cells."""
-    given = split_columns(sensitive_features)
-    if not given:
-        raise InvalidInputError(
-            "sensitive_features has no column. Expected at least one, with one value "
-            "per row."
-        )
-    n_rows = len(given[0][1]) if n_samples is None else n_samples
-    columns = [read_column(values, name, n_rows) for name, values in given]
+    parts = split_columns(sensitive_features)
+    n_rows = len(parts[0][1]) if n_samples is None else n_samples
+    columns = [read_column(values, name, n_rows) for name, values in parts]
     shape = tuple(len(column.groups) + 1 for column in columns)
     flat = number_cells(np.stack([column.code + 1 for column in columns]), shape)
     present, code = np.unique(flat, return_inverse=True)
@@ -67,7 +62,7 @@ def read_cells(sensitive_features: Table, n_samples: int | None = None) -> CellR
 
 
 class GroupCounts:
-    """The groups of data in pieces, and how large they are: a first pass fills it.
+    """The groups of data in batches and their sizes, filled by a first pass.
 
     It holds one number for each label and group, whatever the number of rows. Any
     notion that conditions on labels or on nothing can be trained with it, on the
@@ -78,7 +73,7 @@ class GroupCounts:
     n_rows : int
         Rows of positive weight so far.
     columns : tuple of str, or None
-        Names of the sensitive columns, None before the first piece.
+        Names of the sensitive columns, None before the first batch.
 
     Examples
     --------
@@ -102,7 +97,7 @@ class GroupCounts:
         y: Table = None,
         sample_weight: Table = None,
     ) -> None:
-        """Count a piece of the data.
+        """Count a batch of the data.
 
         Parameters
         ----------
@@ -136,8 +131,8 @@ class GroupCounts:
         check_columns(self.columns, cells.columns)
         if self._mass and self.has_labels != (None not in labels):
             raise InvalidInputError(
-                "Some pieces came with labels and some without. Give update(y=...) for "
-                "all pieces or for none."
+                "Some batches have labels and some have none. Pass update(y=...) for "
+                "all batches or for none."
             )
         shape = len(labels), len(cells.values)
         flat = code * shape[1] + cells.code
@@ -146,7 +141,7 @@ class GroupCounts:
         if not np.isfinite(mass.sum() + self.total):
             raise InvalidInputError(
                 "The sample weights add up to more than a number can hold. Scale them "
-                "down, by the same factor in every piece."
+                "down, by the same factor in every batch."
             )
         for j, c in zip(*np.nonzero(seen), strict=True):
             self._mass[labels[j], cells.values[c]] += float(mass[j, c])
@@ -171,8 +166,8 @@ class GroupCounts:
     @property
     def labels(self) -> list[object]:
         """The labels so far, sorted."""
-        found = {label for label, _ in self._mass if label is not None}
-        return sorted(found)  # type: ignore[type-var]
+        labels = {label for label, _ in self._mass if label is not None}
+        return sorted(labels)  # type: ignore[type-var]
 
     def shares(self) -> dict[object, float]:
         """Return the share of each cell, in the form that ``partial_fit`` takes.
@@ -199,7 +194,7 @@ class GroupCounts:
 def counts_from_shares(
     shares: Table, columns: Sequence[str], has_labels: bool
 ) -> GroupCounts:
-    """Return counts that stand for given shares.
+    """Return counts with the shares that a user passed.
 
     Parameters
     ----------
@@ -212,8 +207,9 @@ def counts_from_shares(
     """
     if not isinstance(shares, Mapping | pd.Series):
         raise InvalidTypeError(
-            f"groups is a {type(shares).__name__}. Expected shares of the groups, "
-            "{'a': 0.4, 'b': 0.6}, or a GroupCounts that a first pass has filled."
+            "groups must be shares of the groups, such as {'a': 0.4, 'b': 0.6}, or a "
+            "GroupCounts that a first pass has filled; got "
+            f"{type(shares).__name__}."
         )
     counts = GroupCounts()
     counts.columns = tuple(columns)
@@ -222,8 +218,8 @@ def counts_from_shares(
         counts._mass[label, values] += _read_share(key, share)
     if not counts.total > 0:
         raise InvalidInputError(
-            "The shares of groups sum to 0. Expected numbers of which some are "
-            "positive, such as {'a': 0.4, 'b': 0.6}."
+            "The shares of groups sum to 0. Some must be positive, as in "
+            "{'a': 0.4, 'b': 0.6}."
         )
     return counts
 
@@ -235,8 +231,8 @@ def _read_key(key: object, n_columns: int, has_labels: bool) -> tuple[object, Va
         if has_labels:
             wanted = "the label, on which the notion conditions, and " + wanted
         raise InvalidInputError(
-            f"groups has the key {key!r}. Expected {wanted}, of which there are "
-            f"{n_columns}; several make a tuple."
+            f"A key of groups must be {wanted} ({n_columns} columns; a tuple for "
+            f"several values); got {key!r}."
         )
     label = parts[0] if has_labels else None
     values = tuple(
@@ -249,14 +245,14 @@ def _read_share(key: object, share: Any) -> float:
     is_number = isinstance(share, Real) and not isinstance(share, bool)
     if not is_number or not np.isfinite(share) or share < 0:
         raise InvalidInputError(
-            f"groups gives {key!r} the share {share!r}. Expected a number "
-            "of at least 0."
+            f"The share of a group must be a number of at least 0; got {share!r} for "
+            f"{key!r}."
         )
     return float(share)
 
 
 def check_columns(known: Sequence[str] | None, columns: Sequence[str]) -> None:
-    """Refuse sensitive columns that are not those of the pieces before."""
+    """Raise if the sensitive columns are not those of earlier batches."""
     if known is None or (len(known) == len(columns) == 1):
         return
     if tuple(known) != tuple(columns):

@@ -1,5 +1,6 @@
 """The array types that signatures speak of, and the namespace of the formulas."""
 
+from collections.abc import Iterator
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -46,3 +47,12 @@ def unmasked(values: Table) -> Table:
     array = np.array(values.data, dtype=object)
     array[np.ma.getmaskarray(values)] = None
     return array
+
+
+ROWS_AT_ONCE = 2**16
+
+
+def chunks(n_rows: int) -> Iterator[slice]:
+    """Yield slices of so many rows that their arrays stay small, in order."""
+    for begin in range(0, n_rows, ROWS_AT_ONCE):
+        yield slice(begin, begin + ROWS_AT_ONCE)

@@ -1,0 +1,551 @@
+"""Sensitive columns as users hold them, as groups with integer codes.
+
+Frames of pandas, polars and pyarrow, lists, dicts and arrays go in; one integer per
+row comes out, -1 where the value is missing. A column of continuous numbers is cut
+into quantile bands. Cutting can only hide dependence, never create it: the divergence
+between bands is a lower bound of the divergence between numbers (data processing).
+"""
+
+import itertools
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+
+import narwhals as nw
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from fferm._typing import FloatArray, IntArray, Table, unmasked
+from fferm.data.validate import encode_sorted
+from fferm.errors import (
+    DataFairnessWarning,
+    InvalidInputError,
+    InvalidParameterError,
+    warn_user,
+)
+
+GroupMode = Literal["intersection", "marginal"]
+ColumnKind = Literal["continuous", "number", "label"]
+# Edges between the bands of numeric columns, by column name.
+BandEdges: TypeAlias = Mapping[str, tuple[float, ...]]
+# Name of a single column that has none.
+UNNAMED = "group"
+# A column of fractional numbers with more distinct values than this is continuous.
+MOST_FRACTIONAL_VALUES = 20
+# Bands of a continuous column, unless the caller asks for another number.
+N_BANDS = 8
+# Values closer than this share of the range count as equal.
+SAME = 1e-9
+
+
+@dataclass(frozen=True)
+class Attribute:
+    """One partition of the rows into groups.
+
+    Attributes
+    ----------
+    name
+        The column, or columns, that it was read from.
+    groups
+        The name of each group.
+    code
+        (n_samples,) group codes, -1 where the value is missing.
+    edges
+        Edges of the bands of its continuous columns.
+    """
+
+    name: str
+    groups: tuple[str, ...]
+    code: IntArray
+    edges: BandEdges = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Binning:
+    """Which sensitive columns are cut into bands, and at which edges.
+
+    Attributes
+    ----------
+    continuous
+        Names of numeric columns; ``"auto"`` names none. Columns of many fractional
+        numbers are cut either way.
+    edges
+        Edges learned on training rows, so that a person is in the same band wherever
+        the model is measured. Other columns are cut at their own quantiles.
+    """
+
+    continuous: Sequence[str] | str = "auto"
+    edges: BandEdges = field(default_factory=dict)
+
+    def edges_for(
+        self, series: "pd.Series[Any]", name: str, n_columns: int
+    ) -> FloatArray | None:
+        """Return the band edges of a column, None if its values are groups."""
+        kind, known = column_kind(series), self.known(name, n_columns)
+        if known is not None and (kind != "label" or not series.notna().any()):
+            return np.array(known, dtype=np.float64)
+        is_named = not isinstance(self.continuous, str) and name in self.continuous
+        if is_named or kind == "continuous":
+            return find_edges(read_numbers(series, name))
+        return None
+
+    def known(self, name: str, n_columns: int) -> tuple[float, ...] | None:
+        """Return the edges learned before; a single column may have lost its name."""
+        if name not in self.edges and n_columns == len(self.edges) == 1:
+            (former,) = self.edges
+            name = former if UNNAMED in (name, former) else name
+        return self.edges.get(name)
+
+    def check(self, names: Sequence[str]) -> None:
+        """Raise if ``continuous`` names a column that does not exist."""
+        if isinstance(self.continuous, str):
+            if self.continuous == "auto":
+                return
+            raise InvalidParameterError(
+                "continuous must be 'auto' or a list of names of sensitive columns; "
+                f"got {self.continuous!r}."
+            )
+        strange = [name for name in self.continuous if name not in names]
+        if strange:
+            raise InvalidParameterError(
+                f"continuous names {strange[0]!r}, which is not a sensitive column. "
+                f"Sensitive columns: {', '.join(names)}."
+            )
+
+
+# Continuous columns are cut at their own quantiles.
+DEFAULT_BINNING = Binning()
+
+
+def encode_sensitive(
+    sensitive_features: Table,
+    n_samples: int,
+    how: GroupMode = "intersection",
+    binning: Binning = DEFAULT_BINNING,
+) -> tuple[Attribute, ...]:
+    """Return the groups that sensitive features make.
+
+    Parameters
+    ----------
+    sensitive_features
+        List, array (n,) or (n, a), Series, DataFrame or dict of arrays.
+    n_samples
+        How many rows there must be.
+    how
+        ``"intersection"``: one partition by all columns jointly. ``"marginal"``: one
+        partition per column.
+    binning
+        Which columns are cut into bands, and at which edges.
+    """
+    return partition(encode_columns(sensitive_features, n_samples, binning), how)
+
+
+def encode_columns(
+    sensitive_features: Table, n_samples: int, binning: Binning = DEFAULT_BINNING
+) -> list[Attribute]:
+    """Return the groups that each sensitive column makes."""
+    parts = split_columns(sensitive_features)
+    binning.check([name for name, _ in parts])
+    columns = []
+    for name, values in parts:
+        series = read_series(values, name, n_samples)
+        edges = binning.edges_for(series, name, len(parts))
+        if edges is None:
+            columns.append(encode_column(series, name, n_samples))
+            _warn_of_quantities(series, columns[-1])
+        else:
+            code = assign(read_numbers(series, name), edges)
+            bands = {name: tuple(edges.tolist())}
+            columns.append(Attribute(name, band_names(edges), code, bands))
+    return columns
+
+
+def partition(columns: Sequence[Attribute], how: GroupMode) -> tuple[Attribute, ...]:
+    """Return one partition per column, or one for their intersection."""
+    if how not in ("intersection", "marginal"):
+        raise InvalidParameterError(
+            f"groups must be 'intersection' or 'marginal'; got {how!r}."
+        )
+    if how == "marginal" or len(columns) == 1:
+        return tuple(columns)
+    return (_intersection(columns),)
+
+
+def encode_column(values: Table, name: str, n_samples: int) -> Attribute:
+    """Return the groups of one column; raise if its values identify rows."""
+    attribute = read_column(values, name, n_samples)
+    n_groups = len(attribute.groups)
+    if n_groups > MOST_FRACTIONAL_VALUES:
+        refuse_identifiers(name, n_groups, int(np.sum(attribute.code >= 0)))
+    return attribute
+
+
+def read_column(values: Table, name: str, n_samples: int) -> Attribute:
+    """Return the groups of one column, which may be one batch of a longer one."""
+    series = read_series(values, name, n_samples)
+    refuse_continuous(series, name)
+    if isinstance(series.dtype, np.dtype) and series.dtype.kind in "iu":
+        # Integers are never missing, and groups follow their order.
+        numbers, code = encode_sorted(series.to_numpy())
+        return Attribute(name, tuple(map(str, numbers.tolist())), code)
+    try:
+        code, distinct = pd.factorize(series, use_na_sentinel=True)
+    except TypeError as error:
+        raise InvalidInputError(
+            f"{name} contains values that cannot be compared ({error}). Sensitive "
+            "values must be strings, numbers or booleans."
+        ) from error
+    groups, position = number_groups([group_name(value) for value in distinct])
+    return Attribute(name, groups, np.append(position, -1)[np.asarray(code)])
+
+
+def number_groups(names: Sequence[str | None]) -> tuple[tuple[str, ...], IntArray]:
+    """Return the distinct names in natural order, and the code of each name.
+
+    None is not a group and gets -1.
+    """
+    groups = sorted({name for name in names if name is not None}, key=natural_order)
+    position: dict[str | None, int] = {group: k for k, group in enumerate(groups)}
+    codes = [position.get(name, -1) for name in names]
+    return tuple(groups), np.array(codes, dtype=np.int64)
+
+
+def split_columns(sensitive_features: Table) -> list[tuple[str, Table]]:
+    """Return name and values of each sensitive column, at least one."""
+    columns = _columns_of(sensitive_features)
+    if not columns:
+        raise InvalidInputError(
+            "sensitive_features has no columns. Pass at least one, with one value per "
+            "row."
+        )
+    return columns
+
+
+def _columns_of(data: Table) -> list[tuple[str, Table]]:
+    if isinstance(data, str | bytes) or np.isscalar(data):
+        raise InvalidInputError(
+            "sensitive_features must hold one value per row (a list, an array, a "
+            f"column of a data frame, or a dict of these); got {data!r}."
+        )
+    if isinstance(data, Mapping):
+        return [(str(name), values) for name, values in data.items()]
+    try:
+        native = nw.from_native(data, allow_series=True, pass_through=True)
+    except nw.exceptions.DuplicateError as error:
+        raise InvalidInputError(
+            f"Two columns of sensitive_features share a name ({error}). Rename one."
+        ) from error
+    if isinstance(native, nw.LazyFrame):
+        native = native.collect()
+    if isinstance(native, nw.DataFrame):
+        return [(str(column.name), column) for column in native.iter_columns()]
+    if isinstance(native, nw.Series):
+        return [(str(native.name or UNNAMED), native)]
+    return _array_columns(data)
+
+
+def _array_columns(data: Table) -> list[tuple[str, Table]]:
+    array = _as_array(data, "sensitive_features")
+    if array.ndim == 1:
+        return [(UNNAMED, array)]
+    if array.ndim == 2:
+        return [(f"{UNNAMED}_{a}", array[:, a]) for a in range(array.shape[1])]
+    raise InvalidInputError(
+        "sensitive_features must have shape (n_samples,) or (n_samples, n_columns); "
+        f"got {array.shape}."
+    )
+
+
+def collected(sensitive_features: Table) -> Table:
+    """Return a lazy frame as an eager one, anything else unchanged."""
+    native = nw.from_native(sensitive_features, pass_through=True)
+    if isinstance(native, nw.LazyFrame):
+        return native.collect().to_native()
+    return sensitive_features
+
+
+def take_rows(sensitive_features: Table, rows: IntArray) -> dict[str, Table]:
+    """Return some rows of the sensitive columns, by name."""
+    return {
+        name: read_series(values, name).iloc[rows].reset_index(drop=True)
+        for name, values in split_columns(sensitive_features)
+    }
+
+
+def _as_array(values: Table, name: str) -> NDArray[Any]:
+    values = unmasked(values)
+    try:
+        array = np.asarray(values)
+        if array.dtype.kind in "US":  # a list with None in it must keep its None
+            array = np.asarray(values, dtype=object)
+    except ValueError as error:
+        raise InvalidInputError(
+            f"{name} is ragged ({error}). Every row must have the same number of "
+            "values."
+        ) from error
+    return array
+
+
+def read_series(
+    values: Table, name: str, n_samples: int | None = None
+) -> "pd.Series[Any]":
+    """Return one column as a pandas Series, after checking its length."""
+    native = nw.from_native(values, series_only=True, pass_through=True)
+    if isinstance(native, nw.Series):
+        series = native.to_pandas()
+    else:
+        array = _as_array(values, name)
+        if array.ndim != 1:
+            raise InvalidInputError(
+                f"{name} must have one value per row; got shape {array.shape}."
+            )
+        series = pd.Series(array, copy=False)
+    if n_samples is not None and len(series) != n_samples:
+        raise InvalidInputError(
+            f"sensitive_features: {name} has {len(series)} values for {n_samples} "
+            "rows. Pass one value per row: the values, not the names of columns."
+        )
+    return series
+
+
+def column_kind(series: "pd.Series[Any]") -> ColumnKind:
+    """Return whether a column is continuous, whole or few numbers, or labels."""
+    values = _known_values(series)
+    if isinstance(values.dtype, pd.CategoricalDtype):
+        return "label"
+    is_number = pd.api.types.is_numeric_dtype(values.dtype)
+    if not is_number or pd.api.types.is_bool_dtype(values.dtype):
+        return "label"
+    if not pd.api.types.is_float_dtype(values.dtype):
+        return "number"
+    numbers = values.to_numpy(dtype=np.float64)
+    distinct = np.unique(numbers[np.isfinite(numbers)])
+    is_fractional = distinct.size > MOST_FRACTIONAL_VALUES and np.any(distinct % 1)
+    return "continuous" if is_fractional else "number"
+
+
+def is_continuous(series: "pd.Series[Any]") -> bool:
+    """Return whether a column has many distinct fractional numbers."""
+    return column_kind(series) == "continuous"
+
+
+def _known_values(series: "pd.Series[Any]") -> "pd.Series[Any]":
+    # A missing value makes a column of objects out of numbers.
+    if isinstance(series.dtype, pd.StringDtype | pd.CategoricalDtype):
+        return series
+    if isinstance(series.dtype, np.dtype) and series.dtype.kind in "biu":
+        return series  # cannot have missing values, and dropna would copy it
+    return series.dropna().infer_objects()
+
+
+def _warn_of_quantities(series: "pd.Series[Any]", attribute: Attribute) -> None:
+    # Codes and ages look alike, so whole numbers are never cut without being asked to.
+    n_groups = len(attribute.groups)
+    if n_groups > MOST_FRACTIONAL_VALUES and column_kind(series) != "label":
+        warn_user(
+            f"{attribute.name} makes {n_groups} groups, one per number. If these are "
+            "quantities, such as ages, cut them into bands with "
+            "fferm.data.groups.quantile_bands(values), or --bands on the command "
+            "line. If they are codes, pass them as text.",
+            DataFairnessWarning,
+        )
+
+
+def refuse_continuous(series: "pd.Series[Any]", name: str) -> None:
+    """Raise if a column is continuous and only groups can be used."""
+    values = _known_values(series)
+    if not pd.api.types.is_float_dtype(values.dtype):
+        return
+    if np.isinf(values.to_numpy(dtype=np.float64)).any():
+        raise InvalidInputError(
+            f"{name} contains infinity. Groups must be strings, integers or booleans."
+        )
+    if column_kind(values) == "continuous":
+        raise InvalidInputError(
+            f"{name} has {values.nunique()} distinct fractional numbers, so its values "
+            "are not groups. Cut them into bands first with "
+            "fferm.data.groups.quantile_bands(values); for data in batches, which do "
+            "not know each other's quantiles, cut at fixed edges with pandas.cut."
+        )
+
+
+def refuse_identifiers(name: str, n_groups: int, n_rows: int) -> None:
+    """Raise if a column has so many groups that it identifies rows."""
+    if n_groups > max(MOST_FRACTIONAL_VALUES, n_rows / 2):
+        raise InvalidInputError(
+            f"{name} makes {n_groups} groups of {n_rows} rows, so it identifies rows "
+            "rather than groups. Use a column whose values are shared by many rows, or "
+            "cut numbers into bands: fferm.data.groups.quantile_bands(values)."
+        )
+
+
+def group_name(value: object) -> str:
+    """Return the name of the group that has a value.
+
+    1 and "1" look the same in every table that a person sees, so they are one group.
+    """
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))  # a missing value turns integers into floats
+    return str(value)
+
+
+def natural_order(label: str) -> tuple[int, float, str]:
+    """Return a sort key that puts numbers, and bands of numbers, before words."""
+    start = band_start(label)
+    if start is not None:
+        return 0, start, label
+    try:
+        number = float(label)
+    except ValueError:
+        number = math.nan
+    # "nan" is a word here: it compares with nothing.
+    return (1, 0.0, label) if math.isnan(number) else (0, number, label)
+
+
+def _intersection(columns: Sequence[Attribute]) -> Attribute:
+    codes = np.stack([column.code for column in columns])  # (a, n)
+    is_known = (codes >= 0).all(axis=0)
+    shape = tuple(len(column.groups) for column in columns)
+    flat = number_cells(codes[:, is_known], shape)
+    present, inverse = np.unique(flat, return_inverse=True)
+    cells = list(zip(*np.unravel_index(present, shape), strict=True))
+    groups = tuple(_join(columns, cell, " × ", "{1}") for cell in cells)
+    if len(set(groups)) < len(groups):  # some values contain the sign themselves
+        groups = tuple(_join(columns, cell, ", ", "{0}={1}") for cell in cells)
+    code = np.full(codes.shape[1], -1, dtype=np.int64)
+    code[is_known] = inverse.reshape(-1)
+    name = " × ".join(column.name for column in columns)
+    return Attribute(name, groups, code, merged_edges(c.edges for c in columns))
+
+
+def number_cells(codes: IntArray, shape: tuple[int, ...]) -> IntArray:
+    """Return (n_samples,) cell numbers of (n_columns, n_samples) codes.
+
+    ``shape`` is the number of codes of each column.
+    """
+    if math.prod(shape) > np.iinfo(np.int64).max:
+        raise InvalidInputError(
+            f"{len(shape)} sensitive columns of {min(shape)} to {max(shape)} values "
+            "have too many intersections to be numbered. Use fewer columns, or "
+            "compare them one by one: groups='marginal'."
+        )
+    return np.asarray(np.ravel_multi_index(tuple(codes), shape), dtype=np.int64)
+
+
+def _join(
+    columns: Sequence[Attribute], cell: tuple[int, ...], sign: str, form: str
+) -> str:
+    return sign.join(
+        form.format(column.name, column.groups[k])
+        for column, k in zip(columns, cell, strict=True)
+    )
+
+
+def quantile_bands(values: Table, n_bands: int = N_BANDS) -> NDArray[Any]:
+    """Return the quantile band of each number, by name.
+
+    Pass the result as a sensitive feature where numbers are whole, such as ages, and
+    each would otherwise be a group. Columns of many fractional numbers are cut this
+    way automatically.
+
+    Parameters
+    ----------
+    values
+        (n_samples,) numbers; missing ones get None.
+    n_bands
+        How many bands, at least 2; fewer if there are few distinct values.
+
+    Examples
+    --------
+    >>> quantile_bands([17, 18, 30, 41, 52, 60], n_bands=3).tolist()
+    ['below 24', 'below 24', '24 to 46.5', '24 to 46.5', '46.5 and above', \
+'46.5 and above']
+    """
+    if not isinstance(n_bands, int | np.integer) or n_bands < 2:
+        raise InvalidParameterError(
+            f"n_bands must be an integer of at least 2; got {n_bands!r}."
+        )
+    numbers = read_numbers(pd.Series(np.asarray(values)), "values")
+    edges = find_edges(numbers, int(n_bands))
+    names = np.array([*band_names(edges), None], dtype=object)
+    return np.asarray(names[assign(numbers, edges)])
+
+
+def merged_edges(parts: Iterable[BandEdges]) -> dict[str, tuple[float, ...]]:
+    """Return the band edges of all columns."""
+    return {name: edges for part in parts for name, edges in part.items()}
+
+
+def find_edges(numbers: FloatArray, n_bands: int = N_BANDS) -> FloatArray:
+    """Return the edges of bands that hold equal shares of the numbers."""
+    known = numbers[~np.isnan(numbers)]
+    if known.size == 0:
+        raise InvalidInputError(
+            "All numbers are missing, so there are no bands. Check the values."
+        )
+    return quantile_edges(known, n_bands, np.ones(known.size))
+
+
+def quantile_edges(values: FloatArray, n_bins: int, weight: FloatArray) -> FloatArray:
+    """Return the distinct edges of bins that hold equal shares of the values.
+
+    Edges lie midway between two values, so that equal values share a bin; few distinct
+    values get one bin each.
+    """
+    order = np.argsort(values, kind="stable")
+    ordered, mass = values[order], np.cumsum(weight[order])
+    gaps = np.diff(ordered)
+    ends = np.flatnonzero(gaps > SAME * (ordered[-1] - ordered[0]))
+    below = mass[ends] / mass[-1]
+    between = ordered[ends] + gaps[ends] / 2
+    if ends.size < n_bins:
+        return np.asarray(between)
+    wanted = np.arange(1, n_bins) / n_bins - SAME
+    position = np.minimum(np.searchsorted(below, wanted), below.size - 1)
+    return np.asarray(between[np.unique(position)])
+
+
+def assign(numbers: FloatArray, edges: FloatArray) -> IntArray:
+    """Return the band of each number, -1 where it is missing."""
+    return np.where(np.isnan(numbers), -1, np.searchsorted(edges, numbers, "right"))
+
+
+def band_names(edges: FloatArray) -> tuple[str, ...]:
+    """Return the names of the bands between edges."""
+    digits = 4
+    shown = [f"{edge:.{digits}g}" for edge in edges]
+    while len(set(shown)) < len(shown):
+        digits += 1
+        shown = [f"{edge:.{digits}g}" for edge in edges]
+    if not shown:
+        return ("everyone",)
+    between = [f"{a} to {b}" for a, b in itertools.pairwise(shown)]
+    return (f"below {shown[0]}", *between, f"{shown[-1]} and above")
+
+
+def band_start(name: str) -> float | None:
+    """Return the lower end of the band of a name, None if it names no band."""
+    words = name.split(" ")
+    if len(words) == 2 and words[0] == "below":
+        return -math.inf
+    is_band = len(words) == 3 and (words[1] == "to" or words[1:] == ["and", "above"])
+    try:
+        return float(words[0]) if is_band else None
+    except ValueError:
+        return None
+
+
+def read_numbers(series: "pd.Series[Any]", name: str) -> FloatArray:
+    """Return a column as finite numbers, NaN where missing."""
+    try:
+        numbers = np.asarray(pd.to_numeric(series), dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise InvalidInputError(
+            f"{name} contains non-numeric values ({error}), so it cannot be cut into "
+            "bands."
+        ) from error
+    if np.isinf(numbers).any():
+        raise InvalidInputError(f"{name} contains infinity. Numbers must be finite.")
+    return numbers

@@ -1,0 +1,594 @@
+"""Features, labels, weights and parameters as users pass them, checked and encoded.
+
+Whatever cannot be used is refused here with a named error that says what must hold,
+what was passed and how to fix it. Arrays that hold one number n times stay broadcast
+views, because rows may be many.
+"""
+
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from numbers import Real
+from typing import Any
+
+import narwhals as nw
+import numpy as np
+import pandas as pd
+import scipy.sparse
+from numpy.typing import NDArray
+from sklearn import get_config
+from sklearn.base import BaseEstimator
+from sklearn.utils.multiclass import check_classification_targets, unique_labels
+from sklearn.utils.validation import _check_sample_weight, validate_data
+
+from fferm._typing import FloatArray, IntArray, Table, chunks, unmasked
+from fferm.errors import (
+    FfermError,
+    InvalidInputError,
+    InvalidParameterError,
+    InvalidTypeError,
+)
+from fferm.notions import Labels
+
+# Rows of probabilities sum to 1 up to this: single precision, and many classes.
+SUM_TOLERANCE = 1e-3
+# What scikit-learn says too briefly: which argument it was, and what to do.
+CLEARER = {
+    "Input contains NaN": "y has missing labels. Every row needs a label; drop the "
+    "rows without one.",
+    "Unknown label type: unknown": "Unknown label type: y has missing labels, or mixes "
+    "numbers and strings. Labels must be all numbers or all strings, one in every row.",
+    "Negative values in data passed to `sample_weight`": "sample_weight contains "
+    "negative numbers. Weights must be at least 0.",
+    "sample_weight.shape ==": "{} Pass one weight per row.",
+}
+# Up to so many distinct labels scikit-learn does not ask whether they are a target.
+FEW_LABELS = 20
+# Products of larger features overflow on their way through a Gram matrix.
+LARGEST_FEATURE = 1e100
+
+
+@dataclass(frozen=True)
+class Number:
+    """The constraint of a numeric parameter.
+
+    Attributes
+    ----------
+    low, high
+        The interval; ends belong to it unless they are ``open_low``, ``open_high``.
+    is_whole
+        Whether it must be an integer.
+    is_optional
+        Whether None is allowed too.
+    """
+
+    low: float = 0.0
+    high: float = np.inf
+    open_low: bool = False
+    open_high: bool = False
+    is_whole: bool = False
+    is_optional: bool = False
+
+    def accepts(self, value: Any) -> bool:
+        """Return whether a value satisfies the constraint."""
+        if value is None:
+            return self.is_optional
+        kind = int | np.integer if self.is_whole else Real
+        if not isinstance(value, kind) or isinstance(value, bool):
+            return False
+        above = value > self.low if self.open_low else value >= self.low
+        below = value < self.high if self.open_high else value <= self.high
+        return bool(above and below and np.isfinite(value))
+
+    def __str__(self) -> str:
+        name = "an integer" if self.is_whole else "a finite number"
+        low, high = f"{self.low:g}", f"{self.high:g}"
+        if self.high < np.inf:
+            is_open = self.open_low or self.open_high
+            between = f"above {low} and below {high}" if is_open else ""
+            name = f"{between or f'between {low} and {high}'}"
+        else:
+            name += f" above {low}" if self.open_low else f" of at least {low}"
+        return name + (", or None" if self.is_optional else "")
+
+
+@dataclass(frozen=True)
+class OneOf:
+    """The constraint of a parameter that has a few allowed values."""
+
+    options: tuple[Any, ...]
+
+    def accepts(self, value: Any) -> bool:
+        """Return whether a value is one of the options."""
+        return any(
+            value is o or (isinstance(o, str) and value == o) for o in self.options
+        )
+
+    def __str__(self) -> str:
+        *first, last = map(repr, self.options)
+        return f"{', '.join(first)} or {last}" if first else last
+
+
+Constraint = Number | OneOf
+FLAG = OneOf((True, False))
+COUNT = Number(low=1, is_whole=True)
+POSITIVE = Number(open_low=True)
+
+
+def check_params(
+    values: Mapping[str, Any], constraints: Mapping[str, Constraint]
+) -> None:
+    """Raise if a parameter breaks its constraint; others are not looked at."""
+    for name, constraint in constraints.items():
+        if name in values and not constraint.accepts(values[name]):
+            raise InvalidParameterError(
+                f"{name} must be {constraint}; got {values[name]!r}."
+            )
+
+
+def check_number(
+    name: str, value: Any, *, low: float = 0.0, above: bool = False
+) -> float:
+    """Return a finite number of at least ``low`` (or above it), else raise."""
+    check_params({name: value}, {name: Number(low, open_low=above)})
+    return float(value)
+
+
+def check_whole(name: str, value: Any) -> int:
+    """Return an integer of at least 1, else raise."""
+    check_params({name: value}, {name: COUNT})
+    return int(value)
+
+
+def encode_decisions(
+    y_true: Table, y_pred: Table, known: Sequence[object] = ()
+) -> tuple[Labels, IntArray]:
+    """Return labels, and decisions as codes among the labels of both.
+
+    ``known`` are classes that exist whether or not a row has them.
+    """
+    code, seen = factorize(y_pred, "y_pred")
+    labels_true = [] if y_true is None else factorize(y_true, "y_true")[1]
+    together = {*seen, *labels_true, *_plain(known)}
+    # One label does not tell the other, except for 0 and 1.
+    classes = _sorted({0, 1} if together in ({0}, {1}) else together)
+    labels = encode_labels(y_true, code.size, classes)
+    return labels, np.array([classes.index(label) for label in seen])[code]
+
+
+def encode_labels(
+    y: Table, n_samples: int, classes: Sequence[object], name: str = "y_true"
+) -> Labels:
+    """Return labels as codes among known classes; None stays None."""
+    classes = tuple(_plain(classes))
+    if y is None:
+        return Labels(n_samples, None, classes)
+    code, seen = factorize(y, name)
+    if code.size != n_samples:
+        raise InvalidInputError(
+            f"{name} has {code.size} labels for {n_samples} rows. Pass one per row."
+        )
+    unknown = [label for label in seen if label not in classes]
+    if unknown:
+        raise InvalidInputError(
+            f"{name} contains the label {unknown[0]!r}, which is not among the classes "
+            f"{', '.join(map(repr, classes))}."
+        )
+    return Labels(
+        n_samples, np.array([classes.index(label) for label in seen])[code], classes
+    )
+
+
+def one_column(y: Table) -> Table:
+    """Return labels or numbers of one column as that column, others as they are."""
+    frame = nw.from_native(y, eager_only=True, pass_through=True)
+    if isinstance(frame, nw.DataFrame):
+        is_alone = len(frame.columns) == 1
+        return frame[:, 0].to_native() if is_alone else y
+    is_column = isinstance(y, np.ndarray) and y.ndim == 2 and y.shape[1] == 1
+    return y[:, 0] if is_column else y
+
+
+def factorize(values: Table, name: str) -> tuple[IntArray, list[object]]:
+    """Return one code per row, and the label of each code in order of appearance."""
+    values = unmasked(one_column(values))
+    native = nw.from_native(values, series_only=True, pass_through=True)
+    array = native.to_numpy() if isinstance(native, nw.Series) else np.asarray(values)
+    if array.dtype.kind in "US":  # a list with None in it must keep its None
+        array = np.asarray(values, dtype=object)
+    if array.ndim != 1 or array.size == 0:
+        raise InvalidInputError(
+            f"{name} must be one-dimensional with at least one label; got shape "
+            f"{array.shape}."
+        )
+    code, labels = pd.factorize(array, use_na_sentinel=True)
+    if np.any(code < 0):
+        raise InvalidInputError(
+            f"{name} has {int(np.sum(code < 0))} missing labels. Every row needs one; "
+            "drop those rows first."
+        )
+    seen = _plain(labels)
+    fractions = [label for label in seen if isinstance(label, float) and label % 1]
+    if fractions:
+        raise InvalidInputError(
+            f"{name} contains fractional numbers such as {fractions[0]} instead of "
+            "labels. Pass probabilities to soft_violation."
+        )
+    return code.astype(np.int64), seen
+
+
+def encode_sorted(values: NDArray[Any]) -> tuple[NDArray[Any], IntArray]:
+    """Return the distinct values in order, and the code of each value among them.
+
+    Numbers are taken by parts, and values that are their own codes are not copied: rows
+    may be many.
+    """
+    distinct = distinct_numbers(values)
+    if distinct is None:
+        found, code = np.unique(values, return_inverse=True)
+        return found, code.astype(np.int64).reshape(-1)
+    if values.dtype == np.int64 and np.array_equal(distinct, np.arange(distinct.size)):
+        return distinct, values
+    code = np.empty(values.size, dtype=np.int64)
+    for part in chunks(values.size):
+        code[part] = np.searchsorted(distinct, values[part])
+    return distinct, code
+
+
+def distinct_numbers(values: NDArray[Any]) -> NDArray[Any] | None:
+    """Return the distinct values in order, None if they are not plain numbers."""
+    is_plain = values.dtype.kind in "biuf" and values.dtype.itemsize <= 8
+    if not (is_plain and values.dtype.isnative and values.dtype != np.float16):
+        return None
+    # By hash tables of a part each: to sort all rows would copy them.
+    seen = [pd.unique(values[part]) for part in chunks(values.size)]
+    return np.unique(np.concatenate(seen))
+
+
+def _plain(labels: Iterable[object]) -> list[object]:
+    # NumPy's scalars print as np.str_('a'); Python's own compare and hash alike.
+    return [
+        label.item() if isinstance(label, np.generic) else label for label in labels
+    ]
+
+
+def _sorted(labels: set[object]) -> list[object]:
+    try:
+        return sorted(labels)  # type: ignore[type-var]
+    except TypeError as error:
+        raise InvalidInputError(
+            "Labels must be all numbers or all strings, in y_true and y_pred alike; "
+            f"got {', '.join(sorted(map(repr, labels)))} ({error})."
+        ) from error
+
+
+def encode_prob(prob: Table, n_classes: int) -> FloatArray:
+    """Return probabilities as an array, after checking them."""
+    array = np.asarray(prob, dtype=np.float64)
+    if array.ndim != 2 or array.shape[1] != n_classes or len(array) == 0:
+        raise InvalidInputError(
+            f"prob must have shape (n_samples, {n_classes}), as predict_proba returns; "
+            f"got {array.shape}."
+        )
+    is_sound = np.all(array >= 0) and np.allclose(
+        array.sum(axis=1), 1, rtol=0, atol=SUM_TOLERANCE
+    )
+    if not is_sound:
+        raise InvalidInputError(
+            "prob has rows that are negative, missing or do not sum to 1. Pass "
+            "probabilities; turn scores into them with a softmax first."
+        )
+    return array
+
+
+def encode_weight(sample_weight: Table, n_samples: int) -> FloatArray:
+    """Return sample weights as an array, ones where none are given."""
+    if sample_weight is None:
+        return np.ones(n_samples)
+    try:
+        weight = np.asarray(one_column(sample_weight), dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise InvalidInputError(
+            f"sample_weight contains non-numeric values ({error}). Pass one "
+            "non-negative weight per row."
+        ) from error
+    if weight.shape != (n_samples,) or not np.all(np.isfinite(weight) & (weight >= 0)):
+        raise InvalidInputError(
+            f"sample_weight must hold one non-negative weight per row, ({n_samples},); "
+            f"got shape {weight.shape}, or negative or missing numbers."
+        )
+    if not np.any(weight > 0):
+        raise InvalidInputError(
+            "sample_weight is 0 in every row. Some weight must be positive; leave it "
+            "out to weight all rows equally."
+        )
+    return weight
+
+
+def rescaled(weight: FloatArray) -> FloatArray:
+    """Return weights times a power of two, the largest of them between 1/2 and 1.
+
+    Only their ratios matter. Sums and squares may neither overflow nor vanish, and a
+    power of two rounds nothing.
+    """
+    exponent = -np.frexp(weight.max())[1]
+    if weight.strides[0] == 0:  # one number, seen n times
+        return np.broadcast_to(np.ldexp(weight[0], exponent), weight.shape)
+    return np.asarray(np.ldexp(weight, exponent))
+
+
+def are_alike(values: NDArray[Any]) -> bool:
+    """Return whether all values of an array are the same."""
+    if values.strides[0] == 0:  # one number, seen n times
+        return True
+    return values.size > 0 and bool(np.all(values == values[0]))
+
+
+def shares(weight: FloatArray) -> FloatArray:
+    """Return weights over their sum: one number, seen n times, where all are alike."""
+    total = weight.sum()
+    if are_alike(weight):
+        return np.broadcast_to(weight[0] / total, weight.shape)
+    return np.asarray(weight / total)
+
+
+def one_hot(code: IntArray, n_classes: int) -> FloatArray:
+    """Return decisions as probabilities of 0 and 1."""
+    return np.eye(n_classes)[code]
+
+
+@contextlib.contextmanager
+def named_errors() -> Iterator[None]:
+    """Turn scikit-learn's refusals into fferm's, with the message kept."""
+    try:
+        yield
+    except FfermError:
+        raise
+    except TypeError as error:
+        raise InvalidTypeError(str(error)) from error
+    except (ValueError, OverflowError) as error:
+        message = str(error)
+        if "could not convert string to float" in message:
+            message += (
+                ". X must be numeric; put a OneHotEncoder before this estimator in a "
+                "Pipeline."
+            )
+        for known, clearer in CLEARER.items():
+            if message.startswith(known):
+                message = clearer.format(message)
+        raise InvalidInputError(message) from error
+
+
+@dataclass(frozen=True)
+class TrainingData:
+    """Validated training data; rows of weight 0 are dropped.
+
+    Attributes
+    ----------
+    X
+        (n_samples, n_features) float64, dense or CSR.
+    y
+        (n_samples,) class codes, or numbers to predict.
+    classes
+        The label of each code; empty for numbers.
+    weight
+        (n_samples,) positive weights, the largest between 1/2 and 1.
+    kept
+        (n_rows_passed,) which rows are left.
+    """
+
+    X: Table
+    y: NDArray[Any]
+    classes: NDArray[Any]
+    weight: FloatArray
+    kept: NDArray[np.bool_]
+
+
+def validate_training(
+    estimator: BaseEstimator, X: Table, y: Table, sample_weight: Table
+) -> TrainingData:
+    """Return training data with labels in the form that solvers take."""
+    rows = _validate_rows(estimator, X, y, sample_weight, reset=True)
+    X, y, weight, kept = _keep_weighted(*rows)
+    classes, codes = encode_classes(y)
+    return TrainingData(X, codes, classes, weight, kept)
+
+
+def validate_numbers(
+    estimator: BaseEstimator, X: Table, y: Table, sample_weight: Table
+) -> TrainingData:
+    """Return training data with a numeric target."""
+    rows = _validate_rows(estimator, X, y, sample_weight, reset=True, is_number=True)
+    X, y, weight, kept = _keep_weighted(*rows)
+    try:
+        y = np.asarray(y, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise InvalidInputError(
+            f"y contains non-numeric values ({error}). FairRegressor needs a numeric "
+            "target; for labels use a classifier, such as FairLogisticRegression."
+        ) from error
+    if np.abs(y).max() > LARGEST_FEATURE:
+        raise InvalidInputError(
+            f"y contains values above {LARGEST_FEATURE:g}, whose squares overflow. "
+            "Pass y in larger units."
+        )
+    return TrainingData(X, y, np.array([]), weight, kept)
+
+
+def read_penalty_data(penalty_data: tuple[Table, ...] | None) -> tuple[Table, ...]:
+    """Return penalty_data, after checking that it has two or three parts."""
+    if isinstance(penalty_data, tuple | list) and len(penalty_data) in (2, 3):
+        return tuple(penalty_data)
+    raise InvalidParameterError(
+        "penalty_data must be (X, sensitive_features) or (X, sensitive_features, y); "
+        f"got {type(penalty_data).__name__}."
+    )
+
+
+def validate_batch(
+    estimator: BaseEstimator,
+    X: Table,
+    y: Table,
+    sample_weight: Table,
+    classes: NDArray[Any],
+) -> TrainingData:
+    """Return one batch of `partial_fit`, with all its rows and weights as passed.
+
+    The first batch defines the features.
+    """
+    is_first = not hasattr(estimator, "classes_")
+    X, y, weight = _validate_rows(estimator, X, y, sample_weight, reset=is_first)
+    distinct, codes = encode_sorted(y)
+    known = {label: code for code, label in enumerate(classes.tolist())}
+    unknown = [label for label in distinct.tolist() if label not in known]
+    if unknown:
+        raise InvalidInputError(
+            f"y contains the label {unknown[0]!r}, which is not among the classes "
+            f"{', '.join(map(repr, known))}. Name all classes in the first call: "
+            "partial_fit(X, y, classes=[...])."
+        )
+    position = np.array([known[label] for label in distinct.tolist()], dtype=np.int64)
+    return TrainingData(X, position[codes], classes, weight, weight > 0)
+
+
+def check_classes(known: NDArray[Any] | None, classes: Table) -> NDArray[Any]:
+    """Return the sorted classes of `partial_fit`, known before or passed now."""
+    if classes is None:
+        if known is None:
+            raise InvalidInputError(
+                "classes must be passed on the first call to partial_fit, because a "
+                "batch need not hold all of them: partial_fit(X, y, classes=[...])."
+            )
+        return known
+    with named_errors():
+        labels = np.asarray(unique_labels(classes))
+    if known is not None and not np.array_equal(known, labels):
+        raise InvalidInputError(
+            f"classes must stay those of the first call, {known.tolist()}; got "
+            f"{labels.tolist()}. Leave classes out, or start over with a clone."
+        )
+    if labels.size < 2:
+        raise InvalidInputError(
+            f"classes has only {labels.tolist()}. A classifier needs at least two."
+        )
+    return labels
+
+
+def _keep_weighted(
+    X: Table, y: NDArray[Any], weight: FloatArray
+) -> tuple[Table, NDArray[Any], FloatArray, NDArray[np.bool_]]:
+    if weight.strides[0] == 0:
+        return X, y, rescaled(weight), np.broadcast_to(True, weight.shape)
+    kept = weight > 0
+    if not kept.any():
+        raise InvalidInputError(
+            "Every sample_weight is 0. At least one weight must be positive."
+        )
+    if not kept.all():
+        X, y, weight = X[kept], y[kept], weight[kept]
+    return X, y, rescaled(weight), kept
+
+
+def _validate_rows(
+    estimator: BaseEstimator,
+    X: Table,
+    y: Table,
+    sample_weight: Table,
+    *,
+    reset: bool,
+    is_number: bool = False,
+) -> tuple[Table, NDArray[Any], FloatArray]:
+    refuse_dates(X)
+    _refuse_masked(X=X, y=y, sample_weight=sample_weight)
+    with named_errors():
+        X, y = validate_data(
+            estimator,
+            X,
+            y,
+            accept_sparse="csr",
+            dtype=np.float64,
+            order="C",
+            reset=reset,
+            y_numeric=is_number,
+        )
+        if not is_number:
+            distinct = distinct_numbers(y)
+            # scikit-learn would sort all rows; few distinct labels tell it as much.
+            is_few = distinct is not None and distinct.size <= FEW_LABELS
+            check_classification_targets(distinct if is_few else y)
+        weight: FloatArray = np.broadcast_to(1.0, X.shape[0])
+        if sample_weight is not None:
+            weight = _check_sample_weight(
+                sample_weight, X, dtype=np.float64, ensure_non_negative=True
+            )
+    _refuse_huge(X)
+    return X, y, weight
+
+
+def validate_features(estimator: BaseEstimator, X: Table) -> Table:
+    """Return features to predict on, checked against those of training."""
+    _refuse_masked(X=X)
+    with named_errors():
+        X = validate_data(
+            estimator, X, accept_sparse="csr", dtype=np.float64, reset=False
+        )
+    _refuse_huge(X)
+    return X
+
+
+def encode_classes(y: NDArray[Any]) -> tuple[NDArray[Any], IntArray]:
+    """Return the classes of labels, at least two, and the code of each label."""
+    with named_errors():
+        classes, codes = encode_sorted(y)
+    if classes.size < 2:
+        raise InvalidInputError(
+            f"y has only one class, {classes.tolist()[0]!r} (1 class). A classifier "
+            "needs at least two; check the labels and the weights."
+        )
+    return classes, codes
+
+
+def refuse_dates(X: Table) -> None:
+    """Raise if X has columns of dates, which NumPy would read as nanoseconds."""
+    frame = read_frame(X)
+    if isinstance(frame, nw.DataFrame):
+        dates = [name for name, dtype in frame.schema.items() if dtype.is_temporal()]
+    else:
+        kind = getattr(getattr(X, "dtype", None), "kind", "")
+        dates = ["X"] if isinstance(kind, str) and kind in "mM" and kind else []
+    if dates:
+        raise InvalidTypeError(
+            f"{', '.join(map(str, dates))} contains dates. X must be numeric; turn "
+            "dates into meaningful numbers, such as an age in years."
+        )
+
+
+def _refuse_masked(**tables: Table) -> None:
+    for name, table in tables.items():
+        if np.ma.is_masked(table):
+            n_masked = int(np.ma.getmaskarray(table).sum())
+            raise InvalidInputError(
+                f"{name} is a masked array with {n_masked} masked values. Fill them "
+                "in, or drop these rows."
+            )
+
+
+def read_frame(X: Table) -> Any:
+    """Return a data frame of any library as a narwhals frame, all else unchanged."""
+    try:
+        return nw.from_native(X, eager_only=True, pass_through=True)
+    except nw.exceptions.DuplicateError as error:
+        raise InvalidInputError(
+            f"Two columns of X share a name ({error}). Rename one, or leave it out."
+        ) from error
+
+
+def _refuse_huge(X: Table) -> None:
+    if get_config()["assume_finite"]:  # the caller has checked
+        return
+    stored: FloatArray = X.data if scipy.sparse.issparse(X) else X
+    if stored.size and max(stored.max(), -stored.min()) > LARGEST_FEATURE:
+        raise InvalidInputError(
+            f"X contains values above {LARGEST_FEATURE:g}, whose products overflow. "
+            "Scale the features, for example with sklearn.preprocessing.StandardScaler."
+        )

@@ -1,0 +1,359 @@
+"""The search for a fairness weight: the smallest that keeps a bound on held-out rows.
+
+The bound is on decisions and the penalty on probabilities, so the weight cannot be
+computed; it is searched for. Some rows are held out, models are trained on the rest
+with growing weights until one keeps the bound on the held-out rows, and bisection
+narrows down the last step. Weights beyond the default range are tried only if they can
+help: not if the training rows keep the bound and the held-out rows break it by more
+than the gap that is left on them, because that difference is noise.
+
+No row is removed from the tables that a user passed. Held-out rows get weight 0 (or no
+group, if the penalty has rows of its own), so that tables of every kind, and control
+features with one value per row, work as they do without a bound.
+"""
+
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Generic, TypeVar
+
+import numpy as np
+import scipy.sparse
+from numpy.typing import NDArray
+from sklearn import config_context
+from sklearn.base import clone
+from sklearn.utils import _safe_indexing, check_random_state
+
+from fferm._typing import IntArray, Table
+from fferm.data.rows import FitInput, Rows
+from fferm.data.split import hold_out, keep_rows, kinds
+from fferm.divergences import STANDARD, Divergence
+from fferm.divergences import get as get_divergence
+from fferm.errors import (
+    EmptyStratumWarning,
+    FfermWarning,
+    InfeasibleWarning,
+    InvalidInputError,
+    InvalidParameterError,
+    warn_user,
+)
+from fferm.estimators.base import Choice, Encoded, FairClassifier, FairEstimator
+from fferm.intervals import interval_of_tables
+from fferm.metrics import measure
+from fferm.notions import Labels
+from fferm.rates import worst_gap
+from fferm.setting import Setting
+from fferm.weights import default_weights
+
+M = TypeVar("M", bound=FairClassifier)
+E = TypeVar("E", bound=FairEstimator)
+
+# Weights above 0 in the default range of a divergence, and how many more of the same
+# step above it: 13 over three decades, 8 over another two.
+N_WEIGHTS = 13
+N_BEYOND = 8
+# Minibatches cannot tell apart weights that differ by a few percent, so models that
+# train jointly divide the last step only once.
+N_PARTS = 16
+
+
+@dataclass(frozen=True)
+class Judged(Generic[E]):
+    """A model and how it does on the held-out rows."""
+
+    model: E
+    violation: float
+    value: float  # what has to keep the bound: the violation, or its upper limit
+    is_usable: bool  # more than one class is predicted, and every part can be judged
+    is_within: bool
+
+    @property
+    def fairness_weight(self) -> float:
+        """The weight that it was trained with."""
+        return self.model.fairness_weight
+
+
+@dataclass(frozen=True)
+class HeldOut(ABC, Generic[E]):
+    """Rows that judge the models of a search.
+
+    Attributes
+    ----------
+    passed
+        The arguments of `fit` without the held-out rows.
+    bound
+        The largest violation allowed.
+    """
+
+    passed: FitInput
+    bound: float
+
+    @abstractmethod
+    def judge(self, model: E) -> Judged[E]:
+        """Return a model with its violation on the held-out rows."""
+
+    @abstractmethod
+    def infeasible(self, closest: Judged[E], highest: float) -> str:
+        """Return the warning for a bound that no weight up to ``highest`` keeps."""
+
+    def is_noise_limited(self, judged: Judged[E]) -> bool:
+        """Return whether noise, not the weight, keeps a model from the bound."""
+        return False
+
+
+def choose_weight(model: E, held_out: HeldOut[E]) -> tuple[Choice, E]:
+    """Return the smallest weight tried that keeps the bound, and the model judged.
+
+    If none keeps it, return the closest, with a warning. The model stays as it is.
+    """
+    # Training on all rows warns about them, and has checked the features.
+    with warnings.catch_warnings(), config_context(assume_finite=True):
+        warnings.simplefilter("ignore", FfermWarning)
+        tried = list(_bracket(model, held_out))
+        if tried[-1].is_within:
+            best = tried[0]
+            if len(tried) > 1:
+                best = _bisect(model, held_out, tried[-2], tried[-1])
+            return Choice(best.fairness_weight, best.violation, True), best.model
+    usable = [judged for judged in tried if judged.is_usable]
+    closest = min(usable or tried[:1], key=lambda judged: judged.value)
+    highest = tried[-1].fairness_weight
+    warn_user(held_out.infeasible(closest, highest), InfeasibleWarning)
+    return Choice(closest.fairness_weight, closest.violation, False), closest.model
+
+
+def _bracket(model: E, held_out: HeldOut[E]) -> Iterator[Judged[E]]:
+    # Judged models of growing weight; the first within the bound is the last.
+    last: Judged[E] | None = None
+    for weights in _weights(model._objective().divergence):
+        is_beyond = last is not None
+        if is_beyond and not model.supports_large_weights():
+            return
+        if last is not None and held_out.is_noise_limited(last):
+            return
+        start = last.model if last else None
+        for fitted in model.fit_path(held_out.passed, weights, start):
+            last = held_out.judge(fitted)
+            yield last
+            if last.is_within:
+                return
+
+
+def _bisect(
+    model: E, held_out: HeldOut[E], below: Judged[E], within: Judged[E]
+) -> Judged[E]:
+    # The smallest weight within the bound that the search finds.
+    n_parts, n_rounds = 2, model.search_halvings
+    if model.fits_path_jointly(held_out.passed):
+        n_parts, n_rounds = N_PARTS, 1
+    for _ in range(n_rounds):
+        weights = _between(below.fairness_weight, within.fairness_weight, n_parts)
+        for fitted in model.fit_path(held_out.passed, weights, below.model):
+            judged = held_out.judge(fitted)
+            if judged.is_within:
+                within = judged
+                break
+            below = judged
+    return within
+
+
+def _between(low: float, high: float, n_parts: int) -> list[float]:
+    # The weights that divide a step into equal parts of its logarithm.
+    if low == 0:
+        return [float(high * n / n_parts) for n in range(1, n_parts)]
+    return [float(w) for w in np.geomspace(low, high, n_parts + 1)[1:-1]]
+
+
+def _weights(divergence: Divergence) -> tuple[list[float], list[float]]:
+    # Those of the default range, and those beyond it.
+    weights = default_weights(divergence, N_WEIGHTS + 1)
+    step = weights[-1] / weights[-2]
+    beyond = weights[-1] * step ** np.arange(1, N_BEYOND + 1)
+    return weights.tolist(), beyond.tolist()
+
+
+@dataclass(frozen=True)
+class HeldOutDecisions(HeldOut[M]):
+    """Held-out rows that judge the decisions of classifiers."""
+
+    is_confident: bool
+    position: IntArray  # of the held-out rows, among all rows passed
+    X: Table  # the held-out rows
+    setting: Setting
+    n_gaps: int  # of a model that can be judged everywhere
+    all_X: Table  # noqa: N815 - X is mathematics
+    trained_position: IntArray
+    trained_setting: Setting
+
+    def judge(self, model: M) -> Judged[M]:
+        """Return a model with the violation of its decisions on the held-out rows."""
+        code = _decide(model, self.X)
+        violations = measure(self.setting, code)
+        worst = violations.worst
+        is_usable = np.unique(code).size > 1 and len(violations.gaps) == self.n_gaps
+        value = worst
+        if self.is_confident:
+            value = interval_of_tables(self.setting.tables(code))[1]
+        is_within = is_usable and value <= self.bound
+        return Judged(model, worst, value, is_usable, is_within)
+
+    def is_noise_limited(self, judged: Judged[M]) -> bool:
+        """Return whether noise, not the weight, keeps a model from the bound.
+
+        It keeps the bound on the training rows, and breaks it on the held-out rows by
+        more than the gap that is left to close.
+        """
+        code = _decide(judged.model, self.all_X)[self.trained_position]
+        left = worst_gap([table.rate for table in self.trained_setting.tables(code)])
+        return judged.is_usable and left <= self.bound < judged.value - left
+
+    def infeasible(self, closest: Judged[M], highest: float) -> str:
+        """Return the warning for a bound that no weight up to ``highest`` keeps."""
+        n_rows = self.position.size
+        if not closest.is_usable:
+            return (
+                f"Every model up to fairness_weight={highest:g} predicts one class for "
+                f"all {n_rows} held-out rows, or leaves too few groups to compare, so "
+                f"none satisfies max_violation={self.bound:g}. The model is trained "
+                "without a penalty; give rare classes more sample_weight, or use "
+                "better features."
+            )
+        limit = "upper limit of the " if self.is_confident else ""
+        return (
+            f"No fairness_weight up to {highest:g} brings the {limit}violation on "
+            f"{n_rows} held-out rows to max_violation={self.bound:g}. The closest is "
+            f"fairness_weight={closest.fairness_weight:.4g} with {closest.value:.4f}. "
+            "Raise max_violation, hold out more rows, or raise sharpness."
+        )
+
+
+def _decide(model: FairClassifier, X: Table) -> IntArray:
+    # Every class has training rows, so the classes are those of all rows.
+    return np.searchsorted(model.classes_, model.predict(X))
+
+
+def hold_out_decisions(
+    model: M, passed: FitInput, encoded: Encoded, bound: float | None = None
+) -> HeldOutDecisions[M]:
+    """Return rows to train on and rows to judge by, for a bound on decisions."""
+    data, rows = encoded.data, encoded.rows
+    assert rows is not None
+    is_own = passed.penalty_data is None
+    label = data.y if is_own else rows.strata.code
+    held = hold_out(kinds(rows, label), model.validation_fraction, model.random_state)
+    if is_own:
+        shown, X = keep_rows(passed, data, ~held), passed.X
+        row = np.flatnonzero(data.kept)
+    else:
+        X, _, *labels = passed.penalty_data or ()
+        shifted = (X, _groups_without(rows, held), *labels)
+        shown, row = replace(passed, penalty_data=shifted), np.arange(held.size)
+    classes = tuple(data.classes.tolist())
+    notion = encoded.problem.objective.notion
+    whole, part, others = (
+        Setting(chosen, notion, Labels(chosen.weight.size, None, classes))
+        for chosen in (rows, rows.take(held), rows.take(~held))
+    )
+    X = X.tocsr() if scipy.sparse.issparse(X) else X
+    return HeldOutDecisions(
+        shown,
+        float(model.max_violation or 0.0) if bound is None else bound,
+        bool(model.confident),
+        row[held],
+        _safe_indexing(X, row[held]),
+        part,
+        _check_comparable(whole, part),
+        X,
+        row[~held],
+        others,
+    )
+
+
+def _groups_without(rows: Rows, held: NDArray[np.bool_]) -> dict[str, Table]:
+    # Groups as a user would pass them, missing where rows are held out.
+    return {
+        attribute.name: np.array([*attribute.groups, None], dtype=object)[
+            np.where(held, -1, attribute.code)
+        ]
+        for attribute in rows.attributes
+    }
+
+
+def _check_comparable(whole: Setting, part: Setting) -> int:
+    # Predictions that give every class to everyone are judged wherever rows allow it.
+    n_classes = len(whole.labels.classes)
+    anything = [np.full((s.labels.n_samples, n_classes), 1.0) for s in (whole, part)]
+    for table in part.tables(anything[1]):
+        if not table.is_judged.any():
+            raise InvalidInputError(
+                f"The {part.labels.n_samples} held-out rows hold fewer than two groups "
+                f"of {table.attribute} wherever {part.notion.name} compares them, so "
+                "max_violation cannot be judged. Use more rows of each group, merge "
+                "groups, or change validation_fraction."
+            )
+    judged, known = measure(part, anything[1]), measure(whole, anything[0])
+    if judged.absent and judged.absent != known.absent:
+        warn_user(
+            f"max_violation does not see {'; '.join(map(str, judged.absent))}, because "
+            "the held-out rows have too few of them. Merge groups or collect more "
+            "rows.",
+            EmptyStratumWarning,
+        )
+    return len(judged.gaps)
+
+
+def choose_divergence(model: M, passed: FitInput) -> M:
+    """Return the model with the divergence, and its weight, that do best; unfitted.
+
+    Each candidate is trained on the same rows and judged on the same held-out rows.
+    Under a bound, each finds its own smallest weight, and the most accurate one that
+    keeps the bound wins. Otherwise ``fairness_weight`` is read as a weight of ``kl``,
+    each candidate gets the weight at the same place of its default range, and the
+    largest accuracy minus violation wins.
+    """
+    if passed.penalty_data is not None:
+        raise InvalidParameterError(
+            "divergence='auto' cannot judge by the rows of penalty_data. Name a "
+            "divergence, or choose with fferm.tuning.tune and a TargetSample."
+        )
+    seed = model.random_state
+    if not isinstance(seed, int | np.integer):  # one draw for all candidates
+        seed = int(check_random_state(seed).randint(2**31 - 1))
+    plain = clone(model).set_params(random_state=seed)
+    with warnings.catch_warnings():
+        # The last fit, on all rows, warns about them.
+        warnings.simplefilter("ignore", FfermWarning)
+        candidates = [_with_divergence(plain, name) for name in STANDARD]
+        scores = [_held_out_score(candidate, passed) for candidate in candidates]
+    best: M = candidates[int(np.argmax(scores))]
+    return best
+
+
+def _with_divergence(model: M, name: str) -> M:
+    largest = [default_weights(get_divergence(n), 3)[-1] for n in (name, "kl")]
+    scaled = float(model.fairness_weight * largest[0] / largest[1])
+    chosen: M = clone(model).set_params(divergence=name, fairness_weight=scaled)
+    return chosen
+
+
+def _held_out_score(model: M, passed: FitInput) -> float:
+    encoded = model._encode(passed)
+    if encoded.rows is None:  # without a penalty all divergences are the same
+        return 0.0
+    is_bound = model.max_violation is not None
+    held_out = hold_out_decisions(model, passed, encoded, None if is_bound else 1.0)
+    if is_bound:
+        fitted = choose_weight(model, held_out)[1]
+    else:
+        held_out = replace(held_out, is_confident=False)
+        fitted = next(model.fit_path(held_out.passed, [model.fairness_weight]))
+    judged, data = held_out.judge(fitted), encoded.data
+    row = np.cumsum(data.kept)[held_out.position] - 1  # among rows of positive weight
+    is_right = fitted.predict(held_out.X) == data.classes[data.y[row]]
+    accuracy = float(np.average(is_right, weights=data.weight[row]))
+    if not judged.is_usable:
+        return -2.0
+    if is_bound:
+        return 1 + accuracy if judged.is_within else -judged.value
+    return accuracy - judged.violation
