@@ -295,6 +295,6 @@ def _label_names(labels: Labels) -> tuple[str, ...]:
 def _check_weights(weights: object) -> None:
     if weights not in ("unit", "frequency"):
         raise InvalidParameterError(
-            f"weights={weights!r} came. Expected 'unit' (one penalty a stratum, added "
-            "up) or 'frequency' (weighted by the stratum's share)."
+            "weights must be 'unit' (one penalty per stratum, added up) or 'frequency' "
+            f"(weighted by the share of the stratum); got {weights!r}."
         )

@@ -78,8 +78,8 @@ def make_objective(
     """
     if uncertainty is not None and not isinstance(uncertainty, Uncertainty):
         raise InvalidParameterError(
-            f"uncertainty={uncertainty!r} came. Expected None, SmallShift(radius) or "
-            "LargeShift(radius)."
+            "uncertainty must be None, SmallShift(radius) or LargeShift(radius); got "
+            f"{uncertainty!r}."
         )
     return Objective(
         get_divergence(divergence), get_notion(notion), uncertainty, **factors

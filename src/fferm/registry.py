@@ -60,8 +60,8 @@ class Registered:
             return spec
         if not isinstance(spec, str):
             raise InvalidParameterError(
-                f"Expected a {cls.kind} by name or instance, got {spec!r}. Known "
-                f"names: {', '.join(cls.known())}."
+                f"{cls.kind} must be a name or an instance; got {spec!r}. Known names: "
+                f"{', '.join(cls.known())}."
             )
         component = cls.registered(spec)
         try:
@@ -103,7 +103,7 @@ def _is_defined(cls: type, method: str) -> bool:
 def _register(cls: type[Registered], name: str) -> None:
     key = (cls.kind, name)
     holder = Registered._registry.get(key)
-    # Running a notebook cell twice defines the same class again: that is no clash.
+    # Running a notebook cell twice defines the same class again, which is fine.
     if holder is not None and _origin(holder) != _origin(cls):
         raise ComponentError(
             f"{cls.__name__} repeats the name {name!r}, which belongs to "

@@ -235,7 +235,7 @@ def test_all_folds_of_a_search_have_the_same_bands(younger_test, monkeypatch):
 def test_whole_numbers_of_many_values_stay_groups_with_a_warning(ages):
     X, y, age = ages
     for values in (age, age.astype(float)):
-        with pytest.warns(DataFairnessWarning, match="age makes 62 groups, one of"):
+        with pytest.warns(DataFairnessWarning, match="age makes 62 groups, one per"):
             FairLogisticRegression().fit(X, y, sensitive_features={"age": values})
     codes = {"code": age.astype(str)}  # as text they are groups for sure
     assert (

@@ -190,7 +190,7 @@ def test_a_column_that_names_rows_is_no_set_of_groups(names):
 
 
 def test_column_names_in_place_of_values_are_refused(data):
-    with pytest.raises(InvalidInputError, match="values, not column names"):
+    with pytest.raises(InvalidInputError, match="the values, not the names of columns"):
         FairLogisticRegression().fit(data.X, data.y, sensitive_features=["sex"])
 
 
@@ -224,7 +224,7 @@ def test_a_shift_within_the_smallest_cell_is_not_warned_of():
 def test_a_plain_model_that_collapses_is_not_told_to_be_less_fair(data):
     y = np.zeros(len(data.y), dtype=int)
     y[:5] = 1
-    with pytest.warns(CollapseWarning, match="give those rows more sample_weight"):
+    with pytest.warns(CollapseWarning, match="give them more sample_weight"):
         FairLogisticRegression(fairness_weight=0, l2=10.0).fit(data.X, y)
 
 
@@ -233,7 +233,7 @@ def test_dates_are_no_numbers(kind, data):
     days = pd.date_range("2020-01-01", periods=len(data.y))
     X = pd.DataFrame({"day": days, "x": 1.0})
     X = X if kind == "frame" else X[["day"]].to_numpy()
-    with pytest.raises(InvalidTypeError, match="holds dates"):
+    with pytest.raises(InvalidTypeError, match="contains dates"):
         FairLogisticRegression(fairness_weight=0).fit(X, data.y)
 
 
@@ -246,7 +246,7 @@ def test_missing_labels_are_named(data):
 
 @pytest.mark.parametrize(
     ("weight", "words"),
-    [(-1.0, "holds negative numbers"), (np.ones(3), "Expected one weight per row")],
+    [(-1.0, "contains negative numbers"), (np.ones(3), "Pass one weight per row")],
 )
 def test_bad_weights_are_named(weight, words, data):
     weight = np.full(len(data.y), weight) if np.isscalar(weight) else weight
@@ -271,7 +271,7 @@ def test_a_divergence_can_be_checked_by_name():
 
 
 def test_a_class_in_place_of_an_instance_is_refused():
-    with pytest.raises(InvalidParameterError, match="by name or instance"):
+    with pytest.raises(InvalidParameterError, match="must be a name or an instance"):
         check_divergence(KL)
 
 
@@ -333,10 +333,14 @@ def test_curves_of_regressors_refuse_missing_numbers_of_test_rows():
 @pytest.mark.parametrize(
     ("options", "y", "message"),
     [
-        ({"n_bins": 1}, NUMBERS, "n_bins=1 came"),
-        ({"steepness": "a"}, NUMBERS, "steepness='a' came"),
-        ({"hidden": 5}, NUMBERS, "hidden=5 came"),
-        ({}, ["a", "b"] * 30, "y holds what is no number"),
+        ({"n_bins": 1}, NUMBERS, "n_bins must be an integer of at least 2; got 1"),
+        (
+            {"steepness": "a"},
+            NUMBERS,
+            "steepness must be a finite number above 0; got 'a'",
+        ),
+        ({"hidden": 5}, NUMBERS, "hidden must be a list of widths.*got 5"),
+        ({}, ["a", "b"] * 30, "y contains non-numeric values"),
     ],
 )
 def test_regressors_refuse_what_is_none(options, y, message):
@@ -350,7 +354,7 @@ def test_regressors_refuse_what_is_none(options, y, message):
         ({"confidence": 2}, "confidence=2 came"),
         ({"n_permutations": 1.5}, "n_permutations=1.5 came"),
         ({"n_permutations": None}, "n_permutations=None came"),
-        ({"sample_weight": ["a"] * 60}, "sample_weight holds what is no number"),
+        ({"sample_weight": ["a"] * 60}, "sample_weight contains non-numeric values"),
         ({"sample_weight": (GROUPS == 0) * 1.0}, r"1 group\(s\)"),
         ({"sensitive_features": GROUPS[:5]}, "sensitive_features has 5"),
     ],

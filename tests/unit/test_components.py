@@ -89,12 +89,14 @@ def test_a_name_like_no_other_gets_no_guess():
 
 @pytest.mark.parametrize("spec", [None, 3, KL])
 def test_anything_else_is_refused(spec):
-    with pytest.raises(InvalidParameterError, match="by name or instance, got"):
+    with pytest.raises(
+        InvalidParameterError, match="must be a name or an instance; got"
+    ):
         Divergence.resolve(spec)
 
 
 def test_a_component_of_another_kind_is_refused():
-    with pytest.raises(InvalidParameterError, match="Expected a notion by name"):
+    with pytest.raises(InvalidParameterError, match="notion must be a name"):
         Notion.resolve(KL())
 
 

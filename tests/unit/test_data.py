@@ -237,7 +237,7 @@ def test_columns_that_are_never_known_together_make_no_group():
 def test_a_continuous_column_is_refused(values):
     with pytest.raises(
         InvalidInputError,
-        match=r"income holds (29|30) different fractional.*quantile_bands",
+        match=r"income has (29|30) distinct fractional.*quantile_bands",
     ):
         encode_column(values, "income", 30)
 
@@ -249,19 +249,23 @@ def test_a_few_fractional_values_may_be_groups():
 
 
 def test_infinity_is_no_group():
-    with pytest.raises(InvalidInputError, match="s holds infinity"):
+    with pytest.raises(InvalidInputError, match="s contains infinity"):
         encode_column([1.0, np.inf], "s", 2)
 
 
 @pytest.mark.parametrize("given", ["sex", b"sex", 3, 2.5, True])
 def test_a_scalar_is_no_column(given):
-    with pytest.raises(InvalidInputError, match=r"sensitive_features is .* one per"):
+    with pytest.raises(
+        InvalidInputError, match=r"sensitive_features must hold one value per row"
+    ):
         encode_sensitive(given, 5)
 
 
 @pytest.mark.parametrize("given", [np.array(3), np.zeros((5, 1, 1)), None, {"a", "b"}])
 def test_other_shapes_are_refused(given):
-    with pytest.raises(InvalidInputError, match=r"has shape .* Expected \(n_sa"):
+    with pytest.raises(
+        InvalidInputError, match=r"must have shape \(n_samples,\) .*got "
+    ):
         encode_sensitive(given, 5)
 
 
@@ -273,7 +277,9 @@ def test_ragged_rows_are_refused():
 
 
 def test_a_column_of_columns_is_refused_by_name():
-    with pytest.raises(InvalidInputError, match=r"sex has shape \(2, 1\)"):
+    with pytest.raises(
+        InvalidInputError, match=r"sex must have one value per row; got shape \(2, 1\)"
+    ):
         encode_sensitive({"sex": [["a"], ["b"]]}, 2)
 
 
@@ -290,20 +296,18 @@ def test_values_that_cannot_be_told_apart_are_refused():
 
 
 def test_a_column_of_another_length_is_refused_by_name():
-    with pytest.raises(
-        InvalidInputError, match="race has 4 values and there are 5 rows"
-    ):
+    with pytest.raises(InvalidInputError, match="race has 4 values for 5 rows"):
         encode_sensitive({"sex": SEX, "race": RACE[:4]}, 5)
 
 
 @pytest.mark.parametrize("given", [{}, pd.DataFrame(index=range(3)), np.zeros((3, 0))])
 def test_no_column_at_all_is_refused(given):
-    with pytest.raises(InvalidInputError, match="no column"):
+    with pytest.raises(InvalidInputError, match="no columns"):
         encode_sensitive(given, 3)
 
 
 def test_an_unknown_way_to_group_is_refused():
-    with pytest.raises(InvalidParameterError, match=r"groups='both' came\. Expected"):
+    with pytest.raises(InvalidParameterError, match="groups must be .*got 'both'"):
         encode_sensitive(SEX, 5, "both")
 
 
@@ -388,7 +392,9 @@ def test_a_stratum_with_one_group_is_warned_of_by_name():
     groups = ["a", "b"] * 20 + ["a"] * 20
 
     with (
-        pytest.warns(EmptyStratumWarning, match="Only one group of group .* y=1; fair"),
+        pytest.warns(
+            EmptyStratumWarning, match="Only one group of group .* y=1; there"
+        ),
         pytest.warns(SmallGroupWarning, match=r"b \(0 rows where y=1\)"),
     ):
         encode_rows(groups, EqualizedOdds(), labels_for(60, y))
@@ -509,7 +515,7 @@ def test_a_notion_without_control_has_no_control_labels():
 
 def test_control_values_of_another_length_are_refused():
     with pytest.raises(
-        InvalidInputError, match="control feature has 2 values and there are 3 rows"
+        InvalidInputError, match="control feature has 2 values for 3 rows"
     ):
         control_labels(ConditionalParity(["u", "v"]), None, 3)
 
@@ -517,9 +523,9 @@ def test_control_values_of_another_length_are_refused():
 @pytest.mark.parametrize(
     ("control", "X", "match"),
     [
-        ("dpt", FRAMES["pandas"], r"'dpt' is no column of X\. Columns: x, dept"),
-        (2, FRAMES["polars"], r"2 is no column of X\. Columns: x, dept"),
-        (-3, FRAMES["polars"], r"-3 is no column of X"),
+        ("dpt", FRAMES["pandas"], r"'dpt' is not a column of X\. Columns: x, dept"),
+        (2, FRAMES["polars"], r"2 is not a column of X\. Columns: x, dept"),
+        (-3, FRAMES["polars"], r"-3 is not a column of X"),
         ("dept", np.zeros((3, 2)), "named 'dept' but X has no column names"),
         (2, np.zeros((3, 2)), "column 2, which X lacks"),
         (2, scipy.sparse.csr_array((3, 2)), "column 2, which X lacks"),

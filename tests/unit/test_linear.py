@@ -138,7 +138,7 @@ def test_fairness_without_groups_is_refused(binary, fairness_weight):
 
     with pytest.raises(
         MissingSensitiveError,
-        match=r"asks for fairness and no sensitive_features.*fairness_weight=0",
+        match=r"needs sensitive_features.*fairness_weight=0",
     ):
         model.fit(binary.X, binary.y)
 
@@ -245,16 +245,14 @@ def test_a_cold_start_forgets_the_last_solution(binary):
 def test_a_warm_start_refuses_other_features_or_classes(binary, three):
     model = binary.fit(FairLogisticRegression(warm_start=True))
 
-    with pytest.raises(
-        InvalidInputError, match=r"5 features.*have 3.*warm_start=False"
-    ):
+    with pytest.raises(InvalidInputError, match=r"5 and .*got 3 and.*warm_start=False"):
         model.fit(binary.X[:, :3], binary.y, sensitive_features=binary.s)
     model = binary.fit(FairLogisticRegression(warm_start=True))
-    with pytest.raises(InvalidInputError, match=r"classes \[0, 1\].*\[0, 1, 2\]"):
+    with pytest.raises(InvalidInputError, match=r"and \[0, 1\]; got .*\[0, 1, 2\]"):
         three.fit(model)
     model = binary.fit(FairLogisticRegression(warm_start=True))
     y = np.where(binary.y > 0, "yes", "no")
-    with pytest.raises(InvalidInputError, match=r"classes \[0, 1\].*'no'"):
+    with pytest.raises(InvalidInputError, match=r"and \[0, 1\]; got .*'no'"):
         model.fit(binary.X, y, sensitive_features=binary.s)
 
 
@@ -508,11 +506,11 @@ def test_penalty_data_must_fit_the_training_data(binary):
 
     with pytest.raises(InvalidInputError, match="X has 3 features"):
         model.fit(X, y, penalty_data=(X[:, :3], s, y))
-    with pytest.raises(InvalidInputError, match=r"group has 10 values.*560 rows"):
+    with pytest.raises(InvalidInputError, match=r"group has 10 values for 560 rows"):
         model.fit(X, y, penalty_data=(X, s[:10], y))
-    with pytest.raises(InvalidInputError, match=r"has 10 labels.*560 rows"):
+    with pytest.raises(InvalidInputError, match=r"has 10 labels for 560 rows"):
         model.fit(X, y, penalty_data=(X, s, y[:10]))
-    with pytest.raises(InvalidInputError, match="holds the label 7"):
+    with pytest.raises(InvalidInputError, match="contains the label 7"):
         model.fit(X, y, penalty_data=(X, s, np.full(len(y), 7)))
 
 
@@ -615,22 +613,31 @@ def test_one_group_is_nothing_to_be_fair_between(binary):
 
 
 BAD_PARAMETERS = [
-    ({"fairness_weight": -1}, "fairness_weight=-1 came. Expected a finite number of"),
-    ({"fairness_weight": np.nan}, "fairness_weight=nan came"),
-    ({"fairness_weight": np.inf}, "fairness_weight=inf came"),
-    ({"fairness_weight": "high"}, "fairness_weight='high' came"),
-    ({"fairness_weight": True}, "fairness_weight=True came"),
-    ({"fairness_weight": None}, "fairness_weight=None came"),
-    ({"sharpness": 0}, "sharpness=0 came. Expected a finite number above 0"),
-    ({"sharpness": -2.0}, "sharpness=-2.0 came"),
-    ({"l2": -1e-9}, "l2=-1e-09 came. Expected a finite number of at least 0"),
-    ({"tol": 0}, "tol=0 came. Expected a finite number above 0"),
-    ({"max_iter": 0}, "max_iter=0 came. Expected a whole number above 0"),
-    ({"max_iter": 2.5}, "max_iter=2.5 came"),
-    ({"groups": "both"}, "groups='both' came. Expected 'intersection' or 'marginal'"),
-    ({"uncertainty": 0.1}, "uncertainty=0.1 came. Expected None, SmallShift"),
-    ({"divergence": 3}, "Expected a divergence by name or instance, got 3"),
-    ({"notion": None}, "Expected a notion by name or instance, got None"),
+    (
+        {"fairness_weight": -1},
+        "fairness_weight must be a finite number of at least 0; got -1",
+    ),
+    (
+        {"fairness_weight": np.nan},
+        "fairness_weight must be a finite number of at least 0; got nan",
+    ),
+    ({"fairness_weight": np.inf}, "at least 0; got inf"),
+    ({"fairness_weight": "high"}, "at least 0; got 'high'"),
+    ({"fairness_weight": True}, "at least 0; got True"),
+    ({"fairness_weight": None}, "at least 0; got None"),
+    ({"sharpness": 0}, "sharpness must be a finite number above 0; got 0"),
+    ({"sharpness": -2.0}, "above 0; got -2.0"),
+    ({"l2": -1e-9}, "l2 must be a finite number of at least 0; got -1e-09"),
+    ({"tol": 0}, "tol must be a finite number above 0; got 0"),
+    ({"max_iter": 0}, "max_iter must be an integer of at least 1; got 0"),
+    ({"max_iter": 2.5}, "at least 1; got 2.5"),
+    ({"groups": "both"}, "groups must be 'intersection' or 'marginal'; got 'both'"),
+    (
+        {"uncertainty": 0.1},
+        "uncertainty must be None, SmallShift(radius) or LargeShift(radius); got 0.1",
+    ),
+    ({"divergence": 3}, "divergence must be a name or an instance; got 3"),
+    ({"notion": None}, "notion must be a name or an instance; got None"),
     (
         {"divergence": "tv", "uncertainty": SmallShift(0.1)},
         "SmallShift differentiates the dual, and total_variation",

@@ -103,7 +103,7 @@ def test_weights_are_as_asked_for():
 
 @pytest.mark.parametrize("notion", [EqualizedOdds, lambda w: ConditionalParity("x", w)])
 def test_unknown_weights_are_refused(notion):
-    with pytest.raises(InvalidParameterError, match="Expected 'unit'"):
+    with pytest.raises(InvalidParameterError, match="weights must be 'unit'"):
         notion("equal")
 
 

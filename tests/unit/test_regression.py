@@ -267,7 +267,7 @@ def test_a_warm_start_goes_on_from_the_last_fit():
 
 def test_without_groups_it_refuses_to_train_unfairly():
     X, y, _ = shifted_groups(50)
-    with pytest.raises(MissingSensitiveError, match="no sensitive_features came"):
+    with pytest.raises(MissingSensitiveError, match="needs sensitive_features"):
         FairRegressor().fit(X, y)
 
 
@@ -433,11 +433,13 @@ def test_bands_are_named_by_their_edges_and_keep_gaps():
         "below 24", "below 24", None, "24 to 46.5", "24 to 46.5", "46.5 and above",
         "46.5 and above",
     ]  # fmt: skip
-    with pytest.raises(InvalidParameterError, match="n_bands=1"):
+    with pytest.raises(
+        InvalidParameterError, match="n_bands must be an integer of at least 2; got 1"
+    ):
         quantile_bands(ages, 1)
-    with pytest.raises(InvalidInputError, match="no number"):
+    with pytest.raises(InvalidInputError, match="non-numeric values"):
         quantile_bands(["a", "b"])
-    with pytest.raises(InvalidInputError, match="Every number is missing"):
+    with pytest.raises(InvalidInputError, match="All numbers are missing"):
         quantile_bands([np.nan, np.nan])
 
 
@@ -476,7 +478,12 @@ def test_sharper_bins_are_steeper_ones(solver):
 def test_a_critic_has_no_bins_to_sharpen():
     X = np.arange(40.0)[:, None]
     model = FairRegressor(method="critic", sharpness=2.0)
-    with pytest.raises(InvalidParameterError, match=r"sharpness=2.0 came with method"):
+    with pytest.raises(
+        InvalidParameterError,
+        match=r"sharpness must be 1 with method='critic'.*got 2\.0",
+    ):
         model.fit(X, X[:, 0], sensitive_features=np.arange(40) % 2)
-    with pytest.raises(InvalidParameterError, match=r"sharpness=0 came"):
+    with pytest.raises(
+        InvalidParameterError, match="sharpness must be a finite number above 0; got 0"
+    ):
         FairRegressor(sharpness=0).fit(X, X[:, 0], sensitive_features=np.arange(40) % 2)

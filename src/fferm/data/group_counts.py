@@ -257,8 +257,8 @@ def check_columns(known: Sequence[str] | None, columns: Sequence[str]) -> None:
         return
     if tuple(known) != tuple(columns):
         raise InvalidInputError(
-            f"The sensitive columns {', '.join(columns)} came, and those of the pieces "
-            f"before are {', '.join(known)}. Give the same columns in the same order."
+            f"The sensitive columns must be {', '.join(known)}, in this order, as in "
+            f"earlier batches; got {', '.join(columns)}."
         )
 
 
