@@ -11,7 +11,7 @@ from fferm.boosting.leaves import Leaves
 from fferm.boosting.row_passes import N_KEYS, RowPasses
 from fferm.boosting.table_slopes import TablePenalty
 from fferm.divergences import trainable
-from fferm.divergences._few import FEW, each
+from fferm.divergences.base import FEW, evaluate
 
 pytestmark = pytest.mark.filterwarnings("ignore::fferm.errors.DataFairnessWarning")
 
@@ -150,14 +150,14 @@ def test_a_formula_is_the_same_one_by_one_as_on_an_array(name):
     divergence = trainable(REGISTERED[name])
     t = np.r_[0.0, np.geomspace(1e-4, 1e4, FEW - 3), 1.0, 1 + 1e-9]
     for formula in (divergence.f_prime, divergence.f_second):
-        assert_allclose(each(formula, t), formula(t, np), rtol=1e-13, atol=1e-15)
+        assert_allclose(evaluate(formula, t), formula(t, np), rtol=1e-13, atol=1e-15)
 
 
 def test_a_number_that_python_refuses_is_left_to_numpy():
-    found = each(lambda t, xp: xp.log(t), np.array([0.0, 1.0]))
+    found = evaluate(lambda t, xp: xp.log(t), np.array([0.0, 1.0]))
     assert_array_equal(found, [-np.inf, 0.0])
 
 
 def test_a_formula_that_takes_arrays_alone_is_given_an_array():
-    found = each(lambda t, xp: xp.log(t).reshape(t.shape), np.array([1.0, np.e]))
+    found = evaluate(lambda t, xp: xp.log(t).reshape(t.shape), np.array([1.0, np.e]))
     assert_allclose(found, [0.0, 1.0], rtol=1e-15)

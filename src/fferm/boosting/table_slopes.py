@@ -23,7 +23,7 @@ from fferm._typing import FloatArray, Namespace, Operand
 from fferm.boosting import _table_kernels as kernels
 from fferm.boosting.placement import Placement
 from fferm.divergences import Divergence
-from fferm.divergences._few import Formula, each
+from fferm.divergences.base import Formula, evaluate
 from fferm.objective import Penalty, check_finite
 
 
@@ -83,7 +83,7 @@ class TablePenalty:
             Square, over cells in the order (attribute, stratum, group, class).
         """
         product, ratio, dual = self._ratios(cells)
-        second = each(self._divergence.f_second, ratio)
+        second = evaluate(self._divergence.f_second, ratio)
         found = np.zeros((cells.size, cells.size))
         kind = self._shapes, self._is_sufficiency, self._counts_one, self._kept
         kernels.root_into(cells, *kind, product, dual, second, found)
@@ -92,7 +92,7 @@ class TablePenalty:
     def _plain(self, cells: FloatArray) -> tuple[float, FloatArray]:
         product, ratio, dual = self._ratios(cells)
         payoff = np.empty_like(cells)
-        slopes = product, dual, each(self._charge, ratio), payoff
+        slopes = product, dual, evaluate(self._charge, ratio), payoff
         if self._is_sufficiency:
             kept = self._kept
             return kernels.sufficiency_into(cells, self._shapes, kept, *slopes), payoff
@@ -100,13 +100,13 @@ class TablePenalty:
         return kernels.independence_into(cells, self._shapes, one, *slopes), payoff
 
     def _ratios(self, cells: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-        # Of each cell the product of marginals, the ratio to it, and f' there. The root
+        # Of evaluate cell the product of marginals, the ratio to it, and f' there. The root
         # is asked for where the payoff was.
         if self._last is None or self._last[0] is not cells:
             product, ratio = np.empty_like(cells), np.empty_like(cells)
             kind = self._shapes, self._is_sufficiency
             kernels.products_into(cells, *kind, product, ratio)
-            dual = each(self._divergence.f_prime, ratio)
+            dual = evaluate(self._divergence.f_prime, ratio)
             self._last = cells, (product, ratio, dual)
         return self._last[1]
 

@@ -23,10 +23,10 @@ any class, ours or a user's, to the laws.
 
 from typing import Literal
 
-from fferm.divergences.alpha import Alpha
 from fferm.divergences.base import RATIO_FLOOR, Divergence
 from fferm.divergences.classical import (
     KL,
+    Alpha,
     Chi2,
     JensenShannon,
     ReverseKL,
@@ -43,9 +43,9 @@ from fferm.divergences.transforms import (
 from fferm.errors import InvalidParameterError
 
 __all__ = [
-    "STANDARD",
     "KL",
     "RATIO_FLOOR",
+    "STANDARD",
     "Affine",
     "Alpha",
     "Chi2",
@@ -106,8 +106,8 @@ def get(
         "curvature",
     ):
         raise InvalidParameterError(
-            f"normalisation={normalisation!r}, scale={scale!r} came. Expected "
-            "normalisation 'canonical' or 'paper' and scale 'none' or 'curvature'."
+            "normalisation must be 'canonical' or 'paper' and scale 'none' or "
+            f"'curvature'; got {normalisation!r} and {scale!r}."
         )
     slope = PAPER_SLOPES.get(divergence.name, 0.0)
     if normalisation == "paper" and slope:

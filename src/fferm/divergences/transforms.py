@@ -37,8 +37,8 @@ class Affine(Divergence):
     def __post_init__(self) -> None:
         if not (0 < self.scale < math.inf and math.isfinite(self.slope)):
             raise InvalidParameterError(
-                f"Affine got scale={self.scale!r}, slope={self.slope!r}. Expected a "
-                "positive scale, which keeps f convex, and a finite slope."
+                "Affine needs a positive scale, which keeps f convex, and a finite "
+                f"slope; got scale={self.scale!r}, slope={self.slope!r}."
             )
 
     def f(self, t: Operand, xp: Namespace) -> Operand:
@@ -137,8 +137,8 @@ class LinearTail(Divergence):
     def __post_init__(self) -> None:
         if not 0 < self.floor < 1:
             raise InvalidParameterError(
-                f"LinearTail got floor={self.floor!r}. Expected a ratio between 0 and "
-                "1; a floor above 1 would not vanish at independence only."
+                "floor must be between 0 and 1, because above 1 the divergence would "
+                f"vanish away from independence too; got {self.floor!r}."
             )
 
     @functools.cached_property

@@ -136,24 +136,24 @@ def dual_and_conjugate(
 
 
 def check_radius(owner: str, radius: float, largest: float = math.inf) -> None:
-    """Refuse a radius that is no finite number between 0 and the largest."""
+    """Raise unless a radius is a finite number between 0 and the largest."""
     is_number = isinstance(radius, numbers.Real) and math.isfinite(radius)
     if is_number and 0 <= radius <= largest:
         return
-    bound = "" if math.isinf(largest) else f" up to {largest:g}"
+    bound = "" if math.isinf(largest) else f" and at most {largest:g}"
     raise InvalidParameterError(
-        f"{owner} got radius={radius!r}. Expected a finite number from 0{bound}; a "
-        "radius is a distance between probabilities, 0.01 to 0.1 is common."
+        f"radius of {owner} must be a finite number of at least 0{bound}; got "
+        f"{radius!r}. It is a distance between probabilities; 0.01 to 0.1 is common."
     )
 
 
 def check_choice(
     owner: str, field: str, value: object, choices: Sequence[object]
 ) -> None:
-    """Refuse a value that is none of the choices."""
+    """Raise unless a value is one of the choices."""
     if value in choices:
         return
     raise InvalidParameterError(
-        f"{owner} got {field}={value!r}. Expected one of "
-        f"{', '.join(map(repr, choices))}; choose one of them."
+        f"{field} of {owner} must be one of {', '.join(map(repr, choices))}; got "
+        f"{value!r}."
     )

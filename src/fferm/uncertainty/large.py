@@ -15,11 +15,14 @@ from fferm.uncertainty.base import (
     live_cells,
     spread,
 )
-from fferm.uncertainty.columns import worst_columns
-from fferm.uncertainty.corners import CORNERS, Corners, interval, worst_corners
-from fferm.uncertainty.simplex import (
+from fferm.uncertainty.worst_cases import (
+    CORNERS,
     MAX_EXACT_CELLS,
+    Corners,
+    interval,
     lagrangian_bound,
+    worst_columns,
+    worst_corners,
     worst_vertices,
 )
 
@@ -86,8 +89,8 @@ class LargeShift(Uncertainty):
         is_number = isinstance(self.floor, numbers.Real) and math.isfinite(self.floor)
         if not is_number or not 0 <= self.floor <= 1:
             raise InvalidParameterError(
-                f"LargeShift got floor={self.floor!r}. Expected a share from 0 to 1; "
-                "0.1 lets a product shrink to a tenth of itself."
+                f"floor of LargeShift must be between 0 and 1; got {self.floor!r}. 0.1 "
+                "lets a product shrink to a tenth of itself."
             )
 
     @property
