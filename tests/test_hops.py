@@ -1,0 +1,74 @@
+"""A reader follows one job of a user through few files, functions and frames."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import fferm
+
+for _package in ("torch", "lightgbm"):
+    pytest.importorskip(_package)
+
+# The most files, functions and frames at once; lower them, never raise them.
+CEILING = {
+    "linear fit": (30, 165, 29),
+    "linear fit, sgda": (41, 192, 16),
+    "predict": (4, 10, 7),
+    "audit": (34, 177, 12),
+    "tradeoff_curve": (52, 294, 35),
+    "boosting fit": (46, 242, 18),
+    "regression fit": (31, 167, 32),
+    "FairnessLoss.from_labels": (19, 78, 10),
+    "FairnessLoss.forward": (9, 31, 7),
+    "net fit": (43, 255, 23),
+    "save and load": (5, 27, 13),
+}
+SCRIPT = Path(__file__).with_name("hops.py")
+
+
+def run():
+    """Return the counts of every job, in a process where nothing is imported yet."""
+    source = str(Path(fferm.__file__).parents[1])
+    path = os.pathsep.join([source, os.environ.get("PYTHONPATH", "")])
+    done = subprocess.run(
+        [sys.executable, str(SCRIPT)],
+        env={**os.environ, "PYTHONPATH": path},
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    return json.loads(done.stdout)
+
+
+def is_above(counts):
+    return any(
+        number > most
+        for name, ceiling in CEILING.items()
+        for number, most in zip(counts[name], ceiling, strict=True)
+    )
+
+
+@pytest.fixture(scope="module")
+def counts():
+    """The counts, with compiled kernels in their cache: compiling runs code of ours."""
+    found = run()
+    return run() if is_above(found) else found
+
+
+@pytest.mark.parametrize("name", CEILING)
+def test_a_job_runs_through_few_of_our_files_and_functions(name, counts):
+    for what, number, most in zip(
+        ("files", "functions", "frames at once"),
+        counts[name],
+        CEILING[name],
+        strict=True,
+    ):
+        assert number <= most, f"{name}: {number} {what}, the ceiling is {most}"
+
+
+def test_every_job_has_a_ceiling(counts):
+    assert list(counts) == list(CEILING)
