@@ -9,13 +9,21 @@ ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 NUMBA_NUM_THREADS=1
 # Where data files that may not ship lie, for the experiments.
 FFERM_DATA_HOME ?= ../shared/data
 
-.PHONY: demo test slow check bench reproduce docs clean
+# What is held to the same numbers with the instructions of any processor.
+PORTABLE := $(wildcard tests/laws tests/parity tests/reference tests/golden)
+
+.PHONY: demo test test-portable slow check bench reproduce docs clean
 
 demo: $(VENV)/demo
 	$(BIN)/python examples/demo.py
 
-test: $(VENV)/dev
+test: test-portable
 	$(ONE_THREAD) $(BIN)/python -m pytest -n auto
+
+# Compiled code of the two kinds is kept apart.
+test-portable: $(VENV)/dev
+	$(ONE_THREAD) NUMBA_CACHE_DIR=$(CURDIR)/$(VENV)/numba-plain \
+		$(BIN)/python tests/plain_processor.py -n auto $(PORTABLE)
 
 slow: $(VENV)/dev
 	$(ONE_THREAD) $(BIN)/python -m pytest -n auto -m slow
