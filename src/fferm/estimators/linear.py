@@ -60,26 +60,29 @@ class FairLogisticRegression(FairClassifier):
         The weight :math:`\lambda`; 0 is plain training. Ignored under
         ``max_violation``.
     max_violation
-        None, or a number in [0, 1] that the violation of decisions has to keep: find
-        the smallest fairness weight that keeps it on held-out rows, then train on all
-        rows with that weight, begun at the model that was judged. The weight is
-        searched for among growing weights, then between two of them. On a sample the
-        violation does not fall everywhere, so "smallest" means that of the weights
-        tried. A model that predicts one class for every held-out row never counts.
-        Where none keeps the bound, the closest is taken, with an `InfeasibleWarning`.
+        None, or the largest violation of decisions allowed, in [0, 1]: find the
+        smallest fairness weight that keeps it on held-out rows, then train on all rows
+        with that weight, starting from the model that was judged. Growing weights are
+        tried first, then weights between the last two; "smallest" means of those
+        tried. A model that predicts one class for every held-out row never counts. If
+        none keeps the bound, the closest is used, with an `InfeasibleWarning`.
     validation_fraction
-        The share of rows held out for ``max_violation``, drawn by ``random_state``
-        within each label and group; any two rows of one kind are parted. With
-        ``penalty_data``, a share of those rows instead.
+        The share of rows held out for ``max_violation`` and early stopping, stratified
+        by label and group and drawn by ``random_state``. With ``penalty_data``, a share
+        of those rows instead.
     confident
-        Whether the upper end of the 95 % interval of the held-out violation, and not
-        its value, has to keep ``max_violation``.
+        Whether the upper limit of the 95 % interval of the held-out violation, rather
+        than its value, has to keep ``max_violation``.
     sharpness
         The penalty sees ``softmax(sharpness * logits)``: larger is closer to
         decisions, 1 is the soft probability.
     groups
         ``"intersection"`` or ``"marginal"``: several sensitive columns jointly, or
         one by one.
+    continuous
+        Names of the sensitive columns that are numbers, such as ages in whole years,
+        to be cut into bands; ``"auto"``: those of more than 20 distinct fractional
+        values.
     uncertainty
         None, ``SmallShift(radius)`` or ``LargeShift(radius)``.
     l2
@@ -115,10 +118,10 @@ class FairLogisticRegression(FairClassifier):
         Of ``"semi_stochastic"`` and ``"sreda"``: steps between two passes over all
         rows. None is a sixteenth of an epoch, and 10 steps for ``"sreda"``.
     early_stopping, patience
-        Of minibatches: None runs all epochs. ``"objective"`` stops when the objective,
-        ``"validation"`` when the objective on a share ``validation_fraction`` of the
-        rows, held out, has not fallen by 1e-4 of it for ``patience`` epochs (of 100
-        steps at least), and keeps the best model met.
+        Of minibatches: None runs all epochs. ``"validation"`` stops when the objective
+        on a share ``validation_fraction`` of the rows, held out, has not fallen by 1e-4
+        of itself for ``patience`` epochs (of at least 100 steps), and keeps the best
+        model. ``"training"`` watches the objective on the training rows instead.
     warm_start
         Whether `fit` begins at the last solution.
     random_state
@@ -164,7 +167,7 @@ class FairLogisticRegression(FairClassifier):
         "learning_rate": Number(open_low=True, is_optional=True),
         "dual_learning_rate": Number(),
         "refresh_every": SOME_COUNT,
-        "early_stopping": OneOf((None, "objective", "validation")),
+        "early_stopping": OneOf((None, "training", "validation")),
         "patience": COUNT,
     }
 
@@ -184,6 +187,7 @@ class FairLogisticRegression(FairClassifier):
         confident: bool = False,
         sharpness: float = 1.0,
         groups: GroupMode = "intersection",
+        continuous: Sequence[str] | str = "auto",
         uncertainty: Uncertainty | None = None,
         l2: float = 1e-4,
         fit_intercept: bool = True,
@@ -210,6 +214,7 @@ class FairLogisticRegression(FairClassifier):
         self.confident = confident
         self.sharpness = sharpness
         self.groups = groups
+        self.continuous = continuous
         self.uncertainty = uncertainty
         self.l2 = l2
         self.fit_intercept = fit_intercept
