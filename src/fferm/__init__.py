@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from fferm.estimators.net import FairNetClassifier
     from fferm.estimators.regression import FairRegressor
     from fferm.persistence import load, save
-    from fferm.tradeoff import TradeoffCurve, tradeoff_curve
+    from fferm.curve import TradeoffCurve, tradeoff_curve
     from fferm.uncertainty import LargeShift, SmallShift
 
 __version__ = version("fferm")
@@ -31,13 +31,13 @@ _HOMES = {
     "GroupCounts": "fferm.counts",
     "LargeShift": "fferm.uncertainty",
     "SmallShift": "fferm.uncertainty",
-    "TradeoffCurve": "fferm.tradeoff",
+    "TradeoffCurve": "fferm.curve",
     "audit": "fferm.auditing",
     "audit_regression": "fferm.auditing",
     "boosting_objective": "fferm.boosting",
     "load": "fferm.persistence",
     "save": "fferm.persistence",
-    "tradeoff_curve": "fferm.tradeoff",
+    "tradeoff_curve": "fferm.curve",
 }
 
 __all__ = [

@@ -11,7 +11,7 @@ from fferm.cli.console import Output
 from fferm.cli.options import JsonOption, QuietOption
 from fferm.cli.targets import check_writable
 from fferm.errors import InvalidInputError
-from fferm.tradeoff import TradeoffCurve
+from fferm.curve import TradeoffCurve
 
 
 def report(

@@ -17,9 +17,9 @@ from fferm.errors import UnknownNameError
 from fferm.estimators.linear import FairLogisticRegression
 from fferm.experiments.parts import Part, Parts
 from fferm.experiments.specs import Method, Panel
+from fferm.fairness_grid import weight_range
 from fferm.registry import unknown_name
 from fferm.uncertainty import Uncertainty
-from fferm.weights import weight_range
 
 Model = FairLogisticRegression | Baseline
 

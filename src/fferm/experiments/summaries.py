@@ -8,7 +8,7 @@ import pandas as pd
 from scipy.stats import t as student
 
 from fferm.experiments.specs import Panel, Spec
-from fferm.tradeoff import TradeoffCurve
+from fferm.curve import TradeoffCurve
 
 CONFIDENCE = 0.95
 QUARTILES = (0.25, 0.75)

@@ -15,7 +15,7 @@ from fferm.report.points import Point, points
 from fferm.report.recipes import curve_recipe
 from fferm.report.regression_audits import describe_regression, pictures_of
 from fferm.report.wording import MEASURES, curve_words, explain
-from fferm.tradeoff import TradeoffCurve
+from fferm.curve import TradeoffCurve
 
 TITLE = "What fairness costs: accuracy against violation"
 NUMBER_TITLE = "What fairness costs: variance explained against violation"

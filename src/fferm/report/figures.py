@@ -16,7 +16,7 @@ import pandas as pd
 from fferm.report.extra import report_extra
 from fferm.report.points import average
 from fferm.report.wording import CurveWords, curve_words
-from fferm.tradeoff import TradeoffCurve
+from fferm.curve import TradeoffCurve
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

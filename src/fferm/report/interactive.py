@@ -17,7 +17,7 @@ from fferm.report.figures import CURVES, accuracy_range, baselines
 from fferm.report.pages import brief
 from fferm.report.points import Point
 from fferm.report.wording import curve_words
-from fferm.tradeoff import TradeoffCurve
+from fferm.curve import TradeoffCurve
 
 MARKS = ("circle", "square", "triangle-up", "triangle-down")
 HOVER = (

@@ -6,8 +6,8 @@ import pandas as pd
 
 from fferm.auditing import Audit, RegressionAudit
 from fferm.solvers import Result
-from fferm.tradeoff import TradeoffCurve
-from fferm.tradeoff.keys import Key
+from fferm.curve import TradeoffCurve
+from fferm.curve import Key
 
 MEASURES = ("accuracy", "violation", "soft_violation", "divergence", "loss")
 POINT = ["curve", "fairness_weight"]
