@@ -111,12 +111,12 @@ def test_the_penalty_of_a_batch_is_right_on_average():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"method": "bins"}, "Expected 'table' or 'critic'"),
-        ({"uncertainty": LargeShift(0.01)}, "Use method='table'"),
-        ({"notion": "sufficiency"}, "Use method='table'"),
-        ({"solver": "semi_stochastic"}, "Use method='table'"),
+        ({"method": "table"}, "method must be 'bins' or 'critic'"),
+        ({"uncertainty": LargeShift(0.01)}, "Use method='bins'"),
+        ({"notion": "sufficiency"}, "Use method='bins'"),
+        ({"solver": "semi_stochastic"}, "Use method='bins'"),
         ({"continuous": ["age"]}, "continuous names 'age'"),
-        ({"batch_size": 1}, "batches of two rows"),
+        ({"batch_size": 1}, "batch_size must be at least 2"),
     ],
 )
 def test_what_a_critic_cannot_do_is_refused_by_name(options, message):
