@@ -7,8 +7,18 @@ import pytest
 from numpy.testing import assert_allclose
 from sklearn.exceptions import NotFittedError
 
-from fferm import baselines, divergences, tables
-from fferm.baselines import (
+from fferm import divergences, tables
+from fferm.datasets import load_german, make_biased
+from fferm.errors import (
+    ComponentError,
+    InvalidInputError,
+    InvalidParameterError,
+    MissingDependencyError,
+    MissingSensitiveError,
+    NonFiniteError,
+)
+from fferm.lab import baselines
+from fferm.lab.baselines import (
     Baseline,
     ConstrainedBaseline,
     CovarianceConstraint,
@@ -22,16 +32,7 @@ from fferm.baselines import (
     Target,
     ThresholdPostprocessing,
 )
-from fferm.baselines.saddle import play, play_on_labels
-from fferm.datasets import load_german, make_biased
-from fferm.errors import (
-    ComponentError,
-    InvalidInputError,
-    InvalidParameterError,
-    MissingDependencyError,
-    MissingSensitiveError,
-    NonFiniteError,
-)
+from fferm.lab.baselines.saddle import play, play_on_labels
 from fferm.testing import check_baseline
 
 ABSTRACT = {Baseline, ConstrainedBaseline, PenalizedBaseline}
