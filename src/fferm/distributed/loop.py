@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 - everybody's name for it
 from torch.nn.parallel import DistributedDataParallel
 
-from fferm.distributed import ShardDataset, ShardLoader, ShardSummary, summarize
+from fferm.distributed.dataset import ShardDataset, ShardLoader
 from fferm.distributed.files import (
     CHECKPOINT,
     build_model,
@@ -21,9 +21,11 @@ from fferm.distributed.files import (
     write_checkpoint,
     write_model,
 )
+from fferm.distributed.first_pass import summarize
 from fferm.distributed.folder import describe_shard, find_shards
 from fferm.distributed.options import Options
 from fferm.distributed.processes import explained, joined_ranks
+from fferm.distributed.summary import ShardSummary
 from fferm.errors import InvalidInputError, InvalidParameterError, NonFiniteError
 from fferm.torch.ranks import add_ranks, rank_and_size, spread_ranks
 
