@@ -24,7 +24,7 @@ from fferm.estimators.boosting_start import Last, last_of
 from fferm.estimators.progress import progress
 from fferm.estimators.weight_search import choose_weight, read_bound
 from fferm.notions import Notion
-from fferm.objective import Problem
+from fferm.penalty.objective import Problem
 from fferm.uncertainty import Uncertainty
 
 

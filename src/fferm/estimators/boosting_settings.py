@@ -20,7 +20,7 @@ from fferm.errors import FfermWarning, InvalidInputError, InvalidParameterError
 from fferm.estimators.weight_search import read_fraction
 from fferm.metrics import measure
 from fferm.notions import Labels
-from fferm.objective import Problem
+from fferm.penalty.objective import Problem
 from fferm.setting import Setting
 from fferm.solvers.base import Callback
 

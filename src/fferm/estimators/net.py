@@ -32,7 +32,7 @@ from fferm.errors import (
 )
 from fferm.estimators.base import Encoded, FairClassifier, progress
 from fferm.notions import Notion
-from fferm.objective import Problem
+from fferm.penalty.objective import Problem
 from fferm.solvers.base import Callback
 from fferm.torch import bins, fitting, networks, recipes, states
 from fferm.torch.critic_penalties import CriticPlan
