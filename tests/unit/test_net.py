@@ -35,7 +35,6 @@ from fferm.errors import (  # noqa: E402
     PersistenceError,
     StackingWarning,
 )
-from fferm.estimators.net_settings import held_out  # noqa: E402
 from fferm.metrics import violation  # noqa: E402
 from fferm.solvers import Result  # noqa: E402
 
@@ -319,8 +318,7 @@ def test_integer_weights_are_repetitions(solver, atol, data):
 def objective_on_held_out(model, data):
     """Return loss and penalty of a network on the rows that stop its training."""
     given = FitInput(data.X, data.y, data.sensitive_features)
-    everything, _, rows = model._encode(given)
-    held = held_out(model, everything, rows)
+    held = model._held_out(model._encode(given))
     part = FitInput(data.X[held], data.y[held], data.sensitive_features.iloc[held])
     problem, score = model._encode(part)[1], model.decision_function(part.X)
     logits = np.column_stack([np.zeros_like(score), score])
@@ -551,14 +549,22 @@ def test_a_module_of_the_users_own_is_passed_when_loading(data, tmp_path):
         ),
         ({"module": torch.nn.ReLU()}, InvalidParameterError, "nothing to train"),
         ({"hidden": 64}, InvalidTypeError, "hidden must be a list of widths"),
-        ({"hidden": (0,)}, InvalidParameterError, "hidden must be an integer of at least 1; got 0"),
+        (
+            {"hidden": (0,)},
+            InvalidParameterError,
+            "hidden must be an integer of at least 1; got 0",
+        ),
         ({"solver": "lbfgs"}, InvalidParameterError, "solver must be 'auto'"),
         ({"batch_size": 0}, InvalidParameterError, "batch_size must be"),
         ({"max_epochs": 0}, InvalidParameterError, "max_epochs must be"),
         ({"learning_rate": 0}, InvalidParameterError, "learning_rate must be"),
         ({"weight_decay": -1}, InvalidParameterError, "weight_decay must be"),
         ({"optimizer": "newton"}, InvalidParameterError, "'adam', 'adamw', 'sgd'"),
-        ({"schedule": "steps"}, InvalidParameterError, "'constant', 'cosine', 'linear'"),
+        (
+            {"schedule": "steps"},
+            InvalidParameterError,
+            "'constant', 'cosine', 'linear'",
+        ),
         ({"early_stopping": True}, InvalidParameterError, "'training' or 'validation"),
         ({"patience": 0}, InvalidParameterError, "patience must be"),
         ({"class_weight": "even"}, InvalidParameterError, "must be None, 'balanced'"),

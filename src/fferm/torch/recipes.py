@@ -102,8 +102,7 @@ def find_device(asked: object) -> torch.device:
         device: torch.device = torch.device(asked)  # type: ignore[call-overload]
     except (RuntimeError, TypeError) as error:
         raise InvalidParameterError(
-            "device must be 'auto', 'cpu', 'cuda' or a torch.device; got "
-            f"{asked!r}."
+            f"device must be 'auto', 'cpu', 'cuda' or a torch.device; got {asked!r}."
         ) from error
     if device.type == "cpu":
         return device
