@@ -100,8 +100,8 @@ class TablePenalty:
         return kernels.independence_into(cells, self._shapes, one, *slopes), payoff
 
     def _ratios(self, cells: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-        # Of evaluate cell the product of marginals, the ratio to it, and f' there. The root
-        # is asked for where the payoff was.
+        # For each cell the product of marginals, the ratio to it, and f' there. The root
+        # is computed where the payoff was.
         if self._last is None or self._last[0] is not cells:
             product, ratio = np.empty_like(cells), np.empty_like(cells)
             kind = self._shapes, self._is_sufficiency
