@@ -240,7 +240,7 @@ def test_a_bound_on_the_violation_is_kept():
     assert violation(adult.y_test, decided, sensitive_features=others) < 0.08
 
 
-@pytest.mark.parametrize("criterion", ["loss", "violation", "objective"])
+@pytest.mark.parametrize("criterion", ["loss", "violation", "validation"])
 @pytest.mark.parametrize("weight", [0, 1])
 def test_early_stopping_keeps_the_best_round(criterion, weight, data):
     options = {"early_stopping": criterion, "patience": 5, "n_estimators": 200}

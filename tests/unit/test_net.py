@@ -23,7 +23,7 @@ from fferm import (  # noqa: E402
     audit,
     tradeoff_curve,
 )
-from fferm.data.rows import FitInput
+from fferm.data.rows import FitInput  # noqa: E402
 from fferm.datasets import make_biased  # noqa: E402
 from fferm.errors import (  # noqa: E402
     CollapseWarning,

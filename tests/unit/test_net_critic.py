@@ -9,7 +9,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from fferm import FairNetClassifier, LargeShift, load, save  # noqa: E402 - after torch
-from fferm.data.rows import FitInput, Rows
+from fferm.data.rows import FitInput, Rows  # noqa: E402
 from fferm.dependence import distance_correlation  # noqa: E402
 from fferm.errors import (  # noqa: E402
     FfermWarning,

@@ -18,7 +18,7 @@ from fferm.estimators.base import Choice, FairClassifier
 from fferm.estimators.progress import progress
 from fferm.estimators.weight_search import choose_weight, read_bound
 from fferm.notions import Notion
-from fferm.objective import Problem
+from fferm.penalty.objective import Problem
 from fferm.solvers.base import Callback
 from fferm.torch import fitting, networks, recipes, states
 from fferm.torch.training import Trained

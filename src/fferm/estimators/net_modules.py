@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from fferm.data.validate import TrainingData, check_whole
 from fferm.errors import InvalidInputError, InvalidTypeError, PersistenceError
-from fferm.objective import Problem
+from fferm.penalty.objective import Problem
 from fferm.torch import bins, networks, states
 
 if TYPE_CHECKING:

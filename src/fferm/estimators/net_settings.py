@@ -13,7 +13,7 @@ from fferm.data.rows import FitInput, Rows
 from fferm.data.split import hold_out, kinds
 from fferm.data.validate import TrainingData, check_number, check_whole
 from fferm.errors import InvalidInputError, InvalidParameterError, InvalidTypeError
-from fferm.objective import Problem
+from fferm.penalty.objective import Problem
 from fferm.torch import recipes
 from fferm.torch.critic_penalties import CriticPlan
 from fferm.torch.table_penalties import check_solver

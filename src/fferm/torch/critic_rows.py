@@ -16,7 +16,7 @@ from fferm.data.groups import (
     encode_column,
     is_continuous,
     partition,
-    read_band_numbers,
+    read_numbers,
     split_columns,
 )
 from fferm.data.validate import encode_weight
@@ -338,7 +338,7 @@ def _numbers(
     found = []
     for (name, groups), part in zip(columns, values, strict=True):
         if groups is None:
-            found.append(read_band_numbers(pd.Series(np.asarray(part)), name)[:, None])
+            found.append(read_numbers(pd.Series(np.asarray(part)), name)[:, None])
             continue
         column = encode_column(part, name, len(part))
         unseen = [group for group in column.groups if group not in groups]

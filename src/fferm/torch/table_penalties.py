@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from fferm.data.rows import Rows
-from fferm.duals import group_weights
 from fferm.errors import InvalidParameterError
-from fferm.objective import Objective
+from fferm.penalty.dual import group_weights
+from fferm.penalty.objective import Objective
 from fferm.torch.diagnostics import penalty_of
 from fferm.torch.dual import Dual, DualSteps
 from fferm.torch.encoding import Column, Encoding

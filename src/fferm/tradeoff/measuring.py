@@ -16,7 +16,7 @@ from fferm.errors import DataFairnessWarning, EmptyStratumWarning
 from fferm.estimators.base import FairClassifier
 from fferm.intervals import interval_of_tables, wilson_interval
 from fferm.metrics import Violations, measure
-from fferm.objective import Penalty
+from fferm.penalty.objective import Penalty
 from fferm.rates import rates_of, worst_gap
 from fferm.setting import Setting, make_setting
 from fferm.tradeoff.splits import Split
