@@ -449,7 +449,7 @@ TREES = {
         "learning_rate": 0.3,
     },
     "early stopping by objective": {
-        "early_stopping": "objective",
+        "early_stopping": "validation",
         "patience": 2,
         "n_estimators": 30,
         "learning_rate": 0.3,
