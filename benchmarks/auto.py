@@ -11,7 +11,7 @@ from fferm import FairLogisticRegression
 from fferm.data.rows import FitInput
 from fferm.datasets import load_adult, load_german, make_biased
 from fferm.fairness_grid import default_weights
-from fferm.objective import Problem
+from fferm.penalty.objective import Problem
 from fferm.solvers import LBFGS, Solver, choose
 from fferm.solvers.linear_sgda import SGDA
 

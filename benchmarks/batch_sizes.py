@@ -15,7 +15,7 @@ from fferm import FairLogisticRegression
 from fferm.data.rows import FitInput
 from fferm.datasets import FairDataset, load_adult
 from fferm.metrics import violation
-from fferm.objective import Problem
+from fferm.penalty.objective import Problem
 from fferm.solvers import LBFGS, Solution
 from fferm.solvers.linear import linear_logits
 from fferm.solvers.linear_sgda import SGDA

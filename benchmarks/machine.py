@@ -21,7 +21,7 @@ from benchmarks.timing import clock, interleaved, spread
 from fferm import FairLogisticRegression
 from fferm.data.rows import FitInput
 from fferm.datasets import load_adult
-from fferm.objective import Problem
+from fferm.penalty.objective import Problem
 from fferm.solvers.full_batch import FusedEvaluator
 from fferm.solvers.kernel_rows import make_rows
 

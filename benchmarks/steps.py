@@ -17,7 +17,7 @@ from benchmarks.timing import clock, in_words, interleaved, ratio
 from fferm import FairLogisticRegression
 from fferm.data.rows import FitInput
 from fferm.datasets import load_adult
-from fferm.objective import Problem
+from fferm.penalty.objective import Problem
 from fferm.solvers.base import Monitor
 from fferm.solvers.linear_sgda import SGDA
 

@@ -5,7 +5,7 @@ import numpy as np
 from fferm.boosting.scores import ScoreObjective
 from fferm.data.rows import encode_rows
 from fferm.notions import ConditionalParity, EqualizedOdds, Labels
-from fferm.objective import Penalty, make_objective
+from fferm.penalty.objective import Penalty, make_objective
 
 NOTIONS = {
     "demographic_parity": "demographic_parity",

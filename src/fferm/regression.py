@@ -17,9 +17,9 @@ from scipy.special import softmax
 
 from fferm._typing import FloatArray
 from fferm.errors import NonFiniteError
-from fferm.losses import Loss, Squared
-from fferm.objective import Problem
-from fferm.soft_bins import SoftBins, make_bins
+from fferm.penalty.losses import Loss, Squared
+from fferm.penalty.objective import Problem
+from fferm.penalty.soft_bins import SoftBins, make_bins
 
 # A problem without a penalty needs no bins, and a table needs some.
 UNUSED_BINS = make_bins(np.zeros(1))

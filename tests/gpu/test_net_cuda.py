@@ -7,7 +7,7 @@ from numpy.testing import assert_allclose
 torch = pytest.importorskip("torch")
 
 from fferm import FairNetClassifier  # noqa: E402 - after torch
-from fferm.data.rows import FitInput
+from fferm.data.rows import FitInput  # noqa: E402
 from fferm.datasets import make_biased  # noqa: E402
 
 pytestmark = [

@@ -22,7 +22,7 @@ from fferm.divergences import LinearTail, TotalVariation, get, strip
 from fferm.errors import InvalidParameterError
 from fferm.notions import ConditionalParity, EqualizedOdds, Labels
 from fferm.notions import get as get_notion
-from fferm.objective import Penalty, Problem, make_objective
+from fferm.penalty.objective import Penalty, Problem, make_objective
 from fferm.solvers import _kernels
 from fferm.solvers._arrays import make_scratch
 from fferm.solvers.dual import make_dual

@@ -10,7 +10,7 @@ from numpy.testing import assert_allclose
 from fferm.data.rows import encode_rows
 from fferm.notions import EqualizedOdds, Labels
 from fferm.notions import get as get_notion
-from fferm.objective import Penalty, Problem, make_objective
+from fferm.penalty.objective import Penalty, Problem, make_objective
 from fferm.solvers import _kernels
 from fferm.solvers.lanes import LEAST_SQUARES
 from fferm.solvers.linear_sgda import SGDA

@@ -10,7 +10,7 @@ from fferm.data.groups import Attribute
 from fferm.data.rows import Rows
 from fferm.notions import EqualizedOdds, Labels
 from fferm.notions import get as get_notion
-from fferm.objective import Penalty, make_objective
+from fferm.penalty.objective import Penalty, make_objective
 
 EPS = np.finfo(np.float64).eps
 RTOL = 1e-12

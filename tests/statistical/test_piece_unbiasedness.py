@@ -6,8 +6,8 @@ from numpy.testing import assert_allclose
 
 from fferm import FairLogisticRegression, GroupCounts
 from fferm.data.rows import FitInput
-from fferm.duals import dual_variable
 from fferm.estimators.partial import PieceInput, read_piece
+from fferm.penalty.dual import dual_variable
 from fferm.solvers._arrays import Steps, make_scratch
 from fferm.solvers._kernels import (
     batch_gradients_into,

@@ -15,7 +15,7 @@ from scipy.special import softmax
 from fferm.divergences import KL, Affine, strip
 from fferm.notions import ConditionalParity, EqualizedOdds, EqualOpportunity
 from fferm.notions import get as get_notion
-from fferm.objective import make_objective, table_penalty
+from fferm.penalty.objective import make_objective, table_penalty
 
 torch = pytest.importorskip("torch")
 

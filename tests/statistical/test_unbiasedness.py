@@ -21,7 +21,7 @@ from fferm.data.rows import Rows
 from fferm.divergences import KL, Affine
 from fferm.notions import EqualizedOdds, Labels, Strata
 from fferm.notions import get as get_notion
-from fferm.objective import Objective, Penalty
+from fferm.penalty.objective import Objective, Penalty
 
 N_SAMPLES = 6
 # Sums of tens of terms of size 1 in double precision.

@@ -14,7 +14,7 @@ from fferm.boosting.placement import place
 from fferm.boosting.table_slopes import TablePenalty
 from fferm.data.rows import encode_rows
 from fferm.notions import Labels, Notion
-from fferm.objective import Penalty, Problem, make_objective
+from fferm.penalty.objective import Penalty, Problem, make_objective
 
 pytestmark = pytest.mark.filterwarnings("ignore::fferm.errors.DataFairnessWarning")
 

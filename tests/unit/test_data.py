@@ -307,7 +307,7 @@ def test_no_column_at_all_is_refused(given):
 
 
 def test_an_unknown_way_to_group_is_refused():
-    with pytest.raises(InvalidParameterError, match="groups must be .*got 'both'"):
+    with pytest.raises(InvalidParameterError, match=r"groups must be .*got 'both'"):
         encode_sensitive(SEX, 5, "both")
 
 

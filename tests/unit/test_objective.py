@@ -32,7 +32,7 @@ from fferm.notions import (
     PredictiveParity,
     Sufficiency,
 )
-from fferm.objective import Objective, Penalty, Problem, make_objective
+from fferm.penalty.objective import Objective, Penalty, Problem, make_objective
 
 # Central differences of a smooth function at this step are right to about 1e-9.
 STEP = 1e-5

@@ -9,10 +9,10 @@ import pytest
 
 from fferm import FairLogisticRegression, TradeoffCurve, tradeoff_curve
 from fferm.auditing import Audit
+from fferm.curve.records import RecordFile
 from fferm.datasets import make_biased
 from fferm.errors import PersistenceError
 from fferm.notions import ConditionalParity
-from fferm.curve.records import RecordFile
 
 WEIGHTS = [0, 1, 5]
 

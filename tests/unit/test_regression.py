@@ -15,7 +15,6 @@ from fferm import (
     FairRegressor,
     LargeShift,
     dependence,
-    losses,
     tables,
     tradeoff_curve,
 )
@@ -29,9 +28,10 @@ from fferm.errors import (
     UnknownNameError,
 )
 from fferm.estimators.regression import encode, place_bins, train
-from fferm.losses import Absolute, Huber, Quantile, Squared
 from fferm.notions import ConditionalParity
-from fferm.soft_bins import make_bins
+from fferm.penalty import losses
+from fferm.penalty.losses import Absolute, Huber, Quantile, Squared
+from fferm.penalty.soft_bins import make_bins
 from fferm.solvers.linear import linear_logits, value_and_gradient
 
 

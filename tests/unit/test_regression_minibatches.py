@@ -17,8 +17,8 @@ from fferm.errors import (
     MissingGroupWarning,
     UnknownNameError,
 )
-from fferm.losses import Huber, Quantile
 from fferm.notions import ConditionalParity
+from fferm.penalty.losses import Huber, Quantile
 
 torch = pytest.importorskip("torch")
 
@@ -80,7 +80,7 @@ def test_on_discrete_variables_the_critic_finds_the_discrete_divergence(
 def test_on_discrete_variables_the_bins_find_the_discrete_divergence():
     u, kind, group = discrete_pair()
     exact = tables.penalty(tables.joint(np.eye(3)[kind], group, 2), "kl")[0]
-    bins = fferm.soft_bins.make_bins(np.array([-0.25, 1.25]), steepness=40.0)
+    bins = fferm.penalty.soft_bins.make_bins(np.array([-0.25, 1.25]), steepness=40.0)
     share = softmax(bins.logits(u), axis=1)
     assert tables.penalty(tables.joint(share, group, 2), "kl")[0] == pytest.approx(
         exact, rel=0.02

@@ -14,7 +14,7 @@ from fferm.data.rows import Rows
 from fferm.datasets import make_biased
 from fferm.errors import NonFiniteError, UnknownNameError
 from fferm.notions import Labels
-from fferm.objective import Penalty, Problem, make_objective
+from fferm.penalty.objective import Penalty, Problem, make_objective
 from fferm.solvers import (
     LBFGS,
     Monitor,

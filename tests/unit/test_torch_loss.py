@@ -11,7 +11,7 @@ from numpy.testing import assert_allclose
 
 from fferm.errors import InvalidInputError, InvalidParameterError
 from fferm.metrics import soft_violation
-from fferm.objective import make_objective, table_penalty
+from fferm.penalty.objective import make_objective, table_penalty
 from fferm.tables import joint
 
 torch = pytest.importorskip("torch")

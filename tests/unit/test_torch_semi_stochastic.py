@@ -11,7 +11,7 @@ from fferm.data.rows import encode_rows
 from fferm.errors import InvalidInputError, NonFiniteError
 from fferm.notions import Labels
 from fferm.notions import get as get_notion
-from fferm.objective import Penalty, Problem, make_objective
+from fferm.penalty.objective import Penalty, Problem, make_objective
 
 torch = pytest.importorskip("torch")
 

@@ -17,6 +17,9 @@ from fferm import (
     TradeoffCurve,
     tradeoff_curve,
 )
+from fferm.curve import Key
+from fferm.data.rows import FitInput
+from fferm.data.split import split_by_label
 from fferm.datasets import make_biased
 from fferm.divergences import KL, Affine, Alpha, get
 from fferm.errors import (
@@ -30,9 +33,6 @@ from fferm.fairness_grid import default_weights
 from fferm.metrics import soft_violation, violation
 from fferm.notions import ConditionalParity
 from fferm.tables import joint, penalty
-from fferm.curve import Key
-from fferm.data.rows import FitInput
-from fferm.data.split import split_by_label
 
 COLUMNS = [
     "curve",
@@ -467,7 +467,7 @@ def test_a_number_of_weights_takes_the_default_ones(data):
         ),
         ({"fairness_weights": []}, "fairness_weights must be a list of numbers, or"),
         ({"fairness_weights": 1.5}, "or how many; got 1.5."),
-        ({"fairness_weights": [1, -1]}, "fairness_weights must be at least 0; got -1."),
+        ({"fairness_weights": [1, -1]}, "number of at least 0; got -1."),
         ({"fairness_weights": [np.nan]}, "fairness_weights must be"),
         ({"seeds": 0}, "seeds must be a list of integers of at least 0"),
         ({"seeds": []}, "at least one; got []."),
@@ -484,14 +484,14 @@ def test_a_sweep_that_cannot_be_made_is_refused(data, options, words):
 
 
 def test_a_curve_needs_groups(data):
-    with pytest.raises(MissingSensitiveError, match="tradeoff_curve needs sensitive_features"):
+    with pytest.raises(MissingSensitiveError, match="curve needs sensitive_features"):
         tradeoff_curve(
             FairLogisticRegression(), data.X, data.y, sensitive_features=None
         )
 
 
 def test_a_label_that_training_never_saw_is_refused(data):
-    with pytest.raises(InvalidInputError, match="holds the label 7"):
+    with pytest.raises(InvalidInputError, match="contains the label 7"):
         sweep(
             data,
             test=(data.X_test, np.full(len(data.y_test), 7), ["a"] * len(data.y_test)),
@@ -511,7 +511,7 @@ def test_the_front_goes_from_the_fairest_to_the_most_accurate():
 def test_splits_have_fronts_of_their_own(curve):
     assert set(curve.pareto("train")["split"]) == {"train"}
     assert set(curve.pareto()["split"]) == {"test"}
-    with pytest.raises(InvalidParameterError, match="split must be 'train' or 'test'; got"):
+    with pytest.raises(InvalidParameterError, match="split must be 'train' or 'test'"):
         curve.pareto("valid")
 
 

@@ -17,7 +17,7 @@ from fferm.data.validate import encode_labels
 from fferm.divergences import Divergence
 from fferm.errors import InvalidInputError, InvalidParameterError
 from fferm.notions import Labels, Notion
-from fferm.objective import Objective, Penalty, make_objective
+from fferm.penalty.objective import Objective, Penalty, make_objective
 from fferm.uncertainty import Uncertainty
 
 # Outputs of leaves nearer than this, relative to the scores, are one: XGBoost keeps

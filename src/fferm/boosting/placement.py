@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fferm._typing import FloatArray, IntArray
-from fferm.objective import Penalty
+from fferm.penalty.objective import Penalty
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from fferm._typing import FloatArray, IntArray
 from fferm.boosting.leaves import LeafSums, Leaves
 from fferm.boosting.links import Link, make_link
 from fferm.boosting.placement import Placement, place
-from fferm.objective import Objective, Penalty, Problem, check_finite
+from fferm.penalty.objective import Objective, Penalty, Problem, check_finite
 
 # Least curvature of a row, relative to its weight: what a saturated score leaves.
 LEAST_CURVATURE = 1e-12

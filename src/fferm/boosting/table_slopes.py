@@ -24,7 +24,7 @@ from fferm.boosting import _table_kernels as kernels
 from fferm.boosting.placement import Placement
 from fferm.divergences import Divergence
 from fferm.divergences.base import Formula, evaluate
-from fferm.objective import Penalty, check_finite
+from fferm.penalty.objective import Penalty, check_finite
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ class TablePenalty:
         return kernels.independence_into(cells, self._shapes, one, *slopes), payoff
 
     def _ratios(self, cells: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-        # Of evaluate cell the product of marginals, the ratio to it, and f' there. The root
+        # The product of marginals of each cell, the ratio to it, and f' there. The root
         # is asked for where the payoff was.
         if self._last is None or self._last[0] is not cells:
             product, ratio = np.empty_like(cells), np.empty_like(cells)

@@ -28,7 +28,7 @@ from fferm.estimators.regression import FairRegressor
 from fferm.estimators.regression_bounds import make_number_setting
 from fferm.intervals import interval_of_tables, wilson_interval
 from fferm.metrics import Violations, measure
-from fferm.objective import Penalty
+from fferm.penalty.objective import Penalty
 from fferm.rates import rates_of, worst_gap
 from fferm.setting import Setting, make_setting
 

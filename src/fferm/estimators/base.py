@@ -47,7 +47,7 @@ from fferm.errors import (
     warn_user,
 )
 from fferm.notions import Labels, Notion
-from fferm.objective import Objective, Penalty, Problem, make_objective
+from fferm.penalty.objective import Objective, Penalty, Problem, make_objective
 from fferm.solvers.base import Callback, Record, Result
 from fferm.uncertainty import Uncertainty
 

@@ -18,7 +18,7 @@ from fferm.divergences import Divergence
 from fferm.errors import FfermWarning, InvalidInputError, InvalidParameterError
 from fferm.estimators.base import Encoded, FairClassifier, progress
 from fferm.notions import Notion
-from fferm.objective import Objective, Problem
+from fferm.penalty.objective import Objective, Problem
 from fferm.solvers import LANES_FROM, Solution, Solver
 from fferm.solvers.linear import parameter_shape, penalized_logits, predicted_codes
 from fferm.uncertainty import Uncertainty

@@ -36,7 +36,6 @@ from fferm.data.validate import (
     check_params,
     validate_batch,
 )
-from fferm.duals import NO_GROUPS, GroupWeights, group_ends, group_weights
 from fferm.errors import (
     InvalidInputError,
     InvalidParameterError,
@@ -46,7 +45,8 @@ from fferm.errors import (
 )
 from fferm.estimators.base import Choice
 from fferm.notions import Labels, Notion, Strata
-from fferm.objective import Objective, Problem
+from fferm.penalty.dual import NO_GROUPS, GroupWeights, group_ends, group_weights
+from fferm.penalty.objective import Objective, Problem
 from fferm.solvers import Result
 from fferm.solvers.dual import check_linear_dual
 from fferm.solvers.pieces import (
@@ -417,8 +417,8 @@ def _check_groups(rows: Rows, before: KnownGroups | None, is_passed: bool) -> No
             where = "groups has" if is_passed else "The first batch has"
             raise InvalidInputError(
                 f"{where} at most one group of {attribute.name}, so there is nothing "
-                "to compare. Say which groups there will be: groups={group: share}, or a "
-                "GroupCounts of a first pass."
+                "to compare. Say which groups there will be: groups={group: share}, or "
+                "a GroupCounts of a first pass."
             )
 
 

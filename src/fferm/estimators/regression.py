@@ -10,7 +10,6 @@ import scipy.sparse
 from sklearn.base import RegressorMixin
 from sklearn.utils import _safe_indexing, check_random_state
 
-from fferm import losses
 from fferm._typing import FloatArray, IntArray, Table
 from fferm.data.groups import Binning, GroupMode, quantile_edges, take_rows
 from fferm.data.rows import FitInput
@@ -30,11 +29,12 @@ from fferm.errors import FfermWarning, InvalidInputError, InvalidParameterError
 from fferm.estimators.base import Encoded, FairEstimator, progress
 from fferm.estimators.regression_bounds import NumberSetting, make_number_setting
 from fferm.estimators.weight_search import HeldOut, Judged
-from fferm.losses import Loss
 from fferm.notions import Labels, Notion
-from fferm.objective import Objective, Penalty
+from fferm.penalty import losses
+from fferm.penalty.losses import Loss
+from fferm.penalty.objective import Objective, Penalty
+from fferm.penalty.soft_bins import make_bins
 from fferm.regression import RegressionProblem
-from fferm.soft_bins import make_bins
 from fferm.solvers import LBFGS, Result, Solution
 from fferm.solvers.base import Callback, Monitor
 from fferm.solvers.evaluation import PlainEvaluator
@@ -140,7 +140,7 @@ class FairRegressor(RegressorMixin, FairEstimator):
         The share of rows held out for ``max_violation``.
     loss
         ``"squared"``, ``"absolute"``, ``"huber"``, ``"quantile"`` or an instance such
-        as ``Quantile(0.9)`` and ``Huber(width=0.5)`` of `fferm.losses`.
+        as ``Quantile(0.9)`` and ``Huber(width=0.5)`` of `fferm.penalty.losses`.
     n_bins
         How many soft bins the prediction is counted in.
     steepness

@@ -27,7 +27,7 @@ import math
 
 import numba
 
-from fferm.duals import FIRST_DUAL_STEP, LARGEST_PUSH, SMALLEST_RATE
+from fferm.penalty.dual import FIRST_DUAL_STEP, LARGEST_PUSH, SMALLEST_RATE
 from fferm.solvers._pointers import read_table
 from fferm.solvers._rows import (
     FAST,

@@ -16,7 +16,7 @@ import numpy as np
 
 from fferm._typing import FloatArray
 from fferm.errors import NonFiniteError
-from fferm.objective import Problem
+from fferm.penalty.objective import Problem
 
 State = TypeVar("State")
 Record = dict[str, float]

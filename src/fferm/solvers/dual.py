@@ -5,9 +5,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from fferm.divergences import strip
-from fferm.duals import NO_GROUPS, GroupWeights, dual_variable, group_weights
 from fferm.errors import InvalidParameterError
-from fferm.objective import Objective, Problem
+from fferm.penalty.dual import NO_GROUPS, GroupWeights, dual_variable, group_weights
+from fferm.penalty.objective import Objective, Problem
 from fferm.solvers._arrays import Dual
 from fferm.solvers._pointers import log_ratio_pointer, projected_pointer
 

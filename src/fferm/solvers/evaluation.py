@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fferm._typing import FloatArray
-from fferm.objective import Problem
+from fferm.penalty.objective import Problem
 from fferm.solvers.linear import parameter_shape, penalized_logits, value_and_gradient
 
 # Numbers in X from which a fused pass is worth loading the kernels.

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from fferm._typing import FloatArray
-from fferm.duals import group_ends
 from fferm.errors import NonFiniteError
-from fferm.objective import Problem, check_finite
+from fferm.penalty.dual import group_ends
+from fferm.penalty.objective import Problem, check_finite
 from fferm.solvers._arrays import Rows
 from fferm.solvers._full_batch import Sums, accumulate, add_pull, make_room
 from fferm.solvers.base import Result

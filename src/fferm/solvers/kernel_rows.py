@@ -7,8 +7,8 @@ import scipy.sparse
 
 from fferm._typing import FloatArray, IntArray, Table, is_sparse
 from fferm.data.validate import are_alike
-from fferm.duals import place_rows
-from fferm.objective import Problem
+from fferm.penalty.dual import place_rows
+from fferm.penalty.objective import Problem
 from fferm.solvers._arrays import Rows
 from fferm.solvers._rows import kernel_matrix
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from fferm._typing import FloatArray
 from fferm.errors import NonFiniteError
-from fferm.objective import Problem
+from fferm.penalty.objective import Problem
 from fferm.solvers._arrays import Model, Rows, Scratch, Steps
 from fferm.solvers.base import Callback, Monitor, Result, Solution, Solver
 from fferm.solvers.evaluation import Measured

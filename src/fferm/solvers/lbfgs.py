@@ -10,7 +10,7 @@ from scipy.sparse.linalg import LinearOperator, minres
 
 from fferm._typing import FloatArray
 from fferm.errors import NonFiniteError
-from fferm.objective import Problem
+from fferm.penalty.objective import Problem
 from fferm.solvers.base import Callback, Monitor, Result, Solution, Solver
 from fferm.solvers.conditioning import Coordinates, round_coordinates
 from fferm.solvers.evaluation import Evaluator, make_evaluator

@@ -6,7 +6,7 @@ The oracle of linear models: written to be read, and what every kernel is held t
 import numpy as np
 
 from fferm._typing import FloatArray, IntArray, Table, chunks
-from fferm.objective import Problem
+from fferm.penalty.objective import Problem
 
 
 def parameter_shape(problem: Problem) -> tuple[int, int]:

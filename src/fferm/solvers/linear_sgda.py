@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fferm._typing import FloatArray
-from fferm.objective import Problem
+from fferm.penalty.objective import Problem
 from fferm.solvers._arrays import Dual, Steps, make_scratch
 from fferm.solvers._kernels import sgda_epoch
 from fferm.solvers.batches import shuffled

@@ -12,9 +12,9 @@ import numpy as np
 
 from fferm._typing import FloatArray, IntArray
 from fferm.divergences import strip, trainable
-from fferm.duals import GroupWeights, dual_variable
 from fferm.errors import NonFiniteError
-from fferm.objective import Problem
+from fferm.penalty.dual import GroupWeights, dual_variable
+from fferm.penalty.objective import Problem
 from fferm.solvers._arrays import Model, Rows, Steps, make_scratch
 from fferm.solvers._kernels import batch_gradients_into, payoff_into, sgda_epoch
 from fferm.solvers.base import Result

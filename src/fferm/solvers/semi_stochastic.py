@@ -12,7 +12,7 @@ import numpy as np
 
 from fferm._typing import FloatArray
 from fferm.errors import NonFiniteError
-from fferm.objective import Problem, check_finite
+from fferm.penalty.objective import Problem, check_finite
 from fferm.solvers._arrays import Model, Steps, make_scratch
 from fferm.solvers._lookup_kernel import lookup_steps
 from fferm.solvers.base import Result

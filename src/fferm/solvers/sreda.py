@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fferm._typing import FloatArray, IntArray
-from fferm.objective import Problem
+from fferm.penalty.objective import Problem
 from fferm.solvers._arrays import Dual, Scratch, Steps, make_scratch
 from fferm.solvers._best_dual import best_into, rates_into
 from fferm.solvers._sreda_kernel import add_into, estimate_into, sreda_steps

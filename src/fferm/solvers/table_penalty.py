@@ -8,8 +8,8 @@ import numpy as np
 
 from fferm._typing import FloatArray
 from fferm.divergences import strip
-from fferm.duals import group_ends
-from fferm.objective import Penalty, Problem
+from fferm.penalty.dual import group_ends
+from fferm.penalty.objective import Penalty, Problem
 from fferm.solvers._arrays import make_scratch
 from fferm.solvers._best_dual import best_payoff_into
 from fferm.solvers._pointers import is_kept

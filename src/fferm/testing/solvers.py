@@ -12,7 +12,7 @@ from fferm.data.rows import FitInput
 from fferm.datasets import make_biased
 from fferm.errors import ComponentError
 from fferm.estimators import FairLogisticRegression
-from fferm.objective import Problem
+from fferm.penalty.objective import Problem
 from fferm.solvers import LBFGS, Result, Solution, Solver
 from fferm.solvers.linear import parameter_shape, value_and_gradient
 from fferm.testing.claims import BrokenLawError, claim

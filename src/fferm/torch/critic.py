@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from fferm._typing import Namespace
-from fferm.duals import DualVariable
+from fferm.penalty.dual import DualVariable
 
 TORCH = cast(Namespace, torch)
 

@@ -8,10 +8,10 @@ from torch import Tensor, nn
 
 from fferm._typing import Table
 from fferm.divergences import Divergence, strip
-from fferm.duals import dual_variable
 from fferm.errors import InvalidParameterError
 from fferm.notions import Notion
-from fferm.objective import make_objective
+from fferm.penalty.dual import dual_variable
+from fferm.penalty.objective import make_objective
 from fferm.torch.critic import Critic
 from fferm.torch.critic_rows import CriticRows, read_sides
 from fferm.torch.fairness_loss import keep_precision

@@ -16,7 +16,7 @@ from fferm.data.groups import take_rows
 from fferm.data.rows import Rows
 from fferm.errors import FfermWarning
 from fferm.notions import ConditionalParity, Notion
-from fferm.objective import Objective
+from fferm.penalty.objective import Objective
 from fferm.torch.critic_loss import CriticFairnessLoss
 from fferm.torch.fairness_loss import keep_precision
 from fferm.torch.table_penalties import Call, TablePenalty

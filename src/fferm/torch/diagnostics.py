@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from fferm._typing import FloatArray
-from fferm.duals import DualVariable
-from fferm.objective import Objective, table_penalty
+from fferm.penalty.dual import DualVariable
+from fferm.penalty.objective import Objective, table_penalty
 from fferm.rates import compared, rates_of
 
 

@@ -24,14 +24,14 @@ from torch import Tensor, nn
 
 from fferm._typing import Namespace
 from fferm.divergences import Divergence, strip
-from fferm.duals import (
+from fferm.errors import InvalidParameterError
+from fferm.penalty.dual import (
     FIRST_DUAL_STEP,
     LARGEST_PUSH,
     SMALLEST_RATE,
     GroupWeights,
     dual_variable,
 )
-from fferm.errors import InvalidParameterError
 
 # PyTorch spells the five functions of a formula as NumPy does.
 TORCH = cast(Namespace, torch)

@@ -11,11 +11,11 @@ from fferm._typing import FloatArray, Table
 from fferm.data.groups import GroupMode, band_names
 from fferm.data.rows import Rows
 from fferm.divergences import Divergence
-from fferm.duals import group_weights
 from fferm.errors import InvalidParameterError
 from fferm.notions import Notion
-from fferm.objective import Objective, Penalty, make_objective
-from fferm.soft_bins import SoftBins
+from fferm.penalty.dual import group_weights
+from fferm.penalty.objective import Objective, Penalty, make_objective
+from fferm.penalty.soft_bins import SoftBins
 from fferm.torch.diagnostics import (
     Diagnostics,
     distance_of,
@@ -124,7 +124,7 @@ class FairnessLoss(nn.Module):
             numbers where y holds more than 20 different fractional numbers.
         bins
             Of predicted numbers: how many, with edges at quantiles of y, or the bins
-            themselves, `fferm.soft_bins.make_bins`.
+            themselves, `fferm.penalty.soft_bins.make_bins`.
         dual_steps
             How the dual moves.
         check

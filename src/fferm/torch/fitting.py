@@ -18,7 +18,7 @@ from torch import nn
 from fferm._typing import FloatArray, Table
 from fferm.data.rows import Rows
 from fferm.errors import StackingWarning
-from fferm.objective import Penalty, Problem
+from fferm.penalty.objective import Penalty, Problem
 from fferm.solvers.base import Callback
 from fferm.torch.checkpoints import Checkpoint, digest_of
 from fferm.torch.critic_penalties import CriticPlan, number_rows

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 
-from fferm.objective import Penalty
+from fferm.penalty.objective import Penalty
 from fferm.torch.table_penalties import Call
 from fferm.torch.table_rows import LossRows
 

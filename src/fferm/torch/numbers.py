@@ -9,7 +9,7 @@ from fferm._typing import Table
 from fferm.data.groups import is_continuous, quantile_edges
 from fferm.errors import InvalidInputError, InvalidParameterError, InvalidTypeError
 from fferm.notions import Notion
-from fferm.soft_bins import SoftBins, make_bins
+from fferm.penalty.soft_bins import SoftBins, make_bins
 from fferm.torch.encoding import plain
 from fferm.torch.outputs import Outputs
 
@@ -37,14 +37,14 @@ def read_bins(y: Table, bins: int | SoftBins, notion: Notion) -> SoftBins:
     if not isinstance(bins, int | np.integer) or bins < 2 or y is None:
         raise InvalidParameterError(
             f"bins={bins!r} came. Expected a whole number from 2 on, with y to place "
-            "them by, or the bins themselves: fferm.soft_bins.make_bins(edges)."
+            "them by, or the bins themselves: fferm.penalty.soft_bins.make_bins(edges)."
         )
     values = np.asarray(plain(y), dtype=np.float64)
     edges = quantile_edges(values, int(bins), np.ones(values.size))
     if edges.size == 0:
         raise InvalidInputError(
             "y holds one number only, so there are no bins to predict. Check y, or "
-            "give bins=fferm.soft_bins.make_bins(edges)."
+            "give bins=fferm.penalty.soft_bins.make_bins(edges)."
         )
     return make_bins(edges)
 

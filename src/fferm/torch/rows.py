@@ -14,7 +14,7 @@ from fferm._typing import IntArray, Table
 from fferm.data.groups import split_columns
 from fferm.data.validate import encode_labels
 from fferm.errors import InvalidInputError
-from fferm.soft_bins import SoftBins
+from fferm.penalty.soft_bins import SoftBins
 from fferm.torch.encoding import Column, Encoding, count_rows, plain
 from fferm.torch.numbers import bin_logits
 from fferm.torch.outputs import Outputs, is_readable, penalized_prob

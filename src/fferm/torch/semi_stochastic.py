@@ -16,7 +16,7 @@ from fferm.data.groups import GroupMode
 from fferm.divergences import Divergence
 from fferm.errors import InvalidInputError, NonFiniteError
 from fferm.notions import Notion
-from fferm.objective import Objective, make_objective, table_penalty
+from fferm.penalty.objective import Objective, make_objective, table_penalty
 from fferm.torch.diagnostics import Diagnostics, violation_of
 from fferm.torch.encoding import read_labels
 from fferm.torch.fairness_loss import (

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from fferm.data.rows import Rows
-from fferm.duals import group_weights
 from fferm.errors import InvalidParameterError
-from fferm.objective import Objective
+from fferm.penalty.dual import group_weights
+from fferm.penalty.objective import Objective
 from fferm.torch.diagnostics import penalty_of
 from fferm.torch.dual import Dual, DualSteps
 from fferm.torch.encoding import Column, Encoding
@@ -192,12 +192,7 @@ def make_penalty(
 
 
 def check_solver(solver: str, objective: Objective) -> None:
-    """Refuse an unknown solver, and one that cannot train an objective."""
-    if solver not in ("auto", "sgda", "semi_stochastic"):
-        raise InvalidParameterError(
-            f"solver={solver!r} came. Networks know 'auto', 'sgda' and "
-            "'semi_stochastic'."
-        )
+    """Raise if a solver cannot train an objective."""
     if solver == "sgda" and not _is_linear(objective):
         shift = objective.uncertainty
         what = objective.notion.name if shift is None else repr(shift)

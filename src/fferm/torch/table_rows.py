@@ -9,8 +9,8 @@ from torch import Tensor
 
 from fferm._typing import FloatArray, IntArray, Table, is_sparse
 from fferm.data.rows import Rows
-from fferm.duals import place_rows
 from fferm.errors import InvalidInputError
+from fferm.penalty.dual import place_rows
 
 # Rows of a pass without gradients.
 PASS_ROWS = 8192

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from fferm.data.rows import Rows
 from fferm.errors import NonFiniteError
-from fferm.objective import Objective
+from fferm.penalty.objective import Objective
 from fferm.solvers.base import Monitor, Record, Result
 from fferm.torch.checkpoints import Checkpoint
 from fferm.torch.critic_penalties import CriticPenalty, CriticPlan
