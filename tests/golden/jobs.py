@@ -531,7 +531,7 @@ NETS = {
         "class_weight": "balanced",
     },
     "early stopping": {
-        "early_stopping": "objective",
+        "early_stopping": "training",
         "patience": 1,
         "max_epochs": 6,
         "learning_rate": 0.05,
