@@ -319,7 +319,7 @@ def test_integer_weights_are_repetitions(solver, atol, data):
 def objective_on_held_out(model, data):
     """Return loss and penalty of a network on the rows that stop its training."""
     given = FitInput(data.X, data.y, data.sensitive_features)
-    everything, _, rows = model._encode(given)
+    everything, _, rows, _ = model._encode(given)
     held = held_out(model, everything, rows)
     part = FitInput(data.X[held], data.y[held], data.sensitive_features.iloc[held])
     problem, score = model._encode(part)[1], model.decision_function(part.X)

@@ -88,7 +88,7 @@ def test_the_penalty_of_a_batch_is_right_on_average():
     model = network(fairness_weight=1.0, continuous=["s"])
     given = FitInput(X, y, {"s": s}, np.array([1.0, 2.0, 0.5, 1.5, 1.0]))
     with pytest.warns(SmallGroupWarning, match="fewer than 10"):
-        data, problem, rows = model._encode(given)
+        data, problem, rows, _ = model._encode(given)
     assert isinstance(rows, Rows)
     plan = make_critic(model, given, data, problem, rows)
     penalty = CriticPenalty(plan, problem.objective, rows, 2, 2, seed=0).eval()
