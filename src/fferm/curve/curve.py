@@ -1,0 +1,355 @@
+"""The result of a sweep: records, fitted models, and the choice among them."""
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING, Generic, Literal, NamedTuple, Self, TypeVar
+
+import numpy as np
+import pandas as pd
+
+from fferm.auditing import Audit, RegressionAudit
+from fferm.curve.pareto import (
+    confidence_bands,
+    dominated_area,
+    knee,
+    pareto_front,
+    usable_points,
+)
+from fferm.data.validate import check_number
+from fferm.errors import InvalidInputError, InvalidParameterError
+from fferm.estimators.base import FairEstimator
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+T = TypeVar("T")
+
+
+class Key(NamedTuple):
+    """Which model of a sweep is meant."""
+
+    curve: str
+    fairness_weight: float
+    seed: int
+
+
+class LazyValues(Mapping[Key, T], Generic[T]):
+    """Values by key; a `functools.partial` is called when it is first looked up.
+
+    If there is one curve, ``(fairness_weight, seed)`` is enough of a key.
+    """
+
+    def __init__(self, values: Mapping[Key, "T | partial[T]"]) -> None:
+        self._values = dict(values)
+
+    def __getitem__(self, key: tuple[object, ...]) -> T:
+        """Return the value of a key, the same one every time."""
+        complete = self._complete(key)
+        value = self._values[complete]
+        if isinstance(value, partial):
+            value = self._values[complete] = value()
+        return value
+
+    def __contains__(self, key: object) -> bool:
+        """Return whether there is a value, without computing it."""
+        return isinstance(key, tuple) and self._complete(key) in self._values
+
+    def __iter__(self) -> Iterator[Key]:
+        """Return the keys, in the order of the sweep."""
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        """Return the number of values."""
+        return len(self._values)
+
+    def _complete(self, key: tuple[object, ...]) -> Key:
+        if len(key) == 2:
+            curves = {known.curve for known in self._values}
+            key = (*curves, *key) if len(curves) == 1 else key
+        return Key(*key) if len(key) == 3 else key  # type: ignore[arg-type,return-value]
+
+
+@dataclass(frozen=True)
+class TradeoffCurve:
+    """A sweep over fairness weights: records, and the model behind each.
+
+    Attributes
+    ----------
+    records
+        One row per model and split: ``curve`` (its name), ``fairness_weight``,
+        ``seed``, ``split`` (``"train"`` or ``"test"``), ``accuracy``, ``violation``
+        (of decisions), ``soft_violation`` (of probabilities), ``loss``
+        (cross-entropy), ``divergence`` (of probabilities, as trained), ``collapsed``
+        (one class for everyone), ``result``, the ends of 95 % intervals
+        (``accuracy_low``, ``accuracy_high``, ``violation_low``, ``violation_high``)
+        and ``seconds``. For a regressor ``accuracy`` is the share of variance
+        explained, ``loss`` the mean squared error, and there are the columns
+        ``mean_gap`` and ``wasserstein``.
+    models
+        The fitted estimator of each ``(curve, fairness_weight, seed)``; if there is one
+        curve, ``(fairness_weight, seed)`` is enough.
+    descriptions
+        What was compared, by the name of the curve: estimator, divergence, notion.
+    baseline
+        The random baseline: decisions of the model without a penalty are replaced by
+        the most frequent class at random. Columns ``curve``, ``seed``, ``split``,
+        ``thinning`` (the share replaced), expected ``accuracy`` and ``violation``.
+    audits
+        The audit of each model on the test rows, by the keys of ``models``.
+    """
+
+    records: pd.DataFrame
+    models: Mapping[Key, FairEstimator]
+    descriptions: Mapping[str, Mapping[str, str]]
+    baseline: pd.DataFrame = field(default_factory=pd.DataFrame)
+    audits: Mapping[Key, Audit | RegressionAudit | None] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Name the curve of records that were made by hand, without a name."""
+        if "curve" not in self.records:
+            columns = ["curve", *self.records.columns]
+            named = self.records.assign(curve="")[columns]
+            object.__setattr__(self, "records", named)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> "TradeoffCurve":
+        """Return the curve of a folder of records, finished or not.
+
+        Models are read from the folder when they are asked for.
+
+        Parameters
+        ----------
+        path
+            What was passed to `tradeoff_curve` as ``records``.
+        """
+        from fferm.curve.records import load_curve
+
+        return load_curve(path)
+
+    @property
+    def description(self) -> dict[str, str]:
+        """What was compared; with several curves, every distinct value."""
+        names = dict.fromkeys(n for about in self.descriptions.values() for n in about)
+        return {
+            name: "; ".join(
+                dict.fromkeys(
+                    about.get(name, "") for about in self.descriptions.values()
+                )
+            )
+            for name in names
+        }
+
+    @property
+    def curves(self) -> dict[str, Self]:
+        """Each curve alone, by its name."""
+        return {name: self._only(name) for name in self.records["curve"].unique()}
+
+    def pareto(self, split: str = "test") -> pd.DataFrame:
+        """Return the records that no other beats in accuracy and violation both.
+
+        Several seeds of one weight count as one record, their mean; several curves
+        compete with each other.
+
+        Parameters
+        ----------
+        split
+            ``"train"`` or ``"test"``.
+        """
+        return pareto_front(usable_points(self.records, split))
+
+    def bands(self) -> pd.DataFrame:
+        """Return accuracy and violation of each point on test rows, with intervals.
+
+        With several seeds, ``*_low`` and ``*_high`` are Student's 95 % interval of the
+        mean, which shows the variation of training and of the held-out rows. With one
+        seed they show the sampling error of the test rows. Collapsed points are left
+        out.
+        """
+        return confidence_bands(self.records)
+
+    def choose(
+        self,
+        how: Literal["knee"] | None = None,
+        *,
+        max_violation: float | None = None,
+        min_accuracy: float | None = None,
+        split: str = "test",
+    ) -> Key:
+        """Return the key of the best model within a bound; see `select`."""
+        criteria = [how, max_violation, min_accuracy]
+        is_one = sum(value is not None for value in criteria) == 1
+        if not is_one or how not in (None, "knee"):
+            raise InvalidParameterError(
+                "select needs exactly one of 'knee', max_violation and min_accuracy."
+            )
+        rows = usable_points(self.records, split)
+        within = _within(rows, max_violation, min_accuracy)
+        if within.empty:
+            raise InvalidInputError(_nothing_within(rows, max_violation, min_accuracy))
+        best = within.iloc[knee(within) if how else 0]
+        return Key(best["curve"], float(best["fairness_weight"]), int(best["seed"]))
+
+    def select(
+        self,
+        how: Literal["knee"] | None = None,
+        *,
+        max_violation: float | None = None,
+        min_accuracy: float | None = None,
+        split: str = "test",
+    ) -> FairEstimator:
+        """Return the best fitted model within a bound.
+
+        A model looks better on the split it was chosen on than it is; audit it on other
+        rows for an unbiased figure. With several seeds the weight is chosen by the
+        means over them, and the model is that of the first seed.
+
+        Parameters
+        ----------
+        how
+            ``"knee"``: the point of the front farthest above the line between its
+            ends, with both measures scaled to the range of the front. Beyond it more
+            fairness costs more than it gains.
+        max_violation
+            Return the most accurate model with at most this violation.
+        min_accuracy
+            Return the fairest model with at least this accuracy.
+        split
+            ``"train"`` or ``"test"``.
+        """
+        key = self.choose(
+            how, max_violation=max_violation, min_accuracy=min_accuracy, split=split
+        )
+        return self.models[key]
+
+    def hypervolume(
+        self, split: str = "test", reference: tuple[float, float] = (0.0, 1.0)
+    ) -> float:
+        """Return the area that the curve dominates in accuracy x (1 - violation).
+
+        Parameters
+        ----------
+        split
+            ``"train"`` or ``"test"``.
+        reference
+            The worst accuracy and the worst violation that count.
+        """
+        if np.shape(reference) != (2,):
+            raise InvalidParameterError(
+                "reference must be the worst accuracy and the worst violation that "
+                f"count, such as (0.0, 1.0); got {reference!r}."
+            )
+        return dominated_area(self.pareto(split), reference)
+
+    def plot(self, ax: "Axes | None" = None, *, split: str = "test") -> "Axes":
+        """Draw accuracy against violation and return the axes (needs matplotlib).
+
+        Parameters
+        ----------
+        ax
+            Where to draw; a new figure by default.
+        split
+            ``"train"`` or ``"test"``.
+        """
+        from fferm.report import plot_curve
+
+        return plot_curve(self, ax, split=split)
+
+    def to_html(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        title: str | None = None,
+        max_violation: float | None = None,
+    ) -> None:
+        """Write the curve as one self-contained page on which points can be picked.
+
+        Parameters
+        ----------
+        path
+            Where to write; an existing file is replaced.
+        title
+            The heading of the page; name the data here.
+        max_violation
+            The page shows the most accurate model within this bound first; without a
+            bound, the knee.
+        """
+        from fferm.report import write_curve
+
+        write_curve(self, path, title=title, max_violation=max_violation)
+
+    def _only(self, name: str) -> Self:
+        def of(frame: pd.DataFrame) -> pd.DataFrame:
+            return frame if frame.empty else frame[frame["curve"] == name]
+
+        return replace(
+            self,
+            records=of(self.records).reset_index(drop=True),
+            models=_of_curve(self.models, name),
+            descriptions={name: self.descriptions.get(name, {})},
+            baseline=of(self.baseline).reset_index(drop=True),
+            audits=_of_curve(self.audits, name),
+        )
+
+    def __repr__(self) -> str:
+        """Return one line: how many models of what, and the range they span."""
+        rows = self.records[self.records["split"] == "test"]
+        low, high = rows[["violation", "accuracy"]].agg(["min", "max"]).to_numpy()
+        named = self.description.get("estimator")
+        return (
+            f"TradeoffCurve({len(self.models)} models"
+            f"{f' of {named}' if named else ''}, test violation {low[0]:.4f} to "
+            f"{high[0]:.4f}, accuracy {low[1]:.4f} to {high[1]:.4f})"
+        )
+
+    def _repr_html_(self) -> str:
+        """Return the test records as a table, for notebooks."""
+        rows = self.records[self.records["split"] == "test"]
+        shown = ["fairness_weight", "seed", "accuracy", "violation", "soft_violation"]
+        if rows["curve"].nunique() > 1:
+            shown = ["curve", *shown]
+        return rows[shown].to_html(index=False, float_format=lambda x: f"{x:.4g}")
+
+
+def _of_curve(values: Mapping[Key, T], name: str) -> Mapping[Key, T]:
+    keys = [key for key in values if key.curve == name]
+    return LazyValues({key: partial(values.__getitem__, key) for key in keys})
+
+
+def _within(
+    rows: pd.DataFrame, max_violation: float | None, min_accuracy: float | None
+) -> pd.DataFrame:
+    # The points in question, the best first; without a bound the front.
+    if max_violation is not None:
+        bound = check_number("max_violation", max_violation)
+        within = rows[rows["violation"] <= bound]
+        order, is_ascending = ["accuracy", "violation"], [False, True]
+    elif min_accuracy is not None:
+        bound = check_number("min_accuracy", min_accuracy)
+        within = rows[rows["accuracy"] >= bound]
+        order, is_ascending = ["violation", "accuracy"], [True, False]
+    else:
+        return pareto_front(rows)
+    return within.sort_values(order, ascending=is_ascending, kind="stable")
+
+
+def _nothing_within(
+    rows: pd.DataFrame, max_violation: float | None, min_accuracy: float | None
+) -> str:
+    if rows.empty:
+        return (
+            "Every model of the curve predicts one class for everyone or cannot be "
+            "judged. Lower the fairness weights, or check the groups."
+        )
+    if max_violation is not None:
+        closest = rows.iloc[int(rows["violation"].argmin())]
+        bound, value = f"violation {max_violation:g}", closest["violation"]
+    else:
+        closest = rows.iloc[int(rows["accuracy"].argmax())]
+        bound, value = f"accuracy {min_accuracy:g}", closest["accuracy"]
+    return (
+        f"No model of the curve reaches {bound}; the closest has {value:.4f} at "
+        f"fairness_weight={closest['fairness_weight']:g}. Add weights, or loosen the "
+        "bound."
+    )
