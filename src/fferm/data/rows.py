@@ -256,7 +256,8 @@ def encode_rows(
     attributes = encode_sensitive(sensitive_features, labels.n_samples, how, binning)
     weight = np.ones(labels.n_samples) if sample_weight is None else sample_weight
     rows = Rows(attributes, notion.strata(labels), weight)
-    warn_of_control(labels)
+    if labels.control is not None:
+        warn_of_control(labels)
     warn_of_gaps(rows)
     return rows
 

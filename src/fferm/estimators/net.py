@@ -313,7 +313,7 @@ class FairNetClassifier(FairClassifier):
         *,
         is_path: bool,
     ) -> Iterator[Trained]:
-        data, problem, rows = encoded
+        data, problem, rows, _ = encoded
         plan = fitting.Plan(
             problem,
             rows,
@@ -368,7 +368,7 @@ class FairNetClassifier(FairClassifier):
 
     def _critic(self, passed: FitInput, encoded: Encoded) -> CriticPlan | None:
         # What critics look at, None where the dual is a table.
-        data, problem, rows = encoded
+        data, problem, rows, _ = encoded
         if self.method == "bins":
             return None
         objective = problem.objective
@@ -423,7 +423,7 @@ class FairNetClassifier(FairClassifier):
 
     def _held_out(self, encoded: Encoded) -> NDArray[np.bool_] | None:
         # Which rows early stopping watches, None where it watches the training rows.
-        data, problem, rows = encoded
+        data, problem, rows, _ = encoded
         if self.early_stopping != "validation":
             return None
         if problem.penalty_X is not None:
@@ -468,7 +468,7 @@ class FairNetClassifier(FairClassifier):
         return [check_whole("hidden", width) for width in self.hidden]
 
     def _store(self, trained: Trained, encoded: Encoded, *, is_path: bool) -> Self:
-        data, problem, rows = encoded
+        data, problem, rows, _ = encoded
         self.classes_ = data.classes
         self.module_ = trained.module
         self._learn_groups(rows)

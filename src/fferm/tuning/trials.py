@@ -9,7 +9,7 @@ import numpy as np
 from sklearn.base import clone
 
 from fferm._typing import IntArray
-from fferm.data.groups import Binning, encode_columns, merged_edges
+from fferm.data.groups import Binning, encode_sensitive, merged_edges
 from fferm.data.rows import FitInput, check_aligned
 from fferm.data.validate import check_number, encode_labels
 from fferm.divergences import Divergence
@@ -65,7 +65,9 @@ class Judge:
     ) -> None:
         # Bands are cut once, on all of the source, for every fold and those who judge.
         own = Binning(estimator.continuous)
-        columns = encode_columns(given.sensitive_features, len(given.y), own)
+        columns = encode_sensitive(
+            given.sensitive_features, len(given.y), "marginal", own
+        )
         edges = merged_edges(column.edges for column in columns)
         given = replace(given, edges=edges)
         self.folds = list(validation.folds(given))

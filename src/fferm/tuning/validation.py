@@ -11,7 +11,7 @@ from sklearn.model_selection import StratifiedKFold
 from sklearn.utils import _safe_indexing
 
 from fferm._typing import IntArray, Table, is_sparse
-from fferm.data.groups import encode_columns
+from fferm.data.groups import encode_sensitive
 from fferm.data.rows import FitInput
 from fferm.data.validate import check_number, check_whole, factorize, one_column
 from fferm.errors import InvalidInputError, InvalidParameterError
@@ -187,7 +187,7 @@ def take(given: FitInput, rows: IntArray) -> FitInput:
 
 def _groups(given: FitInput) -> IntArray:
     # The intersection of all sensitive columns; -1 where a value is missing.
-    columns = encode_columns(given.sensitive_features, len(given.y))
+    columns = encode_sensitive(given.sensitive_features, len(given.y), "marginal")
     codes = np.stack([column.code for column in columns])
     is_known = (codes >= 0).all(axis=0)
     group = np.full(codes.shape[1], -1, dtype=np.int64)
