@@ -28,7 +28,7 @@ ORDER = [
     "columns",
     "data",
     "counts",
-    "weights",
+    "fairness_grid",
     "duals",
     "objective",
     "regression",
@@ -47,7 +47,7 @@ ORDER = [
     "boosting",
     "estimators",
     "persistence",
-    "tradeoff",
+    "curve",
     "datasets",
     "lab",
     "testing",
@@ -59,7 +59,7 @@ ORDER = [
 ]
 
 # Results know how to draw themselves; report is imported when they are asked to.
-LAZY = {("auditing", "report"), ("tradeoff", "report"), ("lab", "report")}
+LAZY = {("auditing", "report"), ("curve", "report"), ("lab", "report")}
 
 # Optional or slow packages, and the only places that may import them.
 HEAVY = {

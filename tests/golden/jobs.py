@@ -449,7 +449,7 @@ TREES = {
         "learning_rate": 0.3,
     },
     "early stopping by objective": {
-        "early_stopping": "objective",
+        "early_stopping": "validation",
         "patience": 2,
         "n_estimators": 30,
         "learning_rate": 0.3,
@@ -531,7 +531,7 @@ NETS = {
         "class_weight": "balanced",
     },
     "early stopping": {
-        "early_stopping": "objective",
+        "early_stopping": "training",
         "patience": 1,
         "max_epochs": 6,
         "learning_rate": 0.05,

@@ -29,10 +29,10 @@ from fferm.errors import (
 )
 from fferm.estimators import weight_search as bounds
 from fferm.estimators import weight_search as divergence_choice
+from fferm.fairness_grid import weight_range
 from fferm.metrics import violation
 from fferm.tuning import CrossValidation, EvenHoldout, TargetSample, tune
 from fferm.tuning.goals import Goal
-from fferm.weights import weight_range
 
 DATA = make_biased(1000, bias=0.5, random_state=0)
 SOURCE = {"X": DATA.X, "y": DATA.y, "sensitive_features": DATA.sensitive_features}

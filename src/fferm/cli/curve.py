@@ -31,9 +31,9 @@ from fferm.cli.options import (
 )
 from fferm.cli.sources import open_source, split
 from fferm.cli.targets import check_folder, check_writable
+from fferm.curve import TradeoffCurve, tradeoff_curve
 from fferm.errors import InvalidParameterError
 from fferm.frames import FrameModel
-from fferm.tradeoff import TradeoffCurve, tradeoff_curve
 
 SHOWN = ("curve", "fairness_weight", "accuracy", "violation", "soft_violation")
 OF_NUMBERS = ("curve", "fairness_weight", "accuracy", "loss", "violation", "mean_gap")

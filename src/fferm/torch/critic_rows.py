@@ -1,6 +1,5 @@
 """What a critic reads: predictions on one side, sensitive values on the other."""
 
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -20,9 +19,13 @@ from fferm.data.groups import (
     split_columns,
 )
 from fferm.data.validate import encode_weight
-from fferm.errors import InvalidInputError, InvalidParameterError, MissingGroupWarning
+from fferm.errors import (
+    InvalidInputError,
+    InvalidParameterError,
+    MissingGroupWarning,
+    warn_user,
+)
 from fferm.notions import Labels, Notion, Strata
-from fferm.setting import left_out
 from fferm.torch.critic import KindFeatures, NumberFeatures
 from fferm.torch.encoding import (
     Column,
@@ -217,8 +220,10 @@ def read_sides(
     if not is_known.all():
         names = " × ".join(name for name, _ in attribute.columns)
         n_missing = int(np.sum(~is_known))
-        warnings.warn(
-            left_out(names, n_missing, n_rows), MissingGroupWarning, stacklevel=4
+        warn_user(
+            f"{n_missing} of {n_rows} rows have no value of {names}. They are left out "
+            "of the penalty.",
+            MissingGroupWarning,
         )
     # Names of classes stand for the outputs where the strata do not look at labels.
     known = labels.classes or ("0", "1")
