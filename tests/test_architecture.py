@@ -51,7 +51,6 @@ ORDER = [
     "datasets",
     "lab",
     "testing",
-    "frames",
     "tuning",
     "report",
     "cli",
