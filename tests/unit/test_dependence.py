@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from fferm import dependence
-from fferm.dependence import (
+from fferm.errors import InvalidInputError, InvalidParameterError, UnknownNameError
+from fferm.metrics import dependence
+from fferm.metrics.dependence import (
     GROUP_MEASURES,
     MEASURES,
     distance_correlation,
     get_measure,
     independence_test,
 )
-from fferm.errors import InvalidInputError, InvalidParameterError, UnknownNameError
 
 
 @pytest.fixture

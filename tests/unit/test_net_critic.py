@@ -10,7 +10,6 @@ torch = pytest.importorskip("torch")
 
 from fferm import FairNetClassifier, LargeShift, load, save  # noqa: E402 - after torch
 from fferm.data.rows import FitInput, Rows  # noqa: E402
-from fferm.dependence import distance_correlation  # noqa: E402
 from fferm.errors import (  # noqa: E402
     FfermWarning,
     InvalidInputError,
@@ -18,6 +17,7 @@ from fferm.errors import (  # noqa: E402
     SmallGroupWarning,
 )
 from fferm.estimators.net_settings import make_critic, make_recipe  # noqa: E402
+from fferm.metrics.dependence import distance_correlation  # noqa: E402
 from fferm.torch.critic_penalties import CriticPenalty, number_rows  # noqa: E402
 
 EXACT = 1e-12

@@ -451,9 +451,7 @@ def test_later_pieces_have_to_agree_with_the_first():
         again(classes=[0, 2])
     with pytest.raises(InvalidInputError, match="groups lacks b"):
         again(s=["a"] * 4, groups={"a": 1})
-    with pytest.raises(
-        InvalidInputError, match=r"columns must be .*got u, v"
-    ):
+    with pytest.raises(InvalidInputError, match=r"columns must be .*got u, v"):
         again(s={"u": S4, "v": S4})
 
 
@@ -489,9 +487,7 @@ def test_counts_refuse_what_does_not_add_up():
         counts.update(sensitive_features=S4)
     with pytest.raises(InvalidInputError, match="has 4 values for 3 rows"):
         counts.update(sensitive_features=S4, y=Y4[:3])
-    with pytest.raises(
-        InvalidInputError, match=r"columns must be .*got u, v"
-    ):
+    with pytest.raises(InvalidInputError, match=r"columns must be .*got u, v"):
         counts.update(sensitive_features={"u": S4, "v": S4}, y=Y4)
     without = GroupCounts()
     without.update(sensitive_features=S4)

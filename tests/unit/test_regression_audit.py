@@ -13,8 +13,6 @@ from sklearn.preprocessing import FunctionTransformer
 
 from fferm import FairRegressor, audit, tradeoff_curve
 from fferm.auditing import Audit, RegressionAudit, audit_regression, read_any
-from fferm.dependence import GROUP_MEASURES, NUMBER_MEASURES
-from fferm.distributions import OrderedPredictions
 from fferm.errors import (
     InvalidInputError,
     InvalidParameterError,
@@ -22,6 +20,7 @@ from fferm.errors import (
     PersistenceError,
     UnknownNameError,
 )
+from fferm.metrics.dependence import GROUP_MEASURES, NUMBER_MEASURES, OrderedPredictions
 from fferm.notions import ConditionalParity
 
 HOSTILE = "<img src=x onerror=alert(1)> $x_1$"

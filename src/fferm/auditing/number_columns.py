@@ -16,7 +16,7 @@ from fferm.data.groups import (
     encode_column,
     find_edges,
     partition,
-    read_band_numbers,
+    read_numbers,
     split_columns,
 )
 from fferm.data.validate import one_column
@@ -76,7 +76,7 @@ def _read(
             f"{name} has {len(series)} values and there are {n_samples} rows. Expected "
             "one value per row."
         )
-    numbers = read_band_numbers(series, name)
+    numbers = read_numbers(series, name)
     edges = find_edges(numbers) if known is None else np.array(known)
     code = assign(numbers, edges)
     attribute = Attribute(name, band_names(edges), code, {name: tuple(edges.tolist())})

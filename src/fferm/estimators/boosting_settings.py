@@ -18,10 +18,9 @@ from fferm.data.split import hold_out, kinds, weigh
 from fferm.data.validate import TrainingData, check_number, check_whole
 from fferm.errors import FfermWarning, InvalidInputError, InvalidParameterError
 from fferm.estimators.weight_search import read_fraction
-from fferm.metrics import measure
+from fferm.metrics.tabulator import Tabulator
 from fferm.notions import Labels
 from fferm.penalty.objective import Problem
-from fferm.setting import Setting
 from fferm.solvers.base import Callback
 
 if TYPE_CHECKING:
@@ -137,13 +136,13 @@ class HeldOut:
             )
         link, classes = make_link(self.problem.n_classes), self.data.classes
         labels = Labels(self.data.y.size, None, tuple(classes.tolist()))
-        setting = Setting(self.rows, self.problem.objective.notion, labels)
+        setting = Tabulator(self.rows, self.problem.objective.notion, labels)
 
         def worst(scores: FloatArray) -> float:
             decided = link.decide(scores)
             if np.unique(decided).size == 1:  # fair and useless
                 return np.inf
-            found = measure(setting, decided).worst
+            found = setting.violations(decided).worst
             return found if np.isfinite(found) else np.inf
 
         return worst

@@ -21,8 +21,8 @@ from fferm.data.groups import (
 )
 from fferm.data.validate import encode_weight
 from fferm.errors import InvalidInputError, InvalidParameterError, MissingGroupWarning
+from fferm.metrics.tabulator import left_out
 from fferm.notions import Labels, Notion, Strata
-from fferm.setting import left_out
 from fferm.torch.critic import KindFeatures, NumberFeatures
 from fferm.torch.encoding import (
     Column,

@@ -14,11 +14,10 @@ from fferm.data.rows import check_aligned
 from fferm.data.validate import encode_labels
 from fferm.errors import DataFairnessWarning, EmptyStratumWarning
 from fferm.estimators.base import FairClassifier
-from fferm.intervals import interval_of_tables, wilson_interval
-from fferm.metrics import Violations, measure
+from fferm.metrics import Violations
+from fferm.metrics.intervals import interval_of_tables, wilson_interval
+from fferm.metrics.tabulator import Tabulator, make_tabulator, rates_of, worst_gap
 from fferm.penalty.objective import Penalty
-from fferm.rates import rates_of, worst_gap
-from fferm.setting import Setting, make_setting
 from fferm.tradeoff.splits import Split
 
 if TYPE_CHECKING:
@@ -54,7 +53,7 @@ class Measure:
         with warnings.catch_warnings():
             # Training has warned of the same groups already.
             warnings.simplefilter("ignore", DataFairnessWarning)
-            self.setting = make_setting(
+            self.setting = make_tabulator(
                 labels,
                 objective.notion,
                 split.sensitive_features,
@@ -70,7 +69,8 @@ class Measure:
         # What the rows are worth to an interval, as in `RateTable.size`.
         self.size = float(self.total**2 / np.sum(self.weight**2))
         attributes = self.setting.rows.attributes
-        self.cells = np.stack([self.setting.cells(each) for each in attributes])
+        cells = self.setting.rows.cells
+        self.cells = np.stack([each.by_row(self.y.size) for each in cells])
         n_strata = len(self.setting.rows.strata.names)
         self.n_cells = [n_strata * len(each.groups) for each in attributes]
         kept_class = objective.notion.kept_class(labels.classes)
@@ -84,7 +84,7 @@ class Measure:
         """Return the measures of a model with these logits."""
         sums = self._add_up(scores)
         hard, soft = self._by_attribute(sums.hard), self._by_attribute(sums.soft)
-        tables = self.setting.tables_of(sums.decided, hard)
+        tables = self.setting.tables(sums.decided, hard)
         violation = worst_gap([table.rate for table in tables])
         # Where nobody can be compared there is no table either.
         is_judged = not np.isnan(violation)
@@ -189,7 +189,7 @@ def warn_of_unmeasured(train: Measure, test: Measure) -> None:
         )
 
 
-def _comparable(setting: Setting) -> Violations:
+def _comparable(setting: Tabulator) -> Violations:
     # What can be compared at all: of predictions that are anything for anyone.
     anything = np.ones((setting.labels.n_samples, len(setting.labels.classes)))
-    return measure(setting, anything)
+    return setting.violations(anything)

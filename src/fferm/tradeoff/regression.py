@@ -11,10 +11,13 @@ from fferm.auditing.number_columns import read_finite
 from fferm.data.groups import BandEdges, Binning, encode_columns, merged_edges
 from fferm.data.rows import check_aligned
 from fferm.data.validate import encode_weight
-from fferm.dependence import GROUP_MEASURES, f_information
-from fferm.distances import taken
 from fferm.estimators.regression import FairRegressor
-from fferm.estimators.regression_bounds import make_number_setting
+from fferm.metrics.dependence import (
+    GROUP_MEASURES,
+    f_information,
+    make_regression_tabulator,
+    take,
+)
 from fferm.tradeoff.measuring import CONFIDENCE
 from fferm.tradeoff.splits import Split
 
@@ -41,7 +44,7 @@ class RegressionMeasure:
         measures = {"violation": model.violation_metric}
         measures |= {name: name for name in GROUP_MEASURES if name != "violation"}
         self.settings = {
-            column: make_number_setting(
+            column: make_regression_tabulator(
                 measure,
                 split.sensitive_features,
                 notion,
@@ -77,7 +80,7 @@ class RegressionMeasure:
                 f_information(
                     prediction[rows],
                     group,
-                    weight=taken(self.given_weight, rows),
+                    weight=take(self.given_weight, rows),
                     divergence=self.divergence,
                 )
                 for group, rows in self.settings["mean_gap"].parts
