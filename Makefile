@@ -39,7 +39,7 @@ bench: $(VENV)/dev
 
 # The paper's figures in their small size; SIZE=full is what the documentation shows.
 reproduce: $(VENV)/dev
-	$(ONE_THREAD) $(BIN)/python -m fferm.experiments --size $(or $(SIZE),small) \
+	$(ONE_THREAD) $(BIN)/python -m fferm.lab.experiments --size $(or $(SIZE),small) \
 		--data-home $(FFERM_DATA_HOME) --out docs/paper/results
 
 docs: $(VENV)/dev

@@ -88,7 +88,7 @@ def train(folder: str) -> dict[str, float]:
     import torch
     from torch.nn import functional as F  # noqa: N812 - everybody's name for it
 
-    from fferm.torch.shards import ShardDataset, ShardLoader, summarize
+    from fferm.distributed import ShardDataset, ShardLoader, summarize
 
     torch.set_num_threads(1)
     torch.optim.Adam([torch.zeros(1, requires_grad=True)]).step()  # loads the rest

@@ -35,35 +35,35 @@ ORDER = [
     "auditing",
     "solvers",
     "torch",
+    "distributed",
     "boosting",
     "estimators",
     "persistence",
     "tradeoff",
     "datasets",
-    "baselines",
+    "lab",
     "testing",
     "frames",
     "tuning",
-    "experiments",
     "report",
     "cli",
     "__main__",
 ]
 
 # Results know how to draw themselves; report is imported when they are asked to.
-LAZY = {("auditing", "report"), ("tradeoff", "report"), ("experiments", "report")}
+LAZY = {("auditing", "report"), ("tradeoff", "report"), ("lab", "report")}
 
 # Optional or slow packages, and the only places that may import them.
 HEAVY = {
-    "numba": ["solvers/_", "boosting/_", "solvers/threads.py", "baselines/_"],
-    "torch": ["torch/", "estimators/net.py"],
+    "numba": ["solvers/_", "boosting/_", "solvers/threads.py", "lab/baselines/_"],
+    "torch": ["torch/", "distributed/", "estimators/net.py"],
     "lightgbm": ["boosting/trees.py"],
     "matplotlib": ["report/"],
     "plotly": ["report/"],
     "jinja2": ["report/"],
     "optuna": ["tuning/"],
     "typer": ["cli/"],
-    "fairlearn": ["baselines/extra.py"],
+    "fairlearn": ["lab/baselines/extra.py"],
 }
 
 FILES = sorted(PACKAGE.rglob("*.py"))

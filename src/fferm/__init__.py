@@ -28,7 +28,7 @@ _HOMES = {
     "FairLogisticRegression": "fferm.estimators",
     "FairNetClassifier": "fferm.estimators.net",
     "FairRegressor": "fferm.estimators.regression",
-    "GroupCounts": "fferm.counts",
+    "GroupCounts": "fferm.data.group_counts",
     "LargeShift": "fferm.uncertainty",
     "SmallShift": "fferm.uncertainty",
     "TradeoffCurve": "fferm.tradeoff",

@@ -17,7 +17,7 @@ READ_ONCE = """
 import sys
 from pathlib import Path
 import torch
-from fferm.torch.shards import ShardDataset, summarize
+from fferm.distributed import ShardDataset, summarize
 
 def mebibytes(field):
     lines = Path("/proc/self/status").read_text().splitlines()

@@ -16,16 +16,15 @@ pa = pytest.importorskip("pyarrow")
 import pyarrow.parquet as pq  # noqa: E402 - after what skips
 import torch  # noqa: E402
 
+from fferm.distributed import ShardLoader, ShardSummary, load_model, train  # noqa: E402  # noqa: E402
+from fferm.distributed.__main__ import main  # noqa: E402
+from fferm.distributed.options import parse  # noqa: E402
 from fferm.errors import (  # noqa: E402
     InvalidInputError,
     InvalidParameterError,
     NonFiniteError,
     PersistenceError,
 )
-from fferm.torch.shards import ShardLoader, ShardSummary  # noqa: E402
-from fferm.torch.train import load_model, train  # noqa: E402
-from fferm.torch.train.__main__ import main  # noqa: E402
-from fferm.torch.train.options import parse  # noqa: E402
 
 N = 2003  # 51 batches of 40, the last of 3 rows
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "distributed.md"
@@ -33,8 +32,8 @@ PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "distributed.md"
 # A rank that goes wrong at its 13th batch, two after a checkpoint.
 BROKEN = """
 import os, signal, sys, time
-from fferm.torch.shards import ShardLoader
-from fferm.torch.train.__main__ import main
+from fferm.distributed import ShardLoader
+from fferm.distributed.__main__ import main
 
 whole = ShardLoader.__iter__
 
@@ -122,7 +121,7 @@ def free_port():
 
 def test_two_processes_train_the_model_of_one(folder, alone, tmp_path):
     command = arguments(folder, tmp_path, "--workers", "1")
-    done = torchrun("-m", "fferm.torch.train", *command)
+    done = torchrun("-m", "fferm.distributed", *command)
     assert done.returncode == 0, done.stderr
     assert "epoch 1 of 1" in done.stderr
     assert_same(alone, parameters(tmp_path), atol=1e-6)
@@ -199,7 +198,7 @@ def test_one_process_goes_on_from_its_checkpoint(
         with pytest.raises(KeyboardInterrupt):
             train(options)
     with monkeypatch.context() as patch:
-        patch.delattr("fferm.torch.train.loop.summarize")  # not passed over again
+        patch.delattr("fferm.distributed.loop.summarize")  # not passed over again
         (record,) = train(options)
     assert record["n_rows"] == N
     assert_same(alone, parameters(tmp_path), atol=0)

@@ -29,10 +29,7 @@ from fferm import (
     GroupCounts,
     LargeShift,
     SmallShift,
-    certificates,
-    dependence,
     divergences,
-    intervals,
     metrics,
     tables,
 )
@@ -41,6 +38,7 @@ from fferm.datasets import biased_rates, load_adult, load_german, make_biased
 from fferm.divergences import Alpha
 from fferm.errors import FfermWarning
 from fferm.frames import FrameClassifier, FrameRegressor
+from fferm.metrics import certificates, dependence, intervals
 from fferm.notions import ConditionalParity
 from fferm.torch import (
     CriticFairnessLoss,
@@ -449,7 +447,7 @@ TREES = {
         "learning_rate": 0.3,
     },
     "early stopping by objective": {
-        "early_stopping": "objective",
+        "early_stopping": "validation",
         "patience": 2,
         "n_estimators": 30,
         "learning_rate": 0.3,
@@ -531,7 +529,7 @@ NETS = {
         "class_weight": "balanced",
     },
     "early stopping": {
-        "early_stopping": "objective",
+        "early_stopping": "training",
         "patience": 1,
         "max_epochs": 6,
         "learning_rate": 0.05,

@@ -14,7 +14,8 @@ from sklearn.metrics.pairwise import laplacian_kernel
 from sklearn.svm import LinearSVC
 
 from fferm import FairLogisticRegression
-from fferm.baselines import (
+from fferm.datasets import load_german
+from fferm.lab.baselines import (
     CovarianceConstraint,
     CurvatureMatching,
     ExponentiatedGradient,
@@ -34,9 +35,8 @@ from fferm.baselines import (
     WassersteinClassifier,
     WassersteinRobust,
 )
-from fferm.baselines.extra import their_warnings_apart
-from fferm.baselines.saddle import play, play_on_labels
-from fferm.datasets import load_german
+from fferm.lab.baselines.extra import their_warnings_apart
+from fferm.lab.baselines.saddle import play, play_on_labels
 
 L2 = 1e-4
 

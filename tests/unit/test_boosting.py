@@ -240,12 +240,12 @@ def test_a_bound_on_the_violation_is_kept():
     assert violation(adult.y_test, decided, sensitive_features=others) < 0.08
 
 
-@pytest.mark.parametrize("criterion", ["loss", "violation", "objective"])
+@pytest.mark.parametrize("criterion", ["loss", "violation", "validation"])
 @pytest.mark.parametrize("weight", [0, 1])
 def test_early_stopping_keeps_the_best_round(criterion, weight, data):
     options = {"early_stopping": criterion, "patience": 5, "n_estimators": 200}
     if weight == 0 and criterion == "violation":
-        with pytest.raises(InvalidParameterError, match="looks at no groups"):
+        with pytest.raises(InvalidParameterError, match="reads no groups"):
             fit(data, fairness_weight=0, **options)
         return
     model = fit(data, fairness_weight=weight, learning_rate=0.3, **options)

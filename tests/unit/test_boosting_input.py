@@ -97,7 +97,7 @@ def test_codes_in_an_array_can_be_categories(data):
     model = fit(data, X, categorical_features=[0])
     assert model.categorical_ == (0,)
     assert "num_cat=1" in model.booster_.model_to_string()
-    with pytest.raises(InvalidInputError, match="no codes"):
+    with pytest.raises(InvalidInputError, match="category codes"):
         fit(data, categorical_features=[0])
 
 
@@ -173,18 +173,18 @@ def test_several_attributes_are_held_to_fairness_one_by_one(data):
 # ---- what is refused ----------------------------------------------------------------
 
 REFUSED = {
-    "n_estimators": (0, "whole number above 0"),
+    "n_estimators": (0, "an integer of at least 1"),
     "learning_rate": (0, "above 0"),
     "num_leaves": (1, "at least 2"),
-    "max_depth": (0, "whole number above 0"),
-    "min_child_samples": (0, "whole number above 0"),
+    "max_depth": (0, "an integer of at least 1"),
+    "min_child_samples": (0, "an integer of at least 1"),
     "reg_lambda": (-1, "of at least 0"),
     "subsample": (1.5, "at most 1"),
     "colsample_bytree": (0, "above 0"),
-    "early_stopping": ("accuracy", "'loss', 'violation' or 'objective'"),
-    "n_jobs": (0, "whole number above 0"),
-    "categorical_features": (["x"], "no column of X"),
-    "lightgbm_params": ({"objective": "binary"}, "Leave it out"),
+    "early_stopping": ("accuracy", "'validation', 'loss' or 'violation'"),
+    "n_jobs": (0, "an integer of at least 1"),
+    "categorical_features": (["x"], "not a column of X"),
+    "lightgbm_params": ({"objective": "binary"}, "must not contain 'objective'"),
     "sharpness": (0, "above 0"),
 }
 
@@ -197,7 +197,7 @@ def test_a_bad_parameter_is_refused_by_its_name(name, data):
 
 
 def test_fairness_without_groups_is_refused(data):
-    with pytest.raises(MissingSensitiveError, match="no sensitive_features came"):
+    with pytest.raises(MissingSensitiveError, match="needs sensitive_features"):
         FairBoostingClassifier(**FAST).fit(data.X, data.y)
 
 
@@ -210,7 +210,7 @@ def test_infinity_and_dates_are_refused(data):
     frame.loc[0, "gaps"] = np.inf
     with pytest.raises(InvalidInputError, match="infinity in 'gaps'"):
         fit(data, frame)
-    with pytest.raises(InvalidTypeError, match="holds dates"):
+    with pytest.raises(InvalidTypeError, match="contains dates"):
         fit(data, frame.assign(day=pd.Timestamp("2020-01-01")))
 
 
@@ -250,5 +250,5 @@ def test_a_missing_lightgbm_is_named():
 
 @pytest.mark.parametrize("name", ["num_class", "boosting_type", "reg_alpha", "eta"])
 def test_a_setting_of_lightgbm_that_fferm_sets_is_refused(name, data):
-    with pytest.raises(InvalidParameterError, match=f"holds '{name}'"):
+    with pytest.raises(InvalidParameterError, match=f"must not contain '{name}'"):
         fit(data, lightgbm_params={name: 1})

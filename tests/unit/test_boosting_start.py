@@ -96,20 +96,20 @@ def test_no_more_rounds_leave_the_trees_as_they_are():
         assert model.n_iter_ == 8
 
 
-def test_a_bound_begins_anew():
+def test_a_bound_starts_from_scratch():
     model, _ = gone_on(max_violation=0.9, more=10)
     assert model.n_iter_ == len(model.history_) == 10
 
 
 def test_what_the_trees_do_not_fit_is_refused():
     model, _ = gone_on()
-    with pytest.raises(InvalidParameterError, match="n_estimators=5 came with warm"):
+    with pytest.raises(InvalidParameterError, match="at least 20 with warm_start"):
         model.set_params(n_estimators=5).fit(**rows())
     model.set_params(n_estimators=30)
-    with pytest.raises(InvalidInputError, match="warm_start found the classes"):
+    with pytest.raises(InvalidInputError, match="warm_start needs the classes"):
         model.fit(**rows(y=DATA.y.astype(str)))
     model, _ = gone_on()
-    with pytest.raises(InvalidInputError, match="warm_start found 5 features"):
+    with pytest.raises(InvalidInputError, match="warm_start needs the 5 features"):
         model.fit(**rows(DATA.X[:, :3]))
 
 
@@ -120,5 +120,5 @@ def test_categories_have_to_be_the_same():
     assert model.n_iter_ == 20
     score = model.booster_.predict(frame.astype({"kind": "category"}), raw_score=True)
     assert_array_equal(score, model.decision_function(frame))
-    with pytest.raises(InvalidInputError, match="other categories in them"):
+    with pytest.raises(InvalidInputError, match="same categories in them"):
         model.fit(**rows(frame.assign(kind=np.where(kind == "a", "a", "c"))))

@@ -7,14 +7,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fferm.baselines import RobustCovariateShift
 from fferm.datasets import make_biased
 from fferm.errors import InvalidParameterError, UnknownNameError
-from fferm.experiments import __main__ as program
-from fferm.experiments import known, read_spec, run, runner, summarize
-from fferm.experiments.methods import fit_sweep, make_model, takes_part, trade_offs
-from fferm.experiments.parts import Part, Parts, load_parts
-from fferm.experiments.specs import Method, Panel, Size, Spec
+from fferm.lab.baselines import RobustCovariateShift
+from fferm.lab.experiments import __main__ as program
+from fferm.lab.experiments import known, read_spec, run, runner, summarize
+from fferm.lab.experiments.methods import fit_sweep, make_model, takes_part, trade_offs
+from fferm.lab.experiments.parts import Part, Parts, load_parts
+from fferm.lab.experiments.specs import Method, Panel, Size, Spec
 from fferm.report import write_experiment
 from fferm.uncertainty import SmallShift
 

@@ -237,7 +237,7 @@ def test_a_penalty_that_is_infinite_is_named(data):
 @both
 @pytest.mark.parametrize("refresh_every", [0, 2.5])
 def test_passes_out_of_range_are_refused(refresh_every, solver, data):
-    with pytest.raises(InvalidParameterError, match=f"refresh_every={refresh_every}"):
+    with pytest.raises(InvalidParameterError, match=f"got {refresh_every}"):
         fit(data, solver, refresh_every=refresh_every)
 
 

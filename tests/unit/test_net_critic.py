@@ -16,7 +16,6 @@ from fferm.errors import (  # noqa: E402
     InvalidParameterError,
     SmallGroupWarning,
 )
-from fferm.estimators.net_settings import make_critic, make_recipe  # noqa: E402
 from fferm.metrics.dependence import distance_correlation  # noqa: E402
 from fferm.torch.critic_penalties import CriticPenalty, number_rows  # noqa: E402
 
@@ -88,9 +87,10 @@ def test_the_penalty_of_a_batch_is_right_on_average():
     model = network(fairness_weight=1.0, continuous=["s"])
     given = FitInput(X, y, {"s": s}, np.array([1.0, 2.0, 0.5, 1.5, 1.0]))
     with pytest.warns(SmallGroupWarning, match="fewer than 10"):
-        data, problem, rows = model._encode(given)
+        encoded = model._encode(given)
+    problem, rows = encoded.problem, encoded.rows
     assert isinstance(rows, Rows)
-    plan = make_critic(model, given, data, problem, rows)
+    plan = model._critic(given, encoded)
     penalty = CriticPenalty(plan, problem.objective, rows, 2, 2, seed=0).eval()
     generator = torch.Generator().manual_seed(1)
     with torch.no_grad():
@@ -111,12 +111,12 @@ def test_the_penalty_of_a_batch_is_right_on_average():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"method": "bins"}, "Expected 'table' or 'critic'"),
-        ({"uncertainty": LargeShift(0.01)}, "Use method='table'"),
-        ({"notion": "sufficiency"}, "Use method='table'"),
-        ({"solver": "semi_stochastic"}, "Use method='table'"),
+        ({"method": "table"}, "method must be 'bins' or 'critic'"),
+        ({"uncertainty": LargeShift(0.01)}, "Use method='bins'"),
+        ({"notion": "sufficiency"}, "Use method='bins'"),
+        ({"solver": "semi_stochastic"}, "Use method='bins'"),
         ({"continuous": ["age"]}, "continuous names 'age'"),
-        ({"batch_size": 1}, "batches of two rows"),
+        ({"batch_size": 1}, "batch_size must be at least 2"),
     ],
 )
 def test_what_a_critic_cannot_do_is_refused_by_name(options, message):
@@ -131,6 +131,6 @@ def test_a_lone_last_row_is_no_trouble():
     X, y, s = symmetric(129)
     model = network(max_epochs=1).fit(X, y, sensitive_features={"s": s})
     assert (
-        make_recipe(model, model._encode(FitInput(X, y, {"s": s}))[1]).batch_size == 64
+        model._config(model._encode(FitInput(X, y, {"s": s})).problem).batch_size == 64
     )
     assert np.isfinite(model.predict_proba(X)).all()

@@ -13,7 +13,6 @@ from fferm.data.rows import FitInput
 from fferm.datasets import load_adult, make_biased
 from fferm.divergences import Divergence
 from fferm.errors import InvalidParameterError
-from fferm.estimators.linear import solver_name, split_rows
 from fferm.metrics import soft_violation
 from fferm.notions import EqualOpportunity
 from fferm.solvers import LBFGS, Result, lanes, threads
@@ -163,10 +162,10 @@ def test_a_penalty_that_minibatches_cannot_train_is_refused_by_name(data):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"batch_size": 0}, "batch_size=0 came"),
-        ({"batch_size": 2.5}, r"batch_size=2\.5 came"),
-        ({"max_epochs": -1}, "max_epochs=-1 came"),
-        ({"learning_rate": 0}, "learning_rate=0 came"),
+        ({"batch_size": 0}, "batch_size must be .*; got 0"),
+        ({"batch_size": 2.5}, r"batch_size must be .*; got 2\.5"),
+        ({"max_epochs": -1}, "max_epochs must be .*; got -1"),
+        ({"learning_rate": 0}, "learning_rate must be .*; got 0"),
     ],
 )
 def test_options_out_of_range_are_refused(options, words, data):
@@ -196,7 +195,7 @@ def test_adult_by_sex_and_race_is_right_at_small_batches(divergence, largest):
         assert found < (1 + largest) * best
 
 
-@pytest.mark.parametrize("early_stopping", ["objective", "validation"])
+@pytest.mark.parametrize("early_stopping", ["training", "validation"])
 @pytest.mark.parametrize("solver", ["sgda", "semi_stochastic", "sreda"])
 def test_training_stops_when_nothing_is_gained(data, solver, early_stopping):
     options = {"max_epochs": 400, "early_stopping": early_stopping, "solver": solver}
@@ -210,8 +209,7 @@ def test_training_stops_when_nothing_is_gained(data, solver, early_stopping):
 
 def test_patience_is_counted_in_epochs_without_a_gain(data):
     short, long = (
-        fit(data, max_epochs=400, early_stopping="objective", patience=n)
-        for n in (1, 8)
+        fit(data, max_epochs=400, early_stopping="training", patience=n) for n in (1, 8)
     )
     assert short.n_iter_ < long.n_iter_
 
@@ -219,7 +217,7 @@ def test_patience_is_counted_in_epochs_without_a_gain(data):
 def test_the_lanes_of_a_path_stop_together(data, monkeypatch):
     monkeypatch.setattr(lanes, "n_threads", lambda: 2)
     model = FairLogisticRegression(
-        solver="sgda", max_epochs=400, early_stopping="objective", random_state=0
+        solver="sgda", max_epochs=400, early_stopping="training", random_state=0
     )
     given = FitInput(data.X, data.y, data.sensitive_features)
     weights = [0.1 * 2**n for n in range(16)]
@@ -228,10 +226,8 @@ def test_the_lanes_of_a_path_stop_together(data, monkeypatch):
 
 def validation_parts(model, data):
     """Return the problems that a model trains on and is judged by."""
-    given = FitInput(data.X, data.y, data.sensitive_features)
-    data_of_all, _, rows = model._encode(given)
-    _, problem, _, judged_on = split_rows(model, given, data_of_all, rows)
-    return problem, judged_on
+    problem = model._prepare(FitInput(data.X, data.y, data.sensitive_features)).problem
+    return problem, model._watched
 
 
 def test_early_stopping_keeps_the_best_model_that_was_met(data):
@@ -262,7 +258,7 @@ def test_rows_for_early_stopping_are_not_trained_on(data, monkeypatch):
 
 def test_lanes_stop_together_and_each_keeps_its_best(data):
     model = FairLogisticRegression(
-        solver="sgda", random_state=0, early_stopping="objective", max_epochs=400
+        solver="sgda", random_state=0, early_stopping="training", max_epochs=400
     )
     given = FitInput(data.X, data.y, data.sensitive_features)
     models = list(model.fit_path(given, [0.0, 1.0, 5.0]))
@@ -273,23 +269,23 @@ def test_lanes_stop_together_and_each_keeps_its_best(data):
 
 
 def test_auto_takes_minibatches_where_stopping_is_asked_for(data):
-    stopped = fit(data, solver="auto", early_stopping="objective")
+    stopped = fit(data, solver="auto", early_stopping="training")
     assert stopped.result_.name in ("nothing_gained", "schedule_completed")
     robust = {"uncertainty": LargeShift(0.001), "divergence": "js"}
-    model = FairLogisticRegression(early_stopping="objective", **robust)
+    model = FairLogisticRegression(early_stopping="training", **robust)
     size = data.X.size
-    assert solver_name(model, model._objective(), size, [1.0]) == "semi_stochastic"
+    assert model._solver_name(model._objective(), size, [1.0]) == "semi_stochastic"
 
 
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"early_stopping": "loss"}, "early_stopping='loss' came. Expected None"),
+        ({"early_stopping": "loss"}, "early_stopping must be .*; got 'loss'"),
         (
-            {"early_stopping": "objective", "solver": "lbfgs"},
+            {"early_stopping": "training", "solver": "lbfgs"},
             "which stops at the optimum. Use solver='sgda'",
         ),
-        ({"early_stopping": "objective", "patience": 0}, "patience=0 came"),
+        ({"early_stopping": "training", "patience": 0}, "patience must be .*; got 0"),
         ({"dual": "primal"}, "dual='primal' came. Expected one of auto, log_ratio"),
     ],
 )

@@ -23,13 +23,13 @@ import pyarrow.parquet as pq  # noqa: E402 - after what skips
 import torch  # noqa: E402
 from torch.utils.data import DataLoader  # noqa: E402
 
-from fferm.torch import FairnessLoss  # noqa: E402
-from fferm.torch.shards import (  # noqa: E402
+from fferm.distributed import (  # noqa: E402
     ShardDataset,
     ShardLoader,
     ShardSummary,
     summarize,
 )
+from fferm.torch import FairnessLoss  # noqa: E402
 
 N = 1003
 

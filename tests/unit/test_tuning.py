@@ -19,7 +19,7 @@ import fferm
 from fferm import FairLogisticRegression, SmallShift, tradeoff_curve
 from fferm.data.rows import FitInput
 from fferm.datasets import make_biased
-from fferm.divergences import get
+from fferm.divergences import STANDARD, get
 from fferm.errors import (
     InfeasibleWarning,
     InvalidInputError,
@@ -29,7 +29,6 @@ from fferm.errors import (
 )
 from fferm.estimators import weight_search as bounds
 from fferm.estimators import weight_search as divergence_choice
-from fferm.estimators.weight_search import CANDIDATES
 from fferm.metrics import violation
 from fferm.tuning import CrossValidation, EvenHoldout, TargetSample, tune
 from fferm.tuning.goals import Goal
@@ -315,7 +314,7 @@ def test_a_goal_prefers_what_keeps_it_to_what_does_not():
     assert goal.score(0.9, 0.06) > goal.score(0.95, 0.2)
 
 
-def held_out_scores(model, sample_weight=None, names=CANDIDATES):
+def held_out_scores(model, sample_weight=None, names=STANDARD):
     """Return accuracy and violation on held-out rows with each divergence alone."""
     given, found = FitInput(**SOURCE, sample_weight=sample_weight), {}
     kl = weight_range(get("kl"))[1]
@@ -345,7 +344,7 @@ def held_out_scores(model, sample_weight=None, names=CANDIDATES):
 
 def test_auto_takes_the_most_accurate_divergence_that_keeps_the_bound(monkeypatch):
     names = ("kl", "reverse_kl")  # a bound takes a search each
-    monkeypatch.setattr("fferm.estimators.divergence_choice.CANDIDATES", names)
+    monkeypatch.setattr("fferm.estimators.weight_search.STANDARD", names)
     model = FairLogisticRegression(divergence="auto", max_violation=0.2, random_state=5)
     scores = held_out_scores(model, names=names)
     assert max(gap for _, gap in scores.values()) <= 0.2  # each keeps it

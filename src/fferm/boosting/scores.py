@@ -22,7 +22,7 @@ from fferm._typing import FloatArray, IntArray
 from fferm.boosting.leaves import LeafSums, Leaves
 from fferm.boosting.links import Link, make_link
 from fferm.boosting.placement import Placement, place
-from fferm.penalty.objective import Objective, Penalty, Problem, check_finite
+from fferm.penalty.objective import Objective, Penalty, check_finite
 
 # Least curvature of a row, relative to its weight: what a saturated score leaves.
 LEAST_CURVATURE = 1e-12
@@ -196,12 +196,3 @@ def shifted(
     if offsets is None:
         return list(tables)
     return [table + offset for table, offset in zip(tables, offsets, strict=True)]
-
-
-def of_problem(problem: Problem, y: IntArray, weight: FloatArray) -> ScoreObjective:
-    """Return the objective of a problem that has a penalty."""
-    if problem.penalty is None:
-        raise TypeError("a problem without a penalty has the loss of LightGBM itself")
-    return ScoreObjective(
-        problem.objective, y, weight, problem.n_classes, problem.penalty
-    )

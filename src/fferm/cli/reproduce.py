@@ -5,9 +5,9 @@ from typing import Annotated
 
 import typer
 
-from fferm import experiments
 from fferm.cli.console import Output
 from fferm.cli.options import QuietOption, Size
+from fferm.lab import experiments
 
 
 def reproduce(

@@ -84,9 +84,11 @@ class Number:
         name = "an integer" if self.is_whole else "a finite number"
         low, high = f"{self.low:g}", f"{self.high:g}"
         if self.high < np.inf:
-            is_open = self.open_low or self.open_high
-            between = f"above {low} and below {high}" if is_open else ""
-            name = f"{between or f'between {low} and {high}'}"
+            name = f"between {low} and {high}"
+            if self.open_low or self.open_high:
+                begin = "above" if self.open_low else "at least"
+                end = "below" if self.open_high else "at most"
+                name = f"{begin} {low} and {end} {high}"
         else:
             name += f" above {low}" if self.open_low else f" of at least {low}"
         return name + (", or None" if self.is_optional else "")

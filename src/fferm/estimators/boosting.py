@@ -1,31 +1,80 @@
 """Fair gradient-boosted trees with the contract of scikit-learn."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, ClassVar, Literal, Self
+import re
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, ClassVar, Self
 
+import narwhals as nw
 import numpy as np
-from sklearn.base import clone
+import pandas as pd
+import scipy.sparse as sp
+from sklearn.utils import check_random_state
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import (
+    _check_sample_weight,
+    _check_y,
+    check_consistent_length,
+    validate_data,
+)
 
-from fferm._typing import FloatArray, IntArray, Table
+from fferm._typing import FloatArray, IntArray, Table, is_sparse
 from fferm.boosting.links import make_link
-from fferm.boosting.predictor import Predictor
-from fferm.boosting.recipes import Recipe
+from fferm.boosting.recipes import Judge, Recipe
 from fferm.boosting.rounds import FairRounds, PlainRounds, Rounds, Start
 from fferm.boosting.scores import ScoreObjective
 from fferm.boosting.training import Grown, grow
-from fferm.boosting.trees import TreeData, bin_rows, read_booster
+from fferm.boosting.trees import Columns, TreeData, aliases, bin_rows, read_booster
 from fferm.data.groups import GroupMode
-from fferm.data.rows import FitInput, Rows
-from fferm.data.validate import TrainingData, check_number
+from fferm.data.rows import FitInput
+from fferm.data.split import hold_out, keep_rows, kinds
+from fferm.data.validate import (
+    COUNT,
+    FLAG,
+    POSITIVE,
+    Constraint,
+    Number,
+    OneOf,
+    TrainingData,
+    encode_classes,
+    named_errors,
+    refuse_dates,
+    rescaled,
+)
 from fferm.divergences import Divergence
-from fferm.estimators import boosting_data, boosting_settings
-from fferm.estimators.base import Choice, FairClassifier
-from fferm.estimators.boosting_start import Last, last_of
-from fferm.estimators.progress import progress
-from fferm.estimators.weight_search import choose_weight, read_bound
-from fferm.notions import Notion
-from fferm.penalty.objective import Problem
+from fferm.errors import FfermWarning, InvalidInputError, InvalidParameterError
+from fferm.estimators.base import Encoded, FairClassifier, all_classes, progress
+from fferm.metrics.tabulator import Tabulator
+from fferm.notions import Labels, Notion
 from fferm.uncertainty import Uncertainty
+
+# LightGBM's gradients are single precision, so weights with a mean outside this range
+# are rescaled.
+PLAIN_WEIGHTS = (1e-6, 1e6)
+# Parameters of LightGBM that have a parameter here, or that a Newton step over all
+# leaves would not respect.
+REFUSED_PARAMS = {
+    "objective": "the objective is that of fferm",
+    "num_class": "y defines the number of classes",
+    "metric": "use early_stopping",
+    "boosting": "leaves are set by Newton steps, which only 'gbdt' keeps",
+    "data_sample_strategy": "use subsample",
+    "linear_tree": "leaves hold one number",
+    "monotone_constraints": "Newton steps over leaves do not respect them",
+    "num_iterations": "use n_estimators",
+    "learning_rate": "use learning_rate of the estimator",
+    "num_leaves": "use num_leaves of the estimator",
+    "max_depth": "use max_depth of the estimator",
+    "min_data_in_leaf": "use min_child_samples",
+    "lambda_l1": "use reg_lambda",
+    "lambda_l2": "use reg_lambda",
+    "bagging_fraction": "use subsample",
+    "feature_fraction": "use colsample_bytree",
+    "num_threads": "use n_jobs",
+    "seed": "use random_state",
+}
+SHARE = Number(0, 1, open_low=True)
 
 
 class FairBoostingClassifier(FairClassifier):
@@ -47,33 +96,34 @@ class FairBoostingClassifier(FairClassifier):
         decisions follows the weight down to 0. False: at the table of probabilities
         ``softmax(sharpness * scores)``; decisions may then stay unfair. No round
         increases the objective, either way.
-    groups, uncertainty
+    groups, continuous, uncertainty
         As in `FairLogisticRegression`.
     n_estimators
-        Rounds, of one tree for two classes, else one a class.
+        Number of rounds: one tree each for two classes, else one per class.
     learning_rate, num_leaves, min_child_samples, reg_lambda
-        Of LightGBM: the share of a step that is taken, leaves of a tree, least rows of
-        a leaf, and what is added to the curvature of a leaf.
+        Parameters of LightGBM: the share of a step that is taken, leaves of a tree,
+        least rows of a leaf, and what is added to the curvature of a leaf.
     max_depth
-        None for any.
+        The depth of a tree, None for no limit.
     subsample, colsample_bytree
-        Shares of rows and of columns that each tree sees.
+        Shares of the rows and of the columns that each tree sees.
     categorical_features
         Columns, by name or position, that hold categories. Columns of a data frame
-        that are no numbers always do.
+        that are not numeric always do.
     lightgbm_params
-        More settings of LightGBM, by its own names, for example ``{"max_bin": 63}``.
+        More parameters of LightGBM by its names, for example ``{"max_bin": 63}``.
     early_stopping
-        None: run all rounds. Or hold out a ``validation_fraction`` of the rows and keep
-        the rounds up to the one with the least ``"loss"``, ``"violation"`` (of
-        decisions) or ``"objective"`` on them.
+        None runs all rounds. ``"validation"`` holds out a share
+        ``validation_fraction`` of the rows and keeps the rounds up to the one with the
+        least objective on them; ``"loss"`` and ``"violation"`` (of decisions) watch a
+        part of it on the same rows.
     patience
-        Rounds without a gain before training stops early.
+        Stop after this many rounds without improvement.
     n_jobs
         Threads of LightGBM; None leaves it to LightGBM.
     warm_start
         Whether `fit` adds to the trees of the last fit until there are
-        ``n_estimators`` rounds. Under ``max_violation`` it begins anew.
+        ``n_estimators`` rounds. Under ``max_violation`` it starts from scratch.
     random_state
         Seed of samples of rows and columns, and of held-out rows.
     verbose
@@ -88,7 +138,7 @@ class FairBoostingClassifier(FairClassifier):
     dual_ : ndarray of shape (n_strata, n_classes, n_groups), the optimal dual
     fairness_weight_, violation_, feasible_ : as in `FairLogisticRegression`
     result_ : how training ended
-    history_ : tuple of records, one a round: objective, loss, penalty and others
+    history_ : tuple of records, one per round: objective, loss, penalty and others
     n_iter_ : int, rounds that were kept
 
     Examples
@@ -103,6 +153,21 @@ class FairBoostingClassifier(FairClassifier):
 
     # Trees differ by more than a finer search would show.
     search_halvings: ClassVar[int] = 3
+    constraints: ClassVar[Mapping[str, Constraint]] = {
+        **FairClassifier.constraints,
+        "calibrated": FLAG,
+        "n_estimators": COUNT,
+        "learning_rate": POSITIVE,
+        "num_leaves": Number(low=2, is_whole=True),
+        "max_depth": Number(low=1, is_whole=True, is_optional=True),
+        "min_child_samples": COUNT,
+        "reg_lambda": Number(),
+        "subsample": SHARE,
+        "colsample_bytree": SHARE,
+        "early_stopping": OneOf((None, "validation", "loss", "violation")),
+        "patience": COUNT,
+        "n_jobs": Number(low=1, is_whole=True, is_optional=True),
+    }
 
     categorical_: tuple[int, ...]
 
@@ -118,6 +183,7 @@ class FairBoostingClassifier(FairClassifier):
         sharpness: float = 1.5,
         calibrated: bool = True,
         groups: GroupMode = "intersection",
+        continuous: Sequence[str] | str = "auto",
         uncertainty: Uncertainty | None = None,
         n_estimators: int = 200,
         learning_rate: float = 0.1,
@@ -129,7 +195,7 @@ class FairBoostingClassifier(FairClassifier):
         colsample_bytree: float = 1.0,
         categorical_features: Sequence[int | str] | None = None,
         lightgbm_params: Mapping[str, Any] | None = None,
-        early_stopping: Literal["loss", "violation", "objective"] | None = None,
+        early_stopping: str | None = None,
         patience: int = 20,
         n_jobs: int | None = None,
         warm_start: bool = False,
@@ -145,6 +211,7 @@ class FairBoostingClassifier(FairClassifier):
         self.sharpness = sharpness
         self.calibrated = calibrated
         self.groups = groups
+        self.continuous = continuous
         self.uncertainty = uncertainty
         self.n_estimators = n_estimators
         self.learning_rate = learning_rate
@@ -163,86 +230,270 @@ class FairBoostingClassifier(FairClassifier):
         self.random_state = random_state
         self.verbose = verbose
 
-    def fit(
-        self,
-        X: Table,
-        y: Table,
-        *,
-        sensitive_features: Table = None,
-        sample_weight: Table = None,
-        penalty_data: tuple[Table, ...] | None = None,
-    ) -> Self:
-        """Train on data; parameters as in `FairLogisticRegression.fit`.
-
-        X may have gaps (NaN) and, in a data frame, columns of categories.
-        """
-        given = FitInput(X, y, sensitive_features, sample_weight, penalty_data)
-        bound = read_bound(self)
-        boosting_settings.make_recipe(self)  # refuse bad parameters before data
-        # Under a bound the weight is that of models from their first tree on.
-        goes_on = self.warm_start and bound is None
-        last = last_of(self) if goes_on else None
-        data, problem, rows = self._encode(given)
-        choice = Choice(problem.objective.fairness_weight)
-        if bound is not None and rows is not None:
-            choice = choose_weight(self, bound, given, data, rows)[0]
-        if last is not None:
-            last.checked(self, data)
-        weights = [choice.fairness_weight]
-        (grown,) = self._grow(given, (data, problem, rows), weights, last)
-        self._learn_weight(choice)
-        whole = grown if last is None else last.joined(grown)
-        return self._store(whole, data, problem, rows)
-
     def decision_function(self, X: Table) -> FloatArray:
         """Return the raw scores: (n_samples,) for two classes, else (n_samples, m).
 
         Parameters
         ----------
         X
-            (n_samples, n_features).
+            (n_samples, n_features); it may have missing values (NaN) and, in a data
+            frame, columns of categories.
         """
-        X = self._check_fitted_features(X)
-        return self._raw_scores(X)
-
-    def fit_path(
-        self,
-        given: FitInput,
-        fairness_weights: Sequence[float],
-        start: Self | None = None,
-    ) -> Iterator[Self]:
-        """Yield one fitted model per weight, each from its first tree on.
-
-        They share the binned features. ``max_violation`` plays no part, and so does
-        ``start``: trees that were grown for one weight are in the way of another.
-        """
-        weights = [check_number("fairness_weights", w) for w in fairness_weights]
-        widest = clone(self).set_params(
-            fairness_weight=max(weights, default=0.0), max_violation=None
-        )
-        data, problem, rows = widest._encode(given)
-        path = widest._grow(given, (data, problem, rows), weights)
-        for weight, grown in zip(weights, path, strict=True):
-            model = clone(widest).set_params(fairness_weight=weight)
-            model.n_features_in_ = widest.n_features_in_
-            model.categorical_ = widest.categorical_
-            if hasattr(widest, "feature_names_in_"):
-                model.feature_names_in_ = widest.feature_names_in_
-            model._learn_weight(Choice(weight))
-            yield model._store(grown, data, problem, rows)
+        return self._raw_scores(self._check_fitted_features(X))
 
     def __sklearn_tags__(self) -> Any:
-        """Say that gaps and categories are welcome too."""
+        """Declare that missing values and categories are supported too."""
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = True
         tags.input_tags.categorical = True
         return tags
 
-    def _read_training(self, given: FitInput) -> TrainingData:
-        return boosting_data.read_training(self, given)
+    def _read_training(self, passed: FitInput) -> TrainingData:
+        X = self._read_features(passed.X, reset=True)
+        with named_errors():
+            y = _check_y(passed.y, estimator=self)
+            check_consistent_length(X, y)
+            check_classification_targets(y)
+            weight = _check_sample_weight(
+                passed.sample_weight, X, dtype=np.float64, ensure_non_negative=True
+            )
+        kept = weight > 0
+        if not kept.any():
+            raise InvalidInputError(
+                "Every sample_weight is 0. At least one weight must be positive."
+            )
+        if not kept.all():
+            X, y, weight = X[kept], y[kept], weight[kept]
+        classes, codes = encode_classes(y)
+        return TrainingData(X, codes, classes, _plain_weight(weight), kept)
 
-    def _read_features(self, X: Table) -> Table:
-        return boosting_data.read_features(self, X)
+    def _read_features(self, X: Table, *, reset: bool = False) -> Table:
+        # A float64 array, a CSR matrix, or a data frame with categories.
+        refuse_dates(X)
+        frame = nw.from_native(X, eager_only=True, pass_through=True)
+        is_frame = isinstance(frame, nw.DataFrame)
+        if is_frame:
+            with named_errors():
+                validate_data(self, X, skip_check_array=True, reset=reset)
+            if reset:
+                self.categorical_ = _find_categories(self.categorical_features, frame)
+            if self.categorical_:
+                return _read_frame(frame, self.categorical_)
+        with named_errors():
+            X = validate_data(
+                self,
+                X,
+                accept_sparse="csr",
+                dtype=np.float64,
+                order="C",
+                reset=reset,
+                ensure_all_finite="allow-nan",
+            )
+        if reset and not is_frame:
+            self.categorical_ = _positions(self.categorical_features, X.shape[1])
+        _check_codes(X, self.categorical_)
+        return sp.csr_matrix(X) if is_sparse(X) else X  # LightGBM takes no sparse array
+
+    def _columns(self, X: Table) -> Columns:
+        # Names that LightGBM takes, and the columns that hold categories.
+        passed = getattr(self, "feature_names_in_", None)
+        if passed is None:
+            passed = [f"Column_{n}" for n in range(X.shape[1])]
+        names: list[str] = []
+        for name in passed:
+            # LightGBM refuses the signs of JSON, and cuts names at spaces.
+            plain = re.sub(r"[^\w.+-]", "_", str(name)) or "_"
+            while plain in names:
+                plain += "_"
+            names.append(plain)
+        return Columns(names, list(self.categorical_))
+
+    def _warm_start(self, last: Self, encoded: Encoded) -> Self | None:
+        # Under a bound the weight is that of models from their first tree on.
+        if self.max_violation is not None or not hasattr(last, "booster_"):
+            return None
+        classes, levels = encoded.data.classes, _levels(encoded.data.X)
+        if not np.array_equal(last.classes_, classes):
+            raise InvalidInputError(
+                f"warm_start needs the classes of the last fit, "
+                f"{last.classes_.tolist()}; got {classes.tolist()}. Fit with "
+                "warm_start=False."
+            )
+        if last.n_features_in_ != self.n_features_in_:
+            raise InvalidInputError(
+                f"warm_start needs the {last.n_features_in_} features of the last fit; "
+                f"got {self.n_features_in_}. Fit with warm_start=False."
+            )
+        if last.categorical_ != self.categorical_ or (
+            levels is not None and levels != (last.booster_.pandas_categorical or [])
+        ):
+            raise InvalidInputError(
+                "warm_start needs the columns of categories of the last fit, and the "
+                "same categories in them. Pass columns of the same pandas.Categorical "
+                "levels, or fit with warm_start=False."
+            )
+        if self.n_estimators < last.n_iter_:
+            raise InvalidParameterError(
+                f"n_estimators must be at least {last.n_iter_} with warm_start, the "
+                f"rounds of the last fit, because it counts all rounds; got "
+                f"{self.n_estimators}. Or fit with warm_start=False."
+            )
+        return last
+
+    def _train(
+        self,
+        passed: FitInput,
+        encoded: Encoded,
+        weights: Sequence[float],
+        start: Self | None,
+        *,
+        is_path: bool,
+    ) -> Iterator[Grown]:
+        watched = None
+        if self.early_stopping is not None:
+            encoded, watched = self._split(passed, encoded)
+        data, problem = encoded.data, encoded.problem
+        X, y, weight = data.X, data.y, data.weight
+        if problem.penalty_X is not None:
+            n_more = problem.penalty_X.shape[0]
+            X = _stack(X, problem.penalty_X)
+            y = np.concatenate([y, np.zeros(n_more, dtype=np.int64)])
+            weight = np.concatenate([weight, np.zeros(n_more)])
+        watched_X = None if watched is None else watched.data.X
+        config = self._config()
+        bins = bin_rows(X, y, weight, self._columns(X), config.settings, watched_X)
+        begin = None
+        if start is not None:
+            config = replace(config, n_rounds=config.n_rounds - start.n_iter_)
+            begin = start._begin(X, watched_X)
+        for fairness_weight in weights:
+            with progress(self.verbose, self.n_estimators) as callbacks:
+                judge = watched and self._judge(watched, fairness_weight)
+                chosen = encoded._replace(problem=problem.with_weight(fairness_weight))
+                rounds = _rounds(chosen, (y, weight), bins, config, begin)
+                grown = grow(rounds, replace(config, callbacks=callbacks), judge)
+            yield grown if start is None else start._joined(grown)
+
+    def _begin(self, X: Table, watched_X: Table) -> Start:
+        # Where to continue after the trees of this model.
+        return Start(
+            self.booster_.model_to_string(num_iteration=-1),
+            np.ascontiguousarray(np.atleast_2d(self._raw_scores(X).T)),
+            None
+            if watched_X is None
+            else np.ascontiguousarray(np.atleast_2d(self._raw_scores(watched_X).T)),
+        )
+
+    def _joined(self, grown: Grown) -> Grown:
+        # What this model and then more rounds gave, as of one run.
+        return replace(
+            grown,
+            history=(*self.history_, *grown.history),
+            n_rounds=self.n_iter_ + grown.n_rounds,
+        )
+
+    def _split(self, passed: FitInput, encoded: Encoded) -> tuple[Encoded, Encoded]:
+        # Rows to train on, and rows that early stopping watches.
+        if passed.penalty_data is not None:
+            raise InvalidParameterError(
+                f"early_stopping={self.early_stopping!r} holds out training rows, and "
+                "the penalty is taken on penalty_data. Use early_stopping=None."
+            )
+        data, rows = encoded.data, encoded.rows
+        kind = data.y if rows is None else kinds(rows, data.y)
+        held = hold_out(kind, self.validation_fraction, self.random_state)
+        with warnings.catch_warnings():
+            # All rows together have warned already.
+            warnings.simplefilter("ignore", FfermWarning)
+            if set(data.y[held]) != set(data.y) or set(data.y[~held]) != set(data.y):
+                raise InvalidInputError(
+                    f"early_stopping={self.early_stopping!r} can hold out "
+                    f"{int(held.sum())} of {held.size} rows, and not every class is on "
+                    "both sides. Use early_stopping=None, or more rows of each class."
+                )
+            watched = self._encode(keep_rows(passed, data, held))
+            return self._encode(keep_rows(passed, data, ~held)), watched
+
+    def _judge(self, watched: Encoded, fairness_weight: float) -> Judge:
+        # What looks at the watched rows after each round.
+        return Judge(self._criterion(watched, fairness_weight), int(self.patience))
+
+    def _criterion(
+        self, watched: Encoded, fairness_weight: float
+    ) -> Callable[[FloatArray], float]:
+        data, problem = watched.data, watched.problem
+        link, penalty = make_link(problem.n_classes), problem.penalty
+        if self.early_stopping == "violation":
+            return _violation(watched)
+        if self.early_stopping == "loss" or penalty is None or fairness_weight == 0:
+            return lambda scores: float(
+                np.average(link.losses(scores, data.y)[0], weights=data.weight)
+            )
+        objective = problem.with_weight(fairness_weight).objective
+        whole = ScoreObjective(objective, data.y, data.weight, link.n_classes, penalty)
+        return lambda scores: whole.value(whole.at(scores))
+
+    def _config(self) -> Recipe:
+        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        settings: dict[str, Any] = {
+            "learning_rate": float(self.learning_rate),
+            "num_leaves": int(self.num_leaves),
+            "max_depth": -1 if self.max_depth is None else int(self.max_depth),
+            "min_data_in_leaf": int(self.min_child_samples),
+            "lambda_l2": float(self.reg_lambda),
+            "feature_fraction": float(self.colsample_bytree),
+            "num_threads": self._n_threads(),
+            "seed": seed,
+            "deterministic": True,
+            # Otherwise LightGBM measures which is faster, and sums differ by it. By
+            # rows, it copies the columns of every tree that does not see all of them.
+            "force_row_wise": self.colsample_bytree == 1,
+            "force_col_wise": self.colsample_bytree != 1,
+            # Bins are shared by all fits, whatever the least rows of a leaf.
+            "feature_pre_filter": False,
+            "metric": "none",
+            "verbose": -1,
+            **_check_extra(self.lightgbm_params),
+        }
+        if self.subsample < 1:
+            settings |= {"bagging_fraction": float(self.subsample), "bagging_freq": 1}
+        return Recipe(
+            n_rounds=int(self.n_estimators),
+            learning_rate=float(self.learning_rate),
+            settings=settings,
+            regularisation=float(self.reg_lambda),
+            is_sampled=self.subsample < 1,
+            is_calibrated=bool(self.calibrated),
+        )
+
+    def _n_threads(self) -> int:
+        return 0 if self.n_jobs is None else int(self.n_jobs)  # 0: as LightGBM likes
+
+    def _raw_scores(self, X: Table) -> FloatArray:
+        scores = self.booster_.predict(X, raw_score=True, num_threads=self._n_threads())
+        return np.asarray(scores, dtype=np.float64)
+
+    def _store(self, grown: Grown, encoded: Encoded, *, is_path: bool) -> Self:
+        data, problem = encoded.data, encoded.problem
+        self.classes_ = data.classes
+        self.booster_ = grown.booster
+        self._learn_groups(encoded.rows)
+        self.history_ = grown.history
+        self.n_iter_ = grown.n_rounds
+        self.result_ = grown.result
+        n_rows, known = data.y.size, grown.scores
+        if known is None or known.shape[1] < n_rows:  # some rows were held out
+            scores = all_classes(self._raw_scores(data.X))
+        else:
+            scores = all_classes(known.T[:n_rows].squeeze())
+        penalized = scores
+        if problem.penalty_X is not None:
+            penalized = all_classes(self._raw_scores(problem.penalty_X))
+        self.dual_ = self._best_dual(problem, penalized)
+        self._warn_of_reach(problem, penalized)
+        self._warn_of_result(grown.result)
+        self._warn_of_collapse(scores.argmax(axis=1))
+        return self
 
     def _to_saved(self) -> tuple[dict[str, Any], dict[str, Any]]:
         parameters, learned = super()._to_saved()
@@ -252,99 +503,145 @@ class FairBoostingClassifier(FairClassifier):
         return parameters, learned
 
     def _from_saved(self, learned: dict[str, Any]) -> None:
-        text = learned.pop("booster_")
-        super()._from_saved(learned)
-        self.booster_ = read_booster(text)
-        self._predictor = Predictor(self.booster_, text)
-
-    def _raw_scores(self, X: Table) -> FloatArray:
-        if self._predictor.booster is not self.booster_:
-            self._predictor = Predictor(self.booster_)
-        return self._predictor.raw_scores(X, boosting_settings.n_threads(self))
-
-    def _grow(
-        self,
-        given: FitInput,
-        encoded: tuple[TrainingData, Problem, Rows | None],
-        weights: Sequence[float],
-        last: Last | None = None,
-    ) -> Iterator[Grown]:
-        held_out = start = None
-        data, problem, rows = encoded
-        if boosting_settings.check_stopping(self):
-            parts = boosting_settings.split(self, given, data, rows)
-            (data, problem, rows), held_out = parts
-        X, y, weight = data.X, data.y, data.weight
-        if problem.penalty_X is not None:
-            n_more = problem.penalty_X.shape[0]
-            X = boosting_data.stack(X, problem.penalty_X)
-            y = np.concatenate([y, np.zeros(n_more, dtype=np.int64)])
-            weight = np.concatenate([weight, np.zeros(n_more)])
-        columns = boosting_data.describe(self, X)
-        judged_by = None if held_out is None else held_out.data.X
-        settings = boosting_settings.make_recipe(self).settings
-        rows_of_trees = bin_rows(X, y, weight, columns, settings, judged_by)
-        if last is not None:
-            start = last.start(X, judged_by, boosting_settings.n_threads(self))
-        for fairness_weight in weights:
-            with progress(self.verbose, self.n_estimators) as callbacks:
-                recipe = boosting_settings.make_recipe(self, callbacks)
-                recipe = recipe if last is None else last.rest(recipe)
-                judge = held_out.judge(self, fairness_weight) if held_out else None
-                task = problem.with_weight(fairness_weight)
-                rounds = _rounds(task, (y, weight), rows_of_trees, recipe, start)
-                yield grow(rounds, recipe, judge)
-
-    def _store(
-        self,
-        grown: Grown,
-        data: TrainingData,
-        problem: Problem,
-        rows: Rows | None,
-    ) -> Self:
-        self.classes_ = data.classes
-        self.booster_ = grown.booster
-        self._predictor = Predictor(grown.booster, grown.text)
-        self._learn_groups(rows)
-        self.history_ = grown.history
-        self.n_iter_ = grown.n_rounds
-        self.result_ = grown.result
-        self.dual_ = np.zeros((0, 0, 0))
-        n_rows, known = data.y.size, grown.scores
-        if known is None or known.shape[1] < n_rows:  # some rows were held out
-            scores = _all_classes(self._raw_scores(data.X))
-        else:
-            scores = _all_classes(known.T[:n_rows].squeeze())
-        if problem.penalty is not None:
-            own = problem.penalty_X
-            seen = scores if own is None else _all_classes(self._raw_scores(own))
-            tables = problem.penalty.tables(problem.penalized_prob(seen))
-            self.dual_ = np.concatenate(problem.penalty.duals(tables), axis=2)
-            self._warn_of_reach(problem, seen)
-        self._warn_of_result(grown.result)
-        self._warn_of_collapse(scores.argmax(axis=1))
-        return self
+        booster = read_booster(learned.pop("booster_"))
+        super()._from_saved({**learned, "booster_": booster})
 
 
 def _rounds(
-    problem: Problem,
+    encoded: Encoded,
     labels: tuple[IntArray, FloatArray],
-    data: TreeData,
-    recipe: Recipe,
+    bins: TreeData,
+    config: Recipe,
     start: Start | None,
 ) -> Rounds:
-    y, weight = labels
+    problem = encoded.problem
     is_plain = problem.penalty is None or problem.objective.fairness_weight == 0
-    if problem.penalty is None or is_plain or data.is_flat:
-        return PlainRounds(make_link(problem.n_classes), data, recipe, start)
+    if is_plain or bins.is_flat:
+        return PlainRounds(make_link(problem.n_classes), bins, config, start)
     objective = ScoreObjective(
-        problem.objective, y, weight, problem.n_classes, problem.penalty
+        problem.objective, *labels, problem.n_classes, problem.penalty
     )
-    return FairRounds(objective, data, recipe, start)
+    return FairRounds(objective, bins, config, start)
 
 
-def _all_classes(scores: FloatArray) -> FloatArray:
-    # Logits of all classes; one score is that of the second.
-    if scores.ndim == 2:
-        return scores
-    return np.column_stack([np.zeros(len(scores)), scores])
+def _violation(watched: Encoded) -> Callable[[FloatArray], float]:
+    if watched.rows is None:
+        raise InvalidParameterError(
+            "early_stopping='violation' needs a penalty, and fairness_weight=0 reads "
+            "no groups. Use early_stopping='loss'."
+        )
+    data, problem = watched.data, watched.problem
+    labels = Labels(data.y.size, None, tuple(data.classes.tolist()))
+    tabulator = Tabulator(watched.rows, problem.objective.notion, labels)
+    link = make_link(problem.n_classes)
+
+    def worst(scores: FloatArray) -> float:
+        decided = link.decide(scores)
+        if np.unique(decided).size == 1:  # fair and useless
+            return np.inf
+        violation = tabulator.violations(decided).worst
+        return violation if np.isfinite(violation) else np.inf
+
+    return worst
+
+
+def _check_extra(params: Any) -> dict[str, Any]:
+    if params is not None and not isinstance(params, Mapping):
+        raise InvalidParameterError(
+            "lightgbm_params must be a dict of parameters of LightGBM by name, such as "
+            f"{{'max_bin': 63}}, or None; got {params!r}."
+        )
+    extra = dict(params or {})
+    for setting, reason in REFUSED_PARAMS.items() if extra else ():
+        for name in sorted(aliases(setting) & set(extra)):
+            raise InvalidParameterError(
+                f"lightgbm_params must not contain {name!r}: {reason}."
+            )
+    return extra
+
+
+def _find_categories(
+    asked: Sequence[Any] | None, frame: "nw.DataFrame[Any]"
+) -> tuple[int, ...]:
+    categories = [
+        n
+        for n, dtype in enumerate(frame.schema.values())
+        if not (dtype.is_numeric() or dtype == nw.Boolean)
+    ]
+    named = _positions(asked, len(frame.columns), frame.columns)
+    return tuple(sorted({*categories, *named}))
+
+
+def _positions(
+    asked: Sequence[Any] | None, n_columns: int, names: Sequence[str] = ()
+) -> tuple[int, ...]:
+    positions = set()
+    for column in () if asked is None else asked:
+        is_position = isinstance(column, int | np.integer)
+        if not is_position and column in names:
+            positions.add(list(names).index(column))
+        elif is_position and 0 <= column < n_columns:
+            positions.add(int(column))
+        else:
+            choices = f" or names: {', '.join(map(str, names))}" if names else ""
+            raise InvalidParameterError(
+                f"categorical_features contains {column!r}, which is not a column of "
+                f"X. Use positions below {n_columns}{choices}."
+            )
+    return tuple(sorted(positions))
+
+
+def _read_frame(frame: "nw.DataFrame[Any]", categories: Sequence[int]) -> pd.DataFrame:
+    data: pd.DataFrame = frame.to_pandas().reset_index(drop=True)
+    columns = []
+    for n, name in enumerate(frame.columns):
+        column = data.iloc[:, n]
+        if n in categories:
+            is_category = isinstance(column.dtype, pd.CategoricalDtype)
+            columns.append(column if is_category else column.astype("category"))
+            continue
+        with named_errors():
+            number = column.to_numpy(dtype=np.float64, na_value=np.nan)
+        if np.isinf(number).any():
+            raise InvalidInputError(
+                f"X contains infinity in {name!r}. Use NaN for missing values."
+            )
+        columns.append(pd.Series(number, name=name))
+    return pd.concat(columns, axis=1)
+
+
+def _check_codes(X: Table, categories: Sequence[int]) -> None:
+    for n in categories:
+        column = X[:, [n]].toarray()[:, 0] if is_sparse(X) else X[:, n]
+        known = column[~np.isnan(column)]
+        if np.any(known < 0) or np.any(known % 1):
+            raise InvalidInputError(
+                f"Column {n} is among categorical_features and must contain category "
+                "codes: integers of at least 0, or NaN. A data frame may contain text."
+            )
+
+
+def _plain_weight(weight: FloatArray) -> FloatArray:
+    with np.errstate(over="ignore"):
+        mean = float(np.mean(weight))
+    is_plain = PLAIN_WEIGHTS[0] <= mean <= PLAIN_WEIGHTS[1]
+    return weight if is_plain else rescaled(weight)
+
+
+def _stack(X: Table, more: Table) -> Table:
+    # The rows of two feature tables, one below the other.
+    if isinstance(X, pd.DataFrame):
+        both = pd.concat([X, more], ignore_index=True)
+        for name in X.select_dtypes("category"):  # concat forgets unequal levels
+            both[name] = both[name].astype("category")
+        return both
+    if is_sparse(X) or is_sparse(more):
+        return sp.vstack([sp.csr_matrix(X), sp.csr_matrix(more)], format="csr")
+    return np.vstack([X, more])
+
+
+def _levels(X: Table) -> list[list[Any]] | None:
+    if not isinstance(X, pd.DataFrame):
+        return None
+    columns = X.select_dtypes("category")
+    return [column.cat.categories.tolist() for _, column in columns.items()]

@@ -1,26 +1,42 @@
-"""Fair neural networks with the contract of scikit-learn."""
+"""Fair neural networks."""
 
 import copy
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import functools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
-from sklearn.base import clone
+from numpy.typing import NDArray
+from sklearn.utils import check_random_state
 
 from fferm._typing import FloatArray, Table
-from fferm.data.groups import GroupMode
-from fferm.data.rows import FitInput, Rows
-from fferm.data.validate import TrainingData, check_number
+from fferm.data.groups import GroupMode, take_rows
+from fferm.data.rows import FitInput
+from fferm.data.split import hold_out, kinds
+from fferm.data.validate import (
+    COUNT,
+    Constraint,
+    Number,
+    OneOf,
+    TrainingData,
+    check_number,
+    check_whole,
+)
 from fferm.divergences import Divergence
-from fferm.estimators import net_modules, net_settings
-from fferm.estimators.base import Choice, FairClassifier
-from fferm.estimators.progress import progress
-from fferm.estimators.weight_search import choose_weight, read_bound
+from fferm.errors import (
+    InvalidInputError,
+    InvalidParameterError,
+    InvalidTypeError,
+    PersistenceError,
+)
+from fferm.estimators.base import Encoded, FairClassifier, progress
 from fferm.notions import Notion
 from fferm.penalty.objective import Problem
 from fferm.solvers.base import Callback
-from fferm.torch import fitting, networks, recipes, states
+from fferm.torch import bins, fitting, networks, recipes, states
+from fferm.torch.critic_penalties import CriticPlan
+from fferm.torch.table_penalties import check_solver
 from fferm.torch.training import Trained
 from fferm.uncertainty import Uncertainty
 
@@ -29,6 +45,8 @@ if TYPE_CHECKING:
 
     import torch
     from torch import nn
+
+SOME_COUNT = Number(low=1, is_whole=True, is_optional=True)
 
 
 class FairNetClassifier(FairClassifier):
@@ -44,24 +62,28 @@ class FairNetClassifier(FairClassifier):
         None for a multi-layer perceptron behind bins for numeric features; a
         ``torch.nn.Module``, which is copied; or a class or function that makes one of
         ``(n_features, n_classes)``. It takes (n, n_features) rows and returns
-        (n, n_classes) logits, of two classes also (n, 1) or (n,). X has two axes: a
+        (n, n_classes) logits, for two classes also (n, 1) or (n,). X has two axes: a
         network for images begins with ``nn.Unflatten``.
     hidden
         Widths of the hidden layers of the default network.
     divergence, notion, fairness_weight, max_violation, validation_fraction, confident
-        As in `FairLogisticRegression`. Of ``max_violation``, the search tries a stack
-        of weights and then fewer halvings, for a network is not that exact.
+        As in `FairLogisticRegression`. The search for ``max_violation`` trains a stack
+        of weights and then halves the last step less often, because two runs of a
+        network differ more than a finer search would show.
     sharpness
-        The penalty sees ``softmax(sharpness * logits)``. A network can be fair in
-        probability and unfair in decisions; a little more than 1 brings decisions
-        along, more costs accuracy.
+        The penalty sees ``softmax(sharpness * logits)``. The default is 1 for linear
+        models and regressors, 1.25 for networks and 1.5 for trees: the more flexible a
+        model, the more easily it is fair in probability and unfair in decisions. More
+        sharpness brings decisions along and costs accuracy.
     groups, uncertainty
         As in `FairLogisticRegression`.
-    method, continuous
-        ``"table"``: the dual is a table, and numbers among the sensitive features are
+    method
+        ``"bins"``: the dual is a table, and numbers among the sensitive features are
         cut into bands. ``"critic"``: a network takes its place and sees the numbers
-        themselves; all sensitive columns count together, and ``continuous`` names
-        those that are numbers, as in `FairRegressor`. Needs batches of two rows.
+        themselves; all sensitive columns count together. Needs batches of two rows.
+    continuous
+        Names of the sensitive columns that are numbers, as in
+        `FairLogisticRegression`.
     solver
         ``"sgda"``: stochastic descent-ascent, for notions that condition on labels or
         controls and without an uncertainty set. ``"semi_stochastic"``: any penalty,
@@ -89,13 +111,11 @@ class FairNetClassifier(FairClassifier):
     class_weight
         None, ``"balanced"`` or a dict by label: weights of classes in the loss. The
         penalty does not see them.
-    early_stopping
-        None: run to the end of the schedule. ``"objective"``: stop after ``patience``
-        epochs in which the objective gained less than a ten-thousandth.
-        ``"validation"``: the same on a ``validation_fraction`` of the rows, held out.
-        The best network that was met is kept.
-    patience
-        Epochs without a gain before training stops early.
+    early_stopping, patience
+        None runs to the end of the schedule. ``"validation"`` stops when the objective
+        on a share ``validation_fraction`` of the rows, held out, has not fallen by 1e-4
+        of itself for ``patience`` epochs, and keeps the best network. ``"training"``
+        watches the objective on the training rows instead.
     callbacks
         Functions that are called after each epoch with a dict of numbers; one that
         returns True stops training.
@@ -139,6 +159,22 @@ class FairNetClassifier(FairClassifier):
 
     # Trained twice, a network differs by more than a finer search would show.
     search_halvings: ClassVar[int] = 2
+    starts_at_judged: ClassVar[bool] = True
+    constraints: ClassVar[Mapping[str, Constraint]] = {
+        **FairClassifier.constraints,
+        "method": OneOf(("bins", "critic")),
+        "solver": OneOf(("auto", "sgda", "semi_stochastic")),
+        "refresh_every": SOME_COUNT,
+        "batch_size": COUNT,
+        "max_epochs": SOME_COUNT,
+        "learning_rate": Number(open_low=True, is_optional=True),
+        "weight_decay": Number(),
+        "early_stopping": OneOf((None, "training", "validation")),
+        "patience": COUNT,
+        "dtype": OneOf(("auto", "float32", "float64")),
+    }
+
+    module_: "nn.Module"
 
     def __init__(
         self,
@@ -154,7 +190,7 @@ class FairNetClassifier(FairClassifier):
         sharpness: float = 1.25,
         groups: GroupMode = "intersection",
         uncertainty: Uncertainty | None = None,
-        method: str = "table",
+        method: str = "bins",
         continuous: Sequence[str] | str = "auto",
         solver: str = "auto",
         refresh_every: int | None = None,
@@ -165,7 +201,7 @@ class FairNetClassifier(FairClassifier):
         schedule: str | Callable[[float], float] = "cosine",
         weight_decay: float = 1e-2,
         class_weight: Mapping[Any, float] | str | None = None,
-        early_stopping: Literal["objective", "validation"] | None = None,
+        early_stopping: Literal["training", "validation"] | None = None,
         patience: int = 5,
         callbacks: Sequence[Callback] = (),
         checkpoint: "str | os.PathLike[str] | None" = None,
@@ -207,30 +243,6 @@ class FairNetClassifier(FairClassifier):
         self.random_state = random_state
         self.verbose = verbose
 
-    def fit(
-        self,
-        X: Table,
-        y: Table,
-        *,
-        sensitive_features: Table = None,
-        sample_weight: Table = None,
-        penalty_data: tuple[Table, ...] | None = None,
-    ) -> Self:
-        """Train on data; parameters as in `FairLogisticRegression.fit`."""
-        given = FitInput(X, y, sensitive_features, sample_weight, penalty_data)
-        bound = read_bound(self)
-        last = net_modules.last_of(self) if self.warm_start else None
-        data, problem, rows = self._encode(given)
-        choice = Choice(problem.objective.fairness_weight)
-        start = None if last is None else last.checked(data)
-        if bound is not None and rows is not None:
-            choice, judged = choose_weight(self, bound, given, data, rows)
-            start = judged.module_  # near which the bound was judged
-        encoded, weight = (data, problem, rows), choice.fairness_weight
-        (trained,) = self._train(given, encoded, [weight], start)
-        self._learn_weight(choice)
-        return self._store(trained, data, problem, rows)
-
     def decision_function(self, X: Table) -> FloatArray:
         """Return the logits: (n_samples,) for two classes, else (n_samples, m).
 
@@ -243,30 +255,8 @@ class FairNetClassifier(FairClassifier):
         logits = fitting.predict_logits(self.module_, X)
         return logits[:, 1] - logits[:, 0] if logits.shape[1] == 2 else logits
 
-    def fit_path(
-        self,
-        given: FitInput,
-        fairness_weights: Sequence[float],
-        start: Self | None = None,
-    ) -> Iterator[Self]:
-        """Yield one fitted model per weight; all train at once, as one stack.
-
-        All begin with the same parameters and see the same batches. A module that
-        ``torch.func.vmap`` refuses, with a `StackingWarning`, and an optimizer of the
-        user's own train one network after another. ``max_violation`` plays no part.
-        """
-        weights = [check_number("fairness_weights", w) for w in fairness_weights]
-        widest = clone(self).set_params(
-            fairness_weight=max(weights, default=0.0), max_violation=None
-        )
-        data, problem, rows = widest._encode(given)
-        module = None if start is None else start.module_
-        path = widest._train(given, (data, problem, rows), weights, module)
-        for weight, trained in zip(weights, path, strict=True):
-            yield widest._with_weight(weight)._store(trained, data, problem, rows)
-
     def supports_large_weights(self) -> bool:
-        """Return False: minibatches do not bear such weights."""
+        """Return False: minibatches do not train well with such weights."""
         return False
 
     def __getstate__(self) -> dict[str, Any]:
@@ -285,58 +275,211 @@ class FairNetClassifier(FairClassifier):
         return {**parameters, "device": str(self.device)}, learned
 
     def _from_saved(self, learned: dict[str, Any]) -> None:
-        own, packed = learned.pop("own_module_", None), learned.pop("module_")
+        name, packed = learned.pop("own_module_", None), learned.pop("module_")
         super()._from_saved(learned)
-        self.module_ = net_modules.restore(self, packed, own)
+        if name is not None and self.module is None:
+            raise PersistenceError(
+                f"The model was trained with a module of your own, {name}, and a file "
+                f"holds no code. Pass it: fferm.load(path, module={name}(...))."
+            )
+        state = states.unpack(packed)
+        sizes = int(self.n_features_in_), self.classes_.size
+        default = functools.partial(bins.default_of, state, hidden=self._widths())
+        made = networks.make_network(self.module, default, *sizes, 0)
+        self.module_ = states.load(state, made)
+
+    def _warm_start(self, last: Self, encoded: Encoded) -> "nn.Module | None":
+        if not hasattr(last, "module_"):
+            return None
+        data, n_features = encoded.data, int(last.n_features_in_)
+        is_same = np.array_equal(last.classes_, data.classes)
+        if is_same and n_features == data.X.shape[1]:
+            return last.module_
+        raise InvalidInputError(
+            f"warm_start needs the features and classes of the last fit, {n_features} "
+            f"and {last.classes_.tolist()}; got {data.X.shape[1]} and "
+            f"{data.classes.tolist()}. Fit with warm_start=False."
+        )
+
+    def _path_start(self, encoded: Encoded) -> "nn.Module":
+        return self.module_
 
     def _train(
         self,
-        given: FitInput,
-        encoded: tuple[TrainingData, Problem, Rows | None],
+        passed: FitInput,
+        encoded: Encoded,
         weights: Sequence[float],
         start: "nn.Module | None",
+        *,
+        is_path: bool,
     ) -> Iterator[Trained]:
         data, problem, rows = encoded
-        critic = net_settings.make_critic(self, given, *encoded)
-        recipe = net_settings.make_recipe(self, problem)
         plan = fitting.Plan(
             problem,
             rows,
             data.classes.tolist(),
-            net_settings.loss_weight(self.class_weight, data),
-            net_settings.held_out(self, data, rows),
-            net_modules.maker(self, problem, start),
+            self._loss_weight(data),
+            self._held_out(encoded),
+            self._module_maker(problem, start),
             self.random_state is not None,
-            critic,
+            self._critic(passed, encoded),
         )
+        config = self._config(problem)
         with ExitStack() as bars:
 
             def watch(n_epochs: int) -> tuple[Callback, ...]:
                 return bars.enter_context(progress(self.verbose, n_epochs))
 
-            yield from fitting.train_networks(plan, weights, recipe, watch)
+            yield from fitting.train_networks(plan, weights, config, watch)
 
-    def _store(
-        self,
-        trained: Trained,
-        data: TrainingData,
-        problem: Problem,
-        rows: Rows | None,
-    ) -> Self:
+    def _config(self, problem: Problem) -> recipes.Recipe:
+        device = recipes.find_device(self.device)
+        check_solver(self.solver, problem.objective)
+        n_rows, n_features = problem.X.shape
+        rate, generator = self.learning_rate, check_random_state(self.random_state)
+        if rate is None:
+            rate = recipes.BASE_RATE * np.sqrt(self.batch_size / recipes.BASE_SIZE)
+        return recipes.Recipe(
+            batch_size=min(int(self.batch_size), n_rows),
+            n_epochs=self.max_epochs,
+            learning_rate=float(rate),
+            weight_decay=float(self.weight_decay),
+            optimizer=recipes.check_optimizer(self.optimizer),
+            schedule=recipes.check_schedule(self.schedule),
+            solver=self.solver,
+            refresh_every=self.refresh_every,
+            is_stopped_early=self.early_stopping is not None,
+            patience=int(self.patience),
+            device=device,
+            dtype=recipes.find_dtype(self.dtype, n_rows * n_features, device),
+            seed=int(generator.randint(2**31 - 1)),
+            checkpoints=None if self.checkpoint is None else str(self.checkpoint),
+            callbacks=self._callbacks(),
+        )
+
+    def _callbacks(self) -> tuple[Callback, ...]:
+        is_list = isinstance(self.callbacks, Sequence)
+        if not is_list or not all(map(callable, self.callbacks)):
+            raise InvalidTypeError(
+                "callbacks must be a list of functions of a record, a dict of numbers; "
+                f"got {self.callbacks!r}. One that returns True stops training."
+            )
+        return tuple(self.callbacks)
+
+    def _critic(self, passed: FitInput, encoded: Encoded) -> CriticPlan | None:
+        # What critics look at, None where the dual is a table.
+        data, problem, rows = encoded
+        if self.method == "bins":
+            return None
+        objective = problem.objective
+        is_linear = objective.uncertainty is None
+        is_linear = is_linear and not objective.notion.is_sufficiency
+        if not is_linear or self.solver == "semi_stochastic":
+            raise InvalidParameterError(
+                "method='critic' does not support uncertainty, sufficiency or "
+                "solver='semi_stochastic', because it descends and ascends on "
+                "minibatches. Use method='bins' with these."
+            )
+        if self.batch_size == 1:
+            raise InvalidParameterError(
+                "batch_size must be at least 2 with method='critic', which compares "
+                "pairs of rows; got 1."
+            )
+        if rows is None:
+            return None
+        kept, sensitive = np.flatnonzero(data.kept), passed.sensitive_features
+        if passed.penalty_data is not None:
+            sensitive, kept = passed.penalty_data[1], np.arange(len(rows.weight))
+        return CriticPlan(take_rows(sensitive, kept), self.continuous)
+
+    def _loss_weight(self, data: TrainingData) -> FloatArray:
+        # Weights of samples times those of classes, which the penalty does not see.
+        if self.class_weight is None:
+            return data.weight
+        labels = data.classes.tolist()
+        if isinstance(self.class_weight, str) and self.class_weight == "balanced":
+            mass = np.bincount(data.y, weights=data.weight)
+            return np.asarray(data.weight * (mass.mean() / mass)[data.y])
+        if not isinstance(self.class_weight, Mapping):
+            raise InvalidParameterError(
+                "class_weight must be None, 'balanced' or a dict of weights by label; "
+                f"got {self.class_weight!r}."
+            )
+        strange = [label for label in self.class_weight if label not in labels]
+        if strange:
+            raise InvalidParameterError(
+                f"class_weight names {strange[0]!r}, which is not a label of y. "
+                f"Labels: {', '.join(map(repr, labels))}."
+            )
+        by_class = [
+            check_number("class_weight", self.class_weight.get(label, 1.0))
+            for label in labels
+        ]
+        if not any(by_class):
+            raise InvalidParameterError(
+                "class_weight is 0 for every class. At least one must be positive."
+            )
+        return np.asarray(data.weight * np.array(by_class)[data.y])
+
+    def _held_out(self, encoded: Encoded) -> NDArray[np.bool_] | None:
+        # Which rows early stopping watches, None where it watches the training rows.
+        data, problem, rows = encoded
+        if self.early_stopping != "validation":
+            return None
+        if problem.penalty_X is not None:
+            raise InvalidParameterError(
+                "early_stopping='validation' holds out training rows, and the penalty "
+                "is taken on penalty_data. Use early_stopping='training'."
+            )
+        kind = data.y if rows is None else kinds(rows, data.y)
+        held = hold_out(kind, float(self.validation_fraction), self.random_state)
+        if not held.any():
+            raise InvalidInputError(
+                f"early_stopping='validation' can hold out none of {held.size} rows, "
+                "because no two have the same label and group. Use 'training', or more "
+                "rows."
+            )
+        return held
+
+    def _module_maker(
+        self, problem: Problem, start: "nn.Module | None"
+    ) -> "Callable[[int], nn.Module]":
+        # What makes a network from a seed; with a start, a copy of that.
+        if start is not None:
+            return lambda seed: copy.deepcopy(start)
+        hidden = self._widths()
+        if not (self.module is None or callable(self.module)):
+            raise InvalidTypeError(
+                "module must be None, a torch.nn.Module, or a class or function that "
+                "makes one from (n_features, n_classes); got "
+                f"{type(self.module).__name__}."
+            )
+        cuts = bins.find_bins(problem.X) if self.module is None else bins.NO_CUTS
+        default = functools.partial(bins.make_default, hidden=hidden, cuts=cuts)
+        sizes = problem.X.shape[1], problem.n_classes
+        return lambda seed: networks.make_network(self.module, default, *sizes, seed)
+
+    def _widths(self) -> list[int]:
+        if isinstance(self.hidden, str) or not isinstance(self.hidden, Iterable):
+            raise InvalidTypeError(
+                "hidden must be a list of widths, such as (64, 64), or () for none; "
+                f"got {self.hidden!r}."
+            )
+        return [check_whole("hidden", width) for width in self.hidden]
+
+    def _store(self, trained: Trained, encoded: Encoded, *, is_path: bool) -> Self:
+        data, problem, rows = encoded
         self.classes_ = data.classes
         self.module_ = trained.module
         self._learn_groups(rows)
         self.history_ = trained.history
         self.n_iter_ = trained.n_epochs
         self.result_ = trained.result
-        self.dual_ = np.zeros((0, 0, 0))
-        logits = fitting.predict_logits(trained.module, data.X)
-        if problem.penalty is not None:
-            own = problem.penalty_X
-            seen = logits if own is None else fitting.predict_logits(self.module_, own)
-            tables = problem.penalty.tables(problem.penalized_prob(seen))
-            self.dual_ = np.concatenate(problem.penalty.duals(tables), axis=2)
-            self._warn_of_reach(problem, seen)
+        logits = penalized = fitting.predict_logits(trained.module, data.X)
+        if problem.penalty_X is not None:
+            penalized = fitting.predict_logits(trained.module, problem.penalty_X)
+        self.dual_ = self._best_dual(problem, penalized)
+        self._warn_of_reach(problem, penalized)
         self._warn_of_result(trained.result)
         self._warn_of_collapse(logits.argmax(axis=1))
         return self

@@ -135,7 +135,8 @@ class FairRegressor(RegressorMixin, FairEstimator):
         held-out rows: ``"kolmogorov_smirnov"``, ``"wasserstein"`` and ``"mean_gap"``
         (in the unit of y) between groups, or bands of numbers;
         ``"distance_correlation"``, ``"maximal_correlation"``, ``"f_information"`` and
-        ``"correlation"`` with numbers. The smallest fairness weight tried that keeps it is used for all rows.
+        ``"correlation"`` with numbers. The smallest fairness weight tried that keeps it
+        is used for all rows.
     validation_fraction
         The share of rows held out for ``max_violation``.
     loss

@@ -16,7 +16,7 @@ from fferm.data.groups import (
     assign,
     band_names,
     find_edges,
-    read_band_numbers,
+    read_numbers,
 )
 from fferm.errors import InvalidInputError, InvalidParameterError
 from fferm.estimators.base import FairEstimator
@@ -142,7 +142,7 @@ class FrameModel(BaseEstimator):
             edges = self._find_edges(frame if train is None else train)
         for name, limits in edges.items():
             names = np.array([*band_names(limits), None], dtype=object)
-            found[name] = names[assign(read_band_numbers(found[name], name), limits)]
+            found[name] = names[assign(read_numbers(found[name], name), limits)]
         return found
 
     @property
@@ -166,8 +166,7 @@ class FrameModel(BaseEstimator):
     def _find_edges(self, frame: Table) -> dict[str, Any]:
         found = self.sensitive_values(frame)
         return {
-            name: find_edges(read_band_numbers(found[name], name))
-            for name in self.bands
+            name: find_edges(read_numbers(found[name], name)) for name in self.bands
         }
 
     def _column(self, frame: pd.DataFrame, name: str, kind: str) -> "pd.Series[Any]":

@@ -643,6 +643,7 @@ def make_regression_tabulator(
     """
     n = X.shape[0] if hasattr(X, "shape") else len(X)
     get_measure(measure)
+    columns: list[tuple[Table, NDArray[np.bool_]]]
     if measure in GROUP_MEASURES:
         attributes = encode_sensitive(sensitive_features, n, groups, binning)
         columns = [(attribute.code, attribute.code >= 0) for attribute in attributes]

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from fferm.experiments.specs import Spec
-from fferm.experiments.summaries import front, summarize
+from fferm.lab.experiments.specs import Spec
+from fferm.lab.experiments.summaries import front, summarize
 from fferm.report.extra import report_extra
 
 if TYPE_CHECKING:

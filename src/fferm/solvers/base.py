@@ -112,6 +112,45 @@ class Monitor:
         return self.stopped is not None
 
 
+@dataclass
+class EarlyStopping:
+    """Watches models that train together, and says when none of them improves.
+
+    Parameters
+    ----------
+    patience
+        Stop after so many looks in a row at which no model improved; None never stops.
+    min_gain
+        A decrease by less than this share of a model's best value is no improvement.
+    best
+        The lowest value of each model so far.
+    n_idle
+        Looks since a model last improved.
+    """
+
+    patience: int | None
+    min_gain: float = 0.0
+    best: list[float] = field(default_factory=list)
+    n_idle: int = 0
+
+    def update(self, values: Sequence[float]) -> list[bool]:
+        """Look at one value per model; return which of them are lower than ever."""
+        best = self.best or [np.inf] * len(values)
+        is_lower = [new < old for new, old in zip(values, best, strict=True)]
+        has_improved = any(
+            new < old and (old == np.inf or old - new > self.min_gain * abs(old))
+            for new, old in zip(values, best, strict=True)
+        )
+        self.best = [min(new, old) for new, old in zip(values, best, strict=True)]
+        self.n_idle = 0 if has_improved else self.n_idle + 1
+        return is_lower
+
+    @property
+    def is_over(self) -> bool:
+        """Whether there was no improvement for too long."""
+        return self.patience is not None and self.n_idle >= self.patience
+
+
 class Solver(ABC, Generic[State]):
     """A way to minimise a `Problem` over linear models."""
 

@@ -15,7 +15,14 @@ from fferm._typing import FloatArray
 from fferm.errors import NonFiniteError
 from fferm.penalty.objective import Problem
 from fferm.solvers._arrays import Model, Rows, Scratch, Steps
-from fferm.solvers.base import Callback, Monitor, Result, Solution, Solver
+from fferm.solvers.base import (
+    Callback,
+    EarlyStopping,
+    Monitor,
+    Result,
+    Solution,
+    Solver,
+)
 from fferm.solvers.evaluation import Measured
 from fferm.solvers.full_batch import FusedEvaluator
 from fferm.solvers.linear import parameter_shape
@@ -52,8 +59,10 @@ class LaneState:
         Chunks and steps of the model so far.
     thetas, measured
         The parameters of each lane and what was measured at them, the best so far.
-    measured_at, n_idle
-        The step of the last measurement, and how many there were since a lane gained.
+    measured_at
+        The step of the last measurement.
+    stopping
+        What says when no lane improves any more.
     """
 
     weights: tuple[float, ...]
@@ -67,7 +76,7 @@ class LaneState:
     thetas: tuple[FloatArray, ...] = ()
     measured: tuple[Measured, ...] = ()
     measured_at: int = 0
-    n_idle: int = 0
+    stopping: EarlyStopping
 
 
 State = TypeVar("State", bound=LaneState)
@@ -117,6 +126,11 @@ class LaneSolver(Solver[State]):
         """Return how many chunks the schedule has."""
 
     @final
+    def early_stopping(self) -> EarlyStopping:
+        """Return what says when no lane improves any more."""
+        return EarlyStopping(self.patience, LEAST_GAIN)
+
+    @final
     def init(self, problem: Problem, start: FloatArray | None) -> State:
         """Begin at given parameters or at 0, with one lane."""
         return self.begin(problem, start, [problem.objective.fairness_weight])
@@ -141,7 +155,7 @@ class LaneSolver(Solver[State]):
     @final
     def is_done(self, state: State) -> Result | None:
         """Return the result once the schedule is run, or nothing is gained any more."""
-        if self.patience is not None and state.n_idle >= self.patience:
+        if state.stopping.is_over:
             return Result.nothing_gained
         return Result.schedule_completed if self._is_over(state) else None
 
@@ -207,28 +221,20 @@ class LaneSolver(Solver[State]):
             evaluator = FusedEvaluator(problem)
         measured = evaluator.measure(problem, thetas, state.weights)
         state = replace(state, measured_at=state.n_steps)
+        is_lower = state.stopping.update([m.objective for m in measured])
         if not state.measured:
             return replace(state, thetas=tuple(thetas), measured=tuple(measured))
-        gains = [
-            old.objective - new.objective
-            for old, new in zip(state.measured, measured, strict=True)
-        ]
-        has_gained = any(
-            gain > LEAST_GAIN * abs(old.objective)
-            for gain, old in zip(gains, state.measured, strict=True)
-        )
         return replace(
             state,
-            thetas=_better(gains, thetas, state.thetas),
-            measured=_better(gains, measured, state.measured),
-            n_idle=0 if has_gained else state.n_idle + 1,
+            thetas=_where(is_lower, thetas, state.thetas),
+            measured=_where(is_lower, measured, state.measured),
         )
 
 
-def _better(
-    gains: Sequence[float], new: Sequence[Any], old: Sequence[Any]
+def _where(
+    is_lower: Sequence[bool], new: Sequence[Any], old: Sequence[Any]
 ) -> tuple[Any, ...]:
-    return tuple(n if g > 0 else o for g, n, o in zip(gains, new, old, strict=True))
+    return tuple(n if low else o for low, n, o in zip(is_lower, new, old, strict=True))
 
 
 def _finish_lane(state: LaneState, lane: int) -> dict[str, Any]:

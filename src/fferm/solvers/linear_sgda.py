@@ -86,6 +86,7 @@ class SGDA(LaneSolver[SgdaState]):
         )
         return SgdaState(
             weights=tuple(weights),
+            stopping=self.early_stopping(),
             rows=rows,
             model=model,
             steps=steps,

@@ -96,6 +96,7 @@ class SemiStochastic(LaneSolver[LookupState]):
         scratch.payoff[:] = payoffs
         return LookupState(
             weights=tuple(weights),
+            stopping=self.early_stopping(),
             rows=rows,
             model=model,
             steps=steps,

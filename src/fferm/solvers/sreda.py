@@ -102,6 +102,7 @@ class SREDA(LaneSolver[SredaState]):
         dual = chosen.dual
         state = SredaState(
             weights=tuple(weights),
+            stopping=self.early_stopping(),
             rows=rows,
             model=model,
             steps=steps,

@@ -9,10 +9,10 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 
 from fferm._typing import FloatArray, IntArray
-from fferm.baselines import Baseline, PenalizedBaseline
-from fferm.baselines._minibatch import compiled
 from fferm.datasets import FairDataset, make_biased
 from fferm.errors import FfermError, FfermWarning, MissingSensitiveError
+from fferm.lab.baselines import Baseline, PenalizedBaseline
+from fferm.lab.baselines._minibatch import compiled
 from fferm.metrics import soft_violation
 from fferm.testing.claims import claim, equal, hold
 
@@ -47,7 +47,7 @@ def check_baseline(baseline: Baseline) -> None:
 
     Examples
     --------
-    >>> from fferm.baselines import CovarianceConstraint
+    >>> from fferm.lab.baselines import CovarianceConstraint
     >>> check_baseline(CovarianceConstraint())
     """
     data = make_biased(N_ROWS, bias=0.8, random_state=0)

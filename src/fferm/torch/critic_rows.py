@@ -1,6 +1,5 @@
 """What a critic reads: predictions on one side, sensitive values on the other."""
 
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -16,12 +15,16 @@ from fferm.data.groups import (
     encode_column,
     is_continuous,
     partition,
-    read_band_numbers,
+    read_numbers,
     split_columns,
 )
 from fferm.data.validate import encode_weight
-from fferm.errors import InvalidInputError, InvalidParameterError, MissingGroupWarning
-from fferm.metrics.tabulator import left_out
+from fferm.errors import (
+    InvalidInputError,
+    InvalidParameterError,
+    MissingGroupWarning,
+    warn_user,
+)
 from fferm.notions import Labels, Notion, Strata
 from fferm.torch.critic import KindFeatures, NumberFeatures
 from fferm.torch.encoding import (
@@ -217,8 +220,10 @@ def read_sides(
     if not is_known.all():
         names = " × ".join(name for name, _ in attribute.columns)
         n_missing = int(np.sum(~is_known))
-        warnings.warn(
-            left_out(names, n_missing, n_rows), MissingGroupWarning, stacklevel=4
+        warn_user(
+            f"{n_missing} of {n_rows} rows have no value of {names}. They are left out "
+            "of the penalty.",
+            MissingGroupWarning,
         )
     # Names of classes stand for the outputs where the strata do not look at labels.
     known = labels.classes or ("0", "1")
@@ -338,7 +343,7 @@ def _numbers(
     found = []
     for (name, groups), part in zip(columns, values, strict=True):
         if groups is None:
-            found.append(read_band_numbers(pd.Series(np.asarray(part)), name)[:, None])
+            found.append(read_numbers(pd.Series(np.asarray(part)), name)[:, None])
             continue
         column = encode_column(part, name, len(part))
         unseen = [group for group in column.groups if group not in groups]

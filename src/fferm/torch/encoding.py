@@ -35,8 +35,6 @@ from fferm.notions import Labels, Notion
 UNKNOWN = "-1"
 # Whole numbers are looked up in a table, which must not be longer than this.
 MOST_WHOLE_NUMBERS = 100_000
-# Frames from a warning of `warn_of_gaps` up to the line that called `from_labels`.
-DEPTH = 4
 
 
 @dataclass(frozen=True)
@@ -133,8 +131,8 @@ def read_labels(
     is_joint = how == "intersection" and len(columns) > 1
     weight = encode_weight(plain(sample_weight), labels.n_samples)
     rows = Rows(attributes, notion.strata(labels), weight)
-    warn_of_control(labels, DEPTH)
-    warn_of_gaps(rows, DEPTH)
+    warn_of_control(labels)
+    warn_of_gaps(rows)
     encoding = Encoding(
         tuple(Column(c.name, c.groups, c.edges.get(c.name)) for c in columns),
         tuple(Column(a.name, a.groups, a.edges.get(a.name)) for a in attributes),

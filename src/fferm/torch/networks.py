@@ -35,8 +35,8 @@ def make_network(
         made = (make_default if given is None else given)(n_features, n_classes)
     if not isinstance(made, nn.Module):
         raise InvalidTypeError(
-            f"module(n_features, n_classes) gave a {type(made).__name__}. Expected a "
-            "torch.nn.Module."
+            "module(n_features, n_classes) must return a torch.nn.Module; it returned "
+            f"a {type(made).__name__}."
         )
     return made
 

@@ -102,22 +102,23 @@ def find_device(asked: object) -> torch.device:
         device: torch.device = torch.device(asked)  # type: ignore[call-overload]
     except (RuntimeError, TypeError) as error:
         raise InvalidParameterError(
-            f"device={asked!r} came. Expected 'auto', 'cpu', 'cuda' or a torch.device."
+            f"device must be 'auto', 'cpu', 'cuda' or a torch.device; got {asked!r}."
         ) from error
     if device.type == "cpu":
         return device
     if device.type != "cuda":
         raise InvalidParameterError(
-            f"device={asked!r} came. Duals are in double precision, which only 'cpu' "
-            "and 'cuda' have for certain; choose one of them, or 'auto'."
+            "device must be 'auto', 'cpu' or 'cuda', because duals are in double "
+            f"precision, which others may lack; got {asked!r}."
         )
     if (
         not torch.cuda.is_available()
         or (device.index or 0) >= torch.cuda.device_count()
     ):
         raise InvalidParameterError(
-            f"device={asked!r} came and PyTorch finds {torch.cuda.device_count()} CUDA "
-            "devices. Use device='auto' or 'cpu', or install a build for your GPU."
+            f"device={asked!r} needs a GPU, and PyTorch finds "
+            f"{torch.cuda.device_count()} CUDA devices. Use device='auto' or 'cpu', or "
+            "install a build for your GPU."
         )
     return device
 
@@ -128,11 +129,7 @@ def find_dtype(asked: object, n_numbers: int, device: torch.device) -> torch.dty
     if asked == "auto":
         is_small = device.type == "cpu" and n_numbers <= SMALL_DATA
         return torch.float64 if is_small else torch.float32
-    if asked in known:
-        return known[str(asked)]
-    raise InvalidParameterError(
-        f"dtype={asked!r} came. Expected 'auto', 'float32' or 'float64'."
-    )
+    return known[str(asked)]
 
 
 def check_schedule(asked: object) -> str | Schedule:
@@ -140,8 +137,8 @@ def check_schedule(asked: object) -> str | Schedule:
     if callable(asked) or asked in SCHEDULES:
         return asked
     raise InvalidParameterError(
-        f"schedule={asked!r} came. Expected one of {', '.join(SCHEDULES)}, or a "
-        "function of the share of the run that is over, from 0 to 1."
+        f"schedule must be {', '.join(map(repr, SCHEDULES))}, or a function of the "
+        f"share of the run that is over, from 0 to 1; got {asked!r}."
     )
 
 
@@ -150,8 +147,8 @@ def check_optimizer(asked: object) -> str | MakeOptimizer:
     if callable(asked) or asked in OPTIMIZERS:
         return asked
     raise InvalidParameterError(
-        f"optimizer={asked!r} came. Expected one of {', '.join(OPTIMIZERS)}, or a "
-        "function that makes one of (parameters)."
+        f"optimizer must be {', '.join(map(repr, OPTIMIZERS))}, or a function of the "
+        f"parameters that returns one; got {asked!r}."
     )
 
 
@@ -166,9 +163,9 @@ def make_optimizer(recipe: Recipe, parameters: list[Tensor]) -> Optimizer:
         if isinstance(made, Optimizer):
             return made
         raise InvalidTypeError(
-            f"optimizer(parameters) gave a {type(made).__name__}. Expected a "
-            "torch.optim.Optimizer, for example functools.partial(torch.optim.SGD, "
-            "lr=0.1)."
+            "optimizer(parameters) must return a torch.optim.Optimizer, for example "
+            "functools.partial(torch.optim.SGD, lr=0.1); it returned a "
+            f"{type(made).__name__}."
         )
     options: dict[str, Any] = {"weight_decay": recipe.weight_decay, "fused": True}
     options["lr"] = recipe.learning_rate

@@ -192,12 +192,7 @@ def make_penalty(
 
 
 def check_solver(solver: str, objective: Objective) -> None:
-    """Refuse an unknown solver, and one that cannot train an objective."""
-    if solver not in ("auto", "sgda", "semi_stochastic"):
-        raise InvalidParameterError(
-            f"solver={solver!r} came. Networks know 'auto', 'sgda' and "
-            "'semi_stochastic'."
-        )
+    """Raise if a solver cannot train an objective."""
     if solver == "sgda" and not _is_linear(objective):
         shift = objective.uncertainty
         what = objective.notion.name if shift is None else repr(shift)

@@ -14,7 +14,7 @@ from fferm._typing import Table
 from fferm.data.groups import collected
 from fferm.data.rows import FitInput, check_lengths
 from fferm.data.validate import check_number, check_whole, one_column
-from fferm.divergences import Divergence
+from fferm.divergences import STANDARD, Divergence
 from fferm.divergences import get as get_divergence
 from fferm.errors import (
     InfeasibleWarning,
@@ -24,7 +24,6 @@ from fferm.errors import (
     MissingSensitiveError,
 )
 from fferm.estimators.base import FairClassifier
-from fferm.estimators.weight_search import CANDIDATES
 from fferm.tuning.goals import Goal
 from fferm.tuning.result import Tuning
 from fferm.tuning.trials import Candidate, Judge, check_radii, own_radius
@@ -146,7 +145,7 @@ def _candidates(
         raise InvalidParameterError(
             f"divergences={divergences!r} came. Expected a list: [{divergences!r}]."
         )
-    names = CANDIDATES if divergences is None else tuple(divergences)
+    names = STANDARD if divergences is None else tuple(divergences)
     sizes = [own_radius(estimator)]
     if radii is not None:
         sizes = check_radii(estimator, radii)

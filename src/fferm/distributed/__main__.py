@@ -1,0 +1,34 @@
+"""The command ``python -m fferm.distributed``, alone or under ``torchrun``."""
+
+import logging
+import os
+import sys
+
+from torch.distributed.elastic.multiprocessing.errors import record
+
+from fferm.distributed.loop import train
+from fferm.distributed.options import parse
+from fferm.errors import FfermError, LostRankError
+
+log = logging.getLogger("fferm.distributed")
+
+
+@record
+def main(arguments: list[str] | None = None) -> int:
+    """Train, and return the exit status: 0, 1 where it failed, 2 for bad input."""
+    logging.basicConfig(format="%(message)s", level=logging.INFO, stream=sys.stderr)
+    try:
+        train(parse(arguments))
+    except LostRankError as error:
+        log.error("error: %s", error)
+        # What is left of the process group would wait for the rank that is gone.
+        sys.stderr.flush()
+        os._exit(1)
+    except FfermError as error:
+        log.error("error: %s", error)
+        return 2 if isinstance(error, ValueError | TypeError) else 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

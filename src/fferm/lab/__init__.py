@@ -1,0 +1,1 @@
+"""What researchers need and users do not: baselines, and the paper's experiments."""

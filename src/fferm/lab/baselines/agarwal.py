@@ -1,0 +1,130 @@
+"""Agarwal et al. 2018: reductions to weighted classification, by fairlearn."""
+
+from typing import Any, ClassVar
+
+import numpy as np
+from sklearn.linear_model import LogisticRegression
+
+from fferm._typing import FloatArray, Table
+from fferm.data.validate import check_number
+from fferm.lab.baselines.base import Baseline, Rows
+from fferm.lab.baselines.extra import fairlearn, moment, their_warnings_apart
+from fferm.notions import Notion
+
+MAX_ITER = 1000
+
+
+class ExponentiatedGradient(Baseline):
+    """A randomised ensemble of logistic regressions within a bound.
+
+    Parameters
+    ----------
+    difference_bound
+        How far a group's rate may lie from that of all.
+    notion
+        ``"demographic_parity"``, ``"equal_opportunity"`` or ``"equalized_odds"``.
+    random_state
+        Seed of the decisions that are drawn.
+
+    Attributes
+    ----------
+    model_ : fairlearn.reductions.ExponentiatedGradient
+    classes_ : ndarray
+
+    Notes
+    -----
+    Differs from the original: nothing that we know of. It is fairlearn's own, around
+    scikit-learn's LogisticRegression.
+
+    References
+    ----------
+    A. Agarwal, A. Beygelzimer, M. Dudík, J. Langford, H. Wallach. A Reductions Approach
+    to Fair Classification. ICML 2018.
+    """
+
+    tradeoff_param: ClassVar[str] = "difference_bound"
+    tradeoff_values: ClassVar[tuple[float, ...]] = (0.3, 0.1, 0.06, 0.03, 0.01, 0.003)
+    is_randomized: ClassVar[bool] = True
+
+    model_: Any
+
+    def __init__(
+        self,
+        *,
+        difference_bound: float = 0.01,
+        notion: str | Notion = "demographic_parity",
+        random_state: int | np.random.RandomState | None = None,
+    ) -> None:
+        self.difference_bound = difference_bound
+        self.notion = notion
+        self.random_state = random_state
+
+    def _train(self, rows: Rows) -> None:
+        bound = check_number("difference_bound", self.difference_bound)
+        model = fairlearn("reductions").ExponentiatedGradient(
+            LogisticRegression(max_iter=MAX_ITER), moment(self._notion(), bound)
+        )
+        with their_warnings_apart():
+            self.model_ = model.fit(rows.X, rows.y, sensitive_features=rows.group)
+
+    def _chance(self, X: FloatArray, sensitive_features: Table) -> FloatArray:
+        chance = np.asarray(self.model_._pmf_predict(X)[:, 1], dtype=np.float64)
+        return np.clip(chance, 0, 1)  # weights of the ensemble sum to 1 by rounding
+
+
+class ReductionsGrid(Baseline):
+    """The best of a grid of reweighted logistic regressions.
+
+    Parameters
+    ----------
+    constraint_weight
+        From 0, the most accurate of the grid, to 1, the fairest.
+    grid_size
+        How many models are trained.
+    notion
+        ``"demographic_parity"``, ``"equal_opportunity"`` or ``"equalized_odds"``.
+
+    Attributes
+    ----------
+    model_ : fairlearn.reductions.GridSearch
+    classes_ : ndarray
+
+    Notes
+    -----
+    Differs from the original: nothing that we know of. It is fairlearn's own, around
+    scikit-learn's LogisticRegression. With many groups a grid of this size is sparse.
+
+    References
+    ----------
+    A. Agarwal, A. Beygelzimer, M. Dudík, J. Langford, H. Wallach. A Reductions Approach
+    to Fair Classification. ICML 2018, section 3.4.
+    """
+
+    tradeoff_param: ClassVar[str] = "constraint_weight"
+    tradeoff_values: ClassVar[tuple[float, ...]] = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
+
+    model_: Any
+
+    def __init__(
+        self,
+        *,
+        constraint_weight: float = 0.5,
+        grid_size: int = 20,
+        notion: str | Notion = "demographic_parity",
+    ) -> None:
+        self.constraint_weight = constraint_weight
+        self.grid_size = grid_size
+        self.notion = notion
+
+    def _train(self, rows: Rows) -> None:
+        model = fairlearn("reductions").GridSearch(
+            LogisticRegression(max_iter=MAX_ITER),
+            moment(self._notion()),
+            constraint_weight=check_number("constraint_weight", self.constraint_weight),
+            grid_size=self.grid_size,
+        )
+        with their_warnings_apart():
+            self.model_ = model.fit(rows.X, rows.y, sensitive_features=rows.group)
+
+    def _chance(self, X: FloatArray, sensitive_features: Table) -> FloatArray:
+        return np.asarray(self.model_.predict_proba(X)[:, 1], dtype=np.float64)

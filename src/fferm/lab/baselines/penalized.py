@@ -1,0 +1,214 @@
+"""Rivals that add a penalty on each batch to the loss of a logistic regression."""
+
+import warnings
+from abc import abstractmethod
+from typing import Any, ClassVar
+
+import numpy as np
+from scipy.optimize import minimize
+from scipy.special import expit
+from sklearn.utils import check_random_state
+
+from fferm._typing import FloatArray, IntArray, Table
+from fferm.data.validate import check_number, check_whole
+from fferm.errors import ConvergenceWarning, NonFiniteError
+from fferm.lab.baselines._minibatch import Data, Terms, compiled, kernels
+from fferm.lab.baselines.base import Baseline, Rows
+from fferm.notions import Notion
+
+# As fferm.solvers has it for its own minibatches, so that only penalties differ.
+LEARNING_RATE = 0.8
+MAX_EPOCHS = 6
+LEAST_STEPS, LEAST_ROWS = 600, 100_000
+# The full batch stops when an iteration gains less than this share of the objective.
+MAX_ITER, LEAST_GAIN = 500, 1e-7
+WEIGHTS = (0.0, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
+
+
+class PenalizedBaseline(Baseline):
+    """Logistic regression with a penalty that is estimated on each batch.
+
+    A subclass is its `penalty`, a function that is compiled and called thousands of
+    times a second, and the ``settings`` that the function takes.
+
+    Parameters
+    ----------
+    fairness_weight
+        The weight of the penalty beside the mean cross-entropy; 0 is plain training.
+    notion
+        ``"demographic_parity"``, ``"equal_opportunity"`` or ``"equalized_odds"``; the
+        penalties of the strata are added.
+    batch_size
+        Rows a step. None takes all rows at every step, by L-BFGS.
+    max_epochs
+        Passes over the data in minibatches; there are at least 600 steps and 100,000
+        rows in all.
+    l2
+        Strength of the ridge on coefficients.
+    random_state
+        Seed of the order of minibatches.
+
+    Attributes
+    ----------
+    coef_ : ndarray of shape (1, n_features)
+    intercept_ : ndarray of shape (1,)
+    classes_ : ndarray
+    """
+
+    tradeoff_param: ClassVar[str] = "fairness_weight"
+    tradeoff_values: ClassVar[tuple[float, ...]] = WEIGHTS
+
+    coef_: FloatArray
+    intercept_: FloatArray
+
+    def __init__(
+        self,
+        *,
+        fairness_weight: float = 1.0,
+        notion: str | Notion = "demographic_parity",
+        batch_size: int | None = None,
+        max_epochs: int = MAX_EPOCHS,
+        l2: float = 1e-4,
+        random_state: int | np.random.RandomState | None = None,
+    ) -> None:
+        self.fairness_weight = fairness_weight
+        self.notion = notion
+        self.batch_size = batch_size
+        self.max_epochs = max_epochs
+        self.l2 = l2
+        self.random_state = random_state
+
+    @staticmethod
+    @abstractmethod
+    def penalty(
+        prob: FloatArray,
+        group: IntArray,
+        n_groups: int,
+        settings: FloatArray,
+        slope: FloatArray,
+    ) -> float:
+        """Return the penalty of a batch and write its derivative into ``slope``.
+
+        Parameters
+        ----------
+        prob
+            (b,) probabilities of the positive class, 0 and 1 themselves included.
+        group
+            (b,) codes of groups; any of them may be absent from the batch.
+        n_groups
+            How many groups there are in all.
+        settings
+            The numbers that `_settings` gives.
+        slope
+            (b,) zeros, to be filled with the derivative by each probability.
+        """
+
+    def _settings(self) -> tuple[float, ...]:
+        """Return the numbers that the penalty takes."""
+        return ()
+
+    def decision_function(self, X: Table) -> FloatArray:
+        """Return the (n_samples,) logits of the larger label."""
+        return np.asarray(self._features(X) @ self.coef_[0] + self.intercept_[0])
+
+    def _chance(self, X: FloatArray, sensitive_features: Table) -> FloatArray:
+        return np.asarray(expit(X @ self.coef_[0] + self.intercept_[0]))
+
+    def _train(self, rows: Rows) -> None:
+        data = Data(**{name: getattr(rows, name) for name in Data._fields})
+        settings = np.array(self._settings(), dtype=np.float64)
+        terms = Terms(
+            check_number("fairness_weight", self.fairness_weight),
+            settings,
+            check_number("l2", self.l2),
+        )
+        penalty = compiled(type(self).penalty)
+        try:
+            if self.batch_size is None:
+                theta = _minimize(penalty, data, terms)
+            else:
+                theta = self._descend(penalty, data, terms)
+        except ZeroDivisionError as error:  # compiled code says no more than that
+            raise NonFiniteError(
+                f"The penalty of {type(self).__name__} divided by zero. In a batch any "
+                "group may be missing, and probabilities may be 0 or 1: keep them from "
+                "the divisor."
+            ) from error
+        if not np.all(np.isfinite(theta)):
+            raise NonFiniteError(
+                f"{type(self).__name__} reached numbers that are not finite. Lower "
+                "fairness_weight, or scale the features."
+            )
+        self.coef_, self.intercept_ = theta[None, :-1], theta[-1:]
+
+    def _descend(self, penalty: Any, data: Data, terms: Terms) -> FloatArray:
+        n = data.y.size
+        size = min(check_whole("batch_size", self.batch_size), n)
+        n_batches = -(-n // size)
+        n_epochs = max(
+            check_whole("max_epochs", self.max_epochs),
+            -(-LEAST_STEPS // n_batches),
+            -(-LEAST_ROWS // n),
+        )
+        rng = np.random.default_rng(
+            check_random_state(self.random_state).randint(2**31 - 1)
+        )
+        theta = np.zeros(data.X.shape[1] + 1)
+        state = theta, np.zeros_like(theta), np.zeros_like(theta), np.zeros(2)
+        run_epoch = kernels()[1]
+        average_from = n_epochs * n_batches // 2
+        for _ in range(n_epochs):
+            order = rng.permutation(n)
+            run_epoch(
+                penalty, data, order, size, terms, LEARNING_RATE, average_from, state
+            )
+        return np.asarray(state[2] / state[3][1])
+
+
+def _minimize(penalty: Any, data: Data, terms: Terms) -> FloatArray:
+    """Return the optimum of all rows, sought from that of plain training.
+
+    From equal probabilities some penalties are so steep that nothing is learned.
+    """
+    theta = np.zeros(data.X.shape[1] + 1)
+    for weight in sorted({0.0, terms.weight}):
+        weighted = terms._replace(weight=weight)
+
+        def evaluate(
+            theta: FloatArray, weighted: Terms = weighted
+        ) -> tuple[float, FloatArray]:
+            return _objective(penalty, data, weighted, theta)
+
+        found = minimize(
+            evaluate,
+            theta,
+            jac=True,
+            method="L-BFGS-B",
+            options={"maxiter": MAX_ITER, "ftol": LEAST_GAIN},
+        )
+        theta = np.asarray(found.x)
+    # A kink stops the line search where nothing is left to gain; too few iterations
+    # are another matter.
+    if found.nit >= MAX_ITER:
+        warnings.warn(
+            f"The full batch stopped after {MAX_ITER} iterations, before the optimum. "
+            "Scale the features, or lower fairness_weight.",
+            ConvergenceWarning,
+            stacklevel=5,
+        )
+    return theta
+
+
+def _objective(
+    penalty: Any, data: Data, terms: Terms, theta: FloatArray
+) -> tuple[float, FloatArray]:
+    """Return the objective of all rows and its gradient."""
+    score = data.X @ theta[:-1] + theta[-1]
+    prob = np.asarray(expit(score))
+    push = (prob - data.y) / prob.size
+    ridge = np.append(terms.l2 * theta[:-1], 0.0)
+    value = np.mean(np.logaddexp(0, score) - data.y * score) + ridge @ theta / 2
+    if terms.weight > 0:
+        everyone = np.arange(prob.size)
+        value += kernels()[0](penalty, data, everyone, terms, prob, push)
+    return float(value), np.append(push @ data.X, push.sum()) + ridge

@@ -1,0 +1,195 @@
+"""What an experiment is made of, read from its file."""
+
+import importlib.resources
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from importlib.resources.abc import Traversable
+from typing import Any
+
+from fferm.errors import UnknownNameError
+from fferm.registry import unknown_name
+
+SIZES = ("small", "full")
+
+
+@dataclass(frozen=True)
+class Size:
+    """How much of an experiment to run.
+
+    Attributes
+    ----------
+    seeds
+        How many seeds.
+    n_values
+        How many values of a trade-off parameter, where it is spread by itself.
+    train_rows
+        How many training rows a seed draws; None draws four of five.
+    test_rows
+        How many test rows are kept of each part; None keeps all.
+    """
+
+    seeds: int
+    n_values: int
+    train_rows: int | None = None
+    test_rows: int | None = None
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One setting in which methods are compared.
+
+    Attributes
+    ----------
+    name, data, notion
+        What is trained on, and for what.
+    batch_size
+        Rows a step; None takes all rows at every step.
+    bounds
+        Numbers that stand in place of those of the experiment.
+    """
+
+    name: str
+    data: Mapping[str, Any]
+    notion: str
+    batch_size: int | None = None
+    bounds: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Method:
+    """One method: a class of `fferm` or `fferm.lab.baselines`, and its parameters.
+
+    Attributes
+    ----------
+    label
+        What figures call it.
+    name
+        The class.
+    params
+        Parameters of the constructor; ``normalisation = "paper"`` beside a divergence
+        takes the paper's form of it.
+    values
+        Values of the trade-off parameter; empty spreads the declared range.
+    weights
+        The least weight above 0 and the largest, between which weights are spread in
+        place of the declared range. Those of a divergence are in units of chi-square's:
+        what pulls alike near fairness is then swept alike.
+    finer
+        How many times as many values as the size says: methods that are all but one
+        differ by less than where the points of a sweep happen to lie.
+    penalty_on_target
+        Whether the penalty is taken on unlabelled rows of the target.
+    panels
+        The panels it is run in; empty is all that its batch sizes allow.
+    choose, among
+        A parameter, of the uncertainty set where there is one, and the values among
+        which rows that are not judged on choose; empty leaves it as it is.
+    largest_reach
+        Where weights end: at this number over the radius. A robust penalty has a kink
+        at fairness, and larger weights change nothing but the time it takes.
+    """
+
+    label: str
+    name: str
+    params: Mapping[str, Any] = field(default_factory=dict)
+    values: tuple[float, ...] = ()
+    weights: tuple[float, ...] = ()
+    finer: int = 1
+    penalty_on_target: bool = False
+    panels: tuple[str, ...] = ()
+    choose: str = ""
+    among: tuple[float, ...] = ()
+    largest_reach: float | None = None
+
+    def at(self, choice: float | None) -> "Method":
+        """Return the method with the parameter that is chosen set."""
+        if choice is None:
+            return self
+        params = dict(self.params)
+        if "uncertainty" in params:
+            params["uncertainty"] = {**params["uncertainty"], self.choose: choice}
+        else:
+            params[self.choose] = choice
+        return replace(self, params=params)
+
+
+@dataclass(frozen=True)
+class Spec:
+    """An experiment.
+
+    Attributes
+    ----------
+    name, title
+        Of the experiment.
+    kind
+        ``"fronts"`` compares accuracy and violation on test rows; ``"noise"`` the
+        violation at one accuracy; ``"shift"`` parts that were not trained on.
+    panels, methods, sizes
+        What is run.
+    bounds
+        Numbers that summaries speak of: ``accuracy`` and ``violation`` are the worst
+        that count in a hypervolume; ``max_violation``, ``at_accuracy`` and
+        ``at_higher_accuracy`` are where points are compared.
+    """
+
+    name: str
+    title: str
+    kind: str
+    panels: tuple[Panel, ...]
+    methods: tuple[Method, ...]
+    sizes: Mapping[str, Size]
+    bounds: Mapping[str, float]
+
+    def for_panel(self, name: str) -> "Spec":
+        """Return the experiment with the bounds of one of its panels."""
+        (panel,) = (panel for panel in self.panels if panel.name == name)
+        return replace(self, bounds={**self.bounds, **panel.bounds})
+
+
+def known() -> tuple[str, ...]:
+    """Return the names of all experiments."""
+    return tuple(
+        sorted(
+            file.name.removesuffix(".toml")
+            for file in _folder().iterdir()
+            if file.name.endswith(".toml")
+        )
+    )
+
+
+def read_spec(name: str) -> Spec:
+    """Return the experiment of a name."""
+    if name not in known():
+        raise UnknownNameError(unknown_name("experiment", name, known()))
+    text = (_folder() / f"{name}.toml").read_text(encoding="utf-8")
+    given = tomllib.loads(text)
+    return Spec(
+        name=name,
+        title=given["title"],
+        kind=given["kind"],
+        panels=tuple(_panel(panel, given) for panel in given["panels"]),
+        methods=tuple(_method(method) for method in given["methods"]),
+        sizes={size: Size(**given["sizes"][size]) for size in SIZES},
+        bounds=given["bounds"],
+    )
+
+
+def _panel(panel: dict[str, Any], given: dict[str, Any]) -> Panel:
+    return Panel(
+        panel["name"],
+        {**given["data"], **panel.get("data", {})},
+        panel.get("notion", given["notion"]),
+        panel.get("batch_size"),
+        panel.get("bounds", {}),
+    )
+
+
+def _method(method: dict[str, Any]) -> Method:
+    for key in ("values", "weights", "panels", "among"):
+        method[key] = tuple(method.get(key, ()))
+    return Method(name=method.pop("class"), **method)
+
+
+def _folder() -> Traversable:
+    return importlib.resources.files("fferm.lab.experiments") / "specs"

@@ -1,0 +1,228 @@
+"""From records to the numbers that figures and pages show."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+from scipy.stats import t as student
+
+from fferm.lab.experiments.specs import Panel, Spec
+from fferm.tradeoff import TradeoffCurve
+
+CONFIDENCE = 0.95
+QUARTILES = (0.25, 0.75)
+# Of experiments with noise: a column, and the accuracy at which it is read.
+NOISE_COLUMNS = {
+    "violation": "at_accuracy",
+    "violation_at_higher_accuracy": "at_higher_accuracy",
+}
+# What methods are compared by, against the first of the spec, seed by seed.
+COMPARED = {
+    "fronts": "hypervolume",
+    "noise": "violation_at_higher_accuracy",
+    "shift": "violation_at_accuracy",
+}
+KEYS = ["panel", "method", "seed"]
+# Of experiments with a shift: the rows that were trained on, and those to choose on.
+NOT_JUDGED = ["train", "target"]
+
+
+def summarize(spec: Spec, records: pd.DataFrame) -> pd.DataFrame:
+    """Return one row per panel and method: means over seeds and half-widths.
+
+    Columns that end in ``_pm`` are half-widths of 95 % intervals over seeds. For
+    fronts: ``hypervolume``, ``accuracy`` (the best at a violation within the bound,
+    over the seeds that have one: the share ``reached``), ``points`` (how many values
+    gave a model that does not collapse) and, where a panel of the same data has no
+    batches, ``drop``: how much of the accuracy is lost from there. For noise:
+    ``violation`` at the accuracy of the spec. For shift: mean and quartiles of accuracy
+    and violation over the parts that were not trained on, at the bound on training
+    rows, and ``violation_at_accuracy``, the mean violation over these parts where the
+    mean accuracy is that of the spec. ``choice`` is the mean of
+    what was chosen, and ``difference`` says how far a method is from the first of the
+    spec, seed by seed, in what they are compared by.
+    """
+    seeds = by_seed(spec, records)
+    columns = [name for name in seeds.columns if name not in KEYS]
+    groups = seeds.groupby(["panel", "method"], sort=False)[columns]
+    spread = groups.agg(half_width).add_suffix("_pm")
+    found = groups.mean().join(spread)
+    # Tasks end in any order; the spec says which comes first.
+    order = [(p.name, m.label) for p in spec.panels for m in spec.methods]
+    return found.loc[[key for key in order if key in found.index]].reset_index()
+
+
+def by_seed(spec: Spec, records: pd.DataFrame) -> pd.DataFrame:
+    """Return one row per panel, method and seed, with the numbers of its sweep."""
+    numbers, cost = {
+        "fronts": (_front_numbers, None),
+        "noise": (_noise_numbers, _noise_cost),
+        "shift": (_shift_numbers, _shift_cost),
+    }[spec.kind]
+    rows = []
+    # A column of nothing but None is no column of numbers.
+    numbered = records.astype({"choice": np.float64})
+    for key, part in numbered.groupby(KEYS, sort=False):
+        bounded = _bounded(spec, numbered, part)
+        sweep = part if cost is None else _chosen(bounded, part, cost)
+        row = {**dict(zip(KEYS, key, strict=True)), **numbers(bounded, sweep)}
+        if cost is not None:
+            row["choice"] = sweep["choice"].iloc[0]
+        rows.append(row)
+    seeds = pd.DataFrame(rows)
+    compared = COMPARED[spec.kind]
+    first = seeds[seeds["method"] == spec.methods[0].label]
+    base = first.set_index(["panel", "seed"])[compared]
+    seeds["difference"] = seeds[compared] - _looked_up(base, seeds, ["panel", "seed"])
+    whole = {panel.name: _without_batches(spec, panel) for panel in spec.panels}
+    if spec.kind == "fronts" and any(whole.values()):
+        base = seeds.set_index(KEYS)["accuracy"]
+        before = seeds.assign(panel=seeds["panel"].map(whole))
+        seeds["drop"] = _looked_up(base, before, KEYS) - seeds["accuracy"]
+    return seeds
+
+
+def _bounded(spec: Spec, records: pd.DataFrame, part: pd.DataFrame) -> Spec:
+    """Return the experiment with the bounds of the panel and the seed of a part.
+
+    The sample of the target has an accuracy of its own, which no panel can know: there,
+    sweeps are compared at the accuracy of the first method where it keeps its bound.
+    """
+    panel, seed = part[["panel", "seed"]].iloc[0]
+    bounded = spec.for_panel(panel)
+    is_beside = (records["panel"] == panel) & (records["seed"] == seed)
+    first = records[is_beside & (records["method"] == spec.methods[0].label)]
+    if spec.kind != "shift" or first.empty:
+        return bounded
+    at_target = float(_at_bound(bounded, first)[1]["accuracy"]["target"])
+    return replace(bounded, bounds={**bounded.bounds, "at_target_accuracy": at_target})
+
+
+def _looked_up(base: pd.Series, rows: pd.DataFrame, keys: list[str]) -> pd.Series:
+    found = base.reindex(pd.MultiIndex.from_frame(rows[keys]))
+    return pd.Series(found.to_numpy(), index=rows.index)
+
+
+def _without_batches(spec: Spec, panel: Panel) -> str | None:
+    """Return the name of the panel with the same data and all rows at every step."""
+    same = (panel.data, panel.notion, None)
+    names = [p.name for p in spec.panels if (p.data, p.notion, p.batch_size) == same]
+    return names[0] if names and panel.batch_size is not None else None
+
+
+def _chosen(
+    spec: Spec, records: pd.DataFrame, cost: Callable[[Spec, pd.DataFrame], float]
+) -> pd.DataFrame:
+    """Return the sweep of the choice that does best on the rows to choose on."""
+    sweeps = [part for _, part in records.groupby("choice", dropna=False)]
+    costs = [cost(spec, sweep) for sweep in sweeps]
+    # A sweep that does not come to the accuracy has no violation there.
+    return sweeps[int(np.argmin(np.nan_to_num(costs, nan=np.inf)))]
+
+
+def half_width(values: pd.Series) -> float:
+    """Return the half-width of a 95 % interval for the mean."""
+    found = values.dropna()
+    if len(found) < 2:
+        return float("nan")
+    quantile = student.ppf((1 + CONFIDENCE) / 2, len(found) - 1)
+    return float(quantile * found.std(ddof=1) / np.sqrt(len(found)))
+
+
+def front(records: pd.DataFrame) -> pd.DataFrame:
+    """Return the points of one sweep that no other beats in both respects."""
+    return _curve(records).pareto("test")
+
+
+def _curve(records: pd.DataFrame, part: str = "test") -> TradeoffCurve:
+    rows = records[records["part"] == part]
+    rows = rows.assign(split="test", fairness_weight=rows["value"])
+    return TradeoffCurve(rows, {}, {})
+
+
+def _front_numbers(spec: Spec, records: pd.DataFrame) -> dict[str, float]:
+    curve = _curve(records)
+    points = curve.pareto("test")
+    within = points[points["violation"] <= spec.bounds["max_violation"]]
+    corner = spec.bounds["accuracy"], spec.bounds["violation"]
+    return {
+        "hypervolume": curve.hypervolume("test", corner),
+        "accuracy": float(within["accuracy"].max()) if len(within) else np.nan,
+        "reached": float(len(within) > 0),
+        "points": float((~records["collapsed"] & (records["part"] == "test")).sum()),
+        "seconds": float(records.groupby("value")["seconds"].first().sum()),
+    }
+
+
+def _noise_cost(spec: Spec, records: pd.DataFrame) -> float:
+    """Return what the validation rows say of the violation at the higher accuracy."""
+    numbers = _noise_numbers(spec, records, "validation")
+    return numbers["violation_at_higher_accuracy"]
+
+
+def _noise_numbers(
+    spec: Spec, records: pd.DataFrame, part: str = "test"
+) -> dict[str, float]:
+    """Return the violation where the front crosses accuracies."""
+    curve = _curve(records, part)
+    return {
+        name: _violation_at(curve, spec.bounds[at])
+        for name, at in NOISE_COLUMNS.items()
+    }
+
+
+def _violation_at(curve: TradeoffCurve, accuracy: float) -> float:
+    """Return the violation where the front crosses an accuracy, in between linearly.
+
+    A front that stays above the accuracy has its fairest point there: whoever may lose
+    more accuracy need not. One that stays below has none.
+    """
+    points = curve.pareto("test").sort_values("accuracy")
+    crossed = np.interp(accuracy, points["accuracy"], points["violation"], right=np.nan)
+    return float(crossed)
+
+
+def _shift_cost(spec: Spec, records: pd.DataFrame) -> float:
+    """Return what the sample of the target says of the violation at one accuracy."""
+    at = spec.bounds.get("at_target_accuracy", spec.bounds["at_accuracy"])
+    return _violation_at(_curve(records, "target"), at)
+
+
+def _shift_numbers(spec: Spec, records: pd.DataFrame) -> dict[str, float]:
+    """Return what a model at the bound does in the parts that were not trained on."""
+    value, mixed = _at_bound(spec, records)
+    states = mixed.drop(index=NOT_JUDGED)
+    numbers = {"value": value}
+    for name in states.columns:
+        numbers[name] = float(states[name].mean())
+        for part in QUARTILES:
+            numbers[f"{name}_{part:g}"] = float(states[name].quantile(part))
+    elsewhere = records[~records["part"].isin(NOT_JUDGED)]
+    means = elsewhere.groupby("value", as_index=False).agg(
+        {"accuracy": "mean", "violation": "mean", "collapsed": "any"}
+    )
+    curve = _curve(means.assign(part="test"))
+    at = spec.bounds["at_accuracy"]
+    return {**numbers, "violation_at_accuracy": _violation_at(curve, at)}
+
+
+def _at_bound(spec: Spec, records: pd.DataFrame) -> tuple[float, pd.DataFrame]:
+    """Return the first value within the bound, and all parts at the bound.
+
+    The bound is kept on the rows that the penalty was taken on; no label of another
+    part is looked at. Between the last model of the sweep above the bound and the first
+    within it, numbers are mixed so that the bound is met.
+    """
+    trained = records[(records["part"] == "train") & ~records["collapsed"]]
+    value, violation = (trained[name].to_numpy() for name in ("value", "violation"))
+    bound = spec.bounds["max_violation"]
+    is_within = violation <= bound
+    here = int(np.argmax(is_within)) if is_within.any() else int(np.argmin(violation))
+    before, share = here, 1.0
+    if here > 0 and is_within[here]:
+        before = here - 1
+        share = (violation[before] - bound) / (violation[before] - violation[here])
+    judged, columns = records.set_index("part"), ["accuracy", "violation"]
+    last, first = (judged[judged["value"] == value[i]][columns] for i in (before, here))
+    return float(value[here]), (1 - share) * last + share * first
