@@ -28,7 +28,7 @@ ORDER = [
     "columns",
     "data",
     "counts",
-    "weights",
+    "fairness_grid",
     "duals",
     "objective",
     "metrics",
@@ -39,11 +39,10 @@ ORDER = [
     "boosting",
     "estimators",
     "persistence",
-    "tradeoff",
+    "curve",
     "datasets",
     "lab",
     "testing",
-    "frames",
     "tuning",
     "report",
     "cli",
@@ -51,7 +50,7 @@ ORDER = [
 ]
 
 # Results know how to draw themselves; report is imported when they are asked to.
-LAZY = {("auditing", "report"), ("tradeoff", "report"), ("lab", "report")}
+LAZY = {("auditing", "report"), ("curve", "report"), ("lab", "report")}
 
 # Optional or slow packages, and the only places that may import them.
 HEAVY = {

@@ -25,7 +25,7 @@ from fferm.errors import (
     InvalidParameterError,
 )
 from fferm.estimators import regression
-from fferm.frames import FrameClassifier
+from fferm.estimators.frame import FrameClassifier
 from fferm.metrics.dependence import make_regression_tabulator
 from fferm.tuning import CrossValidation, tune
 

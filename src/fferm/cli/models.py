@@ -7,8 +7,8 @@ from fferm.cli.options import ModelKind, TaskKind
 from fferm.cli.sources import Source
 from fferm.errors import InvalidParameterError
 from fferm.estimators.base import FairEstimator
+from fferm.estimators.frame import is_quantity
 from fferm.estimators.regression import FairRegressor
-from fferm.frames.regressor import is_quantity
 from fferm.metrics.dependence import get_measure
 
 CLASSES = {

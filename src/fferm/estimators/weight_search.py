@@ -39,10 +39,10 @@ from fferm.errors import (
     warn_user,
 )
 from fferm.estimators.base import Choice, Encoded, FairClassifier, FairEstimator
+from fferm.fairness_grid import default_weights
 from fferm.metrics.intervals import interval_of_tables
 from fferm.metrics.tabulator import Tabulator, worst_gap
 from fferm.notions import Labels
-from fferm.weights import default_weights
 
 M = TypeVar("M", bound=FairClassifier)
 E = TypeVar("E", bound=FairEstimator)
