@@ -12,7 +12,7 @@ from fferm.data.rows import FitInput
 from fferm.datasets import load_adult, load_german, make_biased
 from fferm.penalty.objective import Problem
 from fferm.solvers import LBFGS, Solver, choose
-from fferm.solvers.linear_sgda import SGDA
+from fferm.solvers.sgda import SGDA
 from fferm.weights import default_weights
 
 

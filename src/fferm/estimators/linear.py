@@ -396,8 +396,7 @@ class FairLogisticRegression(FairClassifier):
             )
         if self.solver != "auto":
             return self.solver
-        has_table_only = objective.uncertainty or objective.notion.is_sufficiency
-        return "semi_stochastic" if has_table_only else "sgda"
+        return "sgda" if objective.has_linear_dual else "semi_stochastic"
 
     def _solver(self, problem: Problem, weights: Sequence[float]) -> Solver[Any]:
         size = problem.X.shape[0] * problem.X.shape[1]

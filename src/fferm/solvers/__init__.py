@@ -28,7 +28,7 @@ __all__ = [
 LINEAR = {
     "lbfgs": ("fferm.solvers.lbfgs", "LBFGS"),
     "semi_stochastic": ("fferm.solvers.semi_stochastic", "SemiStochastic"),
-    "sgda": ("fferm.solvers.linear_sgda", "SGDA"),
+    "sgda": ("fferm.solvers.sgda", "SGDA"),
     "sreda": ("fferm.solvers.sreda", "SREDA"),
 }
 
@@ -55,7 +55,7 @@ def choose(objective: Objective, n_numbers: int, weights: Sequence[float]) -> st
     weights
         The fairness weights that are trained for.
     """
-    if objective.uncertainty is not None or objective.notion.is_sufficiency:
+    if not objective.has_linear_dual:
         return "lbfgs"
     # Minibatches throw a model about where the penalty is all that counts.
     largest = weight_range(objective.divergence)[1] * (1 + ROUNDING)

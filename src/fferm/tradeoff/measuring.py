@@ -22,7 +22,7 @@ from fferm.setting import Setting, make_setting
 from fferm.tradeoff.splits import Split
 
 if TYPE_CHECKING:
-    from fferm.solvers._row_sums import RowSums
+    from fferm.solvers._passes import RowSums
 
 # The level of every interval of a curve.
 CONFIDENCE = 0.95
@@ -148,14 +148,14 @@ class Measure:
         return float(self.weight @ values / self.total)
 
     def _add_up(self, scores: FloatArray) -> "RowSums":
-        from fferm.solvers._row_sums import add_up, make_room, no_sums
+        from fferm.solvers._passes import add_up, no_sums, workspace
 
         n_classes, n_cells = len(self.setting.labels.classes), max(self.n_cells)
         # All logits of a class side by side: compiled once, however they came.
         logits = np.ascontiguousarray(scores.T).reshape(-1, self.y.size)
-        room = make_room(len(logits), n_classes)
+        work = workspace(len(logits), n_classes)
         sums = no_sums(self.y.size, len(self.cells), n_cells, n_classes)
-        add_up(logits, self.y, self.weight, self.cells, LARGEST_SURPRISE, room, sums)
+        add_up(logits, self.y, self.weight, self.cells, LARGEST_SURPRISE, work, sums)
         return sums
 
     def _by_attribute(self, sums: FloatArray) -> list[FloatArray]:
