@@ -10,10 +10,10 @@ from typing import Any
 from fferm import FairLogisticRegression
 from fferm.data.rows import FitInput
 from fferm.datasets import load_adult, load_german, make_biased
+from fferm.fairness_grid import default_weights
 from fferm.penalty.objective import Problem
 from fferm.solvers import LBFGS, Solver, choose
 from fferm.solvers.sgda import SGDA
-from fferm.weights import default_weights
 
 
 def run() -> dict[str, Any]:

@@ -14,7 +14,7 @@ from benchmarks.timing import Timed, in_words, interleaved, ratio, spread
 from fferm import FairLogisticRegression, tradeoff_curve
 from fferm.data.rows import FitInput
 from fferm.datasets import FairDataset, load_adult
-from fferm.weights import default_weights
+from fferm.fairness_grid import default_weights
 
 ROUNDS = 3
 N_POINTS = 20

@@ -209,7 +209,7 @@ def _curve_stepper(
     model = FairNetClassifier(
         batch_size=4096, device=device, dtype="float32", random_state=0
     )
-    data, problem, rows = model._encode(given)
+    data, problem, rows, _ = model._encode(given)
     recipe = net_settings.make_recipe(model, problem)
     make = net_modules.maker(model, problem, None)
     plan = fitting.Plan(

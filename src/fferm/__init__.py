@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from fferm.auditing import audit, audit_regression
     from fferm.boosting import boosting_objective
+    from fferm.curve import TradeoffCurve, tradeoff_curve
     from fferm.data.group_counts import GroupCounts
     from fferm.estimators import FairLogisticRegression
     from fferm.estimators.boosting import FairBoostingClassifier
     from fferm.estimators.net import FairNetClassifier
     from fferm.estimators.regression import FairRegressor
     from fferm.persistence import load, save
-    from fferm.tradeoff import TradeoffCurve, tradeoff_curve
     from fferm.uncertainty import LargeShift, SmallShift
 
 __version__ = version("fferm")
@@ -31,13 +31,13 @@ _HOMES = {
     "GroupCounts": "fferm.data.group_counts",
     "LargeShift": "fferm.uncertainty",
     "SmallShift": "fferm.uncertainty",
-    "TradeoffCurve": "fferm.tradeoff",
+    "TradeoffCurve": "fferm.curve",
     "audit": "fferm.auditing",
     "audit_regression": "fferm.auditing",
     "boosting_objective": "fferm.boosting",
     "load": "fferm.persistence",
     "save": "fferm.persistence",
-    "tradeoff_curve": "fferm.tradeoff",
+    "tradeoff_curve": "fferm.curve",
 }
 
 __all__ = [

@@ -73,7 +73,7 @@ def test_pieces_of_one_row_average_to_the_full_gradient(
         given = PieceInput(X[[i]], y[[i]], None, counts, s[[i]])
         return read_piece(model, given, None)[0]
 
-    _, problem, _ = model._encode(FitInput(X, y, s))
+    problem = model._encode(FitInput(X, y, s)).problem
     rng = np.random.default_rng(4)
     theta = rng.normal(size=(1 if n_classes == 2 else n_classes, N_FEATURES + 1))
     variable = dual_variable(problem.objective.divergence)

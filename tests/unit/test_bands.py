@@ -25,8 +25,8 @@ from fferm.errors import (
     InvalidParameterError,
 )
 from fferm.estimators import regression_bounds
+from fferm.estimators.frame import FrameClassifier
 from fferm.estimators.regression_bounds import make_number_setting
-from fferm.frames import FrameClassifier
 from fferm.tuning import CrossValidation, tune
 
 

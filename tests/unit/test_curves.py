@@ -10,12 +10,12 @@ from scipy import stats
 from sklearn.base import clone
 
 from fferm import FairLogisticRegression, TradeoffCurve, audit, tradeoff_curve
+from fferm.curve import Key
+from fferm.curve.measures import RANDOM_SHARES
 from fferm.datasets import make_biased
 from fferm.divergences import Alpha
 from fferm.errors import InvalidInputError, InvalidParameterError
 from fferm.metrics import soft_violation, violation
-from fferm.tradeoff.keys import Key
-from fferm.tradeoff.measuring import THINNINGS
 
 
 @pytest.fixture(scope="module")
@@ -100,10 +100,14 @@ def test_the_plain_model_is_always_there(data):
 @pytest.mark.parametrize(
     ("given", "options", "words"),
     [
-        ({}, {}, "No estimator came"),
-        ({"a": "model"}, {}, "A str came"),
-        (None, {"divergences": []}, r"divergences=\[\] came"),
-        (None, {"divergences": "kl"}, "divergences='kl' came. Expected a list"),
+        ({}, {}, "estimator is an empty dict"),
+        ({"a": "model"}, {}, r"FairRegressor\(\); got str"),
+        (None, {"divergences": []}, r"at least one; got \[\]"),
+        (
+            None,
+            {"divergences": "kl"},
+            "a list of at least one; got 'kl'",
+        ),
         (None, {"divergences": ["klx"]}, "klx"),
     ],
 )
@@ -146,7 +150,7 @@ def test_the_intervals_of_records_are_those_of_the_audit(data):
 
 def test_thinning_goes_from_the_plain_model_to_one_class_for_everyone(data):
     curve = sweep(data, seeds=2)
-    assert len(curve.baseline) == 2 * 2 * len(THINNINGS)
+    assert len(curve.baseline) == 2 * 2 * len(RANDOM_SHARES)
     for (seed, split), line in curve.baseline.groupby(["seed", "split"]):
         rows = curve.records[curve.records["fairness_weight"] == 0]
         plain = rows.set_index(["seed", "split"]).loc[(seed, split)]
@@ -274,7 +278,7 @@ def test_a_choice_takes_one_of_three_ways():
     curve = curve_of([(0.9, 0.4)])
     for asked in (("elbow",), (), ("knee", 0.1)):
         bounds = {"max_violation": asked[1]} if len(asked) > 1 else {}
-        with pytest.raises(InvalidParameterError, match="one of the three"):
+        with pytest.raises(InvalidParameterError, match="exactly one of"):
             curve.choose(*asked[:1], **bounds)
 
 

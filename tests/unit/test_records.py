@@ -9,10 +9,10 @@ import pytest
 
 from fferm import FairLogisticRegression, TradeoffCurve, tradeoff_curve
 from fferm.auditing import Audit
+from fferm.curve.records import RecordFile
 from fferm.datasets import make_biased
 from fferm.errors import PersistenceError
 from fferm.notions import ConditionalParity
-from fferm.tradeoff.journal import Journal
 
 WEIGHTS = [0, 1, 5]
 
@@ -159,9 +159,9 @@ def test_another_control_feature_is_another_sweep(data, tmp_path):
 
 def test_a_file_in_place_of_the_folder_is_refused(data, tmp_path):
     (tmp_path / "records").write_text("mine")
-    with pytest.raises(PersistenceError, match=r"is a file\. Expected a folder"):
+    with pytest.raises(PersistenceError, match="records must be a folder"):
         sweep(data, tmp_path / "records")
-    with pytest.raises(PersistenceError, match="holds no records of a sweep"):
+    with pytest.raises(PersistenceError, match="does not contain records of a sweep"):
         TradeoffCurve.load(tmp_path / "records")
 
 
@@ -174,7 +174,7 @@ def test_a_folder_that_cannot_be_made_is_refused(data, tmp_path):
 @pytest.mark.parametrize("text", ["", "{}\n", '{"format": "other"}\n', "no json\n"])
 def test_what_holds_no_records_is_no_curve(tmp_path, text):
     (tmp_path / "x.jsonl").write_text(text)
-    with pytest.raises(PersistenceError, match="holds no records of a sweep"):
+    with pytest.raises(PersistenceError, match="does not contain records of a sweep"):
         TradeoffCurve.load(tmp_path)
 
 
@@ -200,12 +200,12 @@ def test_a_second_writer_waits_for_the_first(tmp_path):
     order = []
 
     def write(name, ready, go):
-        journal = Journal(tmp_path, "c", 0)
-        with journal.opened(header) as found:
+        file = RecordFile(tmp_path, "c", 0)
+        with file.opened(header) as found:
             order.append((name, len(found.fits)))
             ready.set()
             go.wait(5)
-            journal.append({"fairness_weight": float(len(found.fits))})
+            file.append({"fairness_weight": float(len(found.fits))})
 
     holds, release = threading.Event(), threading.Event()
     first = threading.Thread(target=write, args=("first", holds, release))

@@ -36,7 +36,7 @@ def fit(data, **options):
 def objective_of(model, data):
     """Return the objective at the parameters of a model, and the best there is."""
     given = FitInput(data.X, data.y, data.sensitive_features)
-    _, problem, _ = model._encode(given)
+    problem = model._encode(given).problem
     theta = np.column_stack([model.coef_, model.intercept_])
     best = LBFGS().solve(problem).stats["objective"]
     return value_and_gradient(problem, theta)[0], best
@@ -226,8 +226,8 @@ def test_the_lanes_of_a_path_stop_together(data, monkeypatch):
 
 def validation_parts(model, data):
     """Return the problems that a model trains on and is judged by."""
-    problem = model._prepare(FitInput(data.X, data.y, data.sensitive_features)).problem
-    return problem, model._watched
+    encoded = model._prepare(FitInput(data.X, data.y, data.sensitive_features))
+    return encoded.problem, encoded.watched
 
 
 def test_early_stopping_keeps_the_best_model_that_was_met(data):
@@ -286,7 +286,7 @@ def test_auto_takes_minibatches_where_stopping_is_asked_for(data):
             "which stops at the optimum. Use solver='sgda'",
         ),
         ({"early_stopping": "training", "patience": 0}, "patience must be .*; got 0"),
-        ({"dual": "primal"}, "dual='primal' came. Expected one of auto, log_ratio"),
+        ({"dual": "primal"}, "dual must be .*; got 'primal'"),
     ],
 )
 def test_options_that_do_not_fit_are_refused(data, options, words):

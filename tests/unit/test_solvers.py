@@ -22,6 +22,7 @@ from fferm.solvers import (
     Solver,
     check_name,
     choose,
+    lbfgs,
     linear,
     make,
 )

@@ -8,8 +8,8 @@ from fferm.cli.sources import Source
 from fferm.dependence import get_measure
 from fferm.errors import InvalidParameterError
 from fferm.estimators.base import FairEstimator
+from fferm.estimators.frame import is_quantity
 from fferm.estimators.regression import FairRegressor
-from fferm.frames.regressor import is_quantity
 
 CLASSES = {
     ModelKind.linear: "FairLogisticRegression",

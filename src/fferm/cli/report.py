@@ -10,8 +10,8 @@ from fferm.auditing import Audit, RegressionAudit, read_any
 from fferm.cli.console import Output
 from fferm.cli.options import JsonOption, QuietOption
 from fferm.cli.targets import check_writable
+from fferm.curve import TradeoffCurve
 from fferm.errors import InvalidInputError
-from fferm.tradeoff import TradeoffCurve
 
 
 def report(

@@ -54,6 +54,12 @@ class FitInput:
     # Edges of the bands of continuous attributes, if they were learned before.
     edges: BandEdges = field(default_factory=dict)
 
+    @property
+    def tables(self) -> dict[str, Table]:
+        """What holds one value, or one row, per training row, by name."""
+        names = ("X", "y", "sensitive_features", "sample_weight")
+        return {name: getattr(self, name) for name in names}
+
 
 @dataclass(frozen=True)
 class CellSums:

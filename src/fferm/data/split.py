@@ -1,24 +1,36 @@
 """Rows held out of training, the same share of every label, stratum and group."""
 
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.utils import check_random_state
+from sklearn.model_selection import train_test_split
+from sklearn.utils import _safe_indexing, check_random_state
 
-from fferm._typing import IntArray
+from fferm._typing import IntArray, Table, is_sparse
 from fferm.data.rows import FitInput, Rows
 from fferm.data.validate import TrainingData
+from fferm.errors import InvalidParameterError
 
 
-def kinds(rows: Rows, label: IntArray) -> IntArray:
-    """Return (n_samples,) codes, one for each label, stratum and group."""
-    code: IntArray = np.asarray(label, dtype=np.int64)
-    for other in (rows.strata.code, *(a.code for a in rows.attributes)):
+def combine(codes: Iterable[IntArray]) -> IntArray:
+    """Return (n_samples,) codes, one for each combination of codes that occurs.
+
+    Codes are at least -1, and combinations are numbered in their order.
+    """
+    first, *others = codes
+    code: IntArray = np.asarray(first, dtype=np.int64)
+    for other in others:
         # Codes of pairs sort ten times as fast as the pairs themselves.
         pair = code * (other.max() + 2) + other + 1
         code = np.unique(pair, return_inverse=True)[1]
     return code
+
+
+def kinds(rows: Rows, label: IntArray) -> IntArray:
+    """Return (n_samples,) codes, one for each label, stratum and group."""
+    return combine([label, rows.strata.code, *(a.code for a in rows.attributes)])
 
 
 def hold_out(
@@ -46,3 +58,56 @@ def keep_rows(
     weight = np.zeros(data.kept.size)
     weight[data.kept] = np.where(kept, data.weight, 0.0)
     return replace(passed, sample_weight=weight)
+
+
+def take_rows(passed: FitInput, rows: IntArray) -> FitInput:
+    """Return the same arguments of `fit` for some of the rows."""
+
+    def take(table: Table) -> Table:
+        if table is None:
+            return None
+        if isinstance(table, Mapping):
+            return {name: take(column) for name, column in table.items()}
+        return _safe_indexing(table.tocsr() if is_sparse(table) else table, rows)
+
+    return replace(passed, **{n: take(table) for n, table in passed.tables.items()})
+
+
+def split_by_label(
+    passed: FitInput, fraction: float, seed: int
+) -> tuple[FitInput, FitInput]:
+    """Return rows to train on and a share to test on, stratified by label."""
+    y = np.asarray(passed.y)
+    is_repeated = np.unique(y, return_counts=True)[1].min() > 1
+    train, test = train_test_split(
+        np.arange(len(y)),
+        test_size=fraction,
+        random_state=seed,
+        stratify=y if is_repeated else None,
+    )
+    return take_rows(passed, train), take_rows(passed, test)
+
+
+def split_strata(
+    stratum: IntArray, test_size: float, rng: np.random.Generator
+) -> tuple[IntArray, IntArray]:
+    """Return shuffled positions of the training rows and of the test rows.
+
+    The rows are put in random order, grouped by stratum, and every (1/test_size)-th
+    of them is taken from a random start. Each row is tested with probability
+    `test_size`, and each stratum, however small, gives its share to within one row
+    (scikit-learn's stratified split refuses strata of one).
+    """
+    n_samples = len(stratum)
+    order = rng.permutation(n_samples)
+    order = order[np.argsort(stratum[order], kind="stable")]
+    ticks = np.floor(np.arange(n_samples + 1) * test_size + rng.random())
+    is_test = np.diff(ticks) > 0
+    train, test = rng.permutation(order[~is_test]), rng.permutation(order[is_test])
+    if not len(train) or not len(test):
+        raise InvalidParameterError(
+            f"A test share of {test_size:g} leaves {len(train)} training and "
+            f"{len(test)} test rows of {n_samples}. Both need some; move the share "
+            "towards 0.5 or pass more rows."
+        )
+    return train, test

@@ -17,6 +17,7 @@ from sklearn.compose import ColumnTransformer
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from fferm._typing import FloatArray, IntArray
+from fferm.data.split import split_strata
 from fferm.errors import InvalidParameterError, UnknownNameError
 
 
@@ -185,32 +186,6 @@ def strata(table: Table) -> IntArray:
     return number.to_numpy().astype(np.int64)
 
 
-def split_rows(
-    stratum: IntArray, test_size: float, rng: np.random.Generator
-) -> tuple[IntArray, IntArray]:
-    """Return shuffled positions of the training rows and of the test rows.
-
-    The rows are put in random order, grouped by stratum, and every (1/test_size)-th
-    of them is taken from a random start. Each row is tested with probability
-    `test_size`, and each stratum, however small, gives its share to within one row
-    (scikit-learn's stratified split refuses strata of one).
-    """
-    check_test_size(test_size)
-    n_samples = len(stratum)
-    order = rng.permutation(n_samples)
-    order = order[np.argsort(stratum[order], kind="stable")]
-    ticks = np.floor(np.arange(n_samples + 1) * test_size + rng.random())
-    is_test = np.diff(ticks) > 0
-    train, test = rng.permutation(order[~is_test]), rng.permutation(order[is_test])
-    if not len(train) or not len(test):
-        raise InvalidParameterError(
-            f"test_size={test_size} leaves {len(train)} training and {len(test)} test "
-            f"rows out of {n_samples}; expected some of each. Move test_size towards "
-            "0.5 or take more rows."
-        )
-    return train, test
-
-
 def assemble(table: Table, train: IntArray, test: IntArray) -> FairDataset:
     """Return the data set of these training and test rows."""
     X, X_test, names = _encode(table.model.iloc[train], table.model.iloc[test])
@@ -235,8 +210,9 @@ def split(
     random_state: int | np.random.Generator | None,
 ) -> FairDataset:
     """Return the data set with a random test part, stratified by label and group."""
+    check_test_size(test_size)
     rng = random_generator(random_state)
-    return assemble(table, *split_rows(strata(table), test_size, rng))
+    return assemble(table, *split_strata(strata(table), test_size, rng))
 
 
 def _encode(

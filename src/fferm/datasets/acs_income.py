@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pandas as pd
 
+from fferm.data.split import split_strata
 from fferm.datasets._dataset import (
     FairDataset,
     Table,
@@ -12,7 +13,6 @@ from fferm.datasets._dataset import (
     check_test_size,
     pick_names,
     random_generator,
-    split_rows,
     strata,
 )
 from fferm.datasets._store import DataFile, read_parquet
@@ -171,7 +171,7 @@ def load_acs_income(
     is_train, is_test = state.isin(train_on), state.isin(test_on)
     shared = np.flatnonzero(is_train & is_test)
     if len(shared):
-        train, test = split_rows(strata(table)[shared], test_size, rng)
+        train, test = split_strata(strata(table)[shared], test_size, rng)
         is_train[shared[test]] = False
         is_test[shared[train]] = False
     parts = np.flatnonzero(is_train), np.flatnonzero(is_test)

@@ -415,7 +415,7 @@ def _check_groups(rows: Rows, before: KnownGroups | None, is_passed: bool) -> No
         if len(attribute.groups) < 2:
             where = "groups has" if is_passed else "The first batch has"
             raise InvalidInputError(
-                f"{where} at most one group of {attribute.name}, so there is nothing "
+                f"{where} only one group in {attribute.name}, so there is nothing "
                 "to compare. Say which groups there will be: groups={group: share}, or "
                 "a GroupCounts of a first pass."
             )

@@ -87,6 +87,12 @@ class Fitted:
     history: tuple[dict[str, float], ...]
     n_iter: int
 
+    @classmethod
+    def linear(cls, problem: RegressionProblem, solution: Solution) -> Self:
+        """Return the linear model of a solution."""
+        n_iter, theta = int(solution.stats["n_iter"]), solution.value[0]
+        return cls(problem, theta, None, solution.result, solution.history, n_iter)
+
     def predict(self, X: Table) -> FloatArray:
         """Return predictions in standard deviations of y."""
         if self.theta is not None:
@@ -425,15 +431,15 @@ class FairRegressor(RegressorMixin, FairEstimator):
     ) -> Iterator[Fitted]:
         solver = self._linear_solver()
         plain = self._train_plain(encoded.problem, start)
-        problem = self._place_bins(encoded, _linear(encoded.problem, plain))
+        problem = self._place_bins(encoded, Fitted.linear(encoded.problem, plain))
         if problem.penalty is None:
             for _ in weights:
-                yield _linear(problem, plain)
+                yield Fitted.linear(problem, plain)
             return
         first = plain.value if start is None else start[None]
         path = solver.solve_path(problem, weights, start=first, callbacks=callbacks)
         for weight, solution in zip(weights, path, strict=True):
-            yield _linear(_weighted(problem, weight), solution)
+            yield Fitted.linear(_weighted(problem, weight), solution)
 
     def _linear_solver(self) -> LBFGS:
         return LBFGS(
@@ -481,7 +487,9 @@ class FairRegressor(RegressorMixin, FairEstimator):
 
         module = new_module()
         if self.hidden is None:
-            plain = _linear(encoded.problem, self._train_plain(encoded.problem, None))
+            plain = Fitted.linear(
+                encoded.problem, self._train_plain(encoded.problem, None)
+            )
             module.set_linear(plain.theta)
         else:
             trained = torch.train(module, encoded.problem, None, recipe, Monitor())
@@ -617,12 +625,6 @@ def _notion_on(notion: Notion, position: IntArray) -> Notion:
 def _weighted(problem: RegressionProblem, weight: float) -> RegressionProblem:
     objective = replace(problem.objective, fairness_weight=weight)
     return replace(problem, objective=objective)
-
-
-def _linear(problem: RegressionProblem, solution: Solution) -> Fitted:
-    n_iter = int(solution.stats["n_iter"])
-    theta = solution.value[0]
-    return Fitted(problem, theta, None, solution.result, solution.history, n_iter)
 
 
 def _torch() -> Any:

@@ -39,12 +39,12 @@ from fferm.errors import (
     warn_user,
 )
 from fferm.estimators.base import Choice, Encoded, FairClassifier, FairEstimator
+from fferm.fairness_grid import default_weights
 from fferm.intervals import interval_of_tables
 from fferm.metrics import measure
 from fferm.notions import Labels
 from fferm.rates import worst_gap
 from fferm.setting import Setting
-from fferm.weights import default_weights
 
 M = TypeVar("M", bound=FairClassifier)
 E = TypeVar("E", bound=FairEstimator)

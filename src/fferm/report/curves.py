@@ -5,6 +5,7 @@ from functools import partial
 from typing import Any
 
 from fferm.auditing import Audit, RegressionAudit
+from fferm.curve import TradeoffCurve
 from fferm.errors import InvalidInputError
 from fferm.report.audits import class_rows, describe_audit, scale_of
 from fferm.report.costs import compare
@@ -15,7 +16,6 @@ from fferm.report.points import Point, points
 from fferm.report.recipes import curve_recipe
 from fferm.report.regression_audits import describe_regression, pictures_of
 from fferm.report.wording import MEASURES, curve_words, explain
-from fferm.tradeoff import TradeoffCurve
 
 TITLE = "What fairness costs: accuracy against violation"
 NUMBER_TITLE = "What fairness costs: variance explained against violation"

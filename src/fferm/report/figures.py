@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
+from fferm.curve import TradeoffCurve
 from fferm.report.extra import report_extra
 from fferm.report.points import average
 from fferm.report.wording import CurveWords, curve_words
-from fferm.tradeoff import TradeoffCurve
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -12,12 +12,12 @@ from typing import Any
 
 import pandas as pd
 
+from fferm.curve import TradeoffCurve
 from fferm.report.extra import report_extra
 from fferm.report.figures import CURVES, accuracy_range, baselines
 from fferm.report.pages import brief
 from fferm.report.points import Point
 from fferm.report.wording import curve_words
-from fferm.tradeoff import TradeoffCurve
 
 MARKS = ("circle", "square", "triangle-up", "triangle-down")
 HOVER = (

@@ -5,9 +5,8 @@ from dataclasses import dataclass, replace
 import pandas as pd
 
 from fferm.auditing import Audit, RegressionAudit
+from fferm.curve import Key, TradeoffCurve
 from fferm.solvers import Result
-from fferm.tradeoff import TradeoffCurve
-from fferm.tradeoff.keys import Key
 
 MEASURES = ("accuracy", "violation", "soft_violation", "divergence", "loss")
 POINT = ["curve", "fairness_weight"]

@@ -4,7 +4,7 @@ import textwrap
 
 from fferm.auditing import Audit, RegressionAudit
 from fferm.auditing.spelling import Spelling, spell, unique
-from fferm.tradeoff import TradeoffCurve
+from fferm.curve import TradeoffCurve
 
 WIDTH = 76
 UNKNOWN = "# estimator: what was given before."

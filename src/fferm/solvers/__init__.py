@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from fferm.errors import UnknownNameError
+from fferm.fairness_grid import weight_range
 from fferm.penalty.objective import Objective
 from fferm.registry import unknown_name
 from fferm.solvers.base import Monitor, Result, Solution, Solver
 from fferm.solvers.lbfgs import LBFGS
-from fferm.weights import weight_range
 
 __all__ = [
     "LBFGS",

@@ -24,11 +24,11 @@ from fferm.errors import (
     MissingSensitiveError,
 )
 from fferm.estimators.base import FairClassifier
+from fferm.fairness_grid import default_weights
 from fferm.tuning.goals import Goal
 from fferm.tuning.result import Tuning
 from fferm.tuning.trials import Candidate, Judge, check_radii, own_radius
 from fferm.tuning.validation import CrossValidation, Validation
-from fferm.weights import default_weights
 
 # Below every score of a candidate that can be used.
 USELESS = -2.0

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from fferm.data.split import split_strata
 from fferm.datasets import FairDataset
 from fferm.datasets._dataset import (
     Table,
@@ -15,7 +16,6 @@ from fferm.datasets._dataset import (
     pick_names,
     random_generator,
     split,
-    split_rows,
     strata,
 )
 from fferm.errors import InvalidParameterError, UnknownNameError
@@ -99,7 +99,7 @@ def test_a_data_set_cannot_be_changed():
 def test_every_stratum_gives_its_share_to_within_one_row(sizes, test_size, seed):
     stratum = np.repeat(np.arange(len(sizes)), sizes)
     assume(1 <= len(stratum) * test_size <= len(stratum) - 1)
-    train, test = split_rows(stratum, test_size, np.random.default_rng(seed))
+    train, test = split_strata(stratum, test_size, np.random.default_rng(seed))
     assert sorted([*train, *test]) == list(range(len(stratum)))
     for k, size in enumerate(sizes):
         assert abs(np.sum(stratum[test] == k) - test_size * size) < 1
@@ -110,7 +110,7 @@ def test_every_row_is_tested_about_equally_often():
     stratum = np.array([0, 1, 1, 2, 2, 2, 2, 2, 2, 2])
     count = np.zeros(10)
     for seed in range(400):
-        count[split_rows(stratum, 0.3, np.random.default_rng(seed))[1]] += 1
+        count[split_strata(stratum, 0.3, np.random.default_rng(seed))[1]] += 1
     assert np.all(np.abs(count / 400 - 0.3) < 0.115)
 
 
@@ -139,8 +139,8 @@ def test_a_test_size_outside_of_zero_and_one_is_refused(test_size):
 
 
 def test_a_split_that_leaves_a_part_empty_is_refused():
-    with pytest.raises(InvalidParameterError, match="expected some of each"):
-        split_rows(np.zeros(1, dtype=int), 0.5, np.random.default_rng(0))
+    with pytest.raises(InvalidParameterError, match="Both need some"):
+        split_strata(np.zeros(1, dtype=int), 0.5, np.random.default_rng(0))
 
 
 @pytest.mark.parametrize("seed", [-1, "zero", 0.5])

@@ -14,13 +14,13 @@ from fferm.data.rows import FitInput
 from fferm.divergences import Divergence
 from fferm.errors import UnknownNameError
 from fferm.estimators.linear import FairLogisticRegression
+from fferm.fairness_grid import weight_range
 from fferm.lab import baselines
 from fferm.lab.baselines import Baseline
 from fferm.lab.experiments.parts import Part, Parts
 from fferm.lab.experiments.specs import Method, Panel
 from fferm.registry import unknown_name
 from fferm.uncertainty import Uncertainty
-from fferm.weights import weight_range
 
 Model = FairLogisticRegression | Baseline
 

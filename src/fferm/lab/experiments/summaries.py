@@ -7,8 +7,8 @@ import numpy as np
 import pandas as pd
 from scipy.stats import t as student
 
+from fferm.curve import TradeoffCurve
 from fferm.lab.experiments.specs import Panel, Spec
-from fferm.tradeoff import TradeoffCurve
 
 CONFIDENCE = 0.95
 QUARTILES = (0.25, 0.75)

@@ -4,14 +4,16 @@ import numpy as np
 import pandas as pd
 from scipy.stats import t as student
 
+from fferm._typing import FloatArray
 from fferm.errors import InvalidParameterError
-from fferm.tradeoff.measuring import CONFIDENCE
 
+# The level of every interval of a curve.
+CONFIDENCE = 0.95
 POINT = ["curve", "fairness_weight"]
 
 
 def usable_points(records: pd.DataFrame, split: str) -> pd.DataFrame:
-    """Return the means over seeds of a split, without collapsed or unjudged points.
+    """Return the means over seeds of a split, without collapsed or undefined points.
 
     Parameters
     ----------
@@ -21,11 +23,9 @@ def usable_points(records: pd.DataFrame, split: str) -> pd.DataFrame:
         ``"train"`` or ``"test"``.
     """
     if split not in ("train", "test"):
-        raise InvalidParameterError(
-            f"split={split!r} came. Expected 'train' or 'test'."
-        )
+        raise InvalidParameterError(f"split must be 'train' or 'test'; got {split!r}.")
     rows = records[records["split"] == split]
-    # One class for everyone is fair and useless: never a choice in silence.
+    # One class for everyone is fair and useless, so it is never chosen.
     is_usable = ~rows["collapsed"] & rows["violation"].notna()
     by_point = is_usable.groupby([rows[name] for name in POINT]).transform("all")
     numbers = rows.select_dtypes("number").columns.difference([*POINT, "seed"])
@@ -58,25 +58,24 @@ def dominated_area(front: pd.DataFrame, reference: tuple[float, float]) -> float
 
 
 def knee(front: pd.DataFrame) -> int:
-    """Return the position of the point that bulges most above the line of the ends.
+    """Return the position of the point farthest above the line between the ends.
 
-    Accuracy and violation are counted in units of the front's own range. Beyond the
-    knee, fairness costs more of the one than it gains of the other. Of equals the
-    fairest counts.
+    Accuracy and violation are scaled to the range of the front. Beyond the knee, more
+    fairness costs more than it gains. The fairest of equals is returned.
     """
     violation, accuracy = front["violation"].to_numpy(), front["accuracy"].to_numpy()
-    return int(np.argmax(_in_units(accuracy) - _in_units(violation)))
+    return int(np.argmax(_scaled(accuracy) - _scaled(violation)))
 
 
 def confidence_bands(records: pd.DataFrame) -> pd.DataFrame:
     """Return each point's accuracy and violation on test rows, with intervals.
 
-    Of several seeds, Student's interval of their mean: how much training, and the
-    choice of held-out rows, vary. Of one seed, the interval of its measures on the
-    test rows: how sure so many rows can be.
+    With several seeds, Student's interval of their mean, which shows the variation of
+    training and of the held-out rows. With one seed, the interval of its measures,
+    which shows the sampling error of the test rows.
     """
     rows = records[records["split"] == "test"]
-    # Of a regressor, what is explained may be below 0, and a gap has the unit of y.
+    # The explained variance may be below 0, and a gap of means has the unit of y.
     is_rate = "mean_gap" not in records
     limits = {
         "accuracy": (0.0 if is_rate else -np.inf, 1.0),
@@ -109,8 +108,6 @@ def _band(
     return band
 
 
-def _in_units(
-    values: np.ndarray[tuple[int], np.dtype[np.float64]],
-) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+def _scaled(values: FloatArray) -> FloatArray:
     span = np.ptp(values)
     return (values - values.min()) / span if span > 0 else np.zeros_like(values)

@@ -1,31 +1,74 @@
-"""The outcome of a sweep: records, fitted models, and the choice among them."""
+"""The result of a sweep: records, fitted models, and the choice among them."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Generic, Literal, NamedTuple, Self, TypeVar
 
 import numpy as np
 import pandas as pd
 
 from fferm.auditing import Audit, RegressionAudit
-from fferm.data.validate import check_number
-from fferm.errors import InvalidInputError, InvalidParameterError
-from fferm.estimators.base import FairEstimator
-from fferm.tradeoff.fronts import (
+from fferm.curve.pareto import (
     confidence_bands,
     dominated_area,
     knee,
     pareto_front,
     usable_points,
 )
-from fferm.tradeoff.keys import ByKey, Key
+from fferm.data.validate import check_number
+from fferm.errors import InvalidInputError, InvalidParameterError
+from fferm.estimators.base import FairEstimator
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 T = TypeVar("T")
+
+
+class Key(NamedTuple):
+    """Which model of a sweep is meant."""
+
+    curve: str
+    fairness_weight: float
+    seed: int
+
+
+class LazyValues(Mapping[Key, T], Generic[T]):
+    """Values by key; a `functools.partial` is called when it is first looked up.
+
+    If there is one curve, ``(fairness_weight, seed)`` is enough of a key.
+    """
+
+    def __init__(self, values: Mapping[Key, "T | partial[T]"]) -> None:
+        self._values = dict(values)
+
+    def __getitem__(self, key: tuple[object, ...]) -> T:
+        """Return the value of a key, the same one every time."""
+        complete = self._complete(key)
+        value = self._values[complete]
+        if isinstance(value, partial):
+            value = self._values[complete] = value()
+        return value
+
+    def __contains__(self, key: object) -> bool:
+        """Return whether there is a value, without computing it."""
+        return isinstance(key, tuple) and self._complete(key) in self._values
+
+    def __iter__(self) -> Iterator[Key]:
+        """Return the keys, in the order of the sweep."""
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        """Return the number of values."""
+        return len(self._values)
+
+    def _complete(self, key: tuple[object, ...]) -> Key:
+        if len(key) == 2:
+            curves = {known.curve for known in self._values}
+            key = (*curves, *key) if len(curves) == 1 else key
+        return Key(*key) if len(key) == 3 else key  # type: ignore[arg-type,return-value]
 
 
 @dataclass(frozen=True)
@@ -41,20 +84,20 @@ class TradeoffCurve:
         (cross-entropy), ``divergence`` (of probabilities, as trained), ``collapsed``
         (one class for everyone), ``result``, the ends of 95 % intervals
         (``accuracy_low``, ``accuracy_high``, ``violation_low``, ``violation_high``)
-        and ``seconds``. Of a regressor ``accuracy`` is the share of variance that is
-        explained, ``loss`` the mean squared error, and ``mean_gap`` and ``wasserstein``
-        stand beside the violation.
+        and ``seconds``. For a regressor ``accuracy`` is the share of variance
+        explained, ``loss`` the mean squared error, and there are the columns
+        ``mean_gap`` and ``wasserstein``.
     models
-        The fitted estimator of each ``(curve, fairness_weight, seed)``; of one curve
-        ``(fairness_weight, seed)`` is enough.
+        The fitted estimator of each ``(curve, fairness_weight, seed)``; if there is one
+        curve, ``(fairness_weight, seed)`` is enough.
     descriptions
         What was compared, by the name of the curve: estimator, divergence, notion.
     baseline
-        The naive way to less violation, decisions of the plain model that give way to
-        the commonest class at random: ``curve``, ``seed``, ``split``, ``thinning`` (the
-        share that gives way), and the ``accuracy`` and ``violation`` to expect.
+        The random baseline: decisions of the model without a penalty are replaced by
+        the most frequent class at random. Columns ``curve``, ``seed``, ``split``,
+        ``thinning`` (the share replaced), expected ``accuracy`` and ``violation``.
     audits
-        What each model does to each group of the test rows, by the keys of ``models``.
+        The audit of each model on the test rows, by the keys of ``models``.
     """
 
     records: pd.DataFrame
@@ -79,15 +122,15 @@ class TradeoffCurve:
         Parameters
         ----------
         path
-            What was given to `tradeoff_curve` as ``records``.
+            What was passed to `tradeoff_curve` as ``records``.
         """
-        from fferm.tradeoff.assembly import load_curve
+        from fferm.curve.records import load_curve
 
         return load_curve(path)
 
     @property
     def description(self) -> dict[str, str]:
-        """What was compared; of several curves, each value that there is."""
+        """What was compared; with several curves, every distinct value."""
         names = dict.fromkeys(n for about in self.descriptions.values() for n in about)
         return {
             name: "; ".join(
@@ -119,9 +162,10 @@ class TradeoffCurve:
     def bands(self) -> pd.DataFrame:
         """Return accuracy and violation of each point on test rows, with intervals.
 
-        Of several seeds, ``*_low`` and ``*_high`` are Student's 95 % interval of their
-        mean: how much training, and the choice of held-out rows, vary. Of one seed they
-        say how sure so many test rows can be. Collapsed points are left out.
+        With several seeds, ``*_low`` and ``*_high`` are Student's 95 % interval of the
+        mean, which shows the variation of training and of the held-out rows. With one
+        seed they show the sampling error of the test rows. Collapsed points are left
+        out.
         """
         return confidence_bands(self.records)
 
@@ -134,11 +178,11 @@ class TradeoffCurve:
         split: str = "test",
     ) -> Key:
         """Return the key of the best model within a bound; see `select`."""
-        asked = [how, max_violation, min_accuracy]
-        if sum(value is not None for value in asked) != 1 or how not in (None, "knee"):
+        criteria = [how, max_violation, min_accuracy]
+        is_one = sum(value is not None for value in criteria) == 1
+        if not is_one or how not in (None, "knee"):
             raise InvalidParameterError(
-                "select needs one of max_violation and min_accuracy, or 'knee': one of "
-                "the three."
+                "select needs exactly one of 'knee', max_violation and min_accuracy."
             )
         rows = usable_points(self.records, split)
         within = _within(rows, max_violation, min_accuracy)
@@ -157,16 +201,16 @@ class TradeoffCurve:
     ) -> FairEstimator:
         """Return the best fitted model within a bound.
 
-        Measure on rows of their own for an unbiased figure: a model that was chosen
-        on a split looks better there than it is. With several seeds the weight is
-        chosen by the means over them, and the model is that of the first seed.
+        A model looks better on the split it was chosen on than it is; audit it on other
+        rows for an unbiased figure. With several seeds the weight is chosen by the
+        means over them, and the model is that of the first seed.
 
         Parameters
         ----------
         how
-            ``"knee"``: the point of the front that bulges most above the line from
-            its fairest to its most accurate end, where more fairness begins to cost
-            more than it gains, counted in units of the front's own range.
+            ``"knee"``: the point of the front farthest above the line between its
+            ends, with both measures scaled to the range of the front. Beyond it more
+            fairness costs more than it gains.
         max_violation
             Return the most accurate model with at most this violation.
         min_accuracy
@@ -193,8 +237,8 @@ class TradeoffCurve:
         """
         if np.shape(reference) != (2,):
             raise InvalidParameterError(
-                f"reference={reference!r} came. Expected the worst accuracy and the "
-                "worst violation that count, such as (0.0, 1.0)."
+                "reference must be the worst accuracy and the worst violation that "
+                f"count, such as (0.0, 1.0); got {reference!r}."
             )
         return dominated_area(self.pareto(split), reference)
 
@@ -228,8 +272,8 @@ class TradeoffCurve:
         title
             The heading of the page; name the data here.
         max_violation
-            The bound that the page picks the most accurate model for; without one it
-            picks the knee.
+            The page shows the most accurate model within this bound first; without a
+            bound, the knee.
         """
         from fferm.report import write_curve
 
@@ -270,7 +314,7 @@ class TradeoffCurve:
 
 def _of_curve(values: Mapping[Key, T], name: str) -> Mapping[Key, T]:
     keys = [key for key in values if key.curve == name]
-    return ByKey({key: partial(values.__getitem__, key) for key in keys})
+    return LazyValues({key: partial(values.__getitem__, key) for key in keys})
 
 
 def _within(
@@ -300,12 +344,12 @@ def _nothing_within(
         )
     if max_violation is not None:
         closest = rows.iloc[int(rows["violation"].argmin())]
-        asked, found = f"violation {max_violation:g}", closest["violation"]
+        bound, value = f"violation {max_violation:g}", closest["violation"]
     else:
         closest = rows.iloc[int(rows["accuracy"].argmax())]
-        asked, found = f"accuracy {min_accuracy:g}", closest["accuracy"]
+        bound, value = f"accuracy {min_accuracy:g}", closest["accuracy"]
     return (
-        f"No model of the curve reaches {asked}; the closest has {found:.4f} at "
+        f"No model of the curve reaches {bound}; the closest has {value:.4f} at "
         f"fairness_weight={closest['fairness_weight']:g}. Add weights, or loosen the "
         "bound."
     )

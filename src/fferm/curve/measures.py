@@ -1,0 +1,311 @@
+"""The measures of a model on one split, and of random decisions beside it."""
+
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from scipy.stats import norm
+
+from fferm._typing import FloatArray
+from fferm.auditing import Audit, RegressionAudit, audit, audit_regression
+from fferm.auditing.number_columns import read_finite
+from fferm.curve.pareto import CONFIDENCE
+from fferm.data.groups import BandEdges, Binning, encode_columns, merged_edges
+from fferm.data.rows import FitInput
+from fferm.data.validate import encode_labels, encode_weight
+from fferm.dependence import GROUP_MEASURES, f_information
+from fferm.distances import taken
+from fferm.errors import (
+    DataFairnessWarning,
+    EmptyStratumWarning,
+    InvalidInputError,
+    warn_user,
+)
+from fferm.estimators.base import FairClassifier, FairEstimator
+from fferm.estimators.regression import FairRegressor
+from fferm.estimators.regression_bounds import make_number_setting
+from fferm.intervals import interval_of_tables, wilson_interval
+from fferm.metrics import Violations, measure
+from fferm.penalty.objective import Penalty
+from fferm.rates import rates_of, worst_gap
+from fferm.setting import Setting, make_setting
+
+if TYPE_CHECKING:
+    from fferm.solvers._passes import RowSums
+
+# What a certain mistake costs, instead of infinity: a chance of about 1e-300.
+LARGEST_SURPRISE = 690.0
+# The shares of decisions that the random baseline replaces.
+RANDOM_SHARES = np.linspace(0, 1, 11)
+# Draws of the bootstrap behind the interval of a regressor's violation.
+N_DRAWS = 50
+
+
+def make_measures(model: FairEstimator, splits: dict[str, FitInput]) -> dict[str, Any]:
+    """Return what measures models on the training rows and on the test rows."""
+    kind = Measure if isinstance(model, FairClassifier) else RegressionMeasure
+    # A model without a penalty has no bands, so they are those of its training rows.
+    train = kind(model, splits["train"], model.band_edges_)
+    test = kind(model, splits["test"], train.edges)
+    if isinstance(train, Measure) and isinstance(test, Measure):
+        _warn_of_unmeasured(train, test)
+    return {"train": train, "test": test}
+
+
+def audit_rows(model: FairEstimator, rows: FitInput) -> Audit | RegressionAudit | None:
+    """Return a short audit of a model on some rows.
+
+    None for a regressor if some sensitive column has no two groups to compare.
+    """
+    with warnings.catch_warnings():
+        # Training has warned about the same groups already.
+        warnings.simplefilter("ignore", DataFairnessWarning)
+        options: dict[str, Any] = {**rows.tables, "confidence": CONFIDENCE}
+        if isinstance(model, FairClassifier):
+            return audit(model, **options, n_bootstrap=0, random_state=0)
+        try:
+            options |= {"n_permutations": 0, "n_bootstrap": N_DRAWS}
+            return audit_regression(model, **options)
+        except InvalidInputError:
+            return None
+
+
+class Measure:
+    """Measures models on one split, whose labels and groups are encoded once.
+
+    Parameters
+    ----------
+    model
+        One of them.
+    split
+        The rows.
+    edges
+        Band edges of continuous sensitive columns, from the training rows.
+    """
+
+    def __init__(
+        self, model: FairClassifier, split: FitInput, edges: BandEdges
+    ) -> None:
+        objective = replace(model._objective(), uncertainty=None)
+        classes = model.classes_.tolist()
+        labels = encode_labels(split.y, len(split.y), classes, "y")
+        self.X = split.X
+        with warnings.catch_warnings():
+            # Training has warned about the same groups already.
+            warnings.simplefilter("ignore", DataFairnessWarning)
+            self.setting = make_setting(
+                labels,
+                objective.notion,
+                split.sensitive_features,
+                model.groups,
+                split.sample_weight,
+                split.X,
+                Binning(model.continuous, edges),
+            )
+        self.edges = self.setting.rows.band_edges
+        self.y = np.asarray(self.setting.labels.y)
+        self.weight = self.setting.rows.weight
+        self.total = self.weight.sum()
+        # What the rows are worth to an interval, as in `RateTable.size`.
+        self.size = float(self.total**2 / np.sum(self.weight**2))
+        attributes = self.setting.rows.attributes
+        self.cells = np.stack([self.setting.cells(each) for each in attributes])
+        n_strata = len(self.setting.rows.strata.names)
+        self.n_cells = [n_strata * len(each.groups) for each in attributes]
+        kept_class = objective.notion.kept_class(labels.classes)
+        self.penalty = Penalty(objective, self.setting.rows, kept_class)
+
+    def outputs(self, models: Sequence[FairClassifier]) -> Iterator[FloatArray]:
+        """Yield the logits of several models, which read the rows together."""
+        return models[0].scores_of(models, self.X)
+
+    def __call__(self, model: FairClassifier, scores: FloatArray) -> dict[str, Any]:
+        """Return the measures of a model with these logits."""
+        sums = self._add_up(scores)
+        hard, soft = self._by_attribute(sums.hard), self._by_attribute(sums.soft)
+        tables = self.setting.tables_of(sums.decided, hard)
+        violation = worst_gap([table.rate for table in tables])
+        # Where nobody can be compared there is no table either.
+        is_judged = not np.isnan(violation)
+        distance = np.nan
+        if is_judged:
+            shares = [
+                mass / table.total for mass, table in zip(soft, tables, strict=True)
+            ]
+            distance = self.penalty.value(shares)
+        accuracy = float(sums.right[0] / self.total)
+        low, high = wilson_interval(accuracy, self.size, CONFIDENCE)
+        violation_low, violation_high = interval_of_tables(tables, CONFIDENCE)
+        return {
+            "accuracy": accuracy,
+            "violation": violation,
+            "soft_violation": worst_gap(
+                [rates_of(self.setting.orient(mass)) for mass in soft]
+            ),
+            "loss": float(sums.loss[0] / self.total),
+            "divergence": float(distance),
+            "collapsed": bool(np.all(sums.decided == sums.decided[0])),
+            "result": model.result_.name,
+            "accuracy_low": low,
+            "accuracy_high": high,
+            "violation_low": violation_low,
+            "violation_high": violation_high,
+        }
+
+    @property
+    def commonest_class(self) -> int:
+        """The most frequent label; replacing decisions by it costs least accuracy."""
+        return int(np.bincount(self.y, weights=self.weight).argmax())
+
+    def random_baseline(
+        self, scores: FloatArray, towards: int
+    ) -> list[dict[str, float]]:
+        """Return the measures if decisions are replaced by one class at random.
+
+        They are exact expected values: a decision that is replaced with probability
+        ``thinning`` is a probability itself.
+        """
+        kept = self._add_up(scores).decided
+        ends = kept, np.full_like(kept, towards)
+        accuracies = [self.weight @ (end == self.y) / self.total for end in ends]
+        masses = [self.setting.masses(end) for end in ends]
+        rows = []
+        for share in RANDOM_SHARES.tolist():
+            mix = 1 - share, share
+            rates = [
+                rates_of(self.setting.orient(mix[0] * one + mix[1] * other))
+                for one, other in zip(*masses, strict=True)
+            ]
+            accuracy = float(np.dot(mix, accuracies))
+            gap = worst_gap(rates)
+            rows.append({"thinning": share, "accuracy": accuracy, "violation": gap})
+        return rows
+
+    def _add_up(self, scores: FloatArray) -> "RowSums":
+        from fferm.solvers._passes import add_up, no_sums, workspace
+
+        n_classes, n_cells = len(self.setting.labels.classes), max(self.n_cells)
+        # All logits of a class side by side: compiled once, however they came.
+        logits = np.ascontiguousarray(scores.T).reshape(-1, self.y.size)
+        work = workspace(len(logits), n_classes)
+        sums = no_sums(self.y.size, len(self.cells), n_cells, n_classes)
+        add_up(logits, self.y, self.weight, self.cells, LARGEST_SURPRISE, work, sums)
+        return sums
+
+    def _by_attribute(self, sums: FloatArray) -> list[FloatArray]:
+        # (A, strata x groups, classes) as (strata, classes, groups) of each.
+        n_strata = len(self.setting.rows.strata.names)
+        return [
+            part[:n].reshape(n_strata, -1, part.shape[1]).transpose(0, 2, 1)
+            for part, n in zip(sums, self.n_cells, strict=True)
+        ]
+
+
+class RegressionMeasure:
+    """Measures regressors on one split, whose groups are encoded once.
+
+    Parameters are those of `Measure`.
+    """
+
+    def __init__(self, model: FairRegressor, split: FitInput, edges: BandEdges) -> None:
+        self.X, self.y = split.X, read_finite(split.y, "y")
+        self.weight = encode_weight(split.sample_weight, self.y.size)
+        self.passed_weight = None if split.sample_weight is None else self.weight
+        notion = model._objective().notion
+        self.divergence = model.divergence
+        binning = Binning(model.continuous, edges)
+        columns = encode_columns(split.sensitive_features, self.y.size, binning)
+        self.edges = merged_edges(column.edges for column in columns)
+        measures = {"violation": model.violation_metric}
+        measures |= {name: name for name in GROUP_MEASURES if name != "violation"}
+        self.settings = {
+            column: make_number_setting(
+                measure,
+                split.sensitive_features,
+                notion,
+                model.groups,
+                split.X,
+                Binning(model.continuous, self.edges),
+                self.passed_weight,
+            )
+            for column, measure in measures.items()
+        }
+
+    def outputs(self, models: Sequence[FairRegressor]) -> Iterator[FloatArray]:
+        """Yield the predictions of several models."""
+        return (model.predict(self.X) for model in models)
+
+    def __call__(self, model: FairRegressor, prediction: FloatArray) -> dict[str, Any]:
+        """Return the measures of a model with these predictions."""
+        error = float(np.average((self.y - prediction) ** 2, weights=self.weight))
+        mean = np.average(self.y, weights=self.weight)
+        spread = float(np.average((self.y - mean) ** 2, weights=self.weight))
+        violations = {
+            column: setting.violation(prediction)
+            for column, setting in self.settings.items()
+        }
+        low, high = self.settings["violation"].interval(prediction, CONFIDENCE, N_DRAWS)
+        return {
+            "accuracy": 1 - error / spread if spread > 0 else np.nan,
+            **violations,
+            # A number is not a decision, so there is one violation only.
+            "soft_violation": violations["violation"],
+            "loss": error,
+            "divergence": max(
+                f_information(
+                    prediction[rows],
+                    group,
+                    weight=taken(self.passed_weight, rows),
+                    divergence=self.divergence,
+                )
+                for group, rows in self.settings["mean_gap"].parts
+            ),
+            "collapsed": bool(np.ptp(prediction) == 0),
+            "result": model.result_.name,
+            **self._explained(prediction, error, spread),
+            "violation_low": low,
+            "violation_high": high,
+        }
+
+    def _explained(
+        self, prediction: FloatArray, error: float, spread: float
+    ) -> dict[str, float]:
+        # The interval of the mean squared error, as a share of the variance of y.
+        share = self.weight / self.weight.sum()
+        squares = (self.y - prediction) ** 2
+        deviation = np.sqrt(np.sum((share * (squares - error)) ** 2))
+        half = norm.ppf((1 + CONFIDENCE) / 2) * deviation
+        ends = (error + half, error - half)
+        if not spread > 0:
+            return dict.fromkeys(("accuracy_low", "accuracy_high"), np.nan)
+        low, high = (float(1 - end / spread) for end in ends)
+        return {"accuracy_low": low, "accuracy_high": min(high, 1.0)}
+
+
+def _warn_of_unmeasured(train: Measure, test: Measure) -> None:
+    """Warn about groups that training compares and the test rows cannot measure."""
+    trained, tested = (_comparable(each.setting) for each in (train, test))
+    if not tested.gaps:  # nothing is measured, and the violation is undefined
+        return
+    absent = [str(part) for part in tested.absent if part not in trained.absent]
+    pairs = zip(
+        train.setting.rows.attributes, test.setting.rows.attributes, strict=True
+    )
+    for in_training, in_test in pairs:
+        lost = [group for group in in_training.groups if group not in in_test.groups]
+        if lost:
+            absent.append(f"{in_test.name}: {', '.join(lost)} (no rows)")
+    if absent:
+        warn_user(
+            f"Not measured on the test rows: {'; '.join(absent)}. The violation is "
+            "that of the other groups; test on more rows, or merge groups.",
+            EmptyStratumWarning,
+        )
+
+
+def _comparable(setting: Setting) -> Violations:
+    # What can be compared at all: by predictions that are anything for anyone.
+    anything = np.ones((setting.labels.n_samples, len(setting.labels.classes)))
+    return measure(setting, anything)

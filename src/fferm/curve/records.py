@@ -1,0 +1,258 @@
+"""Files of records that a killed sweep resumes from, and the curve they hold.
+
+A folder holds one file per curve and seed, ``*.jsonl``. Its first line says what is
+swept, every further line is one fitted model with its measures, and the model itself
+is in ``models/``, written before its line. Files are only appended to. A line counts
+if it is complete: the fit of a line that a killed process left half-written is
+repeated.
+"""
+
+import hashlib
+import json
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+import pandas as pd
+
+from fferm._typing import FloatArray
+from fferm.auditing import Audit, RegressionAudit, read_any
+from fferm.auditing.result import json_ready
+from fferm.curve.curve import Key, LazyValues, TradeoffCurve
+from fferm.errors import PersistenceError
+from fferm.estimators.base import FairEstimator
+from fferm.persistence import load
+
+try:
+    import fcntl
+except ImportError:  # not on Unix; there, do not run one sweep twice at the same time
+    fcntl = None  # type: ignore[assignment]
+
+FORMAT = "fferm-sweep"
+FORMAT_VERSION = 1
+MODELS = "models"
+SUFFIX = ".jsonl"
+KEY = ["curve", "fairness_weight", "seed"]
+MEASURES = ["accuracy", "violation", "soft_violation", "loss", "divergence"]
+INTERVALS = ["accuracy_low", "accuracy_high", "violation_low", "violation_high"]
+COLUMNS = [*KEY, "split", *MEASURES, "collapsed", "result", "seconds", *INTERVALS]
+BASELINE = ["curve", "seed", "split", "thinning", "accuracy", "violation"]
+NOT_NUMBERS = {"curve", "seed", "split", "collapsed", "result"}
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """The records of one curve and seed.
+
+    Attributes
+    ----------
+    header
+        What was swept: the first line of the file.
+    fits
+        The measures by fairness weight: its further lines.
+    models
+        The model of each fairness weight, or its file.
+    """
+
+    header: dict[str, Any]
+    fits: dict[float, dict[str, Any]]
+    models: dict[float, Any]
+
+
+class RecordFile:
+    """The file of one curve and seed.
+
+    Parameters
+    ----------
+    folder
+        The folder of the sweep; created if it is missing.
+    curve, seed
+        Whose records they are.
+    """
+
+    def __init__(self, folder: Path, curve: str, seed: int) -> None:
+        # Names of curves are the user's; those of files must suit any file system.
+        readable = re.sub(r"[^A-Za-z0-9]+", "-", curve).strip("-")[:40]
+        digest = hashlib.sha256(curve.encode("utf-8", "replace")).hexdigest()[:8]
+        self.path = folder / f"{readable}-{digest}-seed{seed}{SUFFIX}"
+
+    @contextmanager
+    def opened(self, header: dict[str, Any]) -> Iterator[Recorded]:
+        """Lock the file against other writers and yield what it holds.
+
+        A worker may outlive the process that was killed; then this waits for it.
+        """
+        folder = self.path.parent
+        try:
+            (folder / MODELS).mkdir(parents=True, exist_ok=True)
+            self._stream: IO[bytes] = self.path.open("ab")
+        except OSError as error:
+            raise PersistenceError(
+                f"Cannot write records to {folder} ({error.strerror}). Choose a "
+                "writable folder."
+            ) from error
+        with self._stream:
+            if fcntl is not None:
+                fcntl.flock(self._stream, fcntl.LOCK_EX)
+            recorded = read_records(self.path)
+            if recorded is not None:
+                _check_same(recorded.header, header, folder)
+            content = self.path.read_bytes()
+            if content and not content.endswith(b"\n"):  # the last line was cut off
+                self._stream.write(b"\n")
+            if recorded is None:
+                recorded = Recorded(header, {}, _model_paths(self.path, header))
+                self.append(header)
+            # Models are written under a hidden name first; a kill may leave one.
+            for half in (folder / MODELS).glob(f".{self.path.stem}-*"):
+                half.unlink(missing_ok=True)
+            yield recorded
+
+    def append(self, line: dict[str, Any]) -> None:
+        """Add one line, which is on disk when this returns."""
+        text = json.dumps(json_ready(line), allow_nan=False)
+        self._stream.write(text.encode() + b"\n")
+        self._stream.flush()
+        os.fsync(self._stream.fileno())
+
+
+def read_records(path: Path) -> Recorded | None:
+    """Return what a file holds, None if not even its first line is complete."""
+    lines = [_parse(line) for line in path.read_bytes().split(b"\n")]
+    complete = [line for line in lines if line is not None]
+    if not complete:
+        return None
+    header, *fits = complete
+    if header.get("format") != FORMAT:
+        raise PersistenceError(f"{path} does not contain records of a sweep.")
+    if header["version"] != FORMAT_VERSION:
+        raise PersistenceError(
+            f"{path} has format version {header['version']!r}, this library reads "
+            f"{FORMAT_VERSION}. Read it with the version of fferm that wrote it."
+        )
+    by_weight: dict[float, dict[str, Any]] = {}
+    for fit in fits:
+        by_weight.setdefault(fit["fairness_weight"], fit)
+    return Recorded(header, by_weight, _model_paths(path, header))
+
+
+def _parse(line: bytes) -> dict[str, Any] | None:
+    try:
+        value = json.loads(line)
+    except ValueError:  # cut off by a kill; its fit is repeated
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def _model_paths(path: Path, header: dict[str, Any]) -> dict[float, Path]:
+    folder = path.parent / MODELS
+    return {
+        weight: folder / f"{path.stem}-{number:03d}.fferm"
+        for number, weight in enumerate(header["weights"])
+    }
+
+
+def read_folder(folder: Path) -> list[Recorded]:
+    """Return what the files of a folder hold."""
+    try:
+        paths = sorted(folder.glob("*" + SUFFIX)) if folder.is_dir() else []
+        recorded = [read_records(path) for path in paths]
+    except OSError as error:
+        raise PersistenceError(f"Cannot read {folder} ({error.strerror}).") from error
+    return [each for each in recorded if each is not None]
+
+
+def check_folder(folder: Path, headers: list[dict[str, Any]]) -> None:
+    """Raise if a folder holds records that do not belong to this sweep."""
+    if folder.exists() and not folder.is_dir():
+        raise PersistenceError(
+            f"records must be a folder; {str(folder)!r} is a file. A missing folder is "
+            "created."
+        )
+    for recorded in read_folder(folder):
+        for header in headers:
+            is_same_curve = recorded.header["curve"] == header["curve"]
+            if is_same_curve or recorded.header["data"] != header["data"]:
+                _check_same(recorded.header, header, folder)
+
+
+def _check_same(recorded: dict[str, Any], header: dict[str, Any], folder: Path) -> None:
+    for name, what in (
+        ("data", "rows"),
+        ("weights", "fairness weights"),
+        ("description", "settings"),
+        ("settings", "settings"),
+    ):
+        if recorded[name] != header[name]:
+            raise PersistenceError(
+                f"{folder} holds records of another sweep: its {what} differ. Choose "
+                "another folder, or repeat the call that began these records."
+            )
+
+
+def load_curve(path: str | os.PathLike[str]) -> TradeoffCurve:
+    """Return the curve of a folder of records."""
+    recorded = [each for each in read_folder(Path(path)) if each.fits]
+    if not recorded:
+        raise PersistenceError(
+            f"{path} does not contain records of a sweep. Pass the folder that "
+            "tradeoff_curve(..., records=...) wrote to."
+        )
+    recorded.sort(key=lambda each: (each.header["number"], each.header["seed"]))
+    return assemble(recorded)
+
+
+def assemble(
+    paths: Iterable[Recorded],
+    audit: Callable[[FairEstimator, int], Audit | RegressionAudit | None] | None = None,
+) -> TradeoffCurve:
+    """Return the curve of all paths, in their order.
+
+    ``audit`` takes a model and a seed; models on disk have their audits there too.
+    """
+    rows: list[dict[str, Any]] = []
+    baseline: list[dict[str, Any]] = []
+    models: dict[Key, Any] = {}
+    audits: dict[Key, Any] = {}
+    descriptions: dict[str, dict[str, str]] = {}
+    for recorded in paths:
+        curve, seed = recorded.header["curve"], recorded.header["seed"]
+        descriptions[curve] = recorded.header["description"]
+        for weight, fit in sorted(recorded.fits.items()):
+            key, about = Key(curve, weight, seed), {"curve": curve, "seed": seed}
+            here = {**about, "fairness_weight": weight}
+            rows += [{**here, **row} for row in fit["measures"]]
+            baseline += [{**about, **row} for row in fit.get("thinned", ())]
+            models[key] = model = recorded.models[weight]
+            if isinstance(model, Path):
+                models[key] = partial(load, model)
+                if fit.get("audit") is not None:
+                    audits[key] = partial(read_any, fit["audit"])
+            elif audit is not None:
+                audits[key] = partial(audit, model, seed)
+    return TradeoffCurve(
+        _frame(rows, COLUMNS),
+        LazyValues(models),
+        descriptions,
+        _frame(baseline, BASELINE),
+        LazyValues(audits),
+    )
+
+
+def _frame(rows: list[dict[str, Any]], columns: list[str]) -> pd.DataFrame:
+    further = dict.fromkeys(name for row in rows for name in row if name not in columns)
+    return pd.DataFrame({name: _column(rows, name) for name in [*columns, *further]})
+
+
+def _column(rows: list[dict[str, Any]], name: str) -> list[Any] | FloatArray:
+    values = [row.get(name) for row in rows]
+    if name in NOT_NUMBERS:
+        return values
+    # A file has null for an undefined number and "inf" for an infinite one.
+    return np.array([np.nan if v is None else float(v) for v in values], np.float64)
