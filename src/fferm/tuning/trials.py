@@ -15,8 +15,7 @@ from fferm.data.validate import check_number, encode_labels
 from fferm.divergences import Divergence
 from fferm.errors import FfermWarning, InvalidParameterError
 from fferm.estimators.base import FairClassifier
-from fferm.metrics import measure
-from fferm.setting import make_setting
+from fferm.metrics.tabulator import make_tabulator
 from fferm.tuning.validation import Fold, Validation
 from fferm.uncertainty import Uncertainty
 
@@ -78,7 +77,7 @@ class Judge:
             sample_weight=rows.sample_weight,
         )
         plain = Candidate("kl", 0.0).of(estimator)
-        self.setting = make_setting(
+        self.setting = make_tabulator(
             encode_labels(rows.y, len(rows.y), self.classes.tolist(), "y"),
             plain._objective().notion,
             rows.sensitive_features,
@@ -119,7 +118,7 @@ class Judge:
         is_right = code == self.setting.labels.y
         return {
             "accuracy": float(np.average(is_right, weights=self.setting.rows.weight)),
-            "violation": measure(self.setting, code).worst,
+            "violation": self.setting.violations(code).worst,
             "collapsed": bool(np.unique(code).size == 1),
         }
 
