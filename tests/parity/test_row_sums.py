@@ -10,7 +10,7 @@ from fferm.data.rows import Rows
 from fferm.metrics.tabulator import Tabulator, worst_gap
 from fferm.notions import Labels
 from fferm.notions import get as get_notion
-from fferm.solvers._row_sums import add_up, make_room, no_sums
+from fferm.solvers._passes import add_up, no_sums, workspace
 
 MOST = 20.0
 
@@ -36,9 +36,9 @@ def sums_of(setting, logits):
     n_strata = len(setting.rows.strata.names)
     n_cells = n_strata * max(len(each.groups) for each in setting.rows.attributes)
     sums = no_sums(logits.shape[1], len(cells), n_cells, n_classes)
-    room = make_room(len(logits), n_classes)
+    work = workspace(len(logits), n_classes)
     y, weight = setting.labels.y, setting.rows.weight
-    add_up(logits, y, weight, cells, MOST, room, sums)
+    add_up(logits, y, weight, cells, MOST, work, sums)
     return sums
 
 

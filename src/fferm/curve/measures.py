@@ -35,7 +35,7 @@ from fferm.metrics.tabulator import Tabulator, make_tabulator, rates_of, worst_g
 from fferm.penalty.objective import Penalty
 
 if TYPE_CHECKING:
-    from fferm.solvers._row_sums import RowSums
+    from fferm.solvers._passes import RowSums
 
 # What a certain mistake costs, instead of infinity: a chance of about 1e-300.
 LARGEST_SURPRISE = 690.0
@@ -187,14 +187,14 @@ class Measure:
         return rows
 
     def _add_up(self, scores: FloatArray) -> "RowSums":
-        from fferm.solvers._row_sums import add_up, make_room, no_sums
+        from fferm.solvers._passes import add_up, no_sums, workspace
 
         n_classes, n_cells = len(self.tabulator.labels.classes), max(self.n_cells)
         # All logits of a class side by side: compiled once, however they came.
         logits = np.ascontiguousarray(scores.T).reshape(-1, self.y.size)
-        room = make_room(len(logits), n_classes)
+        work = workspace(len(logits), n_classes)
         sums = no_sums(self.y.size, len(self.cells), n_cells, n_classes)
-        add_up(logits, self.y, self.weight, self.cells, LARGEST_SURPRISE, room, sums)
+        add_up(logits, self.y, self.weight, self.cells, LARGEST_SURPRISE, work, sums)
         return sums
 
     def _by_attribute(self, sums: FloatArray) -> list[FloatArray]:

@@ -138,7 +138,7 @@ class FairNetClassifier(FairClassifier):
 
     Attributes
     ----------
-    module_ : the trained network, in evaluation mode
+    module_ : the trained network, in linear mode
     classes_ : ndarray
     groups_ : ndarray of group names
     dual_ : ndarray of shape (n_strata, n_classes, n_groups), the optimal dual
@@ -371,9 +371,7 @@ class FairNetClassifier(FairClassifier):
         data, problem, rows, _ = encoded
         if self.method == "bins":
             return None
-        objective = problem.objective
-        is_linear = objective.uncertainty is None
-        is_linear = is_linear and not objective.notion.is_sufficiency
+        is_linear = problem.objective.has_linear_dual
         if not is_linear or self.solver == "semi_stochastic":
             raise InvalidParameterError(
                 "method='critic' does not support uncertainty, sufficiency or "

@@ -37,8 +37,7 @@ from fferm.penalty.regression import RegressionProblem
 from fferm.penalty.soft_bins import make_bins
 from fferm.solvers import LBFGS, Result, Solution
 from fferm.solvers.base import Callback, Monitor
-from fferm.solvers.evaluation import PlainEvaluator
-from fferm.solvers.linear import linear_logits
+from fferm.solvers.linear import PlainEvaluator, linear_logits
 from fferm.uncertainty import Uncertainty
 
 # Adam's steps for a linear model, whose features are standardised, and for a network.

@@ -28,7 +28,7 @@ __all__ = [
 LINEAR = {
     "lbfgs": ("fferm.solvers.lbfgs", "LBFGS"),
     "semi_stochastic": ("fferm.solvers.semi_stochastic", "SemiStochastic"),
-    "sgda": ("fferm.solvers.linear_sgda", "SGDA"),
+    "sgda": ("fferm.solvers.sgda", "SGDA"),
     "sreda": ("fferm.solvers.sreda", "SREDA"),
 }
 
@@ -56,8 +56,7 @@ def choose(objective: Objective, n_numbers: int, weights: Sequence[float]) -> st
         The fairness weights that are trained for.
     """
     enough = PATH_FROM if len(weights) >= LANES_FROM else SINGLE_FROM
-    is_table_only = objective.uncertainty is not None or objective.notion.is_sufficiency
-    if n_numbers < enough or is_table_only:
+    if n_numbers < enough or not objective.has_linear_dual:
         return "lbfgs"
     # Minibatches are noisy where the penalty is all that counts.
     largest = weight_range(objective.divergence)[1] * (1 + ROUNDING)
