@@ -13,7 +13,7 @@ from joblib import Parallel, delayed
 from sklearn.base import clone
 
 from fferm._typing import Table
-from fferm.data.groups import Binning, encode_columns, merged_edges
+from fferm.data.groups import Binning, encode_sensitive, merged_edges
 from fferm.data.rows import FitInput, check_aligned
 from fferm.data.split import read_rows
 from fferm.data.validate import (
@@ -35,8 +35,7 @@ from fferm.errors import (
 )
 from fferm.estimators.base import FairClassifier
 from fferm.fairness_grid import weight_grid
-from fferm.metrics import measure
-from fferm.setting import make_setting
+from fferm.metrics.tabulator import make_tabulator
 from fferm.tuning.validation import CrossValidation, Validation
 
 # Below every score of a candidate that can be used.
@@ -288,14 +287,16 @@ class _Judge:
     ) -> None:
         # Bands are cut once, on the whole source, for every fold.
         binning = Binning(estimator.continuous)
-        columns = encode_columns(passed.sensitive_features, len(passed.y), binning)
+        columns = encode_sensitive(
+            passed.sensitive_features, len(passed.y), "marginal", binning
+        )
         edges = merged_edges(column.edges for column in columns)
         passed = replace(passed, edges=edges)
         self.folds = list(validation.folds(passed))
         self.classes = np.unique(np.asarray(passed.y))
         rows = validation.judges(passed)
         check_aligned(**rows.tables)
-        self.setting = make_setting(
+        self.tabulator = make_tabulator(
             encode_labels(rows.y, len(rows.y), self.classes.tolist(), "y"),
             _changed(estimator, "kl", 0.0)._objective().notion,
             rows.sensitive_features,
@@ -322,11 +323,11 @@ class _Judge:
         records = []
         for weight, parts in zip(weights, zip(*decisions, strict=True), strict=True):
             code = np.concatenate(parts)
-            is_right = code == self.setting.labels.y
-            accuracy = np.average(is_right, weights=self.setting.rows.weight)
+            is_right = code == self.tabulator.labels.y
+            accuracy = np.average(is_right, weights=self.tabulator.rows.weight)
             measures = {
                 "accuracy": float(accuracy),
-                "violation": measure(self.setting, code).worst,
+                "violation": self.tabulator.violations(code).worst,
                 "collapsed": bool(np.unique(code).size == 1),
             }
             records.append({**candidate.key, "fairness_weight": weight, **measures})
