@@ -209,8 +209,7 @@ def test_training_stops_when_nothing_is_gained(data, solver, early_stopping):
 
 def test_patience_is_counted_in_epochs_without_a_gain(data):
     short, long = (
-        fit(data, max_epochs=400, early_stopping="training", patience=n)
-        for n in (1, 8)
+        fit(data, max_epochs=400, early_stopping="training", patience=n) for n in (1, 8)
     )
     assert short.n_iter_ < long.n_iter_
 
