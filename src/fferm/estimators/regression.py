@@ -27,18 +27,17 @@ from fferm.data.validate import (
 from fferm.divergences import Divergence
 from fferm.errors import FfermWarning, InvalidInputError, InvalidParameterError
 from fferm.estimators.base import Encoded, FairEstimator, progress
-from fferm.estimators.regression_bounds import NumberSetting, make_number_setting
 from fferm.estimators.weight_search import HeldOut, Judged
+from fferm.metrics.dependence import RegressionTabulator, make_regression_tabulator
 from fferm.notions import Labels, Notion
 from fferm.penalty import losses
 from fferm.penalty.losses import Loss
 from fferm.penalty.objective import Objective, Penalty
+from fferm.penalty.regression import RegressionProblem
 from fferm.penalty.soft_bins import make_bins
-from fferm.regression import RegressionProblem
 from fferm.solvers import LBFGS, Result, Solution
 from fferm.solvers.base import Callback, Monitor
-from fferm.solvers.evaluation import PlainEvaluator
-from fferm.solvers.linear import linear_logits
+from fferm.solvers.linear import PlainEvaluator, linear_logits
 from fferm.uncertainty import Uncertainty
 
 # Adam's steps for a linear model, whose features are standardised, and for a network.
@@ -137,11 +136,12 @@ class FairRegressor(RegressorMixin, FairEstimator):
     notion
         ``"demographic_parity"`` or ``ConditionalParity(control)``.
     max_violation, violation_metric
-        None, or the most that a measure of `fferm.dependence` may be on held-out rows:
-        ``"kolmogorov_smirnov"``, ``"wasserstein"`` and ``"mean_gap"`` (in the unit of
-        y) between groups, or bands of numbers; ``"distance_correlation"``,
-        ``"maximal_correlation"``, ``"f_information"`` and ``"correlation"`` with
-        numbers. The smallest fairness weight tried that keeps it is used for all rows.
+        None, or the most that a measure of `fferm.metrics.dependence` may be on
+        held-out rows: ``"kolmogorov_smirnov"``, ``"wasserstein"`` and ``"mean_gap"``
+        (in the unit of y) between groups, or bands of numbers;
+        ``"distance_correlation"``, ``"maximal_correlation"``, ``"f_information"`` and
+        ``"correlation"`` with numbers. The smallest fairness weight tried that keeps it
+        is used for all rows.
     validation_fraction
         The share of rows held out for ``max_violation``.
     loss
@@ -365,7 +365,7 @@ class FairRegressor(RegressorMixin, FairEstimator):
         position = np.flatnonzero(data.kept)[held]
         X = passed.X.tocsr() if scipy.sparse.issparse(passed.X) else passed.X
         judged = _safe_indexing(X, position)
-        measured = make_number_setting(
+        measured = make_regression_tabulator(
             self.violation_metric,
             take_rows(passed.sensitive_features, position),
             _notion_on(encoded.problem.objective.notion, position),
@@ -598,7 +598,7 @@ class HeldOutNumbers(HeldOut[FairRegressor]):
     """Held-out rows that judge the predictions of regressors."""
 
     X: Table
-    measured: NumberSetting
+    measured: RegressionTabulator
 
     def judge(self, model: FairRegressor) -> Judged[FairRegressor]:
         """Return a model with its violation on the held-out rows."""
