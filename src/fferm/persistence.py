@@ -35,9 +35,9 @@ SAVABLE = {
     "FairLogisticRegression": "fferm.estimators",
     "FairNetClassifier": "fferm.estimators.net",
     "FairRegressor": "fferm.estimators.regression",
-    "FrameClassifier": "fferm.frames",
-    "FrameEncoder": "fferm.frames",
-    "FrameRegressor": "fferm.frames",
+    "FrameClassifier": "fferm.estimators.frame",
+    "FrameEncoder": "fferm.data.frame",
+    "FrameRegressor": "fferm.estimators.frame",
 }
 # Kinds of numbers that arrays may hold: booleans, integers, floats, text.
 ARRAY_KINDS = "biufU"

@@ -13,7 +13,7 @@ from unseen import GROUPS, MARKUP, make_table
 import fferm
 from fferm.cli.catalog import CATALOG
 from fferm.cli.console import _asked
-from fferm.frames import FrameClassifier
+from fferm.estimators.frame import FrameClassifier
 
 COLUMNS = ("--target", "outcome", "--sensitive", "region")
 

@@ -8,7 +8,7 @@ import pytest
 
 import fferm
 from fferm.auditing import RegressionAudit
-from fferm.frames import FrameRegressor
+from fferm.estimators.frame import FrameRegressor
 
 COLUMNS = ("--target", "pay", "--sensitive", "sex")
 

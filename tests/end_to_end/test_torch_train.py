@@ -16,9 +16,9 @@ pa = pytest.importorskip("pyarrow")
 import pyarrow.parquet as pq  # noqa: E402 - after what skips
 import torch  # noqa: E402
 
-from fferm.distributed import ShardLoader, ShardSummary, load_model, train  # noqa: E402  # noqa: E402
+from fferm.distributed import ShardLoader, ShardSummary, load_model, train  # noqa: E402
 from fferm.distributed.__main__ import main  # noqa: E402
-from fferm.distributed.options import parse  # noqa: E402
+from fferm.distributed.training import parse  # noqa: E402
 from fferm.errors import (  # noqa: E402
     InvalidInputError,
     InvalidParameterError,
@@ -198,7 +198,7 @@ def test_one_process_goes_on_from_its_checkpoint(
         with pytest.raises(KeyboardInterrupt):
             train(options)
     with monkeypatch.context() as patch:
-        patch.delattr("fferm.distributed.loop.summarize")  # not passed over again
+        patch.delattr("fferm.distributed.training.summarize")  # not passed over again
         (record,) = train(options)
     assert record["n_rows"] == N
     assert_same(alone, parameters(tmp_path), atol=0)
@@ -234,9 +234,9 @@ def test_a_trained_model_predicts_from_a_table(folder, alone, tmp_path):
 
 def test_other_settings_than_the_checkpoint_are_refused(folder, tmp_path):
     train(parse(arguments(folder, tmp_path)))
-    with pytest.raises(InvalidParameterError, match=r"lr=0.5 came.*lr=0.001"):
+    with pytest.raises(InvalidParameterError, match=r"lr must be 0.001.*got 0.5"):
         train(parse(arguments(folder, tmp_path, "--lr", "0.5")))
-    with pytest.raises(InvalidParameterError, match=r"streams=2 came.* has 4"):
+    with pytest.raises(InvalidParameterError, match=r"streams must be 4 .*got 2"):
         train(parse(arguments(folder, tmp_path, "--streams", "2")))
     train(parse(arguments(folder, tmp_path, "--lr", "0.5", "--restart")))
 
@@ -246,7 +246,7 @@ def test_other_shards_than_the_checkpoint_are_refused(folder, tmp_path):
     one = pq.read_table(folder / "part-0.parquet")
     (tmp_path / "other").mkdir()
     pq.write_table(one, tmp_path / "other" / "part-0.parquet")
-    with pytest.raises(InvalidInputError, match=r"knew it: part-0.parquet, part-1"):
+    with pytest.raises(InvalidInputError, match=r"checkpoint: part-0.parquet, part-1"):
         train(parse(arguments(tmp_path / "other", tmp_path / "out")))
 
 
@@ -259,7 +259,7 @@ def test_a_broken_checkpoint_is_named(folder, tmp_path):
 def test_a_folder_that_cannot_be_written_is_refused_before_training(folder, tmp_path):
     taken = tmp_path / "taken"
     taken.write_text("a file")
-    with pytest.raises(PersistenceError, match=r"Cannot write .* Give an --out that"):
+    with pytest.raises(PersistenceError, match=r"Cannot write .* Choose an --out that"):
         train(parse(arguments(folder, taken)))
 
 
@@ -290,9 +290,9 @@ def test_a_loss_that_is_not_finite_writes_no_checkpoint(folder, tmp_path):
 
 def test_bad_input_ends_with_status_2(folder, tmp_path, caplog):
     assert main(arguments(tmp_path, tmp_path / "out")) == 2
-    assert "holds no Parquet files" in caplog.text
+    assert "has no Parquet files" in caplog.text
     assert main(arguments(folder, tmp_path / "out", "--epochs", "0")) == 2
-    assert "epochs=0 came" in caplog.text
+    assert "epochs must be an integer of at least 1; got 0" in caplog.text
 
 
 def test_a_loop_of_ones_own_trains_alike_on_two_processes(tmp_path):

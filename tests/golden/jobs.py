@@ -29,10 +29,7 @@ from fferm import (
     GroupCounts,
     LargeShift,
     SmallShift,
-    certificates,
-    dependence,
     divergences,
-    intervals,
     metrics,
     tables,
 )
@@ -40,7 +37,8 @@ from fferm.cli import main
 from fferm.datasets import biased_rates, load_adult, load_german, make_biased
 from fferm.divergences import Alpha
 from fferm.errors import FfermWarning
-from fferm.frames import FrameClassifier, FrameRegressor
+from fferm.estimators.frame import FrameClassifier, FrameRegressor
+from fferm.metrics import certificates, dependence, intervals
 from fferm.notions import ConditionalParity
 from fferm.torch import (
     CriticFairnessLoss,
@@ -51,7 +49,7 @@ from fferm.torch import (
 from fferm.tuning import CrossValidation, EvenHoldout, TargetSample, tune
 
 # A parameter whose name is about to change: the columns not to predict from.
-LEFT_OUT = "left_out"
+LEFT_OUT = "drop"
 
 # Tolerances, relative to the largest number of a list, and what NumPy, Numba, OpenBLAS
 # and PyTorch without AVX differ by from the same with AVX512. float64: at most 2e-11,

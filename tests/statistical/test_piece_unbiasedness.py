@@ -7,14 +7,14 @@ from numpy.testing import assert_allclose
 from fferm import FairLogisticRegression, GroupCounts
 from fferm.data.rows import FitInput
 from fferm.estimators.partial import PieceInput, read_piece
+from fferm.penalty.compiled import bind_dual, payoff_into
 from fferm.penalty.dual import dual_variable
-from fferm.solvers._arrays import Steps, make_scratch
 from fferm.solvers._kernels import (
+    Steps,
     batch_gradients_into,
     dual_gradient_into,
-    payoff_into,
+    make_scratch,
 )
-from fferm.solvers.dual import bind_dual
 from fferm.solvers.linear import linear_logits, value_and_gradient
 
 pytestmark = pytest.mark.filterwarnings("ignore::fferm.errors.DataFairnessWarning")
@@ -73,7 +73,7 @@ def test_pieces_of_one_row_average_to_the_full_gradient(
         given = PieceInput(X[[i]], y[[i]], None, counts, s[[i]])
         return read_piece(model, given, None)[0]
 
-    _, problem, _ = model._encode(FitInput(X, y, s))
+    problem = model._encode(FitInput(X, y, s)).problem
     rng = np.random.default_rng(4)
     theta = rng.normal(size=(1 if n_classes == 2 else n_classes, N_FEATURES + 1))
     variable = dual_variable(problem.objective.divergence)

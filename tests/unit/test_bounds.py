@@ -62,16 +62,15 @@ def search_of(model, rows, **options):
     """Return what the search of a model trains on and judges by."""
     X, y, s = rows
     given = FitInput(X, y, s, **options)
-    data, _, encoded = clone(model)._encode(given)
-    return bounds.make_trial(model, bounds.read_bound(model), given, data, encoded)
+    return bounds.hold_out_decisions(model, given, clone(model)._encode(given))
 
 
 def trained_on_the_rest(model, rows, fairness_weight):
     """Return a cold fit without the held-out rows, and these rows."""
     trial = search_of(model, rows)
     plain = clone(model).set_params(fairness_weight=fairness_weight, max_violation=None)
-    fit(plain, rows, sample_weight=trial.given.sample_weight)
-    return plain, tuple(values[trial.held_out] for values in rows)
+    fit(plain, rows, sample_weight=trial.passed.sample_weight)
+    return plain, tuple(values[trial.position] for values in rows)
 
 
 def violation_on_held_out(model, rows, fairness_weight):
@@ -143,13 +142,13 @@ def test_a_clearly_smaller_weight_breaks_the_bound(biased, notion):
 
 
 def test_every_smaller_weight_that_was_tried_breaks_the_bound(biased, monkeypatch):
-    tried, judge = [], bounds._Trial.judge
+    tried, judge = [], bounds.HeldOutDecisions.judge
 
     def note(self, model):
         tried.append(judge(self, model))
         return tried[-1]
 
-    monkeypatch.setattr(bounds._Trial, "judge", note)
+    monkeypatch.setattr(bounds.HeldOutDecisions, "judge", note)
     model = fit(bounded(0.05), biased)
 
     within = [one.fairness_weight for one in tried if one.violation <= 0.05]
@@ -229,7 +228,7 @@ def test_an_impossible_bound_warns_and_gives_the_closest(biased):
     assert model.feasible_ is False
     trial = search_of(model, biased)
     weights, beyond = bounds._weights(model._objective().divergence)
-    path = [trial.judge(m) for m in model.fit_path(trial.given, weights + beyond)]
+    path = [trial.judge(m) for m in model.fit_path(trial.passed, weights + beyond)]
     closest = min(path, key=lambda judged: judged.violation)
     assert model.violation_ == closest.violation > 0
     assert model.fairness_weight_ == closest.fairness_weight
@@ -242,16 +241,16 @@ def test_no_more_weight_is_tried_where_what_is_left_is_chance():
         fit(model, (data.X, data.y, data.sensitive_features))
 
     trial = search_of(model, (data.X, data.y, data.sensitive_features))
-    *_, highest = model.fit_path(trial.given, [0.0, 31.6, 100.0])
+    *_, highest = model.fit_path(trial.passed, [0.0, 31.6, 100.0])
     judged = trial.judge(highest)
-    shown = np.delete(np.arange(data.y.size), trial.held_out)
+    shown = np.delete(np.arange(data.y.size), trial.position)
     left = violation(
         data.y[shown],
         highest.predict(data.X[shown]),
         sensitive_features=data.sensitive_features.iloc[shown],
     )
     assert left < 0.02 < judged.violation - left
-    assert trial.is_spent(judged)
+    assert trial.is_noise_limited(judged)
 
 
 @pytest.fixture(scope="module")
@@ -270,7 +269,7 @@ def test_one_class_for_everyone_never_keeps_a_bound(only_the_group):
 
     assert (model.feasible_, model.violation_) == (False, 1.0)
     trial = search_of(model, only_the_group)
-    (constant,) = model.fit_path(trial.given, [300.0])
+    (constant,) = model.fit_path(trial.passed, [300.0])
     judged = trial.judge(constant)
     assert judged.violation == 0
     assert not judged.is_usable
@@ -376,7 +375,7 @@ def test_the_same_seed_holds_out_the_same_rows(biased):
 def test_rows_are_held_out_alike_from_every_label_and_group(biased):
     _, y, s = biased
     held = np.zeros(y.size, dtype=bool)
-    held[search_of(bounded(validation_fraction=0.3), biased).held_out] = True
+    held[search_of(bounded(validation_fraction=0.3), biased).position] = True
 
     for label in (0, 1):
         for group in np.unique(s):
@@ -443,7 +442,7 @@ def test_a_control_feature_is_found_again(biased, is_named):
     trial = search_of(model, (X, y, s))
     assert (
         trial.setting.rows.strata.names
-        == trial.setting.tables(np.ones((trial.held_out.size, 2)))[0].strata
+        == trial.setting.tables(np.ones((trial.position.size, 2)))[0].strata
     )
     assert len(trial.setting.rows.strata.names) == 2
 
@@ -526,12 +525,12 @@ def test_the_bound_is_judged_on_rows_of_the_penalty(biased, notion):
 
     assert model.feasible_
     trial = search_of(model, (X, y, None), penalty_data=penalty)
-    np.testing.assert_array_equal(trial.X, target[0][trial.held_out])
-    assert trial.held_out.size == pytest.approx(0.2 * len(target[1]), abs=2)
+    np.testing.assert_array_equal(trial.X, target[0][trial.position])
+    assert trial.position.size == pytest.approx(0.2 * len(target[1]), abs=2)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", MissingGroupWarning)
-        (again,) = model.fit_path(trial.given, [model.fairness_weight_])
-    Xt, yt, st = (values[trial.held_out] for values in target)
+        (again,) = model.fit_path(trial.passed, [model.fairness_weight_])
+    Xt, yt, st = (values[trial.position] for values in target)
     found = violation(yt, again.predict(Xt), sensitive_features=st, notion=notion)
     assert found == pytest.approx(model.violation_, abs=1e-12)
 

@@ -201,7 +201,7 @@ def test_a_warm_path_reaches_the_objective_of_cold_starts(three, divergence):
 
 def objective_at(data, model):
     """Return the objective at a fitted model."""
-    _, problem, _ = model._encode(FitInput(data.X, data.y, data.s))
+    problem = model._encode(FitInput(data.X, data.y, data.s)).problem
     theta = np.column_stack([model.coef_, model.intercept_])
     return value_and_gradient(problem, theta)[0]
 

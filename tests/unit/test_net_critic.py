@@ -10,13 +10,13 @@ torch = pytest.importorskip("torch")
 
 from fferm import FairNetClassifier, LargeShift, load, save  # noqa: E402 - after torch
 from fferm.data.rows import FitInput, Rows  # noqa: E402
-from fferm.dependence import distance_correlation  # noqa: E402
 from fferm.errors import (  # noqa: E402
     FfermWarning,
     InvalidInputError,
     InvalidParameterError,
     SmallGroupWarning,
 )
+from fferm.metrics.dependence import distance_correlation  # noqa: E402
 from fferm.torch.critic_penalties import CriticPenalty, number_rows  # noqa: E402
 
 EXACT = 1e-12

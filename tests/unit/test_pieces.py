@@ -77,7 +77,7 @@ def excess(model, data, **given):
     """Return by which share the objective of a model exceeds the best there is."""
     given = {"sensitive_features": data.sensitive_features} | given
     given = FitInput(data.X, data.y, **given)
-    _, problem, _ = clone(model)._encode(given)
+    problem = clone(model)._encode(given).problem
     theta = np.column_stack([model.coef_, model.intercept_])
     best = LBFGS().solve(problem).stats["objective"]
     return value_and_gradient(problem, theta)[0] / best - 1
@@ -111,7 +111,7 @@ def test_pieces_sorted_by_group_need_more_passes(weight, n_passes, adult):
 
 def test_pieces_sorted_by_group_need_to_know_the_groups(data):
     pieces = sorted_by_group(data)
-    with pytest.raises(InvalidInputError, match="first batch has at most one group"):
+    with pytest.raises(InvalidInputError, match="first batch has only one group"):
         train(data, pieces)
     model = train(data, pieces, 10, groups=count(data, pieces))
     assert excess(model, data) < 0.01
@@ -384,21 +384,24 @@ X4, Y4, S4 = np.eye(4), [0, 1, 0, 1], ["a", "a", "b", "b"]
     [
         ({"classes": None}, "classes must be passed on the first call"),
         ({"classes": [1]}, "at least two"),
-        ({"classes": [0, 2]}, r"label 1, which is none of the classes 0, 2\. Name"),
+        ({"classes": [0, 2]}, r"label 1, which is not among the classes 0, 2\. Name"),
         (
             {"sensitive_features": None},
             r"needs sensitive_features\. Pass partial_fit",
         ),
-        ({"sensitive_features": ["a"] * 4}, "first piece holds one group"),
+        ({"sensitive_features": ["a"] * 4}, "first batch has only one group"),
         (
             {"groups": {"a": 1}, "sensitive_features": ["a"] * 4},
-            "groups holds one group",
+            "groups has only one group",
         ),
         ({"groups": {"a": 0.3, "c": 0.7}}, r"Unknown groups: b\."),
         ({"groups": {"a": 1, "b": 0}}, "no share of the group b "),
         ({"groups": {"a": 0, "b": 0}}, "sum to 0"),
-        ({"groups": {"a": -1, "b": 2}}, "gives 'a' the share -1"),
-        ({"groups": {"a": "x", "b": 2}}, "gives 'a' the share 'x'"),
+        ({"groups": {"a": -1, "b": 2}}, "share of a group must be .*; got -1 for 'a'"),
+        (
+            {"groups": {"a": "x", "b": 2}},
+            "share of a group must be .*; got 'x' for 'a'",
+        ),
         (
             {"groups": {("a", "b"): 1}},
             r"key of groups must be one value.*got \('a', 'b'\)",
@@ -427,7 +430,7 @@ def test_groups_that_are_no_shares_are_refused():
         ({"a": 1, "b": 1}, r"key of groups must be the label, on which.*got 'a'"),
         ({(1, "a"): 1, (1, "b"): 1}, "no share of the label 0"),
         ({(0, "a"): 1, (1, "a"): 1, (1, "b"): 1}, r"no share of the group b \(y=0\)"),
-        ({(0, "a"): 1, (1, "a"): 1, (2, "b"): 1}, "knows the label 2"),
+        ({(0, "a"): 1, (1, "a"): 1, (2, "b"): 1}, "groups has the label 2"),
     ],
 )
 def test_shares_have_to_fit_a_notion_that_conditions_on_the_label(groups, words):

@@ -7,7 +7,6 @@ import pytest
 import scipy.sparse
 from scipy.optimize import check_grad
 from scipy.special import softmax
-from sklearn.base import clone
 
 import fferm
 from fferm import (
@@ -27,7 +26,7 @@ from fferm.errors import (
     MissingSensitiveError,
     UnknownNameError,
 )
-from fferm.estimators.regression import encode, place_bins, train
+from fferm.estimators.regression import Fitted
 from fferm.notions import ConditionalParity
 from fferm.penalty import losses
 from fferm.penalty.losses import Absolute, Huber, Quantile, Squared
@@ -35,13 +34,12 @@ from fferm.penalty.soft_bins import make_bins
 from fferm.solvers.linear import linear_logits, value_and_gradient
 
 
-def placed(model, given):
+def placed(model, passed):
     """Return the plain model, and the penalised problem with bins around it."""
-    encoded = encode(model, given)
-    (plain,) = train(
-        clone(model).set_params(fairness_weight=0), encoded, given, [0.0], None
-    )
-    return replace(plain, problem=place_bins(model, encoded, plain))
+    encoded = model._prepare(passed)
+    problem = encoded.problem
+    plain = Fitted.linear(problem, model._train_plain(problem, None))
+    return replace(plain, problem=model._place_bins(encoded, plain))
 
 
 LOSSES = [Squared(), Absolute(), Huber(0.7), Quantile(0.2)]

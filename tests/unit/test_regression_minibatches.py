@@ -9,7 +9,7 @@ from scipy.special import softmax
 from test_regression import closed_form, excess_and_distance, mean_gap, shifted_groups
 
 import fferm
-from fferm import FairRegressor, LargeShift, dependence, tables
+from fferm import FairRegressor, LargeShift, tables
 from fferm.data.rows import FitInput
 from fferm.errors import (
     InvalidInputError,
@@ -17,6 +17,7 @@ from fferm.errors import (
     MissingGroupWarning,
     UnknownNameError,
 )
+from fferm.metrics import dependence
 from fferm.notions import ConditionalParity
 from fferm.penalty.losses import Huber, Quantile
 

@@ -15,9 +15,9 @@ from fferm.divergences import Divergence
 from fferm.errors import InvalidParameterError
 from fferm.metrics import soft_violation
 from fferm.notions import EqualOpportunity
-from fferm.solvers import LBFGS, Result, lanes, threads
+from fferm.solvers import LBFGS, Result, full_batch, stochastic
 from fferm.solvers.linear import value_and_gradient
-from fferm.solvers.linear_sgda import SGDA
+from fferm.solvers.sgda import SGDA
 
 pytestmark = pytest.mark.filterwarnings("ignore::fferm.errors.DataFairnessWarning")
 
@@ -36,7 +36,7 @@ def fit(data, **options):
 def objective_of(model, data):
     """Return the objective at the parameters of a model, and the best there is."""
     given = FitInput(data.X, data.y, data.sensitive_features)
-    _, problem, _ = model._encode(given)
+    problem = model._encode(given).problem
     theta = np.column_stack([model.coef_, model.intercept_])
     best = LBFGS().solve(problem).stats["objective"]
     return value_and_gradient(problem, theta)[0], best
@@ -215,7 +215,7 @@ def test_patience_is_counted_in_epochs_without_a_gain(data):
 
 
 def test_the_lanes_of_a_path_stop_together(data, monkeypatch):
-    monkeypatch.setattr(lanes, "n_threads", lambda: 2)
+    monkeypatch.setattr(stochastic, "n_threads", lambda: 2)
     model = FairLogisticRegression(
         solver="sgda", max_epochs=400, early_stopping="training", random_state=0
     )
@@ -226,8 +226,8 @@ def test_the_lanes_of_a_path_stop_together(data, monkeypatch):
 
 def validation_parts(model, data):
     """Return the problems that a model trains on and is judged by."""
-    problem = model._prepare(FitInput(data.X, data.y, data.sensitive_features)).problem
-    return problem, model._watched
+    encoded = model._prepare(FitInput(data.X, data.y, data.sensitive_features))
+    return encoded.problem, encoded.watched
 
 
 def test_early_stopping_keeps_the_best_model_that_was_met(data):
@@ -286,7 +286,7 @@ def test_auto_takes_minibatches_where_stopping_is_asked_for(data):
             "which stops at the optimum. Use solver='sgda'",
         ),
         ({"early_stopping": "training", "patience": 0}, "patience must be .*; got 0"),
-        ({"dual": "primal"}, "dual='primal' came. Expected one of auto, log_ratio"),
+        ({"dual": "primal"}, "dual must be .*; got 'primal'"),
     ],
 )
 def test_options_that_do_not_fit_are_refused(data, options, words):
@@ -322,16 +322,16 @@ def test_many_lanes_are_shared_between_threads_and_come_out_the_same(data, monke
     model = FairLogisticRegression(solver="sgda", random_state=0)
     given = FitInput(data.X, data.y, data.sensitive_features)
     weights = list(np.geomspace(0.1, 10, 17))
-    found, shares, in_threads = [], [], lanes.in_threads
+    found, shares, in_threads = [], [], stochastic.in_threads
 
     def noted(function, arguments):
         shares.append([len(part) for (part,) in arguments])
         return in_threads(function, arguments)
 
-    monkeypatch.setattr(lanes, "in_threads", noted)
+    monkeypatch.setattr(stochastic, "in_threads", noted)
     for count in (1, 2):
-        monkeypatch.setattr(lanes, "n_threads", lambda count=count: count)
-        monkeypatch.setattr(threads, "n_threads", lambda count=count: count)
+        monkeypatch.setattr(stochastic, "n_threads", lambda count=count: count)
+        monkeypatch.setattr(full_batch, "n_threads", lambda count=count: count)
         found.append([m.coef_ for m in model.fit_path(given, weights)])
     assert shares == [[17], [9, 8]]
     np.testing.assert_allclose(found[0], found[1], rtol=0, atol=1e-9)

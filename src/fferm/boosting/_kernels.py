@@ -8,20 +8,17 @@ take longer, after LightGBM has had the cache to itself, than a pass over all ro
 Arrays in, arrays changed in place.
 """
 
-# Numba caches code by the text of its own file alone, so each names its release: 0.1.0.
 # mypy: disable-error-code="no-untyped-def,no-untyped-call,call-arg"
 # ruff: noqa: ANN001, ANN202, C901, PLR0913, PLR0917
 
 import math
 from typing import NamedTuple
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from fferm._jit import _bits, _double, exp, kernel, log1p_of_share
 from fferm._typing import FloatArray
-from fferm.solvers._rows import FAST
-from fferm.solvers._scalar import _bits, _double, exp, log1p_of_share
 
 # Least curvature of a row, relative to its weight: what a saturated score leaves.
 LEAST_CURVATURE = 1e-12
@@ -74,7 +71,7 @@ def make_workspace(n_classes: int, n_joint: int) -> Workspace:
     return Workspace(np.empty(BLOCK), np.empty(BLOCK), np.zeros(shape), np.zeros(shape))
 
 
-@numba.njit(**FAST)
+@kernel
 def row_pass_into(
     rows,
     sharpness,
@@ -131,13 +128,13 @@ def row_pass_into(
     return loss
 
 
-@numba.njit(**FAST)
+@kernel
 def _add_leaf_values(before, value, code, scores):
     for i in range(before.size):
         scores[i] = before[i] + value[code[i]]
 
 
-@numba.njit(**FAST)
+@kernel
 def _logistic(z, sharpness, decay, prob, penalized):
     # Probabilities of the second class, and e^-|z|, of which the smaller is a share.
     halves = round(2.0 * sharpness)
@@ -157,13 +154,13 @@ def _logistic(z, sharpness, decay, prob, penalized):
     _shares(z, decay, prob, penalized)
 
 
-@numba.njit(**FAST)
+@kernel
 def _decay(z, factor, decay):
     for i in range(z.size):
         decay[i] = exp(-factor * abs(z[i]))
 
 
-@numba.njit(**FAST)
+@kernel
 def _shares(z, decay, prob, penalized):
     # One division serves both.
     for i in range(z.size):
@@ -174,7 +171,7 @@ def _shares(z, decay, prob, penalized):
         penalized[i] = largest if z[i] >= 0 else penalized[i] * largest
 
 
-@numba.njit(**FAST)
+@kernel
 def _logistic_loss(z, decay, y, weight):
     loss = 0.0
     for i in range(z.size):
@@ -184,7 +181,7 @@ def _logistic_loss(z, decay, y, weight):
     return loss
 
 
-@numba.njit(**FAST)
+@kernel
 def _add_two(weight, cell, z, prob, soft, hard):
     if soft.shape[1] <= FEW_CELLS:  # a vector of rows at once, of one cell
         for k in range(soft.shape[1]):
@@ -196,7 +193,7 @@ def _add_two(weight, cell, z, prob, soft, hard):
         hard[turn, k] += w if z[i] > 0 else 0.0
 
 
-@numba.njit(**FAST)
+@kernel
 def _add_cell(weight, cell, z, prob, k, soft, hard):
     probable, decided = 0.0, 0.0
     for i in range(weight.size):
@@ -207,7 +204,7 @@ def _add_cell(weight, cell, z, prob, k, soft, hard):
     hard[0, k] += decided
 
 
-@numba.njit(**FAST)
+@kernel
 def _softmax(scores, factor, begin, end, prob, workspace):
     # Leaves the highest scores and the sums of exponentials in the workspace.
     n_scores, n = scores.shape[0], end - begin
@@ -224,31 +221,31 @@ def _softmax(scores, factor, begin, end, prob, workspace):
         _divide(prob[c][begin:end], total)
 
 
-@numba.njit(**FAST)
+@kernel
 def _raise_to(z, top):
     for i in range(z.size):
         top[i] = z[i] if z[i] > top[i] else top[i]
 
 
-@numba.njit(**FAST)
+@kernel
 def _exponential(z, top, factor, prob):
     for i in range(z.size):
         prob[i] = exp(factor * (z[i] - top[i]))
 
 
-@numba.njit(**FAST)
+@kernel
 def _increase(prob, total):
     for i in range(prob.size):
         total[i] += prob[i]
 
 
-@numba.njit(**FAST)
+@kernel
 def _divide(prob, total):
     for i in range(prob.size):
         prob[i] /= total[i]
 
 
-@numba.njit(**FAST)
+@kernel
 def _softmax_loss(rows, begin, end, scores, workspace):
     loss = 0.0
     for i in range(begin, end):
@@ -257,7 +254,7 @@ def _softmax_loss(rows, begin, end, scores, workspace):
     return loss
 
 
-@numba.njit(**FAST)
+@kernel
 def _add_many(rows, begin, end, scores, penalized, workspace):
     for i in range(begin, end):
         k, w, best = rows.cell[i], rows.table_weight[i], 0
@@ -267,7 +264,7 @@ def _add_many(rows, begin, end, scores, penalized, workspace):
         workspace.hard[best, k] += w
 
 
-@numba.njit(**FAST)
+@kernel
 def gradients_into(rows, prob, penalized, gradients):
     """Write gradient and curvature of all rows after a pass."""
     n = prob.shape[1]
@@ -276,7 +273,7 @@ def gradients_into(rows, prob, penalized, gradients):
         _gradients_of_block(rows, begin, end, prob, penalized, gradients)
 
 
-@numba.njit(**FAST)
+@kernel
 def _gradients_of_block(rows, begin, end, prob, penalized, gradients):
     n_scores = prob.shape[0]
     if n_scores == 1:
@@ -295,13 +292,13 @@ def _gradients_of_block(rows, begin, end, prob, penalized, gradients):
         _hessian_into(weight, prob[c][begin:end], factor, diagonal[begin:end])
 
 
-@numba.njit(**FAST)
+@kernel
 def _loss_gradient_into(y, weight, prob, gradient):
     for i in range(prob.size):
         gradient[i] = weight[i] * (prob[i] - y[i])
 
 
-@numba.njit(**FAST)
+@kernel
 def _add_penalty_gradient(weight, cell, prob, cell_gradient, gradient):
     if cell_gradient.size <= FEW_CELLS:
         for k in range(cell_gradient.size):
@@ -311,14 +308,14 @@ def _add_penalty_gradient(weight, cell, prob, cell_gradient, gradient):
         gradient[i] += cell_gradient[cell[i]] * weight[i] * prob[i] * (1.0 - prob[i])
 
 
-@numba.njit(**FAST)
+@kernel
 def _add_cell_gradient(weight, cell, prob, k, cell_gradient, gradient):
     for i in range(prob.size):
         w = weight[i] if cell[i] == k else 0.0
         gradient[i] += cell_gradient * w * prob[i] * (1.0 - prob[i])
 
 
-@numba.njit(**FAST)
+@kernel
 def _gradients_of_many(rows, begin, end, prob, penalized, gradients):
     by_cell, gradient = gradients.cell_gradient, gradients.gradient
     for i in range(begin, end):
@@ -331,7 +328,7 @@ def _gradients_of_many(rows, begin, end, prob, penalized, gradients):
             gradient[c, i] = descent + slope
 
 
-@numba.njit(**FAST)
+@kernel
 def _hessian_into(weight, prob, factor, diagonal):
     for i in range(prob.size):
         h = factor * prob[i] * (1.0 - prob[i])
@@ -350,7 +347,7 @@ def make_slots(n_keys: int) -> Slots:
     return Slots(np.empty(4 * n_keys, dtype=np.int32), np.empty(n_keys, dtype=np.int64))
 
 
-@numba.njit(**FAST)
+@kernel
 def gather_into(rows, prob, penalized, before, after, tolerance, slots, code, c, sums):
     """Find the leaves of rows, and add up derivatives over leaves.
 
@@ -395,7 +392,7 @@ def gather_into(rows, prob, penalized, before, after, tolerance, slots, code, c,
     return n_leaves, unit
 
 
-@numba.njit(**FAST)
+@kernel
 def _largest(scores):
     # The bits of positive numbers are in the order of the numbers, and whole numbers
     # are compared in vectors.
@@ -405,7 +402,7 @@ def _largest(scores):
     return _double(bits)
 
 
-@numba.njit(**FAST)
+@kernel
 def _find_leaves(before, after, per_unit, slots, code, n_leaves):
     last = np.uint64(slots.slot.size - 1)
     for i in range(before.size):
@@ -423,7 +420,7 @@ def _find_leaves(before, after, per_unit, slots, code, n_leaves):
     return n_leaves
 
 
-@numba.njit(**FAST)
+@kernel
 def _add_rows_of_two(rows, begin, leaf, prob, penalized, sums):
     end = begin + leaf.size
     y, cell, weight = rows.y[begin:end], rows.cell[begin:end], rows.weight[begin:end]
@@ -437,7 +434,7 @@ def _add_rows_of_two(rows, begin, leaf, prob, penalized, sums):
         sums[leaf_, k, 3] += table_weight[i] * s * (1.0 - s)
 
 
-@numba.njit(**FAST)
+@kernel
 def _add_rows_of_many(rows, begin, leaf, prob, penalized, c, sums):
     n_scores = prob.shape[0]
     for n in range(leaf.size):
@@ -451,7 +448,7 @@ def _add_rows_of_many(rows, begin, leaf, prob, penalized, c, sums):
             sums[at, k, 2 + j] += rows.table_weight[i] * moved
 
 
-@numba.njit(**FAST)
+@kernel
 def tables_into(sums, membership, mass, cells):
     """Write table cells from sums over joint cells; the first class gets the rest.
 
@@ -481,7 +478,7 @@ def tables_into(sums, membership, mass, cells):
         cells[q, 0] = rest if rest > 0 else 0.0
 
 
-@numba.njit(**FAST)
+@kernel
 def are_apart(keys):
     """Return whether no two whole numbers are within 2 of each other."""
     for a in range(keys.size):
@@ -491,7 +488,7 @@ def are_apart(keys):
     return True
 
 
-@numba.njit(**FAST)
+@kernel
 def leaf_sums_into(sums, member, gradient, diagonal, moved):
     """Add up over joint cells, and over the table cells that they belong to.
 
@@ -525,7 +522,7 @@ def leaf_sums_into(sums, member, gradient, diagonal, moved):
                 moved[first, leaf] -= total
 
 
-@numba.njit(**FAST)
+@kernel
 def newton_into(gradient, diagonal, moved, model, rate, root, system, values, payoff):
     """Write the Newton step over leaves, and the payoff that it leads to.
 
@@ -581,7 +578,7 @@ def newton_into(gradient, diagonal, moved, model, rate, root, system, values, pa
     return slope
 
 
-@numba.njit(**FAST)
+@kernel
 def _cholesky_solve(system, solved):
     # Cholesky's factor takes the place of the lower half.
     n = solved.size
@@ -601,7 +598,7 @@ def _cholesky_solve(system, solved):
         solved[i] /= system[i, i]
 
 
-@numba.njit(**FAST)
+@kernel
 def _payoff_after_into(root, model_root, values, pull, solved):
     for q in range(solved.size):
         solved[q] = pull[q]
@@ -613,7 +610,7 @@ def _payoff_after_into(root, model_root, values, pull, solved):
             solved[c] += model_root[q, c] * change
 
 
-@numba.njit(**FAST)
+@kernel
 def regularisation_into(sums, pulled, output, rate, least, most, added):
     """Write what LightGBM added to the curvature of each leaf, from its output.
 
@@ -640,7 +637,7 @@ def regularisation_into(sums, pulled, output, rate, least, most, added):
         added[u] = min(max(whole - sums.diagonal[u], least), most)
 
 
-@numba.njit(**FAST)
+@kernel
 def update_offsets_into(cells, decided, ends, rate, least_decided, offsets):
     """Move offsets a step nearer to those that lead to the tables of decisions.
 

@@ -22,7 +22,7 @@ from fferm.cli.options import (
 from fferm.cli.sources import drop_unlabelled, open_source
 from fferm.cli.targets import check_writable
 from fferm.errors import InvalidInputError, InvalidParameterError
-from fferm.frames import FrameModel
+from fferm.estimators.frame import FrameModel
 
 
 def audit(

@@ -33,7 +33,7 @@ from fferm.cli.sources import open_source, split
 from fferm.cli.targets import check_folder, check_writable
 from fferm.curve import TradeoffCurve, tradeoff_curve
 from fferm.errors import InvalidParameterError
-from fferm.frames import FrameModel
+from fferm.estimators.frame import FrameModel
 
 SHOWN = ("curve", "fairness_weight", "accuracy", "violation", "soft_violation")
 OF_NUMBERS = ("curve", "fairness_weight", "accuracy", "loss", "violation", "mean_gap")
@@ -84,8 +84,8 @@ def curve(
         for name in divergences:
             make(divergence=name, notion=notion)
         estimator = make(notion=notion, groups=groups.value, divergence=divergences[0])
-        left_out = (*(drop or ()), *(source.sensitive if drop_sensitive else ()))
-        columns = source.model(estimator, left_out, bands)
+        dropped = (*(drop or ()), *(source.sensitive if drop_sensitive else ()))
+        columns = source.model(estimator, dropped, bands)
         rows = encoded(columns, *split(source, columns, test_share, seed))
         total = weights * seeds * len(divergences)
         with output.progress("models", total, lambda: n_trained(out)):

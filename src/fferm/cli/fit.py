@@ -33,7 +33,7 @@ from fferm.cli.options import (
 )
 from fferm.cli.sources import open_source, split
 from fferm.cli.targets import check_writable
-from fferm.frames import FrameModel
+from fferm.estimators.frame import FrameModel
 
 
 def fit(
@@ -86,8 +86,8 @@ def fit(
             fairness_weight=fairness_weight,
             random_state=seed,
         )
-        left_out = (*(drop or ()), *(source.sensitive if drop_sensitive else ()))
-        unfitted = source.model(estimator, left_out, bands)
+        dropped = (*(drop or ()), *(source.sensitive if drop_sensitive else ()))
+        unfitted = source.model(estimator, dropped, bands)
         train, test = split(source, unfitted, test_share, seed)
         with output.progress(f"training on {len(train)} rows"):
             fitted = unfitted.fit(train)

@@ -14,9 +14,13 @@ from fferm.auditing import Audit, RegressionAudit, audit_regression
 from fferm.cli.options import TaskKind
 from fferm.cli.sources import drop_unlabelled, read_table
 from fferm.errors import InvalidInputError, InvalidParameterError
-from fferm.frames import FrameModel, FrameRegressor
-from fferm.frames.classifier import label_text
-from fferm.frames.regressor import is_quantity, target_numbers
+from fferm.estimators.frame import (
+    FrameModel,
+    FrameRegressor,
+    is_quantity,
+    label_text,
+    target_numbers,
+)
 
 
 @dataclass(frozen=True)
@@ -94,14 +98,12 @@ def measure_given(
     if is_number:
         return audit_regression(
             None,
-            target_numbers(predicted, given.prediction),
-            target_numbers(truth, given.target),
+            target_numbers(predicted),
+            target_numbers(truth),
             sensitive_features=sensitive,
             metric=metric,
         )
-    decisions, labels = (
-        label_text(column, str(column.name)) for column in (predicted, truth)
-    )
+    decisions, labels = label_text(predicted), label_text(truth)
     model = _Fixed(decisions, np.unique([*decisions, *labels]))
     return fferm.audit(model, rows, labels, sensitive_features=sensitive, notion=notion)
 

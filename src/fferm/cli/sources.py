@@ -15,13 +15,13 @@ from numpy.typing import NDArray
 
 from fferm._typing import IntArray
 from fferm.cli.catalog import CATALOG
+from fferm.data.frame import as_pandas
 from fferm.data.groups import Attribute, GroupMode, assign, encode_sensitive, find_edges
 from fferm.data.split import combine, split_strata
 from fferm.errors import DataFairnessWarning, InvalidInputError, InvalidParameterError
 from fferm.estimators.base import FairEstimator
+from fferm.estimators.frame import FrameClassifier, FrameModel, FrameRegressor
 from fferm.estimators.regression import FairRegressor
-from fferm.frames import FrameClassifier, FrameModel, FrameRegressor
-from fferm.frames.encoder import as_pandas
 
 # What stands for a missing value in a CSV file.
 GAPS = ["", "NA", "N/A", "n/a", "NaN", "nan", "NULL", "null", "None", "?"]
@@ -52,7 +52,7 @@ class Source:
     def model(
         self,
         estimator: FairEstimator,
-        left_out: Sequence[str],
+        drop: Sequence[str],
         bands: Sequence[str] | None = None,
     ) -> FrameModel:
         """Return an unfitted model of this table."""
@@ -62,7 +62,7 @@ class Source:
             estimator,
             target=self.target,
             sensitive=list(self.sensitive),
-            left_out=list(left_out),
+            drop=list(drop),
             bands=list(bands or ()),
         )
 

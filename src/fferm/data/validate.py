@@ -552,7 +552,7 @@ def encode_classes(y: NDArray[Any]) -> tuple[NDArray[Any], IntArray]:
 
 def refuse_dates(X: Table) -> None:
     """Raise if X has columns of dates, which NumPy would read as nanoseconds."""
-    frame = read_frame(X)
+    frame = X if isinstance(X, np.ndarray) else read_frame(X)
     if isinstance(frame, nw.DataFrame):
         dates = [name for name, dtype in frame.schema.items() if dtype.is_temporal()]
     else:

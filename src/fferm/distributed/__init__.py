@@ -1,11 +1,8 @@
 """Training from Parquet shards that do not fit in memory, on one process or many.
 
-`folder` finds the files and checks that they agree, `columns` turns their columns into
-numbers, `scan` and `first_pass` find priors, vocabularies and means for `summary`;
-`order` says which rows come when, `stream` reads them and `dataset` makes batches.
-``python -m fferm.distributed`` trains on them: `options` is the command line,
-`processes` joins the ranks that ``torchrun`` starts, `loop` trains, `files` holds
-checkpoints and the trained model.
+`shards` reads a folder once and turns its rows into numbers, `stream` makes batches
+that ranks and workers share, `training` is ``python -m fferm.distributed``. It uses
+`fferm.torch` and may not be imported by it.
 """
 
 try:
@@ -18,12 +15,9 @@ except ImportError as error:
         'pip install "fferm[torch]"'
     ) from error
 
-from fferm.distributed.dataset import ShardDataset, ShardLoader
-from fferm.distributed.files import load_model
-from fferm.distributed.first_pass import summarize
-from fferm.distributed.loop import train
-from fferm.distributed.options import Options
-from fferm.distributed.summary import LabelCounts, ShardSummary
+from fferm.distributed.shards import LabelCounts, ShardSummary, summarize
+from fferm.distributed.stream import ShardDataset, ShardLoader
+from fferm.distributed.training import Options, load_model, train
 
 __all__ = [
     "LabelCounts",

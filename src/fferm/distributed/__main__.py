@@ -6,11 +6,8 @@ import sys
 
 from torch.distributed.elastic.multiprocessing.errors import record
 
-from fferm.distributed.loop import train
-from fferm.distributed.options import parse
+from fferm.distributed.training import log, parse, train
 from fferm.errors import FfermError, LostRankError
-
-log = logging.getLogger("fferm.distributed")
 
 
 @record

@@ -1,31 +1,335 @@
-"""The rows of one stream, read piece by piece and shuffled in a buffer."""
+"""Batches of rows from shards, shared by ranks and by the workers of a loader.
 
+The row groups of an epoch are shuffled and laid end to end, and the rows are cut into
+as many *streams* of equal length (up to one row). Each stream passes through a shuffle
+buffer of its own, and a batch takes as many rows from each. Ranks and workers share the
+streams among them, so a batch holds the same rows however many there are, and any rank
+or worker knows where a batch stands without reading what comes before it.
+"""
+
+import math
 from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import chain, repeat
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from fferm._typing import IntArray
-from fferm.distributed.folder import Roles, open_shard
-from fferm.distributed.order import Order, Pieces
-from fferm.distributed.summary import Rows, ShardSummary
+from fferm.data.validate import COUNT, check_params
+from fferm.distributed.shards import EncodedRows, Roles, ShardSummary, open_shard
+from fferm.errors import InvalidParameterError
+from fferm.torch.ranks import rank_and_size
 
+Batch = tuple[Tensor, Tensor, Tensor]
+
+NUMPY_TYPES = {torch.float32: np.float32, torch.float64: np.float64}
+# Streams of a batch, where it can be cut so: 1, 2 or 4 ranks may share them. Each keeps
+# a row group open, which takes some 2 MiB a column for its pages.
+USUAL_STREAMS = 4
+# Rows that the shuffle buffer of a stream keeps.
+BUFFER = 16_384
 # Rows that are decoded at a time; a row group may hold many more.
 DECODE_ROWS = 1 << 14
 
 
-def joined_rows(parts: list[Rows]) -> Rows:
-    """Return the rows of all parts."""
-    if len(parts) == 1:
-        return parts[0]
-    return Rows(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
+class ShardDataset(IterableDataset[Batch]):
+    """Batches ``(x, y, group)`` of the rows of all shards, each row once an epoch.
+
+    A batch of ``batch_size`` rows is shared by the ranks of a distributed run, and by
+    the workers of a ``DataLoader(dataset, batch_size=None, num_workers=...)``: each
+    yields its part of every batch. `ShardLoader` puts the parts of workers together.
+    The same seed gives the same batches, whatever the number of ranks and workers.
+
+    Parameters
+    ----------
+    summary
+        Of `summarize`.
+    batch_size
+        Rows of a batch, on all ranks together.
+    shuffle
+        Whether row groups are shuffled, and their rows in a buffer.
+    seed
+        Of the shuffles.
+    buffer
+        Rows that the buffer of each stream keeps; it holds up to twice as many.
+    streams
+        Into how many parts an epoch is cut, to be read side by side. A multiple of the
+        number of ranks, and a divisor of ``batch_size``. By default 4 where both allow
+        it.
+    drop_last
+        Whether the last batch is left out, so that all are equal.
+    dtype
+        Of ``x``: ``torch.float32`` or ``torch.float64``.
+    rank, n_ranks
+        Which part of each batch; by default as ``torch.distributed`` says.
+    """
+
+    def __init__(
+        self,
+        summary: ShardSummary,
+        batch_size: int,
+        *,
+        shuffle: bool = True,
+        seed: int = 0,
+        buffer: int = BUFFER,
+        streams: int | None = None,
+        drop_last: bool = False,
+        dtype: torch.dtype = torch.float32,
+        rank: int | None = None,
+        n_ranks: int | None = None,
+    ) -> None:
+        super().__init__()
+        this_rank, all_ranks = rank_and_size()
+        self.rank = this_rank if rank is None else rank
+        self.n_ranks = all_ranks if n_ranks is None else n_ranks
+        if streams is None:
+            streams = math.gcd(batch_size, USUAL_STREAMS)
+            streams = streams if streams % self.n_ranks == 0 else self.n_ranks
+        sizes = tuple(n for shard in summary.shards for n in shard.row_groups)
+        self.summary = summary
+        self.order = Order(
+            sizes, batch_size, streams, buffer, seed if shuffle else None
+        )
+        if streams % self.n_ranks or not 0 <= self.rank < self.n_ranks:
+            raise InvalidParameterError(
+                "streams must be a multiple of the number of ranks, which count from "
+                f"0; got streams={streams} for rank {self.rank} of {self.n_ranks}."
+            )
+        if dtype not in NUMPY_TYPES:
+            raise InvalidParameterError(
+                f"dtype must be torch.float32 or torch.float64; got {dtype}."
+            )
+        self.streams = _share(range(streams), self.rank, self.n_ranks)
+        self.drop_last = drop_last
+        self.dtype = dtype
+        self.epoch = 0
+        self.step = 0
+
+    @property
+    def n_steps(self) -> int:
+        """Batches of an epoch; not its length, because workers yield parts of them."""
+        return self.order.n_steps(self.drop_last)
+
+    def set_epoch(self, epoch: int, step: int = 0) -> None:
+        """Begin at a batch of an epoch; what comes before it is not read."""
+        self.epoch, self.step = epoch, step
+
+    def n_rows(self, step: int) -> int:
+        """Return how many rows batch ``step`` has, on all ranks together."""
+        order = self.order
+        left = (n - step * order.part for n in map(order.length, range(order.streams)))
+        return sum(min(max(n, 0), order.part) for n in left)
+
+    def __iter__(self) -> Iterator[Batch]:
+        worker = get_worker_info()
+        place, n_places = (0, 1) if worker is None else (worker.id, worker.num_workers)
+        dtype = NUMPY_TYPES[self.dtype]
+        streams = [
+            Stream(self.summary, self.order, self.epoch, stream, dtype)
+            for stream in _share(self.streams, place, n_places)
+        ]
+        none = self.summary.no_rows(dtype)
+        parts = [chain(stream.parts(self.step), repeat(none)) for stream in streams]
+        try:
+            for _ in range(self.step, self.n_steps if parts else 0):
+                x, y, group = _joined([next(part) for part in parts])
+                yield torch.from_numpy(x), torch.from_numpy(y), torch.from_numpy(group)
+        finally:
+            for stream in streams:
+                stream.close()
 
 
-def chosen_rows(rows: Rows, which: IntArray | slice) -> Rows:
-    """Return some of the rows."""
-    return Rows(rows.x[which], rows.y[which], rows.group[which])
+class ShardLoader:
+    """Iterates over the batches of a dataset, epoch after epoch, and can be resumed.
+
+    Each ``for`` goes over the rest of one epoch. ``state_dict()`` in its body counts
+    the current batch as done.
+
+    Parameters
+    ----------
+    dataset
+        The rows.
+    num_workers
+        Processes that read ahead; 0 reads in this one. No more than this rank has
+        streams are used.
+    prefetch_factor
+        Batches that each of them reads ahead.
+    """
+
+    def __init__(
+        self, dataset: ShardDataset, *, num_workers: int = 0, prefetch_factor: int = 4
+    ) -> None:
+        self.dataset = dataset
+        self.num_workers = min(num_workers, len(dataset.streams))
+        self._loader = DataLoader(
+            dataset,
+            batch_size=None,
+            num_workers=self.num_workers,
+            prefetch_factor=prefetch_factor if self.num_workers else None,
+        )
+
+    def __len__(self) -> int:
+        return self.dataset.n_steps
+
+    def set_epoch(self, epoch: int, step: int = 0) -> None:
+        """Begin at a batch of an epoch; what comes before it is not read."""
+        self.dataset.set_epoch(epoch, step)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return where the loader stands."""
+        return {"epoch": self.dataset.epoch, "step": self.dataset.step}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Resume where `state_dict` was called."""
+        self.set_epoch(state["epoch"], state["step"])
+
+    def __iter__(self) -> Iterator[Batch]:
+        n_parts = max(self.num_workers, 1)
+        parts: list[Batch] = []
+        # The loader asks its workers in turn, so their parts come side by side.
+        for part in self._loader:
+            parts.append(part)
+            if len(parts) == n_parts:
+                self.dataset.step += 1
+                if n_parts > 1:
+                    x, y, group = map(torch.cat, zip(*parts, strict=True))
+                    part = x, y, group
+                yield part
+                parts = []
+        self.dataset.set_epoch(self.dataset.epoch + 1)
+
+
+# Which rows come when
+
+
+class Pieces(NamedTuple):
+    """The rows of a stream as pieces of row groups, in the order of reading.
+
+    Attributes
+    ----------
+    row_group
+        (p,) number of the row group, through all shards.
+    begin
+        (p,) first row within it.
+    ends
+        (p + 1,) rows of the stream before each piece.
+    """
+
+    row_group: IntArray
+    begin: IntArray
+    ends: IntArray
+
+
+class Round(NamedTuple):
+    """One filling of the shuffle buffer.
+
+    Attributes
+    ----------
+    first, last
+        Rows of the stream, ``first`` to ``last``, that come into the buffer.
+    order
+        Permutation of the buffer: the rows that were kept, then those that came.
+    n_out
+        How many of them, in the new order, leave it.
+    """
+
+    first: int
+    last: int
+    order: IntArray
+    n_out: int
+
+
+@dataclass(frozen=True)
+class Order:
+    """The order of the rows in every epoch.
+
+    Parameters
+    ----------
+    sizes
+        Rows of each row group.
+    batch_size
+        Rows of a batch, on all ranks together.
+    streams
+        How many rows of it are drawn apart from each other.
+    buffer
+        Rows that the shuffle buffer of a stream holds, and at most as many more.
+    seed
+        Of the shuffles; None leaves the rows in their order.
+    """
+
+    sizes: tuple[int, ...]
+    batch_size: int
+    streams: int
+    buffer: int
+    seed: int | None
+
+    def __post_init__(self) -> None:
+        names = ("batch_size", "streams", "buffer")
+        check_params(vars(self), dict.fromkeys(names, COUNT))
+        if self.batch_size % self.streams:
+            raise InvalidParameterError(
+                "batch_size must be a multiple of streams, because each stream gives "
+                f"as many rows to a batch; got {self.batch_size} and {self.streams}."
+            )
+
+    @property
+    def part(self) -> int:
+        """Rows of a batch that come from one stream."""
+        return self.batch_size // self.streams
+
+    def bounds(self, stream: int) -> tuple[int, int]:
+        """Return the first row of a stream and the one after its last."""
+        n = sum(self.sizes)
+        return n * stream // self.streams, n * (stream + 1) // self.streams
+
+    def length(self, stream: int) -> int:
+        """Return how many rows a stream has."""
+        first, last = self.bounds(stream)
+        return last - first
+
+    def n_steps(self, drop_last: bool) -> int:
+        """Return how many batches an epoch has."""
+        lengths = [self.length(stream) for stream in range(self.streams)]
+        if drop_last:
+            return min(lengths) // self.part
+        return math.ceil(max(lengths) / self.part)
+
+    def pieces(self, epoch: int, stream: int) -> Pieces:
+        """Return where the rows of a stream are."""
+        group = np.arange(len(self.sizes))
+        if self.seed is not None:
+            group = np.random.default_rng([self.seed, epoch]).permutation(group)
+        sizes = np.array(self.sizes, dtype=np.int64)[group]
+        begins = np.cumsum(sizes) - sizes
+        first, last = self.bounds(stream)
+        begin = np.maximum(first - begins, 0)
+        length = np.minimum(last - begins, sizes) - begin
+        kept = np.flatnonzero(length > 0)
+        return Pieces(group[kept], begin[kept], np.append(0, np.cumsum(length[kept])))
+
+    def rounds(self, epoch: int, stream: int) -> Iterator[Round]:
+        """Yield how the shuffle buffer of a stream is filled and emptied."""
+        length, at, n_kept = self.length(stream), 0, 0
+        rng = None
+        if self.seed is not None:
+            rng = np.random.default_rng([self.seed, epoch, stream + 1])
+        while at < length:
+            n_new = min(self.buffer if at else 2 * self.buffer, length - at)
+            n = n_kept + n_new
+            order = np.arange(n) if rng is None else rng.permutation(n)
+            # What stays meets the rows that come next; the last round leaves nothing.
+            n_out = n if at + n_new == length else max(n - self.buffer, 1)
+            yield Round(at, at + n_new, order, n_out)
+            at, n_kept = at + n_new, n - n_out
+
+
+# The rows of one stream
 
 
 class GroupReader:
@@ -53,15 +357,15 @@ class GroupReader:
 
     def read(self, begin: int, end: int) -> pa.Table:
         """Return rows ``begin`` to ``end``; not before the end of the last range."""
-        found = []
+        slices = []
         while self.at < end:
             batch = next(self._batches) if self._rest is None else self._rest
             low, high = max(begin - self.at, 0), min(end - self.at, batch.num_rows)
             if high > low:
-                found.append(batch.slice(low, high - low))
+                slices.append(batch.slice(low, high - low))
             self._rest = batch.slice(high) if high < batch.num_rows else None
             self.at += high
-        return pa.Table.from_batches(found)
+        return pa.Table.from_batches(slices)
 
     def close(self) -> None:
         """Close the file."""
@@ -69,7 +373,7 @@ class GroupReader:
 
 
 class Stream:
-    """One stream of an epoch.
+    """One stream of an epoch: read piece by piece, shuffled in a buffer.
 
     Parameters
     ----------
@@ -87,10 +391,10 @@ class Stream:
         self, summary: ShardSummary, order: Order, epoch: int, stream: int, dtype: Any
     ) -> None:
         self._summary = summary
-        self._order = order
-        self._epoch, self._stream = epoch, stream
         self._dtype = dtype
-        self._pieces: Pieces = order.pieces(epoch, stream)
+        self._size = order.part
+        self._rounds = order.rounds(epoch, stream)
+        self._pieces = order.pieces(epoch, stream)
         self._homes = [
             (summary.path_of(shard), g)
             for shard in summary.shards
@@ -99,15 +403,15 @@ class Stream:
         self._reader: GroupReader | None = None
         self._open = -1  # the piece that the reader is in
 
-    def parts(self, first: int) -> Iterator[Rows]:
+    def parts(self, first: int) -> Iterator[EncodedRows]:
         """Yield the rows for each batch, from batch ``first`` to the last."""
-        size, rest = self._order.part, self.none()
+        size, rest = self._size, self._summary.no_rows(self._dtype)
         for block in self._blocks(first * size):
-            rest = joined_rows([rest, block])
+            rest = _joined([rest, block])
             n_whole = len(rest.y) // size * size
             for begin in range(0, n_whole, size):
-                yield chosen_rows(rest, slice(begin, begin + size))
-            rest = chosen_rows(rest, slice(n_whole, None))
+                yield rest.take(slice(begin, begin + size))
+            rest = rest.take(slice(n_whole, None))
         if len(rest.y):
             yield rest
         self.close()
@@ -118,40 +422,39 @@ class Stream:
             self._reader.close()
             self._reader = None
 
-    def _blocks(self, skip: int) -> Iterator[Rows]:
+    def _blocks(self, skip: int) -> Iterator[EncodedRows]:
         """Yield shuffled rows, the first ``skip`` of them left out and never read."""
         places = np.arange(0)  # of the rows that the buffer keeps
-        kept: Rows | None = None
-        for turn in self._order.rounds(self._epoch, self._stream):
-            come = np.arange(turn.first, turn.last)
-            places = np.concatenate([places, come])[turn.order]
-            if skip >= turn.n_out:
-                skip -= turn.n_out
+        kept: EncodedRows | None = None
+        for first, last, order, n_out in self._rounds:
+            new = np.arange(first, last)
+            places = np.concatenate([places, new])[order]
+            if skip >= n_out:
+                skip -= n_out
             else:
                 if kept is None:
                     pool = self._load(places)
                 else:
-                    pool = joined_rows([kept, self._load(come)])
-                    pool = chosen_rows(pool, turn.order)
-                yield chosen_rows(pool, slice(skip, turn.n_out))
-                skip, kept = 0, chosen_rows(pool, slice(turn.n_out, None))
-            places = places[turn.n_out :]
+                    pool = _joined([kept, self._load(new)]).take(order)
+                yield pool.take(slice(skip, n_out))
+                skip, kept = 0, pool.take(slice(n_out, None))
+            places = places[n_out:]
 
-    def _load(self, places: IntArray) -> Rows:
+    def _load(self, places: IntArray) -> EncodedRows:
         """Return the rows at some places of the stream."""
         by_place = np.argsort(places, kind="stable")
-        sought = places[by_place]
-        piece = np.searchsorted(self._pieces.ends, sought, side="right") - 1
-        found = [self.none()]
+        ordered = places[by_place]
+        piece = np.searchsorted(self._pieces.ends, ordered, side="right") - 1
+        blocks = [self._summary.no_rows(self._dtype)]
         for p in np.unique(piece):
-            here = sought[piece == p] - self._pieces.ends[p] + self._pieces.begin[p]
+            here = ordered[piece == p] - self._pieces.ends[p] + self._pieces.begin[p]
             table = self._read(int(p), int(here[0]), int(here[-1]) + 1)
             if len(here) < table.num_rows:
                 table = table.take(here - here[0])
-            found.append(self._summary.encode(table, self._dtype))
+            blocks.append(self._summary.encode(table, self._dtype))
         inverse = np.empty_like(by_place)
         inverse[by_place] = np.arange(len(by_place))
-        return chosen_rows(joined_rows(found), inverse)
+        return _joined(blocks).take(inverse)
 
     def _read(self, piece: int, begin: int, end: int) -> pa.Table:
         reader = self._reader
@@ -162,12 +465,14 @@ class Stream:
             self._reader, self._open = reader, piece
         return reader.read(begin, end)
 
-    def none(self) -> Rows:
-        """Return no rows."""
-        n_columns = len(self._summary.groups)
-        shape = (0,) if n_columns == 1 else (0, n_columns)
-        return Rows(
-            np.empty((0, len(self._summary.feature_names)), dtype=self._dtype),
-            np.empty(0, dtype=np.int64),
-            np.empty(shape, dtype=np.int64),
-        )
+
+def _joined(parts: list[EncodedRows]) -> EncodedRows:
+    if len(parts) == 1:
+        return parts[0]
+    return EncodedRows(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
+
+
+def _share(streams: range, part: int, n_parts: int) -> range:
+    """Return the streams of one of several ranks or workers: neighbours, in order."""
+    n = len(streams)
+    return streams[n * part // n_parts : n * (part + 1) // n_parts]

@@ -61,6 +61,7 @@ class Encoded(NamedTuple):
     data: Any  # TrainingData; a regressor adds the unit of its target
     problem: Any  # Problem, or RegressionProblem
     rows: Rows | None  # None without a penalty
+    watched: Any = None  # the problem of held-out rows that early stopping watches
 
 
 @dataclass(frozen=True)
@@ -260,14 +261,15 @@ class FairEstimator(BaseEstimator, ABC):
         return validate_training(self, passed.X, passed.y, passed.sample_weight)
 
     def _fit_best_divergence(self, passed: FitInput) -> Self:
-        raise InvalidParameterError(
-            "divergence='auto' is supported by FairLogisticRegression.fit only. Name a "
-            "divergence, or choose one with fferm.tuning.tune."
-        )
+        self._objective()  # refuses divergence="auto"
+        return self
 
     def _objective(self) -> Objective:
         if self.divergence == "auto":
-            self._fit_best_divergence(FitInput(None, None))
+            raise InvalidParameterError(
+                "divergence='auto' is supported by FairLogisticRegression.fit only. "
+                "Name a divergence, or choose one with fferm.tuning.tune."
+            )
         weight = self.fairness_weight if self.max_violation is None else 1.0
         return make_objective(
             self.divergence,

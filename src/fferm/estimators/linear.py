@@ -174,7 +174,6 @@ class FairLogisticRegression(FairClassifier):
     # What partial_fit continues from, None after fit.
     _partial: "PartialState | None" = None
     # The problem that early stopping watches, on held-out rows.
-    _watched: Problem | None = None
 
     def __init__(
         self,
@@ -345,7 +344,6 @@ class FairLogisticRegression(FairClassifier):
 
     def _prepare(self, passed: FitInput) -> Encoded:
         encoded = self._encode(passed)
-        self._watched = None
         if self.early_stopping != "validation":
             return encoded
         data, rows = encoded.data, encoded.rows
@@ -356,8 +354,9 @@ class FairLogisticRegression(FairClassifier):
         with warnings.catch_warnings():
             # All rows together have warned already.
             warnings.simplefilter("ignore", FfermWarning)
-            self._watched = self._encode(keep_rows(passed, data, held)).problem
-            return self._encode(keep_rows(passed, data, ~held))
+            watched = self._encode(keep_rows(passed, data, held)).problem
+            trained = self._encode(keep_rows(passed, data, ~held))
+        return trained._replace(watched=watched)
 
     def _train(
         self,
@@ -372,7 +371,7 @@ class FairLogisticRegression(FairClassifier):
         is_bound = self.max_violation is not None
         # Under a bound, by the solver that the weight was searched with.
         planned = [*weights] * LANES_FROM if is_bound and not is_path else weights
-        solver = self._solver(problem, planned)
+        solver = self._solver(problem, planned, encoded.watched)
         if is_path:
             yield from solver.solve_path(problem, weights, start=start)
             return
@@ -396,15 +395,21 @@ class FairLogisticRegression(FairClassifier):
             )
         if self.solver != "auto":
             return self.solver
-        has_table_only = objective.uncertainty or objective.notion.is_sufficiency
-        return "semi_stochastic" if has_table_only else "sgda"
+        return "sgda" if objective.has_linear_dual else "semi_stochastic"
 
-    def _solver(self, problem: Problem, weights: Sequence[float]) -> Solver[Any]:
+    def _solver(
+        self,
+        problem: Problem,
+        weights: Sequence[float],
+        watched: Problem | None = None,
+    ) -> Solver[Any]:
         size = problem.X.shape[0] * problem.X.shape[1]
         name = self._solver_name(problem.objective, size, weights)
-        return solvers.make(name, self._solver_options(name))
+        return solvers.make(name, self._solver_options(name, watched))
 
-    def _solver_options(self, name: str) -> dict[str, Any]:
+    def _solver_options(
+        self, name: str, watched: Problem | None = None
+    ) -> dict[str, Any]:
         # Options of None are left to the solver.
         options = {
             "tol": float(self.tol),
@@ -421,7 +426,7 @@ class FairLogisticRegression(FairClassifier):
             generator = check_random_state(self.random_state)
             options["seed"] = int(generator.randint(2**31 - 1))
         if self.early_stopping is not None:
-            options |= {"patience": int(self.patience), "judged_on": self._watched}
+            options |= {"patience": int(self.patience), "judged_on": watched}
         return {key: value for key, value in options.items() if value is not None}
 
     def _path_start(self, encoded: Encoded) -> FloatArray | None:
@@ -462,7 +467,7 @@ class FairLogisticRegression(FairClassifier):
         self.history_ = solution.history
         self.result_ = solution.result
         self.divergence_ = problem.objective.divergence
-        self._partial = self._watched = None
+        self._partial = None
         self._warn_of_result(solution.result)
         if not is_path:  # the caller of a path looks for collapsed models itself
             if problem.objective.uncertainty is not None:

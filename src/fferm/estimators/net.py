@@ -138,7 +138,7 @@ class FairNetClassifier(FairClassifier):
 
     Attributes
     ----------
-    module_ : the trained network, in evaluation mode
+    module_ : the trained network, in linear mode
     classes_ : ndarray
     groups_ : ndarray of group names
     dual_ : ndarray of shape (n_strata, n_classes, n_groups), the optimal dual
@@ -313,7 +313,7 @@ class FairNetClassifier(FairClassifier):
         *,
         is_path: bool,
     ) -> Iterator[Trained]:
-        data, problem, rows = encoded
+        data, problem, rows, _ = encoded
         plan = fitting.Plan(
             problem,
             rows,
@@ -368,12 +368,10 @@ class FairNetClassifier(FairClassifier):
 
     def _critic(self, passed: FitInput, encoded: Encoded) -> CriticPlan | None:
         # What critics look at, None where the dual is a table.
-        data, problem, rows = encoded
+        data, problem, rows, _ = encoded
         if self.method == "bins":
             return None
-        objective = problem.objective
-        is_linear = objective.uncertainty is None
-        is_linear = is_linear and not objective.notion.is_sufficiency
+        is_linear = problem.objective.has_linear_dual
         if not is_linear or self.solver == "semi_stochastic":
             raise InvalidParameterError(
                 "method='critic' does not support uncertainty, sufficiency or "
@@ -423,7 +421,7 @@ class FairNetClassifier(FairClassifier):
 
     def _held_out(self, encoded: Encoded) -> NDArray[np.bool_] | None:
         # Which rows early stopping watches, None where it watches the training rows.
-        data, problem, rows = encoded
+        data, problem, rows, _ = encoded
         if self.early_stopping != "validation":
             return None
         if problem.penalty_X is not None:
@@ -468,7 +466,7 @@ class FairNetClassifier(FairClassifier):
         return [check_whole("hidden", width) for width in self.hidden]
 
     def _store(self, trained: Trained, encoded: Encoded, *, is_path: bool) -> Self:
-        data, problem, rows = encoded
+        data, problem, rows, _ = encoded
         self.classes_ = data.classes
         self.module_ = trained.module
         self._learn_groups(rows)

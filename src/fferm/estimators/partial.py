@@ -48,8 +48,7 @@ from fferm.notions import Labels, Notion, Strata
 from fferm.penalty.dual import NO_GROUPS, GroupWeights, group_ends, group_weights
 from fferm.penalty.objective import Objective, Problem
 from fferm.solvers import Result
-from fferm.solvers.dual import check_linear_dual
-from fferm.solvers.pieces import (
+from fferm.solvers.partial import (
     Piece,
     PieceRun,
     Start,
@@ -178,7 +177,7 @@ def _objective(
     objective = model._objective()
     is_fair = objective.fairness_weight > 0
     if is_fair:
-        check_linear_dual(objective, "sgda")
+        objective.check_linear_dual("sgda")
         if objective.notion.control_feature() is not None:
             raise InvalidParameterError(
                 f"{objective.notion!r} has a control feature, which partial_fit does "
@@ -416,7 +415,7 @@ def _check_groups(rows: Rows, before: KnownGroups | None, is_passed: bool) -> No
         if len(attribute.groups) < 2:
             where = "groups has" if is_passed else "The first batch has"
             raise InvalidInputError(
-                f"{where} at most one group of {attribute.name}, so there is nothing "
+                f"{where} only one group in {attribute.name}, so there is nothing "
                 "to compare. Say which groups there will be: groups={group: share}, or "
                 "a GroupCounts of a first pass."
             )

@@ -27,18 +27,17 @@ from fferm.data.validate import (
 from fferm.divergences import Divergence
 from fferm.errors import FfermWarning, InvalidInputError, InvalidParameterError
 from fferm.estimators.base import Encoded, FairEstimator, progress
-from fferm.estimators.regression_bounds import NumberSetting, make_number_setting
 from fferm.estimators.weight_search import HeldOut, Judged
+from fferm.metrics.dependence import RegressionTabulator, make_regression_tabulator
 from fferm.notions import Labels, Notion
 from fferm.penalty import losses
 from fferm.penalty.losses import Loss
 from fferm.penalty.objective import Objective, Penalty
+from fferm.penalty.regression import RegressionProblem
 from fferm.penalty.soft_bins import make_bins
-from fferm.regression import RegressionProblem
 from fferm.solvers import LBFGS, Result, Solution
 from fferm.solvers.base import Callback, Monitor
-from fferm.solvers.evaluation import PlainEvaluator
-from fferm.solvers.linear import linear_logits
+from fferm.solvers.linear import PlainEvaluator, linear_logits
 from fferm.uncertainty import Uncertainty
 
 # Adam's steps for a linear model, whose features are standardised, and for a network.
@@ -88,6 +87,12 @@ class Fitted:
     history: tuple[dict[str, float], ...]
     n_iter: int
 
+    @classmethod
+    def linear(cls, problem: RegressionProblem, solution: Solution) -> Self:
+        """Return the linear model of a solution."""
+        n_iter, theta = int(solution.stats["n_iter"]), solution.value[0]
+        return cls(problem, theta, None, solution.result, solution.history, n_iter)
+
     def predict(self, X: Table) -> FloatArray:
         """Return predictions in standard deviations of y."""
         if self.theta is not None:
@@ -131,11 +136,12 @@ class FairRegressor(RegressorMixin, FairEstimator):
     notion
         ``"demographic_parity"`` or ``ConditionalParity(control)``.
     max_violation, violation_metric
-        None, or the most that a measure of `fferm.dependence` may be on held-out rows:
-        ``"kolmogorov_smirnov"``, ``"wasserstein"`` and ``"mean_gap"`` (in the unit of
-        y) between groups, or bands of numbers; ``"distance_correlation"``,
-        ``"maximal_correlation"``, ``"f_information"`` and ``"correlation"`` with
-        numbers. The smallest fairness weight tried that keeps it is used for all rows.
+        None, or the most that a measure of `fferm.metrics.dependence` may be on
+        held-out rows: ``"kolmogorov_smirnov"``, ``"wasserstein"`` and ``"mean_gap"``
+        (in the unit of y) between groups, or bands of numbers;
+        ``"distance_correlation"``, ``"maximal_correlation"``, ``"f_information"`` and
+        ``"correlation"`` with numbers. The smallest fairness weight tried that keeps it
+        is used for all rows.
     validation_fraction
         The share of rows held out for ``max_violation``.
     loss
@@ -359,7 +365,7 @@ class FairRegressor(RegressorMixin, FairEstimator):
         position = np.flatnonzero(data.kept)[held]
         X = passed.X.tocsr() if scipy.sparse.issparse(passed.X) else passed.X
         judged = _safe_indexing(X, position)
-        measured = make_number_setting(
+        measured = make_regression_tabulator(
             self.violation_metric,
             take_rows(passed.sensitive_features, position),
             _notion_on(encoded.problem.objective.notion, position),
@@ -426,15 +432,15 @@ class FairRegressor(RegressorMixin, FairEstimator):
     ) -> Iterator[Fitted]:
         solver = self._linear_solver()
         plain = self._train_plain(encoded.problem, start)
-        problem = self._place_bins(encoded, _linear(encoded.problem, plain))
+        problem = self._place_bins(encoded, Fitted.linear(encoded.problem, plain))
         if problem.penalty is None:
             for _ in weights:
-                yield _linear(problem, plain)
+                yield Fitted.linear(problem, plain)
             return
         first = plain.value if start is None else start[None]
         path = solver.solve_path(problem, weights, start=first, callbacks=callbacks)
         for weight, solution in zip(weights, path, strict=True):
-            yield _linear(_weighted(problem, weight), solution)
+            yield Fitted.linear(_weighted(problem, weight), solution)
 
     def _linear_solver(self) -> LBFGS:
         return LBFGS(
@@ -482,7 +488,9 @@ class FairRegressor(RegressorMixin, FairEstimator):
 
         module = new_module()
         if self.hidden is None:
-            plain = _linear(encoded.problem, self._train_plain(encoded.problem, None))
+            plain = Fitted.linear(
+                encoded.problem, self._train_plain(encoded.problem, None)
+            )
             module.set_linear(plain.theta)
         else:
             trained = torch.train(module, encoded.problem, None, recipe, Monitor())
@@ -590,7 +598,7 @@ class HeldOutNumbers(HeldOut[FairRegressor]):
     """Held-out rows that judge the predictions of regressors."""
 
     X: Table
-    measured: NumberSetting
+    measured: RegressionTabulator
 
     def judge(self, model: FairRegressor) -> Judged[FairRegressor]:
         """Return a model with its violation on the held-out rows."""
@@ -618,12 +626,6 @@ def _notion_on(notion: Notion, position: IntArray) -> Notion:
 def _weighted(problem: RegressionProblem, weight: float) -> RegressionProblem:
     objective = replace(problem.objective, fairness_weight=weight)
     return replace(problem, objective=objective)
-
-
-def _linear(problem: RegressionProblem, solution: Solution) -> Fitted:
-    n_iter = int(solution.stats["n_iter"])
-    theta = solution.value[0]
-    return Fitted(problem, theta, None, solution.result, solution.history, n_iter)
 
 
 def _torch() -> Any:

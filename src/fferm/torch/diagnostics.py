@@ -6,9 +6,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from fferm._typing import FloatArray
+from fferm.metrics.tabulator import compared, rates_of
 from fferm.penalty.dual import DualVariable
 from fferm.penalty.objective import Objective, table_penalty
-from fferm.rates import compared, rates_of
 
 
 @dataclass(frozen=True)

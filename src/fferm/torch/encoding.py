@@ -16,7 +16,7 @@ from fferm.data.groups import (
     Attribute,
     GroupMode,
     assign,
-    encode_columns,
+    encode_sensitive,
     partition,
     read_column,
 )
@@ -182,7 +182,9 @@ def read_classes(y: Table, n_rows: int, classes: Sequence[object] | None) -> Lab
 
 
 def _read_columns(sensitive_features: Table, n_samples: int) -> list[Attribute]:
-    columns = [_known(c) for c in encode_columns(sensitive_features, n_samples)]
+    columns = [
+        _known(c) for c in encode_sensitive(sensitive_features, n_samples, "marginal")
+    ]
     for column in columns:
         if not column.groups:
             raise InvalidInputError(

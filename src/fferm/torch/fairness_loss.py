@@ -133,7 +133,7 @@ class FairnessLoss(nn.Module):
             left out there.
         """
         objective = make_objective(divergence, notion, sharpness=sharpness)
-        if objective.notion.is_sufficiency:
+        if not objective.has_linear_dual:
             raise InvalidParameterError(
                 f"The dual of {objective.notion.name} is not linear in the predictions,"
                 " so no batch is right alone. Use SemiStochasticFairnessLoss."

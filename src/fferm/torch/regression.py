@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from fferm._typing import FloatArray, Table, is_sparse
 from fferm.data.rows import Rows
 from fferm.errors import FfermWarning, NonFiniteError
-from fferm.regression import RegressionProblem
+from fferm.penalty.regression import RegressionProblem
 from fferm.solvers.base import Monitor, Result
 from fferm.torch import states
 from fferm.torch.critic_loss import CriticFairnessLoss

@@ -186,21 +186,17 @@ def make_penalty(
         Of ``"semi_stochastic"``: steps between two passes.
     """
     reader = CellReader(rows, classes, objective.sharpness)
-    if _is_linear(objective) and solver != "semi_stochastic":
+    if objective.has_linear_dual and solver != "semi_stochastic":
         return DescentAscent(reader, objective, rows, n_models)
     return SemiStochastic(reader, objective, n_models, every)
 
 
 def check_solver(solver: str, objective: Objective) -> None:
     """Raise if a solver cannot train an objective."""
-    if solver == "sgda" and not _is_linear(objective):
+    if solver == "sgda" and not objective.has_linear_dual:
         shift = objective.uncertainty
         what = objective.notion.name if shift is None else repr(shift)
         raise InvalidParameterError(
             f"solver='sgda' needs a dual that is linear in the predictions, and {what} "
             "has none. Use solver='semi_stochastic' or 'auto'."
         )
-
-
-def _is_linear(objective: Objective) -> bool:
-    return objective.uncertainty is None and not objective.notion.is_sufficiency

@@ -1,0 +1,175 @@
+"""How fferm compiles: options, one key for numba's cache, and scalar arithmetic.
+
+The exponential is written out, because a loop over a call of the C library is not
+vectorised: here the compiler makes one of several lanes at once.
+"""
+
+# mypy: disable-error-code="no-untyped-def,no-untyped-call,misc,call-arg,var-annotated"
+# ruff: noqa: ANN001, ANN202
+
+import functools
+import hashlib
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numba
+from numba.core import types
+from numba.extending import intrinsic
+
+# Sums of products may be reordered: that is what makes them fast, and no more. Division
+# by 0 gives infinity as in NumPy; a check would keep loops from being vectorised.
+# References are not counted, so kernels allocate nothing: counting took longer than the
+# arithmetic.
+IN_ORDER: Any = {"fastmath": {"contract"}, "error_model": "numpy", "_nrt": False}
+REORDERED: Any = {**IN_ORDER, "fastmath": {"contract", "reassoc"}}
+INLINED: Any = {**IN_ORDER, "forceinline": True}
+
+PACKAGE = Path(__file__).parent
+# Every file whose functions or constants are compiled.
+COMPILED_FILES = (
+    Path(__file__),
+    *(PACKAGE / "penalty" / f"{name}.py" for name in ("compiled", "dual", "formulas")),
+    *sorted((PACKAGE / "solvers").glob("_[!_]*.py")),
+    *sorted((PACKAGE / "boosting").glob("_[!_]*.py")),
+)
+
+
+def _digest(files: tuple[Path, ...]) -> str:
+    text = b"".join(path.read_bytes() for path in files)
+    return hashlib.sha256(text).hexdigest()[:12]
+
+
+# Numba caches a function by the text of its own file alone, but compiles it together
+# with those it calls. The names of cached functions carry this key, so that a change in
+# any of these files discards what was compiled before.
+CACHE_KEY = _digest(COMPILED_FILES)
+
+
+def cached(function: Callable[..., Any], **options: Any) -> Any:
+    """Return a function compiled when it is first called, and kept on disk."""
+    function.__qualname__ += f"_{CACHE_KEY}"
+    return numba.njit(function, cache=True, **options)
+
+
+def kernel(function: Callable[..., Any]) -> Any:
+    """Compile a function that loops over arrays, without Python's lock."""
+    return cached(function, nogil=True, **REORDERED)
+
+
+def row_kernel(function: Callable[..., Any]) -> Any:
+    """Compile a `kernel` that runs for every row, into its caller.
+
+    To pass arrays on would take as long as the arithmetic.
+    """
+    return cached(function, nogil=True, forceinline=True, **REORDERED)
+
+
+# Adding it to a number of moderate size rounds that to a whole one, which then stands
+# in the lowest bits of the sum.
+ROUNDING = 1.5 * 2.0**52
+# ln 2 in two parts, the first with so few bits that whole multiples of it are exact.
+LN2_HIGH = float.fromhex("0x1.62e42fee00000p-1")
+LN2_LOW = float.fromhex("0x1.a39ef35793c76p-33")
+# Powers of 2 beyond are not normal numbers, and count as 0 and infinity.
+LOWEST, HIGHEST = -708.0, 709.78
+TAYLOR = tuple(1 / math.factorial(n) for n in range(14))
+ARTANH = tuple(1 / n for n in range(21, 0, -2))
+LN2, ROOT2 = math.log(2), math.sqrt(2)
+
+
+@intrinsic
+def _bits(_context, x):
+    """Return the bits of a double as a whole number."""
+
+    def cast(context, builder, _signature, arguments):
+        return builder.bitcast(arguments[0], context.get_value_type(types.int64))
+
+    return types.int64(types.float64), cast
+
+
+@intrinsic
+def _double(_context, x):
+    """Return the double of given bits."""
+
+    def cast(context, builder, _signature, arguments):
+        return builder.bitcast(arguments[0], context.get_value_type(types.float64))
+
+    return types.float64(types.int64), cast
+
+
+@numba.njit(error_model="numpy")
+def _power_series(x):
+    # By pairs, and pairs of pairs: a chain of products would wait for each in turn.
+    c = TAYLOR
+    x2 = x * x
+    x4 = x2 * x2
+    low = (c[0] + c[1] * x) + (c[2] + c[3] * x) * x2
+    middle = (c[4] + c[5] * x) + (c[6] + c[7] * x) * x2
+    high = (c[8] + c[9] * x) + (c[10] + c[11] * x) * x2
+    top = c[12] + c[13] * x
+    return (low + middle * x4) + (high + top * x4) * (x4 * x4)
+
+
+@functools.partial(cached, error_model="numpy")
+def exp(x):
+    """Return ``e^x`` to the last bit or two; 0 and infinity beyond the range."""
+    inside = min(max(x, LOWEST), HIGHEST)
+    shifted = inside * (1 / math.log(2)) + ROUNDING
+    whole = shifted - ROUNDING
+    rest = (inside - whole * LN2_HIGH) - whole * LN2_LOW  # at most ln(2) / 2
+    power = _power_series(rest)
+    # The whole power of 2 goes into the exponent's bits.
+    value = _double(_bits(power) + (_bits(shifted) << 52))
+    value = 0.0 if x < LOWEST else value
+    value = math.inf if x > HIGHEST else value
+    return value if x == x else x  # not a number stays so
+
+
+@functools.partial(cached, error_model="numpy")
+def log1p_of_share(x):
+    """Return ``ln(1 + x)`` for ``x`` in [0, 1], by the series of ``2 artanh``.
+
+    Above the root of 2, half of ``1 + x`` is taken: a series of more terms than these
+    is not unrolled, and so not vectorised.
+    """
+    is_far = x > ROOT2 - 1
+    s = (x - 1.0 if is_far else x) / (x + 3.0 if is_far else x + 2.0)
+    total = 0.0
+    for n in range(len(ARTANH)):
+        total = total * (s * s) + ARTANH[n]
+    return 2.0 * s * total + (LN2 if is_far else 0.0)
+
+
+@numba.njit
+def _log(x):
+    return math.log(x) if x > 0 else -math.inf
+
+
+@numba.njit
+def _sqrt(x):
+    return math.sqrt(x)
+
+
+@numba.njit
+def _abs(x):
+    return abs(x)
+
+
+@numba.njit
+def _where(condition, x, y):
+    return x if condition else y
+
+
+class Scalars(NamedTuple):
+    """A namespace that compiled code can carry: a tuple of compiled functions."""
+
+    exp: Any
+    log: Any
+    sqrt: Any
+    abs: Any
+    where: Any
+
+
+SCALARS = Scalars(exp, _log, _sqrt, _abs, _where)

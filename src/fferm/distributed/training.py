@@ -1,0 +1,573 @@
+"""Training from shards on one process or many, with checkpoints.
+
+`Options` are those of ``python -m fferm.distributed``; `train` joins the ranks that
+``torchrun`` started and trains a small network with PyTorch's DistributedDataParallel.
+Checkpoints and models are written whole or not at all, and read without pickle.
+"""
+
+import argparse
+import json
+import logging
+import math
+import os
+import pickle
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, fields
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from safetensors import safe_open
+from safetensors.torch import save_file
+from torch import Tensor, nn
+from torch.distributed.distributed_c10d import PrefixStore, Store
+from torch.distributed.rendezvous import rendezvous
+from torch.nn import functional as F  # noqa: N812 - everybody's name for it
+from torch.nn.parallel import DistributedDataParallel
+
+from fferm.data.groups import GroupMode
+from fferm.data.validate import COUNT, POSITIVE, Number, check_params
+from fferm.distributed.shards import ShardSummary, find_shards, summarize
+from fferm.distributed.stream import BUFFER, ShardDataset, ShardLoader
+from fferm.errors import (
+    InvalidInputError,
+    InvalidParameterError,
+    LostRankError,
+    NonFiniteError,
+    PersistenceError,
+)
+from fferm.torch.ranks import add_ranks, rank_and_size, spread_ranks
+
+CHECKPOINT = "checkpoint.pt"
+MODEL = "model.safetensors"
+# What may differ when a run goes on from its checkpoint.
+FREE = {"data", "out", "epochs", "streams", "workers", "device", "timeout"}
+FREE |= {"checkpoint_every", "restart"}
+# What messages of PyTorch say where a rank does not answer: its errors have no class.
+LOST_SIGNS = (
+    *("gloo", "nccl", "connection", "timed out", "timeout"),
+    *("peer", "socket", "store"),
+)
+
+log = logging.getLogger("fferm.distributed")
+
+
+@dataclass(frozen=True)
+class Options:
+    """The options of a run; those of the command line are spelled with hyphens.
+
+    Attributes
+    ----------
+    data
+        Folder of Parquet shards.
+    target
+        Column of labels.
+    sensitive
+        Columns that make groups.
+    out
+        Folder for checkpoint and model.
+    features, drop_sensitive
+        As in `fferm.distributed.summarize`.
+    divergence, notion, sharpness, groups, fairness_weight
+        As in `fferm.FairLogisticRegression`.
+    hidden
+        Widths of the hidden layers; none for a linear model.
+    epochs, batch_size, lr, weight_decay
+        Of AdamW; ``batch_size`` counts the rows of all ranks together.
+    seed, streams, buffer, workers
+        As in `fferm.distributed.ShardDataset` and ``ShardLoader``.
+    dtype, device
+        ``"float32"`` or ``"float64"``; ``"auto"``, ``"cpu"`` or ``"cuda"``.
+    timeout
+        Seconds to wait for another rank.
+    checkpoint_every
+        Steps between two checkpoints; there is one after each epoch too.
+    restart
+        Whether to start from scratch even if ``out`` holds a checkpoint.
+    """
+
+    data: Path
+    target: str
+    sensitive: tuple[str, ...]
+    out: Path
+    features: tuple[str, ...] | None = None
+    drop_sensitive: bool = False
+    divergence: str = "kl"
+    notion: str = "demographic_parity"
+    sharpness: float = 1.0
+    groups: GroupMode = "intersection"
+    fairness_weight: float = 1.0
+    hidden: tuple[int, ...] = (64, 64)
+    epochs: int = 3
+    batch_size: int = 256
+    lr: float = 1e-3
+    weight_decay: float = 0.0
+    seed: int = 0
+    streams: int | None = None
+    buffer: int = BUFFER
+    workers: int = 0
+    dtype: str = "float32"
+    device: str = "auto"
+    timeout: float = 600.0
+    checkpoint_every: int = 1000
+    restart: bool = False
+
+    def __post_init__(self) -> None:
+        check_params(
+            {**vars(self), "hidden": min(self.hidden, default=1)},
+            {
+                **dict.fromkeys(("epochs", "checkpoint_every", "hidden"), COUNT),
+                **dict.fromkeys(("lr", "timeout"), POSITIVE),
+                **dict.fromkeys(("fairness_weight", "weight_decay"), Number()),
+            },
+        )
+
+    def settings(self) -> dict[str, Any]:
+        """Return what a checkpoint holds a run to."""
+        return {
+            name: list(value) if isinstance(value, tuple) else value
+            for name, value in asdict(self).items()
+            if name not in FREE
+        }
+
+
+def parse(arguments: Sequence[str] | None = None) -> Options:
+    """Return the options of a command line."""
+    parser = argparse.ArgumentParser(
+        prog="python -m fferm.distributed",
+        description="Train a fair classifier from a folder of Parquet shards; with "
+        "torchrun, on many processes. Run again to go on from the last checkpoint.",
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    defaults: dict[str, Any] = {
+        field.name: field.default
+        for field in fields(Options)
+        if isinstance(field.default, str | int | float | tuple)
+    }
+    _add_columns(parser)
+    plain = {
+        "divergence": "between predictions and groups",
+        "notion": "of fairness",
+        "sharpness": "of the probabilities that the penalty sees",
+        "fairness_weight": "weight of the penalty",
+        "epochs": "passes over the data",
+        "batch_size": "rows of a step, on all ranks together",
+        "lr": "learning rate of AdamW",
+        "weight_decay": "of AdamW",
+        "seed": "of weights and shuffles",
+        "buffer": "rows in the shuffle buffer of a stream",
+        "workers": "processes that read ahead, on each rank",
+        "timeout": "seconds to wait for another rank",
+        "checkpoint_every": "steps between checkpoints",
+    }
+    for name, meaning in plain.items():
+        flag, convert = f"--{name.replace('_', '-')}", type(defaults[name])
+        parser.add_argument(flag, type=convert, help=meaning)
+    parser.set_defaults(**defaults)
+    options = vars(parser.parse_args(arguments))
+    for name in ("sensitive", "features", "hidden"):
+        options[name] = None if options[name] is None else tuple(options[name])
+    return Options(**options)
+
+
+def _add_columns(parser: argparse.ArgumentParser) -> None:
+    """Add the options that are more than a number or a name."""
+    add = parser.add_argument
+    add("data", type=Path, metavar="DATA", help="folder of *.parquet files")
+    add("--target", required=True, help="column of labels")
+    add("--sensitive", required=True, action="append", help="column of groups; repeat")
+    add("--out", required=True, type=Path, help="folder for checkpoint and model")
+    add("--features", nargs="+", help="columns that the model sees (default: all)")
+    add("--drop-sensitive", action="store_true", help="hide the groups from the model")
+    add("--groups", choices=["intersection", "marginal"], help="of several columns")
+    add("--hidden", nargs="*", type=int, help="widths of layers; none: a linear model")
+    add("--dtype", choices=["float32", "float64"], help="of model and features")
+    add("--device", choices=["auto", "cpu", "cuda"], help="where the model is")
+    streams = "parts of an epoch that a batch draws on (default: 4)"
+    add("--streams", type=int, help=streams)
+    add("--restart", action="store_true", help="ignore a checkpoint in --out")
+
+
+# The loop
+
+
+def train(options: Options) -> list[dict[str, Any]]:
+    """Train with the given options, from the last checkpoint on if there is one.
+
+    Returns
+    -------
+    list of dict
+        Loss, penalty and violation of each epoch.
+    """
+    with _joined_ranks(options.device, options.timeout) as device:
+        rescue = f"run the same command again to go on from {options.out / CHECKPOINT}"
+        with _explain_lost("at the beginning", rescue):
+            training = _begin(options, device)
+        with _explain_lost("in training", rescue):
+            while training.loader.dataset.epoch < options.epochs:
+                training.run_epoch()
+        training.finish()
+        return training.history
+
+
+class Training:
+    """A run between two steps.
+
+    Parameters
+    ----------
+    options
+        Of the run.
+    summary
+        What the shards hold.
+    streams
+        As in `ShardDataset`.
+    device
+        Where it runs.
+    """
+
+    def __init__(
+        self,
+        options: Options,
+        summary: ShardSummary,
+        streams: int | None,
+        device: torch.device,
+    ) -> None:
+        self.options = options
+        self.summary = summary
+        self.device = device
+        dtype: torch.dtype = getattr(torch, options.dtype)
+        dataset = ShardDataset(
+            summary,
+            options.batch_size,
+            seed=options.seed,
+            buffer=options.buffer,
+            streams=streams,
+            dtype=dtype,
+        )
+        self.loader = ShardLoader(dataset, num_workers=options.workers)
+        self.model = _make_model(summary, options.hidden, dtype, options.seed)
+        self.model.to(device)
+        self.fair = summary.fairness_loss(
+            divergence=options.divergence,
+            notion=options.notion,
+            sharpness=options.sharpness,
+            groups=options.groups,
+        ).to(device)
+        self.optimizer = torch.optim.AdamW(
+            self.model.parameters(), lr=options.lr, weight_decay=options.weight_decay
+        )
+        self.rank, self.n_ranks = rank_and_size()
+        self.history: list[dict[str, Any]] = []
+        self.total = torch.zeros(2, dtype=torch.float64, device=device)  # loss, rows
+
+    def run_epoch(self) -> None:
+        """Train to the end of the epoch, with checkpoints."""
+        began, data = time.perf_counter(), self.loader.dataset
+        model: nn.Module = self.model
+        if self.n_ranks > 1:
+            model = DistributedDataParallel(self.model)
+        epoch, every = data.epoch, self.options.checkpoint_every
+        for x, y, group in self.loader:
+            self._step(model, x, y, group, data.n_rows(data.step - 1))
+            if data.step % every == 0 and data.step < data.n_steps:
+                self._save()
+        self._close_epoch(epoch, time.perf_counter() - began)
+        self._save()
+
+    def finish(self) -> None:
+        """Write the trained model, on rank 0."""
+        if self.rank == 0:
+            about = {**self.options.settings(), "data": str(self.options.data)}
+            about["history"] = self.history
+            metadata = {"summary": self.summary.to_json(), "about": json.dumps(about)}
+            state = self.model.state_dict().items()
+            tensors = {name: tensor.detach().cpu() for name, tensor in state}
+            path = self.options.out / MODEL
+            _write(path, lambda partial: save_file(tensors, partial, metadata))
+            log.info("%s is trained", path)
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from a checkpoint."""
+        self.loader.load_state_dict(state["loader"])
+        self.model.load_state_dict(state["model"])
+        self.fair.load_state_dict(state["fair"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.history = list(state["history"])
+        if self.rank == 0:
+            self.total.copy_(state["total"])
+            place = self.loader.state_dict()
+            at = place["epoch"] + 1, place["step"]
+            log.info("goes on from epoch %d, step %d", *at)
+
+    def _save(self) -> None:
+        """Write a checkpoint, on rank 0; every rank must call."""
+        self._check_total()
+        if self.rank == 0:
+            state = {
+                "settings": self.options.settings(),
+                "summary": self.summary.to_json(),
+                "streams": self.loader.dataset.order.streams,
+                "loader": self.loader.state_dict(),
+                "model": self.model.state_dict(),
+                "fair": self.fair.state_dict(),
+                "optimizer": self.optimizer.state_dict(),
+                "total": self.total.cpu(),
+                "history": self.history,
+            }
+            _write(self.options.out / CHECKPOINT, lambda path: torch.save(state, path))
+
+    def _step(
+        self, model: nn.Module, x: Tensor, y: Tensor, group: Tensor, n_rows: int
+    ) -> None:
+        x, y, group = (t.to(self.device, non_blocking=True) for t in (x, y, group))
+        logits = model(x)
+        loss = F.cross_entropy(logits, y, reduction="sum") / max(len(y), 1)
+        loss = loss + self.options.fairness_weight * self.fair(logits, group, y)
+        # Gradients are averaged over ranks; the rows of a batch are to weigh alike.
+        share = len(y) * self.n_ranks / n_rows
+        self.optimizer.zero_grad()
+        (share * loss).backward()
+        self.optimizer.step()
+        self.total[0] += loss.detach() * len(y)
+        self.total[1] += len(y)
+
+    def _check_total(self) -> None:
+        """Gather the loss so far on rank 0, after checking it."""
+        (self.total,) = add_ranks(self.total)
+        if not math.isfinite(float(self.total[0])):
+            raise NonFiniteError(
+                f"The loss of epoch {self.loader.dataset.epoch + 1} is not finite. "
+                "Lower --lr or --fairness-weight; the last checkpoint is from before."
+            )
+        if self.rank > 0:
+            self.total.zero_()
+
+    def _close_epoch(self, epoch: int, seconds: float) -> None:
+        self._check_total()
+        diagnostics = self.fair.diagnostics()
+        loss, n_rows = self.total.tolist() if self.rank == 0 else (0.0, 1.0)
+        record = {
+            "epoch": epoch + 1,
+            "loss": loss / n_rows,
+            "divergence": diagnostics.divergence,
+            "violation": diagnostics.violation,
+            "n_rows": diagnostics.n_samples,
+        }
+        self.history.append(record)
+        self.total.zero_()
+        if self.rank == 0:
+            log.info(
+                "epoch %(epoch)d of %(epochs)d: loss %(loss).4f, divergence "
+                "%(divergence).5f, violation %(violation).4f (%(seconds).1f s)",
+                {**record, "epochs": self.options.epochs, "seconds": seconds},
+            )
+
+
+def _begin(options: Options, device: torch.device) -> Training:
+    # Rank 0 alone needs to see the folder; another machine may not.
+    state, failure = None, None
+    if rank_and_size()[0] == 0:
+        try:
+            _check_folder(options.out)
+            state = None if options.restart else _read_checkpoint(options)
+        except ValueError as error:
+            failure = error
+    state, failure = spread_ranks((state, failure))
+    if failure is not None:
+        raise failure
+    if state is None:
+        summary = summarize(
+            options.data,
+            target=options.target,
+            sensitive=options.sensitive,
+            features=options.features,
+            drop_sensitive=options.drop_sensitive,
+        )
+        return Training(options, summary, options.streams, device)
+    summary = ShardSummary.from_json(state["summary"], options.data)
+    _check_shards(summary, options.data)
+    training = Training(options, summary, state["streams"], device)
+    training.load_state_dict(state)
+    return training
+
+
+def _check_shards(summary: ShardSummary, folder: Path) -> None:
+    shards = find_shards(folder)[0]
+    if shards != summary.shards:
+        changed = {shard.name for shard in set(shards) ^ set(summary.shards)}
+        raise InvalidInputError(
+            f"{folder} changed since the checkpoint: {', '.join(sorted(changed))}. "
+            "Put the shards back, or start from scratch with --restart."
+        )
+
+
+def _make_model(
+    summary: ShardSummary, hidden: Sequence[int], dtype: torch.dtype, seed: int = 0
+) -> nn.Sequential:
+    """Return a network with these hidden layers; a linear model without any."""
+    widths = [len(summary.feature_names), *hidden]
+    layers: list[nn.Module] = []
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        for width, next_width in zip(widths, hidden, strict=False):
+            layers += [nn.Linear(width, next_width, dtype=dtype), nn.ReLU()]
+        last = nn.Linear(widths[-1], summary.n_classes, dtype=dtype)
+        return nn.Sequential(*layers, last)
+
+
+# The files
+
+
+def load_model(folder: str | Path) -> tuple[nn.Module, ShardSummary]:
+    """Return a trained model, and the summary that encodes tables for it.
+
+    Parameters
+    ----------
+    folder
+        The ``--out`` of a run that ended.
+    """
+    path = Path(folder) / MODEL
+    if not path.exists():
+        raise PersistenceError(
+            f"{path} does not exist. Pass the folder of a run that ended."
+        )
+    with safe_open(path, framework="pt") as file:
+        metadata = file.metadata()
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    about = json.loads(metadata["about"])
+    summary = ShardSummary.from_json(metadata["summary"], about["data"])
+    model = _make_model(summary, about["hidden"], getattr(torch, about["dtype"]))
+    model.load_state_dict(tensors)
+    return model.eval(), summary
+
+
+def _read_checkpoint(options: Options) -> dict[str, Any] | None:
+    """Return the checkpoint of a run with these options, None where there is none."""
+    path = options.out / CHECKPOINT
+    if not path.exists():
+        return None
+    try:
+        state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+    except (RuntimeError, pickle.UnpicklingError, EOFError, OSError) as error:
+        raise PersistenceError(
+            f"{path} could not be read ({error}). Choose another folder, or start from "
+            "scratch with --restart."
+        ) from error
+    expected = dict(state["settings"])
+    if options.streams is not None:
+        expected["streams"] = state["streams"]
+    for name, value in {**options.settings(), "streams": options.streams}.items():
+        if expected.get(name) != value:
+            raise InvalidParameterError(
+                f"{name} must be {expected.get(name)!r} as in {path}; got {value!r}. "
+                "Choose another --out, or start from scratch with --restart."
+            )
+    return state
+
+
+def _check_folder(folder: Path) -> None:
+    """Refuse a folder that cannot be written to, before hours are spent for it."""
+    probe = folder / f".{CHECKPOINT}.partial"
+    made = [path for path in (folder, *folder.parents) if not path.exists()]
+    try:
+        with _explain_failure(probe):
+            folder.mkdir(parents=True, exist_ok=True)
+            probe.touch()
+            probe.unlink()
+    finally:
+        # What is refused later leaves no folder behind; the first checkpoint makes it.
+        for path in made:
+            with suppress(OSError):
+                path.rmdir()
+
+
+def _write(path: Path, write: Callable[[Path], object]) -> None:
+    # A reader finds the old file or the new one, whenever this process is killed.
+    partial = path.with_name(f".{path.name}.partial")
+    with _explain_failure(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write(partial)
+        with partial.open("rb") as file:
+            os.fsync(file.fileno())
+        partial.replace(path)
+
+
+@contextmanager
+def _explain_failure(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise PersistenceError(
+            f"Cannot write {path} ({error.strerror}). Choose an --out that is writable "
+            "and has room."
+        ) from error
+
+
+# The ranks
+
+
+@contextmanager
+def _joined_ranks(device: str, timeout: float) -> Iterator[torch.device]:
+    """Join the ranks that ``torchrun`` started, if it did; yields the device to use."""
+    chosen = _choose_device(device)
+    if "RANK" not in os.environ or "WORLD_SIZE" not in os.environ:
+        yield chosen
+        return
+    if chosen.type == "cuda":
+        torch.cuda.set_device(chosen)
+    with _explain_lost("before training", "nothing was lost"):
+        wait = timedelta(seconds=timeout)
+        store, rank, n_ranks = next(rendezvous("env://", timeout=wait))
+        dist.init_process_group(
+            "nccl" if chosen.type == "cuda" else "gloo",
+            store=_fresh(store),
+            rank=rank,
+            world_size=n_ranks,
+            timeout=wait,
+        )
+    # Left as it is after an error: to take it apart, all ranks would have to answer.
+    yield chosen
+    dist.destroy_process_group()
+
+
+def _choose_device(name: str) -> torch.device:
+    """Return the device of this rank."""
+    has_gpu = torch.cuda.is_available()
+    if name == "cuda" and not has_gpu:
+        raise InvalidParameterError(
+            "device='cuda' needs a GPU and PyTorch sees none. Use 'cpu' or 'auto'."
+        )
+    if name == "cpu" or not has_gpu:
+        return torch.device("cpu")
+    return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+
+
+@contextmanager
+def _explain_lost(when: str, rescue: str) -> Iterator[None]:
+    """Say in plain words that another rank is gone, where an error means it."""
+    try:
+        yield
+    except RuntimeError as error:
+        text = str(error).lower()
+        if "RANK" not in os.environ or not any(sign in text for sign in LOST_SIGNS):
+            raise
+        rank = rank_and_size()[0] if dist.is_initialized() else os.environ["RANK"]
+        raise LostRankError(
+            f"Rank {rank} lost another rank {when}: it died, or did not answer in time "
+            f"({str(error).strip().splitlines()[0]}). Look at its own output first; "
+            f"{rescue}."
+        ) from error
+
+
+def _fresh(store: Store) -> Store:
+    # torchrun keeps its store when it starts ranks again, with the addresses of those
+    # that are gone: https://github.com/pytorch/pytorch/issues/135712. Only on one
+    # machine does everybody count restarts alike; the how-to has the remedy for more.
+    if os.environ.get("GROUP_WORLD_SIZE") != "1":
+        return store
+    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    return PrefixStore(f"attempt_{attempt}", store)

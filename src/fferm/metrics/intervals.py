@@ -1,0 +1,349 @@
+r"""Intervals for rates and for violations, in closed form and by resampling.
+
+A violation is the largest of many gaps between rates. Its plug-in estimate is biased
+upwards, most of all where the truth is 0, so the quantiles of its resampled values
+are no confidence interval. Both intervals here are built the other way round: first
+all gaps between groups at once, each with its own limits, then
+
+.. math:: \max_i \text{low}_i \;\le\; \max_i |\text{gap}_i| \;\le\;
+          \max_i \text{high}_i,
+
+which holds whenever all limits hold, wherever the truth lies.
+
+Rates come as (comparisons x groups) arrays, one per sensitive attribute, NaN where a
+group is absent. This file knows nothing of notions, models or data frames.
+"""
+
+import functools
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from numbers import Integral
+from typing import TypeAlias
+
+import numpy as np
+from scipy.sparse import csr_array, diags_array, vstack
+from scipy.stats import norm
+
+from fferm._typing import FloatArray, IntArray
+from fferm.errors import InvalidInputError, InvalidParameterError
+from fferm.metrics.tabulator import BoolArray, RateTable, compared
+
+Interval: TypeAlias = tuple[float, float]
+# From (n_draws, n_cells) totals to the (n_draws, comparisons, groups) rates of each
+# attribute.
+RatesOf: TypeAlias = Callable[[FloatArray], Sequence[FloatArray]]
+
+UNDEFINED: Interval = (math.nan, math.nan)
+# Numbers drawn at a time: bounds the memory of a bootstrap to some tens of megabytes.
+DRAWS_AT_A_TIME = 4_000_000
+
+
+def wilson_interval(rate: float, size: float, confidence: float = 0.95) -> Interval:
+    """Return Wilson's score interval for a rate.
+
+    Parameters
+    ----------
+    rate
+        The observed rate.
+    size
+        The number of rows it was observed on; with weights, the effective number
+        ``(sum w)^2 / sum w^2``.
+    confidence
+        The level.
+
+    Returns
+    -------
+    tuple of float and float
+        NaN where there are no rows.
+
+    Examples
+    --------
+    >>> low, high = wilson_interval(0.1, 50)
+    >>> round(low, 4), round(high, 4)
+    (0.0435, 0.2136)
+    """
+    if not 0 <= rate <= 1 and not math.isnan(rate):
+        raise InvalidInputError(
+            f"A rate of {rate!r} came. Expected a number between 0 and 1."
+        )
+    quantile = two_sided(confidence)
+    low, high = wilson_limits(np.array([rate]), np.array([size]), quantile)
+    return float(low[0]), float(high[0])
+
+
+def wilson_limits(
+    rate: FloatArray, size: FloatArray, quantile: float
+) -> tuple[FloatArray, FloatArray]:
+    """Return Wilson's limits at a quantile of the normal law; NaN without rows."""
+    n = np.where(size > 0, size, np.nan)
+    square = quantile**2 / n
+    centre = (rate + square / 2) / (1 + square)
+    variance = rate * (1 - rate) + square / 4
+    half = quantile / np.sqrt(n) * np.sqrt(variance) / (1 + square)
+    # Rounding must not leave an observed rate of 0 or 1 outside of its own interval.
+    low, high = np.maximum(centre - half, 0), np.minimum(centre + half, 1)
+    return np.minimum(low, rate), np.maximum(high, rate)
+
+
+def violation_interval(
+    rates: Sequence[FloatArray], sizes: Sequence[FloatArray], confidence: float = 0.95
+) -> Interval:
+    """Return a closed-form interval for the largest gap between groups.
+
+    Each pair of groups gets Newcombe's hybrid score interval for the difference of
+    two rates. With one pair and one comparison this is that interval, folded at 0.
+    With more, Bonferroni divides the error among them, so the interval is
+    conservative: it covers at least as often as it says, and is wider than needed.
+
+    Parameters
+    ----------
+    rates
+        Per attribute, (comparisons x groups) observed rates, NaN where undefined.
+    sizes
+        The numbers of rows behind them, in the same shapes. With weights, Kish's
+        effective numbers; the interval is then an approximation.
+    confidence
+        The level, for all gaps at once.
+
+    Returns
+    -------
+    tuple of float and float
+        NaN where no two groups can be compared.
+
+    Examples
+    --------
+    >>> low, high = violation_interval([np.array([[0.5, 0.4]])],
+    ...                                [np.array([[200, 100]])])
+    >>> round(low, 4), round(high, 4)
+    (0.0, 0.2137)
+    """
+    two_sided(confidence)
+    counts = [_count_pairs(rate) for rate in rates]
+    if sum(counts) == 0:
+        return UNDEFINED
+    quantile = two_sided(1 - (1 - confidence) / sum(counts))
+    limits = [
+        _newcombe(rate, size, quantile)
+        for rate, size, count in zip(rates, sizes, counts, strict=True)
+        if count
+    ]
+    return max(low for low, _ in limits), max(high for _, high in limits)
+
+
+def interval_of_tables(
+    tables: Sequence[RateTable], confidence: float = 0.95
+) -> Interval:
+    """Return the `violation_interval` of tables, one per attribute."""
+    rates = [table.rate for table in tables]
+    sizes = [
+        np.broadcast_to(table.size[:, None], rate.shape)
+        for table, rate in zip(tables, rates, strict=True)
+    ]
+    return violation_interval(
+        [compared(rate) for rate in rates],
+        [compared(size) for size in sizes],
+        confidence,
+    )
+
+
+def _newcombe(rate: FloatArray, size: FloatArray, quantile: float) -> Interval:
+    low, high = wilson_limits(rate, size, quantile)
+    a, b = _pairs_of(rate.shape[1])
+    gap = rate[:, a] - rate[:, b]
+    below = np.hypot(rate[:, a] - low[:, a], high[:, b] - rate[:, b])
+    above = np.hypot(high[:, a] - rate[:, a], rate[:, b] - low[:, b])
+    return _folded(gap - below, gap + above)
+
+
+@functools.lru_cache
+def _pairs_of(n_groups: int) -> tuple[IntArray, IntArray]:
+    return np.triu_indices(n_groups, 1)
+
+
+def _folded(low: FloatArray, high: FloatArray) -> Interval:
+    # From limits of each signed gap to limits of the largest absolute one.
+    nearest = np.maximum(np.maximum(low, -high), 0)
+    farthest = np.maximum(np.abs(low), np.abs(high))
+    return (
+        float(np.fmax.reduce(nearest, axis=None)),
+        min(float(np.fmax.reduce(farthest, axis=None)), 1.0),
+    )
+
+
+def _count_pairs(rate: FloatArray) -> int:
+    present = np.sum(~np.isnan(rate), axis=1)
+    return int(np.sum(present * (present - 1) // 2))
+
+
+@dataclass(frozen=True)
+class Sample:
+    """What a bootstrap draws from: rows, or kinds of rows with their numbers.
+
+    Rows that are alike in all that matters (stratum, groups, decision, weight) are
+    one kind; drawing how often each kind comes up is exactly drawing rows.
+
+    Attributes
+    ----------
+    count
+        (n_kinds,) number of rows of each kind.
+    totals
+        (n_kinds, n_cells) what one row of a kind adds to each cell.
+    is_present
+        (n_cells,) whether the group of the cell has rows in its stratum.
+    rates
+        How cells become rates.
+    row_weight
+        The mean weight of a row.
+    """
+
+    count: IntArray
+    totals: csr_array
+    is_present: BoolArray
+    rates: RatesOf
+    row_weight: float = 1.0
+
+
+def bootstrap_interval(
+    sample: Sample,
+    confidence: float = 0.95,
+    *,
+    n_bootstrap: int = 1000,
+    random_state: int | np.random.Generator = 0,
+) -> Interval:
+    """Return a bootstrap interval for the largest gap between groups.
+
+    Rows are drawn with replacement. For each pair of groups the deviation of the
+    drawn gap from the observed one is measured in its standard error; the quantile of
+    the largest deviation gives all pairs their limits at once (a max-t interval).
+    Before drawing, each group is given one row of each outcome, as Agresti and Caffo
+    do: a rate of 0 in a small group would else look certain.
+
+    Measured coverage at 95 %, audits of 1000 rows, 500 draws, true gaps 0, 0.05 and
+    0.2: for decisions (2000 audits) 0.954, 0.968, 0.952 with two groups of 70 and
+    30 %, and 0.950, 0.991, 0.994 with four of 40 to 10 %; for probabilities (400
+    audits) 0.948, 0.950, 0.960 and 0.965, 0.998, 0.995. Plain percentiles of the
+    resampled violation, which this is not, covered a gap of 0 never.
+
+    Parameters
+    ----------
+    sample
+        What is drawn.
+    confidence
+        The level.
+    n_bootstrap
+        The number of draws.
+    random_state
+        A seed or a generator.
+
+    Returns
+    -------
+    tuple of float and float
+        NaN where no two groups can be compared.
+
+    Examples
+    --------
+    >>> totals = csr_array(np.eye(4))  # classes x groups
+    >>> def rates(table):
+    ...     classes, groups = table.reshape(-1, 2, 2), table.reshape(-1, 2, 2).sum(1)
+    ...     return [classes[:, 1:] / groups[:, None]]
+    >>> sample = Sample(np.array([70, 40, 30, 60]), totals, np.ones(4, bool), rates)
+    >>> low, high = bootstrap_interval(sample)
+    >>> 0.1 < low < 0.3 < high < 0.5
+    True
+    """
+    two_sided(confidence)
+    check_draws("n_bootstrap", n_bootstrap, fewest=1)
+    observed = sample.rates((sample.count @ sample.totals)[None])
+    if not any(_count_pairs(rate[0]) for rate in observed):
+        return UNDEFINED
+    sample = _with_one_of_each(sample)
+    observed = sample.rates((sample.count @ sample.totals)[None])
+    drawn = _drawn_rates(sample, n_bootstrap, np.random.default_rng(random_state))
+    gaps, errors, largest = [], [], np.zeros(n_bootstrap)
+    for rate, draws in zip(observed, drawn, strict=True):
+        for gap, deviation in _pairs(rate[0], draws):
+            error = deviation.std(axis=0)
+            scaled = np.abs(deviation) / np.where(error > 0, error, np.inf)
+            largest = np.maximum(largest, scaled.max(axis=1))
+            gaps.append(gap)
+            errors.append(error)
+    half = np.quantile(largest, confidence, method="higher") * np.concatenate(errors)
+    gap = np.concatenate(gaps)
+    return _folded(gap - half, gap + half)
+
+
+def check_draws(name: str, value: object, *, fewest: int) -> None:
+    """Refuse a number of draws that is none."""
+    is_whole = isinstance(value, Integral) and not isinstance(value, bool)
+    if is_whole and int(value) >= fewest:  # type: ignore[call-overload]
+        return
+    expected = "a positive whole number" if fewest else "0 or a positive whole number"
+    raise InvalidParameterError(
+        f"{name}={value!r} came. Expected {expected} of draws. Take some hundreds or "
+        f"more{'' if fewest else ', or 0 for none'}."
+    )
+
+
+def _with_one_of_each(sample: Sample) -> Sample:
+    # A row of mean weight more in every cell of the groups that are present.
+    cells = np.flatnonzero(sample.is_present)
+    extra = diags_array(sample.is_present * sample.row_weight).tocsr()[cells]
+    return replace(
+        sample,
+        count=np.concatenate([sample.count, np.ones(cells.size, dtype=np.int64)]),
+        totals=csr_array(vstack([sample.totals, extra])),
+    )
+
+
+def _drawn_rates(
+    sample: Sample, n_bootstrap: int, rng: np.random.Generator
+) -> list[FloatArray]:
+    at_a_time = max(1, DRAWS_AT_A_TIME // sample.count.size)
+    chunks = []
+    for start in range(0, n_bootstrap, at_a_time):
+        times = _times(sample.count, min(at_a_time, n_bootstrap - start), rng)
+        chunks.append(sample.rates(np.asarray(times @ sample.totals)))
+    return [np.concatenate(parts) for parts in zip(*chunks, strict=True)]
+
+
+def _times(count: IntArray, n_draws: int, rng: np.random.Generator) -> FloatArray:
+    # (n_draws, n_kinds) how often each kind comes up. Both branches draw from the
+    # same law; the first is faster for few kinds, the second for many.
+    n_rows = int(count.sum())
+    if 4 * count.size < n_rows:
+        return rng.multinomial(n_rows, count / n_rows, n_draws).astype(np.float64)
+    kind = np.repeat(np.arange(count.size), count)
+    times = np.empty((n_draws, count.size))
+    for draw in times:
+        draw[:] = np.bincount(
+            kind[rng.integers(n_rows, size=n_rows)], minlength=count.size
+        )
+    return times
+
+
+def _pairs(
+    observed: FloatArray, drawn: FloatArray
+) -> Iterator[tuple[FloatArray, FloatArray]]:
+    # Observed gaps of the pairs that can be compared, and their drawn deviations, in
+    # blocks that bound the memory.
+    a, b = _pairs_of(observed.shape[-1])
+    gap = observed[:, a] - observed[:, b]
+    row, pair = np.nonzero(~np.isnan(gap))
+    step = max(1, DRAWS_AT_A_TIME // len(drawn))
+    for start in range(0, row.size, step):
+        i, p = row[start : start + step], pair[start : start + step]
+        deviation = drawn[:, i, a[p]] - drawn[:, i, b[p]] - gap[i, p]
+        # A draw without any row of a group says nothing of its gaps.
+        yield gap[i, p], np.where(np.isnan(deviation), 0.0, deviation)
+
+
+@functools.lru_cache
+def two_sided(confidence: float) -> float:
+    """Return the quantile of a two-sided interval, after checking its level."""
+    if not 0 < confidence < 1:
+        raise InvalidParameterError(
+            f"confidence={confidence!r} came. Expected a level between 0 and 1, for "
+            "example 0.95."
+        )
+    return float(norm.isf((1 - confidence) / 2))
