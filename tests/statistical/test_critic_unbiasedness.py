@@ -10,7 +10,7 @@ torch = pytest.importorskip("torch")
 
 from fferm.notions import ConditionalParity  # noqa: E402 - after torch is found
 from fferm.torch import CriticFairnessLoss, FairnessLoss  # noqa: E402
-from fferm.torch.pairs import pair_weights  # noqa: E402
+from fferm.torch.critic import pair_weights  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore::fferm.errors.DataFairnessWarning")
 
@@ -149,7 +149,7 @@ def test_all_pairs_of_a_batch_are_biased(name, draw, monkeypatch):
     case = Case(**CASES[name])
     right = whole(case)
     monkeypatch.setattr(
-        "fferm.torch.critic_loss.pair_weights",
+        "fferm.torch.critic.pair_weights",
         lambda n, *_: torch.full((n, n), 1 / n**2, dtype=torch.float64),
     )
     draws = {

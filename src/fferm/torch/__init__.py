@@ -17,11 +17,13 @@ except ImportError as error:
         'pip install "fferm[torch]"'
     ) from error
 
-from fferm.torch.critic_loss import CriticFairnessLoss
-from fferm.torch.diagnostics import Diagnostics
-from fferm.torch.dual import DualSteps
-from fferm.torch.fairness_loss import FairnessLoss
-from fferm.torch.semi_stochastic import SemiStochasticFairnessLoss
+from fferm.torch.critic import CriticFairnessLoss
+from fferm.torch.losses import (
+    Diagnostics,
+    DualSteps,
+    FairnessLoss,
+    SemiStochasticFairnessLoss,
+)
 
 __all__ = [
     "CriticFairnessLoss",

@@ -15,10 +15,9 @@ from fferm.errors import FfermWarning, NonFiniteError
 from fferm.regression import RegressionProblem
 from fferm.solvers.base import Monitor, Result
 from fferm.torch import states
-from fferm.torch.critic_loss import CriticFairnessLoss
+from fferm.torch.critic import CriticFairnessLoss
 from fferm.torch.critic_penalties import strata_as_control
-from fferm.torch.dual import TORCH, DualSteps
-from fferm.torch.fairness_loss import FairnessLoss
+from fferm.torch.losses import TORCH, DualSteps, FairnessLoss
 
 # Share of the steps, at their end, over which parameters are averaged.
 AVERAGED = 0.5
