@@ -105,7 +105,7 @@ def _times() -> dict[str, list[list[float]]]:
 def _side(side: str, problem: Any) -> Callable[[], float]:
     """Return a function that runs a slice and returns its nanoseconds a row."""
     from fferm.solvers.full_batch import FusedEvaluator
-    from fferm.solvers.linear_sgda import SGDA
+    from fferm.solvers.sgda import SGDA
 
     n_rows = problem.y.size
 

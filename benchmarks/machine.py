@@ -22,8 +22,7 @@ from fferm import FairLogisticRegression
 from fferm.data.rows import FitInput
 from fferm.datasets import load_adult
 from fferm.penalty.objective import Problem
-from fferm.solvers.full_batch import FusedEvaluator
-from fferm.solvers.kernel_rows import make_rows
+from fferm.solvers.full_batch import FusedEvaluator, make_rows
 
 ROUNDS = 7
 LARGE = 2**25  # numbers: 256 MB

@@ -21,8 +21,8 @@ from fferm._typing import FloatArray, IntArray
 from fferm.data.groups import N_BANDS, assign, find_edges
 from fferm.data.rows import FitInput
 from fferm.datasets import load_gov_census
-from fferm.dependence import kolmogorov_smirnov
 from fferm.errors import DataUnavailableError
+from fferm.metrics.dependence import kolmogorov_smirnov
 
 N_ROWS = 40_000
 N_SEEDS = 5

@@ -13,8 +13,8 @@ from fferm import FairLogisticRegression, LargeShift, SmallShift
 from fferm.data.rows import FitInput
 from fferm.datasets import load_adult
 from fferm.solvers import LBFGS
-from fferm.solvers.linear_sgda import SGDA
 from fferm.solvers.semi_stochastic import SemiStochastic
+from fferm.solvers.sgda import SGDA
 from fferm.solvers.sreda import SREDA
 
 LINEAR = {"sgda": SGDA(), "sreda": SREDA(), "semi_stochastic": SemiStochastic()}

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from fferm.torch.graphs import make_steps
 from torch import Tensor, nn
 
 from benchmarks.timing import spread
@@ -22,7 +23,6 @@ from fferm.data.rows import FitInput
 from fferm.datasets import load_adult
 from fferm.estimators import net_modules, net_settings
 from fferm.torch import FairnessLoss, fitting
-from fferm.torch.graphs import make_steps
 from fferm.torch.networks import Alone, Networks, Stacked
 from fferm.torch.training import Run, fast_products
 
@@ -82,9 +82,9 @@ def _compare(case: Case, device: str, how: str) -> list[str]:
     sides = {"plain": _stepper(case, how, None, y, s)}
     fair = FairnessLoss.from_labels(y, s).to(device)
     sides["fferm"] = _stepper(case, how, fair, y, s)
-    rival = _norm_loss(device)
-    if rival is not None:
-        sides["fairret"] = _stepper(case, "one by one", rival, y, s)
+    baseline = _norm_loss(device)
+    if baseline is not None:
+        sides["fairret"] = _stepper(case, "one by one", baseline, y, s)
     return _ratios(name, sides, case.n_steps, case.bar)
 
 

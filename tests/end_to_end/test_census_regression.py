@@ -7,7 +7,7 @@ from fferm import FairRegressor
 from fferm.data.groups import quantile_bands
 from fferm.data.rows import FitInput
 from fferm.datasets import load_gov_census
-from fferm.dependence import distance_correlation, kolmogorov_smirnov
+from fferm.metrics.dependence import distance_correlation, kolmogorov_smirnov
 
 
 def census(column):

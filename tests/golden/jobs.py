@@ -29,10 +29,7 @@ from fferm import (
     GroupCounts,
     LargeShift,
     SmallShift,
-    certificates,
-    dependence,
     divergences,
-    intervals,
     metrics,
     tables,
 )
@@ -41,6 +38,7 @@ from fferm.datasets import biased_rates, load_adult, load_german, make_biased
 from fferm.divergences import Alpha
 from fferm.errors import FfermWarning
 from fferm.estimators.frame import FrameClassifier, FrameRegressor
+from fferm.metrics import certificates, dependence, intervals
 from fferm.notions import ConditionalParity
 from fferm.torch import (
     CriticFairnessLoss,

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from instances import REGISTERED
 from numpy.testing import assert_allclose, assert_array_equal
 
+from fferm._jit import HIGHEST, LOWEST, exp
 from fferm.divergences import Alpha, get, strip
 from fferm.errors import ComponentError
-from fferm.solvers._pointers import is_kept, log_ratio_pointer, projected_pointer
-from fferm.solvers._scalar import HIGHEST, LOWEST, exp
+from fferm.penalty.formulas import is_kept, log_ratio_pointer, projected_pointer
 
 
 @pytest.mark.parametrize("divergence", REGISTERED)

@@ -11,10 +11,14 @@ from test_sgda_kernel import CASES, make_problem
 
 from fferm import LargeShift, SmallShift
 from fferm.notions import get as get_notion
-from fferm.solvers import LBFGS, evaluation, threads
-from fferm.solvers.evaluation import PlainEvaluator, make_evaluator
+from fferm.solvers import LBFGS, full_batch, linear
 from fferm.solvers.full_batch import FusedEvaluator
-from fferm.solvers.linear import parameter_shape, value_and_gradient
+from fferm.solvers.linear import (
+    PlainEvaluator,
+    make_evaluator,
+    parameter_shape,
+    value_and_gradient,
+)
 
 pytestmark = pytest.mark.filterwarnings("ignore::fferm.errors.DataFairnessWarning")
 
@@ -89,7 +93,7 @@ def test_rows_with_groups_are_evaluated_without_a_penalty_where_there_is_none():
 
 
 def test_a_robust_path_begins_each_model_where_a_single_fit_does(monkeypatch):
-    monkeypatch.setattr(evaluation, "FUSED_FROM", 0)
+    monkeypatch.setattr(linear, "FUSED_FROM", 0)
     problem = make_problem("kl", n=400, uncertainty=SmallShift(0.01))
     problem = replace(problem, y=(problem.X[:, 0] > 0).astype(int))
     weights = [1.0, 100.0]
@@ -126,7 +130,7 @@ def test_the_number_of_threads_changes_no_bit(monkeypatch):
     (theta,) = models(problem)
     found = []
     for count in (1, 3):
-        monkeypatch.setattr(threads, "n_threads", lambda count=count: count)
+        monkeypatch.setattr(full_batch, "n_threads", lambda count=count: count)
         found.append(FusedEvaluator(problem).value_and_gradient(problem, theta))
     assert found[0][0] == found[1][0]
     assert np.array_equal(found[0][1], found[1][1])
@@ -136,9 +140,9 @@ def test_large_data_are_evaluated_in_one_pass_and_lead_to_the_same_model(monkeyp
     problem = make_problem("kl", n=400)
     assert isinstance(make_evaluator(problem), PlainEvaluator)
     plain = LBFGS().solve(problem)
-    monkeypatch.setattr(evaluation, "FUSED_FROM", 0)
+    monkeypatch.setattr(linear, "FUSED_FROM", 0)
     assert isinstance(make_evaluator(problem), FusedEvaluator)
     fused = LBFGS().solve(problem)
     assert_allclose(fused.value, plain.value, rtol=1e-6)
-    monkeypatch.setattr(evaluation, "LARGEST_JACOBIAN", 0)
+    monkeypatch.setattr(linear, "LARGEST_JACOBIAN", 0)
     assert isinstance(make_evaluator(problem), PlainEvaluator)

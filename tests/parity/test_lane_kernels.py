@@ -18,13 +18,17 @@ from fferm.data.rows import FitInput
 from fferm.divergences import get, strip
 from fferm.notions import EqualizedOdds
 from fferm.solvers import LBFGS, semi_stochastic
-from fferm.solvers._arrays import make_scratch
-from fferm.solvers._kernels import RENEWAL, batch_gradients_into
-from fferm.solvers._sreda_kernel import FIRST_DUAL_STEP, follow
-from fferm.solvers.lanes import lane_parameters, mean_iterate
+from fferm.solvers._kernels import (
+    FIRST_INNER_STEP,
+    RENEWAL,
+    batch_gradients_into,
+    follow,
+    make_scratch,
+)
 from fferm.solvers.linear import linear_logits, value_and_gradient
 from fferm.solvers.semi_stochastic import SemiStochastic
 from fferm.solvers.sreda import SREDA, make_estimators, refresh, run_steps
+from fferm.solvers.stochastic import lane_parameters, mean_iterate
 
 pytestmark = pytest.mark.filterwarnings("ignore::fferm.errors.FfermWarning")
 # A kernel may sum in another order than NumPy does.
@@ -345,7 +349,7 @@ def test_sreda_steps_are_those_of_plain_numpy(case):
                 u = [a + b - c for a, b, c in zip(u, new[1], old[1], strict=True)]
                 if s < pick:
                     before = theta, zs
-                    step = min(FIRST_DUAL_STEP, state.steps.dual_lr / plain.t)
+                    step = min(FIRST_INNER_STEP, state.steps.dual_lr / plain.t)
                     zs = plain_ascent(problem, zs, u, rates, step, 5)
     assert state.n_steps == plain.t == 8
     assert_allclose(state.model.theta.T, theta, rtol=0, atol=STEPS)

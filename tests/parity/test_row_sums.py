@@ -7,12 +7,10 @@ from scipy.special import log_softmax, softmax
 
 from fferm.data.groups import encode_sensitive
 from fferm.data.rows import Rows
-from fferm.metrics import measure
+from fferm.metrics.tabulator import Tabulator, worst_gap
 from fferm.notions import Labels
 from fferm.notions import get as get_notion
-from fferm.rates import worst_gap
-from fferm.setting import Setting
-from fferm.solvers._row_sums import add_up, make_room, no_sums
+from fferm.solvers._passes import add_up, no_sums, workspace
 
 MOST = 20.0
 
@@ -29,18 +27,18 @@ def make_case(n, n_classes, notion="equalized_odds"):
     notion = get_notion(notion)
     rows = Rows(attributes, notion.strata(labels), rng.random(n))
     logits = 9 * rng.normal(size=(n_classes if n_classes > 2 else 1, n))
-    return Setting(rows, notion, labels), logits
+    return Tabulator(rows, notion, labels), logits
 
 
 def sums_of(setting, logits):
     n_classes = len(setting.labels.classes)
-    cells = np.stack([setting.cells(each) for each in setting.rows.attributes])
+    cells = np.stack([each.by_row(logits.shape[1]) for each in setting.rows.cells])
     n_strata = len(setting.rows.strata.names)
     n_cells = n_strata * max(len(each.groups) for each in setting.rows.attributes)
     sums = no_sums(logits.shape[1], len(cells), n_cells, n_classes)
-    room = make_room(len(logits), n_classes)
+    work = workspace(len(logits), n_classes)
     y, weight = setting.labels.y, setting.rows.weight
-    add_up(logits, y, weight, cells, MOST, room, sums)
+    add_up(logits, y, weight, cells, MOST, work, sums)
     return sums
 
 
@@ -77,5 +75,5 @@ def test_the_worst_gap_is_that_of_the_gaps_by_name(n, notion):
     decided = np.random.default_rng(7).integers(0, 3, n)
     rates = [table.rate for table in setting.tables(decided)]
     assert worst_gap(rates) == pytest.approx(
-        measure(setting, decided).worst, abs=0, nan_ok=True
+        setting.violations(decided).worst, abs=0, nan_ok=True
     )

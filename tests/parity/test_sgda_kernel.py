@@ -22,15 +22,15 @@ from fferm.divergences import LinearTail, TotalVariation, get, strip
 from fferm.errors import InvalidParameterError
 from fferm.notions import ConditionalParity, EqualizedOdds, Labels
 from fferm.notions import get as get_notion
+from fferm.penalty.compiled import make_dual
 from fferm.penalty.objective import Penalty, Problem, make_objective
 from fferm.solvers import _kernels
-from fferm.solvers._arrays import make_scratch
-from fferm.solvers.dual import make_dual
-from fferm.solvers.kernel_rows import make_rows
-from fferm.solvers.lanes import lane_parameters, mean_iterate
+from fferm.solvers._kernels import make_scratch
+from fferm.solvers.full_batch import make_rows
 from fferm.solvers.lbfgs import LBFGS
 from fferm.solvers.linear import value_and_gradient
-from fferm.solvers.linear_sgda import SGDA
+from fferm.solvers.sgda import SGDA
+from fferm.solvers.stochastic import lane_parameters, mean_iterate
 
 pytestmark = pytest.mark.filterwarnings("ignore::fferm.errors.DataFairnessWarning")
 

@@ -12,8 +12,8 @@ from fferm.notions import EqualizedOdds, Labels
 from fferm.notions import get as get_notion
 from fferm.penalty.objective import Penalty, Problem, make_objective
 from fferm.solvers import _kernels
-from fferm.solvers.lanes import LEAST_SQUARES
-from fferm.solvers.linear_sgda import SGDA
+from fferm.solvers.sgda import SGDA
+from fferm.solvers.stochastic import LEAST_SQUARES
 
 torch = pytest.importorskip("torch")
 

@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fferm.certificates import curvature_constant, violation_bound
 from fferm.divergences import Alpha, get
 from fferm.metrics import soft_violation, violations
+from fferm.metrics.certificates import curvature_constant, violation_bound
 
 PATH = Path(__file__).with_name("vectors.json")
 VECTORS = json.loads(PATH.read_text(encoding="utf-8"))

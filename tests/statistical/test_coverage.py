@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
-from fferm.intervals import Sample, bootstrap_interval, violation_interval
-from fferm.rates import compared, rates_of
+from fferm.metrics.intervals import Sample, bootstrap_interval, violation_interval
+from fferm.metrics.tabulator import compared, rates_of
 
 N_AUDITS = 400
 N_ROWS = 1000

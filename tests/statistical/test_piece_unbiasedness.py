@@ -7,14 +7,14 @@ from numpy.testing import assert_allclose
 from fferm import FairLogisticRegression, GroupCounts
 from fferm.data.rows import FitInput
 from fferm.estimators.partial import PieceInput, read_piece
+from fferm.penalty.compiled import bind_dual, payoff_into
 from fferm.penalty.dual import dual_variable
-from fferm.solvers._arrays import Steps, make_scratch
 from fferm.solvers._kernels import (
+    Steps,
     batch_gradients_into,
     dual_gradient_into,
-    payoff_into,
+    make_scratch,
 )
-from fferm.solvers.dual import bind_dual
 from fferm.solvers.linear import linear_logits, value_and_gradient
 
 pytestmark = pytest.mark.filterwarnings("ignore::fferm.errors.DataFairnessWarning")

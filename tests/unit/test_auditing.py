@@ -18,6 +18,7 @@ from fferm import tables
 from fferm.auditing import audit
 from fferm.auditing.judgement import PLAIN_DIVERGENCES
 from fferm.auditing.resampling import bootstrap_sample
+from fferm.data.validate import encode_decisions, one_hot
 from fferm.divergences import Alpha
 from fferm.errors import (
     DataFairnessWarning,
@@ -28,15 +29,9 @@ from fferm.errors import (
     MissingGroupWarning,
     SmallGroupWarning,
 )
-from fferm.metrics import (
-    encode_decisions,
-    group_table,
-    one_hot,
-    soft_violation,
-    violation,
-)
+from fferm.metrics import group_table, soft_violation, violation
+from fferm.metrics.tabulator import make_tabulator
 from fferm.notions import ConditionalParity, EqualizedOdds, get
-from fferm.setting import make_setting
 
 NOTIONS = [
     "demographic_parity",
@@ -314,7 +309,7 @@ def test_a_wrong_name_from_the_caller_is_an_error(data, model):
 
     with pytest.raises(InvalidParameterError, match="Unknown notion 'odds'"):
         quick(model, X, y, sensitive_features=sensitive, notion="odds")
-    with pytest.raises(InvalidParameterError, match="groups='some' came"):
+    with pytest.raises(InvalidParameterError, match="groups must be"):
         quick(model, X, y, sensitive_features=sensitive, groups="some")
 
 
@@ -504,7 +499,9 @@ def test_decisions_are_drawn_by_kind_and_add_up_to_their_table(data, model):
     X, y, sensitive = data
     labels, decision = encode_decisions(y, model.predict(X))
     weight = np.where(np.arange(len(y)) % 2, 1.0, 3.0)
-    setting = make_setting(labels, get("equalized_odds"), sensitive, "marginal", weight)
+    setting = make_tabulator(
+        labels, get("equalized_odds"), sensitive, "marginal", weight
+    )
     hard = one_hot(decision, 2)
 
     sample = bootstrap_sample(setting, hard, decision)
@@ -521,7 +518,9 @@ def test_decisions_are_drawn_by_kind_however_many_columns_there_are():
     group, y = np.repeat(np.arange(7), 20), np.tile([0, 1], 70)
     labels, decision = encode_decisions(y, y)
     columns = {f"column {n}": group for n in range(22)}  # of 8 ** 22 codes
-    setting = make_setting(labels, get("demographic_parity"), columns, "marginal", None)
+    setting = make_tabulator(
+        labels, get("demographic_parity"), columns, "marginal", None
+    )
 
     sample = bootstrap_sample(setting, one_hot(decision, 2), decision)
 

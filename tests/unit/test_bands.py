@@ -24,9 +24,9 @@ from fferm.errors import (
     InvalidInputError,
     InvalidParameterError,
 )
-from fferm.estimators import regression_bounds
+from fferm.estimators import regression
 from fferm.estimators.frame import FrameClassifier
-from fferm.estimators.regression_bounds import make_number_setting
+from fferm.metrics.dependence import make_regression_tabulator
 from fferm.tuning import CrossValidation, tune
 
 
@@ -165,9 +165,9 @@ def test_a_regressor_is_held_to_its_bound_in_the_bands_of_training(ages, monkeyp
 
     def watched(*arguments):
         found.append(arguments[5].edges)
-        return make_number_setting(*arguments)
+        return make_regression_tabulator(*arguments)
 
-    monkeypatch.setattr(regression_bounds, "make_number_setting", watched)
+    monkeypatch.setattr(regression, "make_regression_tabulator", watched)
     model = FairRegressor(continuous=["age"], max_violation=0.2, random_state=0)
     model.fit(X, y, sensitive_features={"age": age})
     assert found == [model.band_edges_]

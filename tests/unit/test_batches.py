@@ -5,7 +5,7 @@ import pytest
 
 from fferm import FairLogisticRegression
 from fferm.datasets import make_biased
-from fferm.solvers.batches import BLOCK, FEW_ROWS, shuffled
+from fferm.solvers.stochastic import BLOCK, FEW_ROWS, shuffled
 
 
 @pytest.mark.parametrize("n_rows", [1, 1000, FEW_ROWS, FEW_ROWS + 1, 3 * FEW_ROWS + 7])

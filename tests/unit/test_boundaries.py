@@ -155,7 +155,7 @@ def test_what_a_mask_hides_is_not_trained_on(name, frames):
 def test_a_class_that_nobody_is_predicted_is_warned_of_by_name(frames):
     X, y, s = frames
     some_rare = np.where(np.arange(len(y)) % 20 == 0, "rare", np.where(y, "yes", "no"))
-    words = r"predicts 'rare' for no training row, .*give those rows more sample_weight"
+    words = r"predicts 'rare' for no training row, .*give them more sample_weight"
     with pytest.warns(CollapseWarning, match=words):
         FairLogisticRegression(fairness_weight=0).fit(X, some_rare)
     with pytest.warns(CollapseWarning, match=r"'rare' for no .* Lower fairness_weight"):
@@ -366,7 +366,7 @@ def test_audits_of_numbers_refuse_what_is_none(options, message):
 
 
 def test_trees_refuse_settings_and_groups_that_are_none():
-    with pytest.raises(InvalidParameterError, match="lightgbm_params='ab' came"):
+    with pytest.raises(InvalidParameterError, match="lightgbm_params must be a dict"):
         FairBoostingClassifier(lightgbm_params="ab").fit(
             ROWS, LABELS, sensitive_features=GROUPS
         )

@@ -6,12 +6,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fferm.certificates import (
-    curvature_constant,
-    divergence_for,
-    tight_violation_bound,
-    violation_bound,
-)
 from fferm.divergences import (
     Affine,
     Alpha,
@@ -21,6 +15,12 @@ from fferm.divergences import (
     get,
 )
 from fferm.errors import InvalidInputError, InvalidParameterError
+from fferm.metrics.certificates import (
+    curvature_constant,
+    divergence_for,
+    tight_violation_bound,
+    violation_bound,
+)
 
 DIVERGENCES = [
     *map(get, ("chi2", "kl", "reverse_kl", "total_variation")),

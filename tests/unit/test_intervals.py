@@ -8,14 +8,14 @@ from scipy.sparse import csr_array
 from scipy.stats import binomtest
 
 from fferm.errors import InvalidInputError, InvalidParameterError
-from fferm.intervals import (
+from fferm.metrics.intervals import (
     Sample,
     bootstrap_interval,
     violation_interval,
     wilson_interval,
     wilson_limits,
 )
-from fferm.rates import RateTable, compared, rates_of
+from fferm.metrics.tabulator import RateTable, compared, rates_of
 
 QUANTILE_95 = 1.959963984540054
 
@@ -232,7 +232,7 @@ def test_draws_in_chunks_are_draws_all_the_same(monkeypatch):
     sample = sample_of([[60, 30], [40, 40]])
     at_once = bootstrap_interval(sample, n_bootstrap=50)
 
-    monkeypatch.setattr("fferm.intervals.DRAWS_AT_A_TIME", 17)
+    monkeypatch.setattr("fferm.metrics.intervals.DRAWS_AT_A_TIME", 17)
 
     assert bootstrap_interval(sample, n_bootstrap=50) == pytest.approx(at_once)
 

@@ -415,13 +415,13 @@ def test_it_scores_a_search_with_groups_routed_by_scikit_learn():
 @pytest.mark.parametrize(
     ("y", "decision", "message"),
     [
-        ([0, 1, 0], [0, 1], "y_true has 3 labels and there are 2 rows"),
-        ([], [], "at least one row"),
+        ([0, 1, 0], [0, 1], "y_true has 3 labels for 2 rows"),
+        ([], [], "at least one label"),
         ([0, None], [0, 1], "y_true has 1 missing labels"),
         ([0, 1], [0, math.nan], "y_pred has 1 missing labels"),
-        (["a", "b"], [0, 1], "Labels of different kinds"),
-        ([0, 1], [0.2, 0.7], "y_pred holds fractional numbers such as 0.2"),
-        ([[0], [1]], [0, 1], r"y_true has shape \(2, 1\)"),
+        (["a", "b"], [0, 1], "Labels must be all numbers or all strings"),
+        ([0, 1], [0.2, 0.7], "y_pred contains fractional numbers such as 0.2"),
+        ([[0], [1]], [0, 1], r"y_true must be one-dim.* \(2, 1\)"),
         (None, None, "y_pred"),
     ],
 )
@@ -447,8 +447,8 @@ def test_weights_that_cannot_be_used_are_refused(weight, message):
 @pytest.mark.parametrize(
     ("prob", "message"),
     [
-        ([0.2, 0.8], "as predict_proba gives"),
-        ([[0.2, 0.3, 0.5]] * 2, "there are 2 classes"),
+        ([0.2, 0.8], "as predict_proba returns"),
+        ([[0.2, 0.3, 0.5]] * 2, "\\(n_samples, 2\\)"),
         ([[2.0, -1.0]] * 2, "softmax"),
         ([[0.2, 0.2]] * 2, "softmax"),
         ([[math.nan, 0.5]] * 2, "softmax"),

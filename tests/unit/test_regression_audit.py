@@ -13,8 +13,6 @@ from sklearn.preprocessing import FunctionTransformer
 
 from fferm import FairRegressor, audit, tradeoff_curve
 from fferm.auditing import Audit, RegressionAudit, audit_regression, read_any
-from fferm.dependence import GROUP_MEASURES, NUMBER_MEASURES
-from fferm.distributions import OrderedPredictions
 from fferm.errors import (
     InvalidInputError,
     InvalidParameterError,
@@ -22,6 +20,7 @@ from fferm.errors import (
     PersistenceError,
     UnknownNameError,
 )
+from fferm.metrics.dependence import GROUP_MEASURES, NUMBER_MEASURES, OrderedPredictions
 from fferm.notions import ConditionalParity
 
 HOSTILE = "<img src=x onerror=alert(1)> $x_1$"
@@ -127,7 +126,7 @@ def test_numbers_are_told_from_groups_by_their_values_unless_said(rows):
         None, u, u, sensitive_features={"sex": group * 1.0}, **options
     )
     assert list(coded.columns["sex"].groups) == ["0", "1"]
-    with pytest.raises(InvalidParameterError, match="continuous="):
+    with pytest.raises(InvalidParameterError, match="continuous names"):
         audit_regression(
             None, u, u, sensitive_features={"age": ages}, continuous=["size"], **options
         )

@@ -15,9 +15,9 @@ from fferm.divergences import Divergence
 from fferm.errors import InvalidParameterError
 from fferm.metrics import soft_violation
 from fferm.notions import EqualOpportunity
-from fferm.solvers import LBFGS, Result, lanes, threads
+from fferm.solvers import LBFGS, Result, full_batch, stochastic
 from fferm.solvers.linear import value_and_gradient
-from fferm.solvers.linear_sgda import SGDA
+from fferm.solvers.sgda import SGDA
 
 pytestmark = pytest.mark.filterwarnings("ignore::fferm.errors.DataFairnessWarning")
 
@@ -215,7 +215,7 @@ def test_patience_is_counted_in_epochs_without_a_gain(data):
 
 
 def test_the_lanes_of_a_path_stop_together(data, monkeypatch):
-    monkeypatch.setattr(lanes, "n_threads", lambda: 2)
+    monkeypatch.setattr(stochastic, "n_threads", lambda: 2)
     model = FairLogisticRegression(
         solver="sgda", max_epochs=400, early_stopping="training", random_state=0
     )
@@ -322,16 +322,16 @@ def test_many_lanes_are_shared_between_threads_and_come_out_the_same(data, monke
     model = FairLogisticRegression(solver="sgda", random_state=0)
     given = FitInput(data.X, data.y, data.sensitive_features)
     weights = list(np.geomspace(0.1, 10, 17))
-    found, shares, in_threads = [], [], lanes.in_threads
+    found, shares, in_threads = [], [], stochastic.in_threads
 
     def noted(function, arguments):
         shares.append([len(part) for (part,) in arguments])
         return in_threads(function, arguments)
 
-    monkeypatch.setattr(lanes, "in_threads", noted)
+    monkeypatch.setattr(stochastic, "in_threads", noted)
     for count in (1, 2):
-        monkeypatch.setattr(lanes, "n_threads", lambda count=count: count)
-        monkeypatch.setattr(threads, "n_threads", lambda count=count: count)
+        monkeypatch.setattr(stochastic, "n_threads", lambda count=count: count)
+        monkeypatch.setattr(full_batch, "n_threads", lambda count=count: count)
         found.append([m.coef_ for m in model.fit_path(given, weights)])
     assert shares == [[17], [9, 8]]
     np.testing.assert_allclose(found[0], found[1], rtol=0, atol=1e-9)

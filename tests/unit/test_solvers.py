@@ -22,12 +22,12 @@ from fferm.solvers import (
     Solver,
     check_name,
     choose,
-    conditioning,
-    evaluation,
+    lbfgs,
+    linear,
     make,
 )
-from fferm.solvers.conditioning import Coordinates, round_coordinates
-from fferm.solvers.kernel_rows import as_rows
+from fferm.solvers.full_batch import as_rows
+from fferm.solvers.lbfgs import Coordinates, whiten
 from fferm.solvers.linear import linear_logits, parameter_shape, value_and_gradient
 
 STEP = 1e-6
@@ -111,11 +111,11 @@ def test_two_classes_have_one_output_and_the_first_has_logit_zero():
 @pytest.mark.parametrize("form", FORMS)
 def test_round_coordinates_go_there_and_back(monkeypatch, is_wide, form):
     if is_wide:
-        monkeypatch.setattr(conditioning, "WIDEST_GRAM", 2)
+        monkeypatch.setattr(lbfgs, "WIDEST_GRAM", 2)
     problem = make_problem(n_classes=3, change=FORMS[form])
     theta = some_parameters(problem)
 
-    coordinates = round_coordinates(problem.X, problem.share, 1e-3)
+    coordinates = whiten(problem.X, problem.share, 1e-3)
 
     assert (coordinates.factor is None) is is_wide
     back = coordinates.to_theta(coordinates.to_phi(theta))
@@ -124,7 +124,7 @@ def test_round_coordinates_go_there_and_back(monkeypatch, is_wide, form):
 
 def test_round_coordinates_carry_gradients_by_the_chain_rule():
     problem = make_problem(n_classes=3)
-    coordinates = round_coordinates(problem.X, problem.share, 1e-3)
+    coordinates = whiten(problem.X, problem.share, 1e-3)
     by_theta, phi_step = some_parameters(problem, 1), some_parameters(problem, 2)
 
     along = np.sum(coordinates.gradient(by_theta) * phi_step)
@@ -137,7 +137,7 @@ def test_round_coordinates_carry_gradients_by_the_chain_rule():
 def test_round_coordinates_make_the_curvature_round_at_any_scale(scale):
     X = make_problem().X * scale
     share, l2 = np.full(len(X), 1 / len(X)), 1e-3
-    coordinates = round_coordinates(X, share, l2)
+    coordinates = whiten(X, share, l2)
     with_ones = np.column_stack([X, np.ones(len(X))])
     hessian = with_ones.T @ (share[:, None] * with_ones) / 4
     hessian += l2 * np.diag([1.0] * 5 + [0.0])
@@ -149,10 +149,10 @@ def test_round_coordinates_make_the_curvature_round_at_any_scale(scale):
 
 def test_blocks_of_rows_make_one_gram(monkeypatch):
     problem = make_problem()
-    whole = round_coordinates(problem.X, problem.share, 1e-3)
+    whole = whiten(problem.X, problem.share, 1e-3)
 
-    monkeypatch.setattr(conditioning, "ROWS_PER_BLOCK", 7)
-    blocks = round_coordinates(problem.X, problem.share, 1e-3)
+    monkeypatch.setattr(lbfgs, "ROWS_PER_BLOCK", 7)
+    blocks = whiten(problem.X, problem.share, 1e-3)
 
     np.testing.assert_allclose(blocks.factor, whole.factor, rtol=1e-12, atol=1e-14)
 
@@ -160,7 +160,7 @@ def test_blocks_of_rows_make_one_gram(monkeypatch):
 def test_a_feature_that_is_always_zero_has_finite_coordinates():
     X = np.zeros((20, 2))
 
-    coordinates = round_coordinates(X, np.full(20, 0.05), 0.0)
+    coordinates = whiten(X, np.full(20, 0.05), 0.0)
 
     assert np.all(np.isfinite(coordinates.to_theta(np.ones((1, 3)))))
 
@@ -356,7 +356,7 @@ def test_a_stall_of_a_smooth_problem_is_named(monkeypatch):
         value, gradient = value_and_gradient(problem, theta)
         return value, -gradient
 
-    monkeypatch.setattr(evaluation, "value_and_gradient", climb)
+    monkeypatch.setattr(linear, "value_and_gradient", climb)
 
     assert LBFGS().solve(make_problem()).result is Result.stalled
 

@@ -18,7 +18,6 @@ from fferm.auditing.question import (
 from fferm.auditing.resampling import bootstrap_sample
 from fferm.auditing.result import Asked, Audit, DivergenceValue
 from fferm.auditing.spelling import spell, unique
-from fferm.certificates import violation_bound
 from fferm.data.groups import Binning, GroupMode
 from fferm.data.rows import SMALL_GROUP, check_aligned
 from fferm.data.validate import encode_decisions, encode_prob, one_hot
@@ -30,17 +29,17 @@ from fferm.errors import (
     InvalidTypeError,
     SmallGroupWarning,
 )
-from fferm.intervals import (
+from fferm.metrics.certificates import violation_bound
+from fferm.metrics.classification import tabulate_groups
+from fferm.metrics.intervals import (
     Interval,
     bootstrap_interval,
     check_draws,
     interval_of_tables,
     wilson_interval,
 )
-from fferm.metrics import judge, measure, tabulate_groups
+from fferm.metrics.tabulator import RateTable, Tabulator, make_tabulator
 from fferm.notions import Labels, Notion
-from fferm.rates import RateTable
-from fferm.setting import Setting, make_setting
 
 PLAIN_DIVERGENCES = (
     "chi2",
@@ -113,7 +112,7 @@ def audit(  # noqa: PLR0913 - one call states all that an audit depends on
     _warn_of_unknown(labels, known)
     question = make_question(estimator, X, labels.n_samples, notion, groups, divergence)
     edges = trained_edges(estimator)
-    setting = make_setting(
+    setting = make_tabulator(
         labels,
         question.notion,
         sensitive_features,
@@ -124,7 +123,7 @@ def audit(  # noqa: PLR0913 - one call states all that an audit depends on
     )
     hard = one_hot(decision, len(labels.classes))
     soft = _probabilities(estimator, X, known, labels.classes)
-    found, tables = judge(setting, decision), setting.tables(decision)
+    found, tables = setting.violations(decision, warn=True), setting.tables(decision)
     soft_tables = () if soft is None else setting.tables(soft)
     _warn_of_small(setting, decision)
     bands = setting.rows.band_edges
@@ -140,7 +139,7 @@ def audit(  # noqa: PLR0913 - one call states all that an audit depends on
         violation=found.worst,
         interval=interval_of_tables(tables, confidence),
         bootstrap_interval=draws.interval(setting, hard, decision),
-        soft_violation=None if soft is None else measure(setting, soft).worst,
+        soft_violation=None if soft is None else setting.violations(soft).worst,
         soft_interval=None if soft is None else draws.interval(setting, soft),
         gaps=found.gaps,
         groups=_groups(setting, decision, soft, confidence),
@@ -163,7 +162,7 @@ class _Draws:
     confidence: float
 
     def interval(
-        self, setting: Setting, prob: FloatArray, decision: IntArray | None = None
+        self, setting: Tabulator, prob: FloatArray, decision: IntArray | None = None
     ) -> Interval | None:
         if self.n == 0:
             return None
@@ -207,7 +206,7 @@ def _probabilities(
     return wide
 
 
-def _accuracy(setting: Setting, decision: IntArray) -> float:
+def _accuracy(setting: Tabulator, decision: IntArray) -> float:
     if setting.labels.y is None:
         return math.nan
     weight = setting.rows.weight
@@ -256,7 +255,7 @@ def _listed(labels: list[object]) -> str:
     return ", ".join(map(repr, labels))
 
 
-def _warn_of_small(setting: Setting, decision: IntArray) -> None:
+def _warn_of_small(setting: Tabulator, decision: IntArray) -> None:
     # The same tables with weight 1 everywhere hold the numbers of rows.
     is_counted = (setting.rows.weight > 0).astype(np.float64)
     counting = replace(setting, rows=replace(setting.rows, weight=is_counted))
@@ -299,7 +298,7 @@ class _Small:
 
 
 def _groups(
-    setting: Setting, decision: IntArray, prob: FloatArray | None, confidence: float
+    setting: Tabulator, decision: IntArray, prob: FloatArray | None, confidence: float
 ) -> dict[str, dict[str, float]]:
     table = tabulate_groups(setting, decision, prob)
     for label in setting.labels.classes:
@@ -323,7 +322,7 @@ def _named(chosen: Divergence) -> dict[str, Divergence]:
 
 
 def _divergences(
-    setting: Setting,
+    setting: Tabulator,
     hard: tuple[RateTable, ...],
     soft: tuple[RateTable, ...],
     divergences: dict[str, Divergence],
@@ -338,7 +337,7 @@ def _divergences(
 
 
 def _total(
-    setting: Setting, tables: tuple[RateTable, ...], divergence: Divergence
+    setting: Tabulator, tables: tuple[RateTable, ...], divergence: Divergence
 ) -> tuple[float, float]:
     # The penalty of these tables as training adds it up, and the largest possible.
     is_sufficiency = setting.notion.is_sufficiency

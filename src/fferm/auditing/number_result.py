@@ -12,8 +12,8 @@ import pandas as pd
 from fferm.auditing.number_parts import AskedOfNumbers, ColumnAudit, Measured
 from fferm.auditing.result import json_ready
 from fferm.errors import InvalidParameterError, PersistenceError
-from fferm.intervals import Interval
-from fferm.setting import CONTROL, left_out
+from fferm.metrics.intervals import Interval
+from fferm.metrics.tabulator import CONTROL, left_out
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

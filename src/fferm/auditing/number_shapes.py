@@ -6,7 +6,7 @@ from scipy.stats import norm
 from fferm._typing import FloatArray, IntArray
 from fferm.auditing.number_parts import Densities, Fan
 from fferm.data.groups import quantile_edges
-from fferm.distributions import effective_size
+from fferm.metrics.dependence import effective_size
 
 # Places of a density, and cells that rows are counted in for it.
 N_PLACES = 80

@@ -29,16 +29,17 @@ from fferm.auditing.spelling import spell
 from fferm.data.groups import Binning, GroupMode
 from fferm.data.rows import check_aligned, check_lengths, control_labels
 from fferm.data.validate import encode_weight, rescaled
-from fferm.dependence import (
+from fferm.errors import InvalidInputError, InvalidParameterError
+from fferm.metrics.dependence import (
     GROUP_MEASURES,
     NUMBER_MEASURES,
+    OrderedPredictions,
+    effective_size,
     get_measure,
     information_bias,
     shuffled_values,
 )
-from fferm.distributions import OrderedPredictions, effective_size
-from fferm.errors import InvalidInputError, InvalidParameterError
-from fferm.intervals import check_draws, two_sided
+from fferm.metrics.intervals import check_draws, two_sided
 from fferm.notions import Labels, Notion, Strata
 
 # Rows that a measure is taken on at least.
@@ -74,8 +75,8 @@ def audit_regression(  # noqa: PLR0913 - one call states all that an audit depen
         As in `FairRegressor.fit`. Rows without a value are left out of that column and
         counted.
     metric
-        The measure of `fferm.dependence` that is called the violation; by default the
-        estimator's ``violation_metric``, else ``"kolmogorov_smirnov"``.
+        The measure of `fferm.metrics.dependence` that is called the violation; by
+        default the estimator's ``violation_metric``, else ``"kolmogorov_smirnov"``.
     notion
         ``"demographic_parity"``: all rows are compared. ``ConditionalParity(control)``:
         rows of the same value of a control feature are, and the value that depends most

@@ -6,17 +6,16 @@ import numpy as np
 from scipy.sparse import csr_array, hstack
 
 from fferm._typing import FloatArray, IntArray
-from fferm.intervals import Sample
-from fferm.rates import compared, rates_of
-from fferm.setting import Setting
+from fferm.metrics.intervals import Sample
+from fferm.metrics.tabulator import Tabulator, compared, rates_of
 
 
 def bootstrap_sample(
-    setting: Setting, prob: FloatArray, decision: IntArray | None = None
+    setting: Tabulator, prob: FloatArray, decision: IntArray | None = None
 ) -> Sample:
     """Return what to draw from; kinds of rows where decisions are given, else rows."""
     weight, attributes = setting.rows.weight, setting.rows.attributes
-    cells = [setting.cells(attribute) for attribute in attributes]
+    cells = [cell.by_row(len(prob)) for cell in setting.rows.cells]
     first, count = np.arange(len(prob)), np.ones(len(prob), dtype=np.int64)
     if decision is not None:
         code = np.unique(weight, return_inverse=True)[1]

@@ -12,9 +12,9 @@ import numpy as np
 import pandas as pd
 
 from fferm.errors import InvalidParameterError
-from fferm.intervals import Interval
 from fferm.metrics import Absence, Gap
-from fferm.setting import left_out
+from fferm.metrics.intervals import Interval
+from fferm.metrics.tabulator import left_out
 
 # What the table by group says of each class.
 CLASS_COLUMNS = (

@@ -3,20 +3,17 @@
 Arrays in, arrays changed in place.
 """
 
-# Numba caches code by the text of its own file alone, so each names its release: 0.1.0.
 # mypy: disable-error-code="no-untyped-def,no-untyped-call,call-arg"
 # ruff: noqa: ANN001, ANN202, PLR0913, PLR0917
 
 from typing import NamedTuple
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from fferm._jit import _bits, _double, kernel
 from fferm.boosting._row_kernels import BLOCK
 from fferm.boosting.scores import LEAST_CURVATURE
-from fferm.solvers._rows import FAST
-from fferm.solvers._scalar import _bits, _double
 
 # Spreads whole numbers over the slots of a table: 2^64 over the golden ratio.
 SPREAD = np.uint64(0x9E3779B97F4A7C15)
@@ -35,7 +32,7 @@ def make_slots(n_keys: int) -> Slots:
     return Slots(np.empty(4 * n_keys, dtype=np.int32), np.empty(n_keys, dtype=np.int64))
 
 
-@numba.njit(**FAST)
+@kernel
 def gather_into(rows, prob, seen, before, after, same, slots, code, c, sums):
     """Find the leaves of rows, and add up derivatives over leaves.
 
@@ -80,7 +77,7 @@ def gather_into(rows, prob, seen, before, after, same, slots, code, c, sums):
     return n_leaves, unit
 
 
-@numba.njit(**FAST)
+@kernel
 def _largest(scores):
     # The bits of positive numbers are in the order of the numbers, and whole numbers
     # are compared in vectors.
@@ -90,7 +87,7 @@ def _largest(scores):
     return _double(found)
 
 
-@numba.njit(**FAST)
+@kernel
 def _find(before, after, per_unit, slots, code, n_leaves):
     last = np.uint64(slots.slot.size - 1)
     for i in range(before.size):
@@ -108,7 +105,7 @@ def _find(before, after, per_unit, slots, code, n_leaves):
     return n_leaves
 
 
-@numba.njit(**FAST)
+@kernel
 def _add_rows_of_two(rows, begin, leaf, prob, seen, sums):
     end = begin + leaf.size
     y, kind, weight = rows.y[begin:end], rows.kind[begin:end], rows.weight[begin:end]
@@ -122,7 +119,7 @@ def _add_rows_of_two(rows, begin, leaf, prob, seen, sums):
         sums[leaf_, k, 3] += own[i] * s * (1.0 - s)
 
 
-@numba.njit(**FAST)
+@kernel
 def _add_rows_of_many(rows, begin, leaf, prob, seen, c, sums):
     n_scores = prob.shape[0]
     for n in range(leaf.size):

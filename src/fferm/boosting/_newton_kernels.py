@@ -6,18 +6,15 @@ the cache to itself, than a pass over all rows.
 Arrays in, arrays changed in place.
 """
 
-# Numba caches code by the text of its own file alone, so each names its release: 0.1.0.
 # mypy: disable-error-code="no-untyped-def,no-untyped-call"
 # ruff: noqa: ANN001, ANN202, C901, PLR0913, PLR0917
 
 import math
 
-import numba
-
-from fferm.solvers._rows import FAST
+from fferm._jit import kernel
 
 
-@numba.njit(**FAST)
+@kernel
 def are_apart(keys):
     """Return whether no two whole numbers are within 2 of each other."""
     for a in range(keys.size):
@@ -27,7 +24,7 @@ def are_apart(keys):
     return True
 
 
-@numba.njit(**FAST)
+@kernel
 def leaf_sums_into(sums, member, gradient, diagonal, moved):
     """Add up over kinds of rows, and over the cells that kinds stand in.
 
@@ -61,7 +58,7 @@ def leaf_sums_into(sums, member, gradient, diagonal, moved):
                 moved[first, leaf] -= total
 
 
-@numba.njit(**FAST)
+@kernel
 def newton_into(gradient, diagonal, moved, bowl, rate, root, system, values, payoff):
     """Write the Newton step over leaves, and the payoff that it leads to.
 
@@ -117,7 +114,7 @@ def newton_into(gradient, diagonal, moved, bowl, rate, root, system, values, pay
     return slope
 
 
-@numba.njit(**FAST)
+@kernel
 def _solve(system, found):
     # Cholesky's factor takes the place of the lower half.
     n = found.size
@@ -137,7 +134,7 @@ def _solve(system, found):
         found[i] /= system[i, i]
 
 
-@numba.njit(**FAST)
+@kernel
 def _lead_into(root, bowl_root, values, pull, found):
     for q in range(found.size):
         found[q] = pull[q]
@@ -149,7 +146,7 @@ def _lead_into(root, bowl_root, values, pull, found):
             found[c] += bowl_root[q, c] * change
 
 
-@numba.njit(**FAST)
+@kernel
 def regularisation_into(sums, pulled, output, rate, least, most, added):
     """Write what LightGBM added to the curvature of each leaf, by its own output.
 
@@ -176,7 +173,7 @@ def regularisation_into(sums, pulled, output, rate, least, most, added):
         added[u] = min(max(whole - sums.diagonal[u], least), most)
 
 
-@numba.njit(**FAST)
+@kernel
 def follow_into(cells, decided, ends, rate, least_decided, offsets):
     """Move offsets a step nearer to those that lead to the tables of decisions.
 

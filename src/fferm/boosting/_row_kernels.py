@@ -7,21 +7,18 @@ own. Arrays of scores are (n_scores, n): two classes have one score, that of the
 Arrays in, arrays changed in place.
 """
 
-# Numba caches code by the text of its own file alone, so each names its release: 0.1.0.
 # mypy: disable-error-code="no-untyped-def,no-untyped-call,call-arg"
 # ruff: noqa: ANN001, ANN202, PLR0913, PLR0917
 
 import math
 from typing import NamedTuple
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from fferm._jit import exp, kernel, log1p_of_share
 from fferm._typing import FloatArray
 from fferm.boosting.scores import LEAST_CURVATURE
-from fferm.solvers._rows import FAST
-from fferm.solvers._scalar import exp, log1p_of_share
 
 BLOCK = 1024
 # A sum that is read right after it was written waits for it: so many take turns.
@@ -69,7 +66,7 @@ def make_room(n_classes: int, n_kinds: int) -> Room:
     return Room(np.empty(BLOCK), np.empty(BLOCK), np.zeros(shape), np.zeros(shape))
 
 
-@numba.njit(**FAST)
+@kernel
 def look_into(rows, sharpness, before, value, code, scores, prob, seen, aim, room):
     """Add the values of leaves to scores, and look at the rows from there.
 
@@ -115,13 +112,13 @@ def look_into(rows, sharpness, before, value, code, scores, prob, seen, aim, roo
     return loss
 
 
-@numba.njit(**FAST)
+@kernel
 def _move(before, value, code, scores):
     for i in range(before.size):
         scores[i] = before[i] + value[code[i]]
 
 
-@numba.njit(**FAST)
+@kernel
 def _logistic(z, sharpness, decay, prob, seen):
     # Probabilities of the second class, and e^-|z|, of which the smaller is a share.
     halves = round(2.0 * sharpness)
@@ -141,13 +138,13 @@ def _logistic(z, sharpness, decay, prob, seen):
     _shares(z, decay, prob, seen)
 
 
-@numba.njit(**FAST)
+@kernel
 def _decay(z, factor, decay):
     for i in range(z.size):
         decay[i] = exp(-factor * abs(z[i]))
 
 
-@numba.njit(**FAST)
+@kernel
 def _shares(z, decay, prob, seen):
     # One division serves both.
     for i in range(z.size):
@@ -158,7 +155,7 @@ def _shares(z, decay, prob, seen):
         seen[i] = largest if z[i] >= 0 else seen[i] * largest
 
 
-@numba.njit(**FAST)
+@kernel
 def _logistic_loss(z, decay, y, weight):
     found = 0.0
     for i in range(z.size):
@@ -168,7 +165,7 @@ def _logistic_loss(z, decay, y, weight):
     return found
 
 
-@numba.njit(**FAST)
+@kernel
 def _add_two(own, kind, z, seen, soft, hard):
     if soft.shape[1] <= FEW_KINDS:  # a vector of rows at once, of one kind
         for k in range(soft.shape[1]):
@@ -180,7 +177,7 @@ def _add_two(own, kind, z, seen, soft, hard):
         hard[turn, k] += w if z[i] > 0 else 0.0
 
 
-@numba.njit(**FAST)
+@kernel
 def _add_kind(own, kind, z, seen, k, soft, hard):
     probable, decided = 0.0, 0.0
     for i in range(own.size):
@@ -191,7 +188,7 @@ def _add_kind(own, kind, z, seen, k, soft, hard):
     hard[0, k] += decided
 
 
-@numba.njit(**FAST)
+@kernel
 def _softmax(scores, factor, begin, end, prob, room):
     # Leaves the highest scores and the sums of exponentials in the room.
     n_scores, n = scores.shape[0], end - begin
@@ -208,31 +205,31 @@ def _softmax(scores, factor, begin, end, prob, room):
         _divide(prob[c][begin:end], total)
 
 
-@numba.njit(**FAST)
+@kernel
 def _raise(z, top):
     for i in range(z.size):
         top[i] = z[i] if z[i] > top[i] else top[i]
 
 
-@numba.njit(**FAST)
+@kernel
 def _exponential(z, top, factor, prob):
     for i in range(z.size):
         prob[i] = exp(factor * (z[i] - top[i]))
 
 
-@numba.njit(**FAST)
+@kernel
 def _increase(prob, total):
     for i in range(prob.size):
         total[i] += prob[i]
 
 
-@numba.njit(**FAST)
+@kernel
 def _divide(prob, total):
     for i in range(prob.size):
         prob[i] /= total[i]
 
 
-@numba.njit(**FAST)
+@kernel
 def _softmax_loss(rows, begin, end, scores, room):
     found = 0.0
     for i in range(begin, end):
@@ -241,7 +238,7 @@ def _softmax_loss(rows, begin, end, scores, room):
     return found
 
 
-@numba.njit(**FAST)
+@kernel
 def _add_many(rows, begin, end, scores, seen, room):
     for i in range(begin, end):
         k, w, best = rows.kind[i], rows.own[i], 0
@@ -251,7 +248,7 @@ def _add_many(rows, begin, end, scores, seen, room):
         room.hard[best, k] += w
 
 
-@numba.njit(**FAST)
+@kernel
 def aim_into(rows, prob, seen, aim):
     """Write gradient and curvature of all rows that were looked at."""
     n = prob.shape[1]
@@ -259,7 +256,7 @@ def aim_into(rows, prob, seen, aim):
         _aim_block(rows, begin, min(begin + BLOCK, n), prob, seen, aim)
 
 
-@numba.njit(**FAST)
+@kernel
 def _aim_block(rows, begin, end, prob, seen, aim):
     n_scores = prob.shape[0]
     if n_scores == 1:
@@ -276,13 +273,13 @@ def _aim_block(rows, begin, end, prob, seen, aim):
         _bend(rows.bend[begin:end], prob[c][begin:end], factor, diagonal)
 
 
-@numba.njit(**FAST)
+@kernel
 def _descend(y, weight, prob, gradient):
     for i in range(prob.size):
         gradient[i] = weight[i] * (prob[i] - y[i])
 
 
-@numba.njit(**FAST)
+@kernel
 def _add_worth(own, kind, seen, worth, gradient):
     if worth.size <= FEW_KINDS:
         for k in range(worth.size):
@@ -292,14 +289,14 @@ def _add_worth(own, kind, seen, worth, gradient):
         gradient[i] += worth[kind[i]] * own[i] * seen[i] * (1.0 - seen[i])
 
 
-@numba.njit(**FAST)
+@kernel
 def _add_worth_of_kind(own, kind, seen, k, worth, gradient):
     for i in range(seen.size):
         w = own[i] if kind[i] == k else 0.0
         gradient[i] += worth * w * seen[i] * (1.0 - seen[i])
 
 
-@numba.njit(**FAST)
+@kernel
 def _aim_many(rows, begin, end, prob, seen, worth, gradient):
     for i in range(begin, end):
         k, y, mean = rows.kind[i], rows.y[i], 0.0
@@ -311,7 +308,7 @@ def _aim_many(rows, begin, end, prob, seen, worth, gradient):
             gradient[c, i] = descent + slope
 
 
-@numba.njit(**FAST)
+@kernel
 def _bend(bend, prob, factor, diagonal):
     for i in range(prob.size):
         h = factor * prob[i] * (1.0 - prob[i])

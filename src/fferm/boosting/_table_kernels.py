@@ -7,21 +7,18 @@ has. With few cells, calls of NumPy would take longer than a pass over the rows.
 Arrays in, arrays changed in place.
 """
 
-# Numba caches code by the text of its own file alone, so each names its release: 0.1.0.
 # mypy: disable-error-code="no-untyped-def,no-untyped-call"
 # ruff: noqa: ANN001, ANN202, C901, PLR0913, PLR0917
 
 import math
 
-import numba
-
-from fferm.solvers._rows import FAST
+from fferm._jit import kernel
 
 # Nearer to 1 than this, the slope of f over the distance is nothing but rounding.
 SECANT_WIDTH = 1e-6
 
 
-@numba.njit(**FAST)
+@kernel
 def complete_into(sums, membership, mass, cells):
     """Write cells from the sums over kinds; the first class gets what is left.
 
@@ -51,7 +48,7 @@ def complete_into(sums, membership, mass, cells):
         cells[q, 0] = rest if rest > 0 else 0.0
 
 
-@numba.njit(**FAST)
+@kernel
 def products_into(cells, shapes, is_sufficiency, product, ratio):
     """Write the products of marginals, and the ratios to them; 1 where both are 0."""
     begin = 0
@@ -70,7 +67,7 @@ def products_into(cells, shapes, is_sufficiency, product, ratio):
         begin += n_strata * n_groups
 
 
-@numba.njit(**FAST)
+@kernel
 def _marginals(cells, begin, n_strata, n_groups, r, k, j, is_sufficiency):
     # Two marginals around a cell, and the mass that they are marginals of: of classes
     # and groups within a stratum, or of labels and groups within a predicted class.
@@ -92,7 +89,7 @@ def _marginals(cells, begin, n_strata, n_groups, r, k, j, is_sufficiency):
     return by_group, by_other, mass
 
 
-@numba.njit(**FAST)
+@kernel
 def independence_into(cells, shapes, counts_one, product, dual, charge, payoff):
     """Write the payoff of demographic parity and its like; return the penalty."""
     value, begin = 0.0, 0
@@ -125,7 +122,7 @@ def independence_into(cells, shapes, counts_one, product, dual, charge, payoff):
     return value
 
 
-@numba.njit(**FAST)
+@kernel
 def sufficiency_into(cells, shapes, kept, product, dual, charge, payoff):
     """Write the payoff of sufficiency; return the penalty.
 
@@ -167,7 +164,7 @@ def sufficiency_into(cells, shapes, kept, product, dual, charge, payoff):
     return value
 
 
-@numba.njit(**FAST)
+@kernel
 def _sum(cells, begin, end, step, j):
     found = 0.0
     for q in range(begin, end, step):
@@ -175,7 +172,7 @@ def _sum(cells, begin, end, step, j):
     return found
 
 
-@numba.njit(**FAST)
+@kernel
 def _bent(t, slope, second):
     # The curvature of the parabola that stands for f at a ratio: the larger of f''(t)
     # and f'(t) / (t - 1). The second is that of the parabola which touches f at t and
@@ -186,7 +183,7 @@ def _bent(t, slope, second):
     return found if found < math.inf else 0.0
 
 
-@numba.njit(**FAST)
+@kernel
 def root_into(
     cells, shapes, is_sufficiency, counts_one, kept, product, dual, second, root
 ):

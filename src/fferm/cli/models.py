@@ -5,11 +5,11 @@ from typing import Any, cast
 import fferm
 from fferm.cli.options import ModelKind, TaskKind
 from fferm.cli.sources import Source
-from fferm.dependence import get_measure
 from fferm.errors import InvalidParameterError
 from fferm.estimators.base import FairEstimator
 from fferm.estimators.frame import is_quantity
 from fferm.estimators.regression import FairRegressor
+from fferm.metrics.dependence import get_measure
 
 CLASSES = {
     ModelKind.linear: "FairLogisticRegression",

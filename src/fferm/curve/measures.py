@@ -12,11 +12,9 @@ from fferm._typing import FloatArray
 from fferm.auditing import Audit, RegressionAudit, audit, audit_regression
 from fferm.auditing.number_columns import read_finite
 from fferm.curve.pareto import CONFIDENCE
-from fferm.data.groups import BandEdges, Binning, encode_columns, merged_edges
+from fferm.data.groups import BandEdges, Binning, encode_sensitive, merged_edges
 from fferm.data.rows import FitInput
 from fferm.data.validate import encode_labels, encode_weight
-from fferm.dependence import GROUP_MEASURES, f_information
-from fferm.distances import taken
 from fferm.errors import (
     DataFairnessWarning,
     EmptyStratumWarning,
@@ -25,15 +23,19 @@ from fferm.errors import (
 )
 from fferm.estimators.base import FairClassifier, FairEstimator
 from fferm.estimators.regression import FairRegressor
-from fferm.estimators.regression_bounds import make_number_setting
-from fferm.intervals import interval_of_tables, wilson_interval
-from fferm.metrics import Violations, measure
+from fferm.metrics import Violations
+from fferm.metrics.dependence import (
+    GROUP_MEASURES,
+    f_information,
+    make_regression_tabulator,
+    take,
+)
+from fferm.metrics.intervals import interval_of_tables, wilson_interval
+from fferm.metrics.tabulator import Tabulator, make_tabulator, rates_of, worst_gap
 from fferm.penalty.objective import Penalty
-from fferm.rates import rates_of, worst_gap
-from fferm.setting import Setting, make_setting
 
 if TYPE_CHECKING:
-    from fferm.solvers._row_sums import RowSums
+    from fferm.solvers._passes import RowSums
 
 # What a certain mistake costs, instead of infinity: a chance of about 1e-300.
 LARGEST_SURPRISE = 690.0
@@ -95,7 +97,7 @@ class Measure:
         with warnings.catch_warnings():
             # Training has warned about the same groups already.
             warnings.simplefilter("ignore", DataFairnessWarning)
-            self.setting = make_setting(
+            self.tabulator = make_tabulator(
                 labels,
                 objective.notion,
                 split.sensitive_features,
@@ -104,18 +106,19 @@ class Measure:
                 split.X,
                 Binning(model.continuous, edges),
             )
-        self.edges = self.setting.rows.band_edges
-        self.y = np.asarray(self.setting.labels.y)
-        self.weight = self.setting.rows.weight
+        self.edges = self.tabulator.rows.band_edges
+        self.y = np.asarray(self.tabulator.labels.y)
+        self.weight = self.tabulator.rows.weight
         self.total = self.weight.sum()
         # What the rows are worth to an interval, as in `RateTable.size`.
         self.size = float(self.total**2 / np.sum(self.weight**2))
-        attributes = self.setting.rows.attributes
-        self.cells = np.stack([self.setting.cells(each) for each in attributes])
-        n_strata = len(self.setting.rows.strata.names)
+        attributes = self.tabulator.rows.attributes
+        cells = self.tabulator.rows.cells
+        self.cells = np.stack([each.by_row(self.y.size) for each in cells])
+        n_strata = len(self.tabulator.rows.strata.names)
         self.n_cells = [n_strata * len(each.groups) for each in attributes]
         kept_class = objective.notion.kept_class(labels.classes)
-        self.penalty = Penalty(objective, self.setting.rows, kept_class)
+        self.penalty = Penalty(objective, self.tabulator.rows, kept_class)
 
     def outputs(self, models: Sequence[FairClassifier]) -> Iterator[FloatArray]:
         """Yield the logits of several models, which read the rows together."""
@@ -125,7 +128,7 @@ class Measure:
         """Return the measures of a model with these logits."""
         sums = self._add_up(scores)
         hard, soft = self._by_attribute(sums.hard), self._by_attribute(sums.soft)
-        tables = self.setting.tables_of(sums.decided, hard)
+        tables = self.tabulator.tables(sums.decided, hard)
         violation = worst_gap([table.rate for table in tables])
         # Where nobody can be compared there is no table either.
         is_judged = not np.isnan(violation)
@@ -142,7 +145,7 @@ class Measure:
             "accuracy": accuracy,
             "violation": violation,
             "soft_violation": worst_gap(
-                [rates_of(self.setting.orient(mass)) for mass in soft]
+                [rates_of(self.tabulator.orient(mass)) for mass in soft]
             ),
             "loss": float(sums.loss[0] / self.total),
             "divergence": float(distance),
@@ -170,12 +173,12 @@ class Measure:
         kept = self._add_up(scores).decided
         ends = kept, np.full_like(kept, towards)
         accuracies = [self.weight @ (end == self.y) / self.total for end in ends]
-        masses = [self.setting.masses(end) for end in ends]
+        masses = [self.tabulator.masses(end) for end in ends]
         rows = []
         for share in RANDOM_SHARES.tolist():
             mix = 1 - share, share
             rates = [
-                rates_of(self.setting.orient(mix[0] * one + mix[1] * other))
+                rates_of(self.tabulator.orient(mix[0] * one + mix[1] * other))
                 for one, other in zip(*masses, strict=True)
             ]
             accuracy = float(np.dot(mix, accuracies))
@@ -184,19 +187,19 @@ class Measure:
         return rows
 
     def _add_up(self, scores: FloatArray) -> "RowSums":
-        from fferm.solvers._row_sums import add_up, make_room, no_sums
+        from fferm.solvers._passes import add_up, no_sums, workspace
 
-        n_classes, n_cells = len(self.setting.labels.classes), max(self.n_cells)
+        n_classes, n_cells = len(self.tabulator.labels.classes), max(self.n_cells)
         # All logits of a class side by side: compiled once, however they came.
         logits = np.ascontiguousarray(scores.T).reshape(-1, self.y.size)
-        room = make_room(len(logits), n_classes)
+        work = workspace(len(logits), n_classes)
         sums = no_sums(self.y.size, len(self.cells), n_cells, n_classes)
-        add_up(logits, self.y, self.weight, self.cells, LARGEST_SURPRISE, room, sums)
+        add_up(logits, self.y, self.weight, self.cells, LARGEST_SURPRISE, work, sums)
         return sums
 
     def _by_attribute(self, sums: FloatArray) -> list[FloatArray]:
         # (A, strata x groups, classes) as (strata, classes, groups) of each.
-        n_strata = len(self.setting.rows.strata.names)
+        n_strata = len(self.tabulator.rows.strata.names)
         return [
             part[:n].reshape(n_strata, -1, part.shape[1]).transpose(0, 2, 1)
             for part, n in zip(sums, self.n_cells, strict=True)
@@ -216,12 +219,14 @@ class RegressionMeasure:
         notion = model._objective().notion
         self.divergence = model.divergence
         binning = Binning(model.continuous, edges)
-        columns = encode_columns(split.sensitive_features, self.y.size, binning)
+        columns = encode_sensitive(
+            split.sensitive_features, self.y.size, "marginal", binning
+        )
         self.edges = merged_edges(column.edges for column in columns)
         measures = {"violation": model.violation_metric}
         measures |= {name: name for name in GROUP_MEASURES if name != "violation"}
-        self.settings = {
-            column: make_number_setting(
+        self.tabulators = {
+            column: make_regression_tabulator(
                 measure,
                 split.sensitive_features,
                 notion,
@@ -243,10 +248,12 @@ class RegressionMeasure:
         mean = np.average(self.y, weights=self.weight)
         spread = float(np.average((self.y - mean) ** 2, weights=self.weight))
         violations = {
-            column: setting.violation(prediction)
-            for column, setting in self.settings.items()
+            column: tabulator.violation(prediction)
+            for column, tabulator in self.tabulators.items()
         }
-        low, high = self.settings["violation"].interval(prediction, CONFIDENCE, N_DRAWS)
+        low, high = self.tabulators["violation"].interval(
+            prediction, CONFIDENCE, N_DRAWS
+        )
         return {
             "accuracy": 1 - error / spread if spread > 0 else np.nan,
             **violations,
@@ -257,10 +264,10 @@ class RegressionMeasure:
                 f_information(
                     prediction[rows],
                     group,
-                    weight=taken(self.passed_weight, rows),
+                    weight=take(self.passed_weight, rows),
                     divergence=self.divergence,
                 )
-                for group, rows in self.settings["mean_gap"].parts
+                for group, rows in self.tabulators["mean_gap"].parts
             ),
             "collapsed": bool(np.ptp(prediction) == 0),
             "result": model.result_.name,
@@ -286,12 +293,12 @@ class RegressionMeasure:
 
 def _warn_of_unmeasured(train: Measure, test: Measure) -> None:
     """Warn about groups that training compares and the test rows cannot measure."""
-    trained, tested = (_comparable(each.setting) for each in (train, test))
+    trained, tested = (_comparable(each.tabulator) for each in (train, test))
     if not tested.gaps:  # nothing is measured, and the violation is undefined
         return
     absent = [str(part) for part in tested.absent if part not in trained.absent]
     pairs = zip(
-        train.setting.rows.attributes, test.setting.rows.attributes, strict=True
+        train.tabulator.rows.attributes, test.tabulator.rows.attributes, strict=True
     )
     for in_training, in_test in pairs:
         lost = [group for group in in_training.groups if group not in in_test.groups]
@@ -305,7 +312,7 @@ def _warn_of_unmeasured(train: Measure, test: Measure) -> None:
         )
 
 
-def _comparable(setting: Setting) -> Violations:
+def _comparable(tabulator: Tabulator) -> Violations:
     # What can be compared at all: by predictions that are anything for anyone.
-    anything = np.ones((setting.labels.n_samples, len(setting.labels.classes)))
-    return measure(setting, anything)
+    anything = np.ones((tabulator.labels.n_samples, len(tabulator.labels.classes)))
+    return tabulator.violations(anything)

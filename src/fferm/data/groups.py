@@ -139,13 +139,6 @@ def encode_sensitive(
     binning
         Which columns are cut into bands, and at which edges.
     """
-    return partition(encode_columns(sensitive_features, n_samples, binning), how)
-
-
-def encode_columns(
-    sensitive_features: Table, n_samples: int, binning: Binning = DEFAULT_BINNING
-) -> list[Attribute]:
-    """Return the groups that each sensitive column makes."""
     parts = split_columns(sensitive_features)
     binning.check([name for name, _ in parts])
     columns = []
@@ -154,12 +147,13 @@ def encode_columns(
         edges = binning.edges_for(series, name, len(parts))
         if edges is None:
             columns.append(encode_column(series, name, n_samples))
-            _warn_of_quantities(series, columns[-1])
         else:
             code = assign(read_numbers(series, name), edges)
             bands = {name: tuple(edges.tolist())}
             columns.append(Attribute(name, band_names(edges), code, bands))
-    return columns
+        if edges is None and len(columns[-1].groups) > MOST_FRACTIONAL_VALUES:
+            _warn_of_quantities(series, columns[-1])
+    return partition(columns, how)
 
 
 def partition(columns: Sequence[Attribute], how: GroupMode) -> tuple[Attribute, ...]:
@@ -185,7 +179,6 @@ def encode_column(values: Table, name: str, n_samples: int) -> Attribute:
 def read_column(values: Table, name: str, n_samples: int) -> Attribute:
     """Return the groups of one column, which may be one batch of a longer one."""
     series = read_series(values, name, n_samples)
-    refuse_continuous(series, name)
     if isinstance(series.dtype, np.dtype) and series.dtype.kind in "iu":
         # Integers are never missing, and groups follow their order.
         numbers, code = encode_sorted(series.to_numpy())
@@ -197,6 +190,8 @@ def read_column(values: Table, name: str, n_samples: int) -> Attribute:
             f"{name} contains values that cannot be compared ({error}). Sensitive "
             "values must be strings, numbers or booleans."
         ) from error
+    if any(isinstance(value, float) for value in distinct):
+        refuse_continuous(series, name)
     groups, position = number_groups([group_name(value) for value in distinct])
     return Attribute(name, groups, np.append(position, -1)[np.asarray(code)])
 
@@ -214,23 +209,12 @@ def number_groups(names: Sequence[str | None]) -> tuple[tuple[str, ...], IntArra
 
 def split_columns(sensitive_features: Table) -> list[tuple[str, Table]]:
     """Return name and values of each sensitive column, at least one."""
-    columns = _columns_of(sensitive_features)
-    if not columns:
-        raise InvalidInputError(
-            "sensitive_features has no columns. Pass at least one, with one value per "
-            "row."
-        )
-    return columns
-
-
-def _columns_of(data: Table) -> list[tuple[str, Table]]:
+    data = sensitive_features
     if isinstance(data, str | bytes) or np.isscalar(data):
         raise InvalidInputError(
             "sensitive_features must hold one value per row (a list, an array, a "
             f"column of a data frame, or a dict of these); got {data!r}."
         )
-    if isinstance(data, Mapping):
-        return [(str(name), values) for name, values in data.items()]
     try:
         native = nw.from_native(data, allow_series=True, pass_through=True)
     except nw.exceptions.DuplicateError as error:
@@ -239,11 +223,20 @@ def _columns_of(data: Table) -> list[tuple[str, Table]]:
         ) from error
     if isinstance(native, nw.LazyFrame):
         native = native.collect()
-    if isinstance(native, nw.DataFrame):
-        return [(str(column.name), column) for column in native.iter_columns()]
     if isinstance(native, nw.Series):
         return [(str(native.name or UNNAMED), native)]
-    return _array_columns(data)
+    if isinstance(native, nw.DataFrame):
+        columns = [(str(column.name), column) for column in native.iter_columns()]
+    elif isinstance(data, Mapping):
+        columns = [(str(name), values) for name, values in data.items()]
+    else:
+        columns = _array_columns(data)
+    if not columns:
+        raise InvalidInputError(
+            "sensitive_features has no columns. Pass at least one, with one value per "
+            "row."
+        )
+    return columns
 
 
 def _array_columns(data: Table) -> list[tuple[str, Table]]:
@@ -312,9 +305,12 @@ def read_series(
 
 def column_kind(series: "pd.Series[Any]") -> ColumnKind:
     """Return whether a column is continuous, whole or few numbers, or labels."""
-    values = _known_values(series)
-    if isinstance(values.dtype, pd.CategoricalDtype):
+    values = series
+    if isinstance(series.dtype, pd.CategoricalDtype | pd.StringDtype):
         return "label"
+    if not (isinstance(series.dtype, np.dtype) and series.dtype.kind in "biu"):
+        # A missing value makes a column of objects out of numbers.
+        values = series.dropna().infer_objects()
     is_number = pd.api.types.is_numeric_dtype(values.dtype)
     if not is_number or pd.api.types.is_bool_dtype(values.dtype):
         return "label"
@@ -331,22 +327,12 @@ def is_continuous(series: "pd.Series[Any]") -> bool:
     return column_kind(series) == "continuous"
 
 
-def _known_values(series: "pd.Series[Any]") -> "pd.Series[Any]":
-    # A missing value makes a column of objects out of numbers.
-    if isinstance(series.dtype, pd.StringDtype | pd.CategoricalDtype):
-        return series
-    if isinstance(series.dtype, np.dtype) and series.dtype.kind in "biu":
-        return series  # cannot have missing values, and dropna would copy it
-    return series.dropna().infer_objects()
-
-
 def _warn_of_quantities(series: "pd.Series[Any]", attribute: Attribute) -> None:
     # Codes and ages look alike, so whole numbers are never cut without being asked to.
-    n_groups = len(attribute.groups)
-    if n_groups > MOST_FRACTIONAL_VALUES and column_kind(series) != "label":
+    if column_kind(series) != "label":
         warn_user(
-            f"{attribute.name} makes {n_groups} groups, one per number. If these are "
-            "quantities, such as ages, cut them into bands with "
+            f"{attribute.name} makes {len(attribute.groups)} groups, one per number. "
+            "If these are quantities, such as ages, cut them into bands with "
             "fferm.data.groups.quantile_bands(values), or --bands on the command "
             "line. If they are codes, pass them as text.",
             DataFairnessWarning,
@@ -355,7 +341,7 @@ def _warn_of_quantities(series: "pd.Series[Any]", attribute: Attribute) -> None:
 
 def refuse_continuous(series: "pd.Series[Any]", name: str) -> None:
     """Raise if a column is continuous and only groups can be used."""
-    values = _known_values(series)
+    values = series.dropna().infer_objects()
     if not pd.api.types.is_float_dtype(values.dtype):
         return
     if np.isinf(values.to_numpy(dtype=np.float64)).any():
@@ -393,7 +379,7 @@ def group_name(value: object) -> str:
 
 def natural_order(label: str) -> tuple[int, float, str]:
     """Return a sort key that puts numbers, and bands of numbers, before words."""
-    start = band_start(label)
+    start = band_start(label) if " " in label else None
     if start is not None:
         return 0, start, label
     try:

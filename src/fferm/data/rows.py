@@ -121,6 +121,12 @@ class CellIndex:
         """(n_kept,) weights over the weight of all rows whose group is known."""
         return np.asarray(self.weight / self.total)
 
+    def by_row(self, n_samples: int) -> IntArray:
+        """Return (n_samples,) the cell of each row, -1 if it is left out."""
+        cell = np.full(n_samples, -1, dtype=np.int64)
+        cell[self.rows] = self.cell
+        return cell
+
     @functools.cached_property
     def squares(self) -> FloatArray:
         """(n_strata, n_groups) sums of squared weights."""
@@ -256,7 +262,8 @@ def encode_rows(
     attributes = encode_sensitive(sensitive_features, labels.n_samples, how, binning)
     weight = np.ones(labels.n_samples) if sample_weight is None else sample_weight
     rows = Rows(attributes, notion.strata(labels), weight)
-    warn_of_control(labels)
+    if labels.control is not None:
+        warn_of_control(labels)
     warn_of_gaps(rows)
     return rows
 

@@ -45,9 +45,8 @@ from fferm.data.validate import (
 from fferm.divergences import Divergence
 from fferm.errors import FfermWarning, InvalidInputError, InvalidParameterError
 from fferm.estimators.base import Encoded, FairClassifier, all_classes, progress
-from fferm.metrics import measure
+from fferm.metrics.tabulator import Tabulator
 from fferm.notions import Labels, Notion
-from fferm.setting import Setting
 from fferm.uncertainty import Uncertainty
 
 # LightGBM's gradients are single precision, so weights with a mean outside this range
@@ -533,14 +532,14 @@ def _violation(watched: Encoded) -> Callable[[FloatArray], float]:
         )
     data, problem = watched.data, watched.problem
     labels = Labels(data.y.size, None, tuple(data.classes.tolist()))
-    setting = Setting(watched.rows, problem.objective.notion, labels)
+    tabulator = Tabulator(watched.rows, problem.objective.notion, labels)
     link = make_link(problem.n_classes)
 
     def worst(scores: FloatArray) -> float:
         decided = link.decide(scores)
         if np.unique(decided).size == 1:  # fair and useless
             return np.inf
-        violation = measure(setting, decided).worst
+        violation = tabulator.violations(decided).worst
         return violation if np.isfinite(violation) else np.inf
 
     return worst

@@ -395,8 +395,7 @@ class FairLogisticRegression(FairClassifier):
             )
         if self.solver != "auto":
             return self.solver
-        has_table_only = objective.uncertainty or objective.notion.is_sufficiency
-        return "semi_stochastic" if has_table_only else "sgda"
+        return "sgda" if objective.has_linear_dual else "semi_stochastic"
 
     def _solver(
         self,

@@ -37,6 +37,7 @@ from fferm.solvers.base import Callback
 from fferm.torch import networks, serialize, training
 from fferm.torch.penalties import CriticColumns
 from fferm.torch.stacking import Plan, train_networks
+from fferm.torch.training import Trained
 from fferm.uncertainty import Uncertainty
 
 if TYPE_CHECKING:
@@ -311,8 +312,8 @@ class FairNetClassifier(FairClassifier):
         start: "nn.Module | None",
         *,
         is_path: bool,
-    ) -> Iterator[training.Trained]:
-        data, problem, rows = encoded
+    ) -> Iterator[Trained]:
+        data, problem, rows, _ = encoded
         plan = Plan(
             problem,
             rows,
@@ -365,7 +366,7 @@ class FairNetClassifier(FairClassifier):
 
     def _critic(self, passed: FitInput, encoded: Encoded) -> CriticColumns | None:
         # What critics look at, None where the dual is a table.
-        data, problem, rows = encoded
+        data, problem, rows, _ = encoded
         if self.solver == "sgda":
             problem.objective.check_linear_dual("sgda")
         if self.method == "bins":
@@ -419,7 +420,7 @@ class FairNetClassifier(FairClassifier):
 
     def _held_out(self, encoded: Encoded) -> NDArray[np.bool_] | None:
         # Which rows early stopping watches, None where it watches the training rows.
-        data, problem, rows = encoded
+        data, problem, rows, _ = encoded
         if self.early_stopping != "validation":
             return None
         if problem.penalty_X is not None:
@@ -450,7 +451,9 @@ class FairNetClassifier(FairClassifier):
                 "makes one from (n_features, n_classes); got "
                 f"{type(self.module).__name__}."
             )
-        cuts = networks.find_bins(problem.X) if self.module is None else networks.NO_CUTS
+        cuts = (
+            networks.find_bins(problem.X) if self.module is None else networks.NO_CUTS
+        )
         default = functools.partial(networks.make_default, hidden=hidden, cuts=cuts)
         sizes = problem.X.shape[1], problem.n_classes
         return lambda seed: networks.make_network(self.module, default, *sizes, seed)
@@ -463,8 +466,8 @@ class FairNetClassifier(FairClassifier):
             )
         return [check_whole("hidden", width) for width in self.hidden]
 
-    def _store(self, trained: training.Trained, encoded: Encoded, *, is_path: bool) -> Self:
-        data, problem, rows = encoded
+    def _store(self, trained: Trained, encoded: Encoded, *, is_path: bool) -> Self:
+        data, problem, rows, _ = encoded
         self.classes_ = data.classes
         self.module_ = trained.module
         self._learn_groups(rows)

@@ -48,8 +48,7 @@ from fferm.notions import Labels, Notion, Strata
 from fferm.penalty.dual import NO_GROUPS, GroupWeights, group_ends, group_weights
 from fferm.penalty.objective import Objective, Problem
 from fferm.solvers import Result
-from fferm.solvers.dual import check_linear_dual
-from fferm.solvers.pieces import (
+from fferm.solvers.partial import (
     Piece,
     PieceRun,
     Start,
@@ -178,7 +177,7 @@ def _objective(
     objective = model._objective()
     is_fair = objective.fairness_weight > 0
     if is_fair:
-        check_linear_dual(objective, "sgda")
+        objective.check_linear_dual("sgda")
         if objective.notion.control_feature() is not None:
             raise InvalidParameterError(
                 f"{objective.notion!r} has a control feature, which partial_fit does "

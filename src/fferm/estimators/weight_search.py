@@ -40,11 +40,9 @@ from fferm.errors import (
 )
 from fferm.estimators.base import Choice, Encoded, FairClassifier, FairEstimator
 from fferm.fairness_grid import default_weights
-from fferm.intervals import interval_of_tables
-from fferm.metrics import measure
+from fferm.metrics.intervals import interval_of_tables
+from fferm.metrics.tabulator import Tabulator, worst_gap
 from fferm.notions import Labels
-from fferm.rates import worst_gap
-from fferm.setting import Setting
 
 M = TypeVar("M", bound=FairClassifier)
 E = TypeVar("E", bound=FairEstimator)
@@ -180,16 +178,16 @@ class HeldOutDecisions(HeldOut[M]):
     is_confident: bool
     position: IntArray  # of the held-out rows, among all rows passed
     X: Table  # the held-out rows
-    setting: Setting
+    setting: Tabulator
     n_gaps: int  # of a model that can be judged everywhere
     all_X: Table  # noqa: N815 - X is mathematics
     trained_position: IntArray
-    trained_setting: Setting
+    trained_setting: Tabulator
 
     def judge(self, model: M) -> Judged[M]:
         """Return a model with the violation of its decisions on the held-out rows."""
         code = _decide(model, self.X)
-        violations = measure(self.setting, code)
+        violations = self.setting.violations(code)
         worst = violations.worst
         is_usable = np.unique(code).size > 1 and len(violations.gaps) == self.n_gaps
         value = worst
@@ -252,7 +250,7 @@ def hold_out_decisions(
     classes = tuple(data.classes.tolist())
     notion = encoded.problem.objective.notion
     whole, part, others = (
-        Setting(chosen, notion, Labels(chosen.weight.size, None, classes))
+        Tabulator(chosen, notion, Labels(chosen.weight.size, None, classes))
         for chosen in (rows, rows.take(held), rows.take(~held))
     )
     X = X.tocsr() if scipy.sparse.issparse(X) else X
@@ -280,7 +278,7 @@ def _groups_without(rows: Rows, held: NDArray[np.bool_]) -> dict[str, Table]:
     }
 
 
-def _check_comparable(whole: Setting, part: Setting) -> int:
+def _check_comparable(whole: Tabulator, part: Tabulator) -> int:
     # Predictions that give every class to everyone are judged wherever rows allow it.
     n_classes = len(whole.labels.classes)
     anything = [np.full((s.labels.n_samples, n_classes), 1.0) for s in (whole, part)]
@@ -292,7 +290,7 @@ def _check_comparable(whole: Setting, part: Setting) -> int:
                 "max_violation cannot be judged. Use more rows of each group, merge "
                 "groups, or change validation_fraction."
             )
-    judged, known = measure(part, anything[1]), measure(whole, anything[0])
+    judged, known = part.violations(anything[1]), whole.violations(anything[0])
     if judged.absent and judged.absent != known.absent:
         warn_user(
             f"max_violation does not see {'; '.join(map(str, judged.absent))}, because "

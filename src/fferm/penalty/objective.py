@@ -20,10 +20,8 @@ from fferm import tables
 from fferm._typing import FloatArray, IntArray, Table
 from fferm.data.rows import Rows
 from fferm.divergences import Divergence, trainable
-from fferm.divergences import get as get_divergence
 from fferm.errors import InvalidInputError, InvalidParameterError, NonFiniteError
 from fferm.notions import Notion
-from fferm.notions import get as get_notion
 from fferm.uncertainty import SmallShift, Uncertainty
 
 
@@ -57,6 +55,20 @@ class Objective:
                 "none but a sign. Use LargeShift, or a smooth divergence."
             )
 
+    @property
+    def has_linear_dual(self) -> bool:
+        """Whether the dual of the penalty is linear in the predictions."""
+        return self.uncertainty is None and not self.notion.is_sufficiency
+
+    def check_linear_dual(self, solver: str) -> None:
+        """Raise where the dual is not linear in the predictions; a solver needs it."""
+        if not self.has_linear_dual:
+            raise InvalidParameterError(
+                f"solver={solver!r} needs a penalty whose dual is linear in the "
+                f"predictions, and that of {self.uncertainty or self.notion!r} is not. "
+                "Use solver='semi_stochastic' or 'lbfgs'."
+            )
+
     @functools.cached_property
     def trained_divergence(self) -> Divergence:
         """The form of the divergence that a gradient method can follow everywhere."""
@@ -82,7 +94,7 @@ def make_objective(
             f"{uncertainty!r}."
         )
     return Objective(
-        get_divergence(divergence), get_notion(notion), uncertainty, **factors
+        Divergence.resolve(divergence), Notion.resolve(notion), uncertainty, **factors
     )
 
 
@@ -169,7 +181,7 @@ class Penalty:
     def value(self, joints: list[FloatArray]) -> float:
         """Return the penalty on the tables of all attributes, without payoffs."""
         notion = self.objective.notion
-        if self.objective.uncertainty is not None or notion.is_sufficiency:
+        if not self.objective.has_linear_dual:
             return self.on_tables(joints)[0]
         return sum(
             weight * self._divergence.between(stratum)

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 from fferm.auditing import Audit
 from fferm.metrics import Gap
+from fferm.metrics.tabulator import left_out
 from fferm.report.costs import compare
 from fferm.report.pages import brief, number, points, render, write_page
 from fferm.report.recipes import audit_recipe
 from fferm.report.wording import explain
-from fferm.setting import left_out
 
 TITLE = "Fairness audit"
 # Gaps closer than this are one gap: of two classes both have the same, up to rounding.

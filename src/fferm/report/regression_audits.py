@@ -7,7 +7,7 @@ from typing import Any
 
 from fferm.auditing.number_parts import ColumnAudit, Densities
 from fferm.auditing.number_result import RegressionAudit
-from fferm.dependence import GROUP_MEASURES
+from fferm.metrics.dependence import GROUP_MEASURES
 from fferm.report.audits import TITLE, Verdict
 from fferm.report.figures import draw_svg
 from fferm.report.numbers import plot_densities, plot_fan

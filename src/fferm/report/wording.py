@@ -59,7 +59,7 @@ class MeasureWords(NamedTuple):
     says: str
 
 
-# By the name of a measure of `fferm.dependence`.
+# By the name of a measure of `fferm.metrics.dependence`.
 MEASURES = {
     "kolmogorov_smirnov": MeasureWords(
         "Kolmogorov-Smirnov distance",

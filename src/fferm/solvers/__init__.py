@@ -28,7 +28,7 @@ __all__ = [
 LINEAR = {
     "lbfgs": ("fferm.solvers.lbfgs", "LBFGS"),
     "semi_stochastic": ("fferm.solvers.semi_stochastic", "SemiStochastic"),
-    "sgda": ("fferm.solvers.linear_sgda", "SGDA"),
+    "sgda": ("fferm.solvers.sgda", "SGDA"),
     "sreda": ("fferm.solvers.sreda", "SREDA"),
 }
 
@@ -55,14 +55,12 @@ def choose(objective: Objective, n_numbers: int, weights: Sequence[float]) -> st
     weights
         The fairness weights that are trained for.
     """
-    if objective.uncertainty is not None or objective.notion.is_sufficiency:
+    enough = PATH_FROM if len(weights) >= LANES_FROM else SINGLE_FROM
+    if n_numbers < enough or not objective.has_linear_dual:
         return "lbfgs"
-    # Minibatches throw a model about where the penalty is all that counts.
+    # Minibatches are noisy where the penalty is all that counts.
     largest = weight_range(objective.divergence)[1] * (1 + ROUNDING)
-    if max(weights, default=0.0) > largest:
-        return "lbfgs"
-    is_path = len(weights) >= LANES_FROM and n_numbers >= PATH_FROM
-    return "sgda" if is_path or n_numbers >= SINGLE_FROM else "lbfgs"
+    return "lbfgs" if max(weights, default=0.0) > largest else "sgda"
 
 
 def check_name(name: str) -> None:

@@ -16,23 +16,26 @@ step; the dual moves its log-ratio by ``g / (pi_k P_j)``, which has the fixed po
 ``z = ln(P / Q)`` whatever the divergence, and stays in its box. ``L`` fairness weights,
 the *lanes*, are trained in one pass: X is read once for all of them.
 
-Arrays in, arrays changed in place.
+Algorithm 2 (`sreda_steps`) and Algorithm 3 (`lookup_steps`) take the same gradients and
+steps. Arrays in, arrays changed in place. Parameters are stored (n_features + 1,
+n_outputs * n_lanes), intercept last, and tables (strata, classes, groups, lanes): the
+last axis is the one that vector instructions run along.
 """
 
-# Numba caches code by the text of its own file alone, so each names its release: 0.1.0.
 # mypy: disable-error-code="no-untyped-def,no-untyped-call,call-arg"
 # ruff: noqa: ANN001, ANN202, C901, PLR0913, PLR0917
 
 import math
+from typing import Any, NamedTuple
 
 import numba
+import numpy as np
 
+from fferm._jit import INLINED, exp, kernel, row_kernel
+from fferm._typing import FloatArray, IntArray
+from fferm.penalty.compiled import payoff_into
 from fferm.penalty.dual import FIRST_DUAL_STEP, LARGEST_PUSH, SMALLEST_RATE
-from fferm.solvers._pointers import read_table
 from fferm.solvers._rows import (
-    FAST,
-    INLINED,
-    PER_ROW,
     add_row,
     entry_of,
     fetch,
@@ -40,47 +43,173 @@ from fferm.solvers._rows import (
     note_columns,
     row_times,
 )
-from fferm.solvers._scalar import exp
 
 # A root and a division cost more than the rest of a step: Adagrad's are renewed once
 # the squares have grown by this factor.
 RENEWAL = 1.05
+# The first inner steps of Algorithm 2, before c / t is small.
+FIRST_INNER_STEP = 0.2
 
 
-@numba.njit(**FAST)
-def payoff_into(dual, pointer, scratch):
-    """Write ``G`` of the current dual into the scratch, and the ratios with it.
+class RowArrays(NamedTuple):
+    """What is known of the rows.
 
-    ``pointer`` is the address of the function that reads the dual's variable.
+    What all rows have in common is given once, in an array of one entry: a stratum, a
+    weight. Nothing is copied that is there already, for rows may be many.
+
+    Attributes
+    ----------
+    X
+        (data, indices, indptr) of a CSR matrix, or ((n, d) array, None, None).
+    y
+        (n,) classes.
+    stratum
+        (n,) or (1,) strata, -1 outside.
+    group
+        (n, n_attributes) groups, numbered through all attributes, -1 where unknown; of
+        no row where all are outside.
+    loss_weight, penalty_weight
+        (n,) or (1,) weights in loss and penalty; each term is a mean over all rows.
     """
-    charge, payoff, sums = scratch.charge, scratch.payoff, scratch.sums
-    read_table(
-        pointer,
-        dual.z.ctypes.data,
-        scratch.dual.ctypes.data,
-        charge.ctypes.data,
-        scratch.ratio.ctypes.data,
-        dual.z.size,
+
+    X: Any
+    y: IntArray
+    stratum: IntArray
+    group: IntArray
+    loss_weight: FloatArray
+    penalty_weight: FloatArray
+
+    @property
+    def size(self) -> int:
+        """The number of rows."""
+        return self.y.size
+
+
+class Model(NamedTuple):
+    """Parameters of all lanes: (d + 1, n_outputs * n_lanes) each.
+
+    A step moves the columns of X that its batch uses, and the intercept. What all
+    others are due, their part in the average and their ridge, waits until they move.
+
+    Attributes
+    ----------
+    theta
+        The iterate.
+    squares
+        Sums of squared gradients.
+    rate
+        Adagrad's ``1 / sqrt(squares)``, renewed as the squares grow.
+    total
+        Sum of the iterates since averaging began, up to the last move of each column.
+    moved
+        (d + 1,) the step at which each column last moved.
+    """
+
+    theta: FloatArray
+    squares: FloatArray
+    rate: FloatArray
+    total: FloatArray
+    moved: IntArray
+
+
+class Steps(NamedTuple):
+    """How far to go.
+
+    Attributes
+    ----------
+    weights
+        (L,) fairness weights.
+    sharpness, l2
+        Of the objective.
+    lr
+        Adagrad's step.
+    dual_lr
+        The dual step is ``dual_lr / t``: the dual averages over the last steps, a share
+        ``1 / dual_lr`` of all.
+    average_from
+        The step after which iterates are averaged.
+    warm_up
+        The steps over which the penalty comes in: before, its dual is a guess.
+    fit_intercept
+        Whether the last row of the parameters is free.
+    """
+
+    weights: FloatArray
+    sharpness: float
+    l2: float
+    lr: float
+    dual_lr: float
+    average_from: int
+    warm_up: int
+    fit_intercept: bool
+
+
+class Scratch(NamedTuple):
+    """Room for one step.
+
+    Attributes
+    ----------
+    logits, factor
+        (C L,) of one row, and the gradient of its terms by them.
+    prob, penalized_prob
+        (m, L) its probabilities, and those that the penalty sees.
+    gradient
+        (d + 1, C L) of the batch, valid where ``used`` says so.
+    used
+        (d + 1,) columns that the batch uses, as many as the first of ``counts``.
+    stamp
+        (d + 1,) the last batch that used each column.
+    counts
+        (2,) the number of used columns, and the number of the batch.
+    dual, conjugate, ratio
+        (R, m, K, L) ``A``, ``f*(A)`` and ``(f*)'(A)`` of the dual table.
+    payoff, mass, slope
+        (R, m, K, L) ``G``, mass of the batch by cell, gradient by the dual.
+    sums
+        (L,) a sum of each lane.
+    """
+
+    logits: FloatArray
+    factor: FloatArray
+    prob: FloatArray
+    penalized_prob: FloatArray
+    gradient: FloatArray
+    used: IntArray
+    stamp: IntArray
+    counts: IntArray
+    dual: FloatArray
+    conjugate: FloatArray
+    ratio: FloatArray
+    payoff: FloatArray
+    mass: FloatArray
+    slope: FloatArray
+    sums: FloatArray
+
+
+def make_scratch(theta: FloatArray, z: FloatArray) -> Scratch:
+    """Return room for steps of a model and a dual table."""
+    n_columns, n_factors = theta.shape
+    _, n_classes, _, n_lanes = z.shape
+    return Scratch(
+        np.empty(n_factors),
+        np.empty(n_factors),
+        np.empty((n_classes, n_lanes)),
+        np.empty((n_classes, n_lanes)),
+        np.zeros(theta.shape),
+        np.empty(n_columns, np.int64),
+        np.zeros(n_columns, np.int64),
+        np.zeros(2, np.int64),
+        np.empty(z.shape),
+        np.empty(z.shape),
+        np.empty(z.shape),
+        np.empty(z.shape),
+        np.empty(z.shape),
+        np.empty(z.shape),
+        np.empty(n_lanes),
     )
-    n_strata, n_classes, _, n_lanes = dual.z.shape
-    for r in range(n_strata):
-        for a in range(dual.ends.size - 1):
-            begin, end = dual.ends[a], dual.ends[a + 1]
-            for j in range(n_classes):
-                for lane in range(n_lanes):
-                    sums[lane] = 0.0
-                for k in range(begin, end):
-                    prior = dual.prior[r, k]
-                    if prior > 0:
-                        for lane in range(n_lanes):
-                            sums[lane] += prior * charge[r, j, k, lane]
-                for k in range(begin, end):
-                    for lane in range(n_lanes):
-                        value = scratch.dual[r, j, k, lane] - sums[lane]
-                        payoff[r, j, k, lane] = dual.factor[r, a] * value
 
 
-@numba.njit(**PER_ROW)
+@row_kernel
 def probabilities_into(logits, sharpness, prob):
     """Write ``softmax(sharpness * logits)`` of one row into ``prob`` (m, L)."""
     n_classes, n_lanes = prob.shape
@@ -103,7 +232,7 @@ def probabilities_into(logits, sharpness, prob):
             prob[j, lane] /= total
 
 
-@numba.njit(**PER_ROW)
+@row_kernel
 def loss_into(y, weight, prob, factor):
     """Write the gradient of one row's cross-entropy by its logits into ``factor``."""
     n_classes, n_lanes = prob.shape
@@ -115,7 +244,7 @@ def loss_into(y, weight, prob, factor):
             outputs[c, lane] = weight * (prob[c + first, lane] - target)
 
 
-@numba.njit(**PER_ROW)
+@row_kernel
 def add_fairness(payoff, r, k, weight, steps, prob, factor, sums):
     """Add the gradient of one row's fairness term by its logits to ``factor``.
 
@@ -126,9 +255,9 @@ def add_fairness(payoff, r, k, weight, steps, prob, factor, sums):
     scale = steps.sharpness * weight
     if first == 1:  # of two classes, p_1 (G_1 - p_0 G_0 - p_1 G_1)
         for lane in range(n_lanes):
-            push = prob[0, lane] * prob[1, lane]
-            push *= payoff[r, 1, k, lane] - payoff[r, 0, k, lane]
-            factor[lane] += scale * steps.weights[lane] * push
+            step = prob[0, lane] * prob[1, lane]
+            step *= payoff[r, 1, k, lane] - payoff[r, 0, k, lane]
+            factor[lane] += scale * steps.weights[lane] * step
         return
     for lane in range(n_lanes):
         sums[lane] = 0.0
@@ -137,8 +266,8 @@ def add_fairness(payoff, r, k, weight, steps, prob, factor, sums):
             sums[lane] += prob[j, lane] * payoff[r, j, k, lane]
     for j in range(first, n_classes):
         for lane in range(n_lanes):
-            push = prob[j, lane] * (payoff[r, j, k, lane] - sums[lane])
-            factor[(j - first) * n_lanes + lane] += scale * steps.weights[lane] * push
+            step = prob[j, lane] * (payoff[r, j, k, lane] - sums[lane])
+            factor[(j - first) * n_lanes + lane] += scale * steps.weights[lane] * step
 
 
 @numba.njit(**INLINED)
@@ -153,7 +282,7 @@ def _ask_for(rows, i):
     fetch(rows.penalty_weight, i)
 
 
-@numba.njit(**FAST)
+@kernel
 def batch_gradients_into(rows, batch, following, theta, steps, ramp, scratch):
     """Write the gradients of one batch: of the model, and the masses of the dual's.
 
@@ -163,7 +292,7 @@ def batch_gradients_into(rows, batch, following, theta, steps, ramp, scratch):
     while this one is worked on.
     """
     prob, mass = scratch.prob, scratch.mass
-    seen = prob if steps.sharpness == 1.0 else scratch.seen
+    penalized_prob = prob if steps.sharpness == 1.0 else scratch.penalized_prob
     logits, factor, sums = scratch.logits, scratch.factor, scratch.sums
     gradient, used = scratch.gradient, scratch.used
     stamp, payoff = scratch.stamp, scratch.payoff
@@ -185,20 +314,22 @@ def batch_gradients_into(rows, batch, following, theta, steps, ramp, scratch):
         r = entry_of(rows.stratum, i)
         if r >= 0:
             if steps.sharpness != 1.0:
-                probabilities_into(logits, steps.sharpness, seen)
+                probabilities_into(logits, steps.sharpness, penalized_prob)
             for a in range(group.shape[1]):
                 k = group[i, a]
                 if k >= 0:
-                    add_fairness(payoff, r, k, ramp * weight, steps, seen, factor, sums)
+                    add_fairness(
+                        payoff, r, k, ramp * weight, steps, penalized_prob, factor, sums
+                    )
                     for j in range(n_classes):
                         for lane in range(n_lanes):
-                            mass[r, j, k, lane] += weight * seen[j, lane]
+                            mass[r, j, k, lane] += weight * penalized_prob[j, lane]
         n_used = note_columns(indices, indptr, i, number, gradient, used, stamp, n_used)
         add_row(data, indices, indptr, i, factor, gradient)
     scratch.counts[0] = n_used
 
 
-@numba.njit(**FAST)
+@kernel
 def dual_gradient_into(dual, scratch):
     """Write ``P_rjk - pi_rk P_rj (f*)'(A)``, the gradient by the dual A."""
     mass, ratio, slope, sums = scratch.mass, scratch.ratio, scratch.slope, scratch.sums
@@ -220,7 +351,7 @@ def dual_gradient_into(dual, scratch):
                         slope[r, j, k, lane] = share * mass[r, j, k, lane] - expected
 
 
-@numba.njit(**FAST)
+@kernel
 def ascend(dual, scratch, step, batch_size):
     """Move the dual along ``slope / (pi_k P_j)``, within the box.
 
@@ -258,7 +389,7 @@ def ascend(dual, scratch, step, batch_size):
                             dual.z[r, j, k, lane] = min(max(z, dual.lower), upper)
 
 
-@numba.njit(**FAST)
+@kernel
 def descend(model, scratch, steps, t):
     """Take step ``t`` of the model, by Adagrad, in the columns that the batch uses."""
     theta, squares, rate = model.theta, model.squares, model.rate
@@ -290,7 +421,7 @@ def descend(model, scratch, steps, t):
             theta[a, q] -= step * (gradient[q] + ridge * theta[a, q])
 
 
-@numba.njit(**FAST)
+@kernel
 def sgda_epoch(rows, order, batch_size, model, dual, steps, pointer, scratch, t):
     """Run over all rows once in the given order and return the number of steps so far.
 
@@ -307,4 +438,87 @@ def sgda_epoch(rows, order, batch_size, model, dual, steps, pointer, scratch, t)
         descend(model, scratch, steps, t)
         step = min(FIRST_DUAL_STEP, steps.dual_lr / t)
         ascend(dual, scratch, step, batch.size)
+    return t
+
+
+@kernel
+def lookup_steps(rows, order, batch_size, model, steps, scratch, t):
+    """Run over the rows in the given order and return the number of steps so far.
+
+    ``model`` is changed in place; the payoff is that of the scratch.
+    """
+    for begin in range(0, order.size, batch_size):
+        batch = order[begin : begin + batch_size]
+        ramp = min(1.0, (t + 1) / steps.warm_up)
+        following = order[begin + batch_size : begin + 2 * batch_size]
+        batch_gradients_into(rows, batch, following, model.theta, steps, ramp, scratch)
+        t += 1
+        descend(model, scratch, steps, t)
+    return t
+
+
+@kernel
+def estimate_into(rows, batch, theta, dual, steps, pointer, scratch):
+    """Write the gradients of one batch at a point into the scratch."""
+    payoff_into(dual, pointer, scratch)
+    # The same rows are read twice, and then others that are not known here.
+    batch_gradients_into(rows, batch, batch[:0], theta, steps, 1.0, scratch)
+    dual_gradient_into(dual, scratch)
+
+
+@kernel
+def add_into(scratch, sign, held):
+    """Add the gradients of a batch, times a sign, to the estimators."""
+    for n in range(scratch.counts[0]):
+        a = scratch.used[n]
+        for q in range(held.gradient.shape[1]):
+            held.gradient[a, q] += sign * scratch.gradient[a, q]
+    slope, sums = scratch.slope.reshape(-1), held.slope.reshape(-1)
+    for n in range(slope.size):
+        sums[n] += sign * slope[n]
+
+
+@kernel
+def follow(rows, batch, before, now, steps, pointer, scratch, held):
+    """Add the change of a batch's gradients from one point to the next.
+
+    A point is the parameters of the model and the dual.
+    """
+    estimate_into(rows, batch, before[0], before[1], steps, pointer, scratch)
+    add_into(scratch, -1.0, held)
+    estimate_into(rows, batch, now[0], now[1], steps, pointer, scratch)
+    add_into(scratch, 1.0, held)
+
+
+@kernel
+def copy_into(values, copy):
+    """Copy an array into another of its shape."""
+    flat, copied = values.reshape(-1), copy.reshape(-1)
+    for a in range(flat.size):
+        copied[a] = flat[a]
+
+
+@kernel
+def sreda_steps(
+    rows, draws, picks, model, dual, before, steps, pointer, scratch, held, t
+):
+    """Run from one large batch to the next and return the number of steps so far.
+
+    ``held`` comes with the estimators of the large batch. ``draws`` (q, m + 1, b) are
+    the rows of the small ones, ``picks`` (q,) the inner steps that are kept. ``model``,
+    ``dual`` and ``held`` are changed in place; the point ``before`` is room.
+    """
+    now = (model.theta, dual)
+    for k in range(picks.size):
+        copy_into(model.theta, before[0])
+        copy_into(dual.z, before[1].z)
+        t += 1
+        descend(model, held, steps, t)
+        for s in range(picks[k] + 1):
+            follow(rows, draws[k, s], before, now, steps, pointer, scratch, held)
+            if s < picks[k]:
+                copy_into(model.theta, before[0])
+                copy_into(dual.z, before[1].z)
+                step = min(FIRST_INNER_STEP, steps.dual_lr / t)
+                ascend(dual, held, step, draws.shape[2])
     return t

@@ -7,10 +7,10 @@ Dense rows that are mostly 0, as one-hot columns make them, are copied to CSR be
 run: a step then reads a quarter of the numbers.
 """
 
-# Numba caches code by the text of its own file alone, so each names its release: 0.1.0.
 # mypy: disable-error-code="no-untyped-def,no-untyped-call,call-arg,misc"
 # ruff: noqa: ANN001, ANN202, PLR0913, PLR0917
 
+import functools
 from typing import Any
 
 import numba
@@ -19,19 +19,8 @@ from llvmlite import ir  # type: ignore[import-untyped]
 from numba.core import cgutils, types
 from numba.extending import intrinsic, overload
 
+from fferm._jit import IN_ORDER, INLINED, REORDERED, cached
 from fferm._typing import Table, is_sparse
-
-# Sums of products may be reordered: that is what makes them fast, and no more. Division
-# by 0 gives infinity as in NumPy; a check would keep loops from being vectorised.
-# References are not counted, so kernels allocate nothing: counting took longer than the
-# arithmetic.
-IN_ORDER: Any = {"fastmath": {"contract"}, "error_model": "numpy", "_nrt": False}
-REORDERED: Any = {**IN_ORDER, "fastmath": {"contract", "reassoc"}}
-INLINED: Any = {**IN_ORDER, "forceinline": True}
-FAST: Any = {**REORDERED, "nogil": True, "cache": True, "_nrt": False}
-# What runs for every row: to pass arrays on would take as long as the arithmetic.
-PER_ROW: Any = {**FAST, "forceinline": True}
-
 
 CACHE_LINE = 64
 # Copy X to CSR when no more than this share of it is not 0: the copy then takes less
@@ -54,7 +43,7 @@ def kernel_matrix(X: Table) -> Any:
     return data, indices, indptr
 
 
-@numba.njit(nogil=True, cache=True)
+@functools.partial(cached, nogil=True)
 def _compact(X, data, indices, indptr):
     count = 0
     for i in range(X.shape[0]):

@@ -1,28 +1,121 @@
-"""The objective in one fused pass over X, by blocks of rows in threads."""
+"""The objective in one fused pass over X, by blocks of rows in threads.
+
+Kernels release Python's lock, so plain threads run them on all cores. Their number is
+numba's: ``NUMBA_NUM_THREADS`` sets it, and workers of joblib, which set that to their
+share, do not crowd each other.
+"""
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
 
+import numba
 import numpy as np
+import scipy.sparse
 
-from fferm._typing import FloatArray
+from fferm._typing import FloatArray, IntArray, Table, is_sparse
+from fferm.data.validate import are_alike
 from fferm.errors import NonFiniteError
-from fferm.penalty.dual import group_ends
+from fferm.penalty.compiled import TablePenalty, make_table_penalty
+from fferm.penalty.dual import group_ends, place_rows
 from fferm.penalty.objective import Problem, check_finite
-from fferm.solvers._arrays import Rows
-from fferm.solvers._full_batch import Sums, accumulate, add_pull, make_room
+from fferm.solvers._kernels import RowArrays
+from fferm.solvers._passes import Sums, accumulate, add_penalty_gradient, workspace
+from fferm.solvers._rows import kernel_matrix
 from fferm.solvers.base import Result
-from fferm.solvers.evaluation import Evaluator, Measured
-from fferm.solvers.kernel_rows import make_rows
-from fferm.solvers.linear import parameter_shape
-from fferm.solvers.table_penalty import TablePenalty, make_table_penalty
-from fferm.solvers.threads import in_threads
+from fferm.solvers.linear import Evaluator, Measured, parameter_shape
+
+Part = TypeVar("Part")
 
 # Blocks are as many on every machine, so that sums do not depend on its cores; a block
 # of few rows would take less time than its call.
 MOST_BLOCKS = 8
 LEAST_ROWS = 8192
+
+
+def make_rows(problem: Problem) -> RowArrays:
+    """Return the rows of loss and penalty as the kernel takes them.
+
+    Penalty rows of another domain are put below those of the loss. Each row counts in
+    its own term, and both terms are means over all rows.
+    """
+    n_loss = problem.y.size
+    X, y, loss = problem.X, problem.y, problem.share
+    if problem.penalty is None:
+        outside = np.broadcast_to(np.int64(-1), n_loss)
+        nobody = np.empty((0, 1), dtype=np.int64)
+        return as_rows(X, y, outside, nobody, loss, np.broadcast_to(0.0, n_loss))
+    stratum, group, weight = place_rows(problem.penalty.rows)
+    if problem.penalty_X is not None:
+        X = _stack(X, problem.penalty_X)
+        y, loss = _below(y, stratum.size, -1), _below(loss, stratum.size, 0.0)
+        stratum, group = _above(stratum, n_loss, -1), _above(group, n_loss, -1)
+        weight = _above(weight, n_loss, 0.0)
+    return as_rows(X, y, stratum, group, loss, weight)
+
+
+def as_rows(
+    X: Table,
+    y: IntArray,
+    stratum: IntArray,
+    group: IntArray,
+    loss: FloatArray,
+    penalty: FloatArray,
+) -> RowArrays:
+    """Return rows as the kernel takes them; ``loss`` and ``penalty`` are shares."""
+    return RowArrays(
+        kernel_matrix(X),
+        _as_kernels_read(y),
+        _as_kernels_read(_once(stratum)),
+        _as_kernels_read(group),
+        y.size * _once(loss),
+        y.size * _once(penalty),
+    )
+
+
+def _once(values: Any) -> Any:
+    return values[:1] if are_alike(values) else values
+
+
+def _as_kernels_read(codes: IntArray) -> IntArray:
+    # Kernels are compiled once for arrays that they may write to and once for others;
+    # codes may be the user's own, so all come as the latter.
+    codes = np.ascontiguousarray(codes, dtype=np.int64).view()
+    codes.flags.writeable = False
+    return codes
+
+
+def _stack(above: Table, below: Table) -> Table:
+    if is_sparse(above) or is_sparse(below):
+        return scipy.sparse.vstack([above, below], format="csr")
+    return np.vstack([above, below])
+
+
+def _below(values: Any, count: int, filler: float) -> Any:
+    return np.concatenate([values, np.full(count, filler, dtype=values.dtype)])
+
+
+def _above(values: Any, count: int, filler: float) -> Any:
+    shape = (count, *values.shape[1:])
+    return np.concatenate([np.full(shape, filler, dtype=values.dtype), values])
+
+
+def n_threads() -> int:
+    """Return how many threads may run at once."""
+    return int(numba.config.NUMBA_NUM_THREADS)  # type: ignore[attr-defined]
+
+
+def in_threads(
+    function: Callable[..., Part], arguments: Iterable[tuple[Any, ...]]
+) -> list[Part]:
+    """Return the function's values, in the order of the arguments."""
+    calls = list(arguments)
+    if n_threads() == 1 or len(calls) == 1:
+        return [function(*call) for call in calls]
+    with ThreadPoolExecutor(min(n_threads(), len(calls))) as pool:
+        return list(pool.map(lambda call: function(*call), calls))
 
 
 class FusedEvaluator(Evaluator):
@@ -36,7 +129,7 @@ class FusedEvaluator(Evaluator):
         These rows as kernels take them, when they are made already.
     """
 
-    def __init__(self, problem: Problem, rows: Rows | None = None) -> None:
+    def __init__(self, problem: Problem, rows: RowArrays | None = None) -> None:
         self.rows = rows or make_rows(problem)
         n_rows = self.rows.size
         n_blocks = min(MOST_BLOCKS, max(1, n_rows // LEAST_ROWS))
@@ -65,7 +158,7 @@ class FusedEvaluator(Evaluator):
         if on_table is not None and weight > 0:
             fairness, payoff = on_table.value_and_payoff(found.mass[..., 0])
             value += weight * fairness
-            add_pull(payoff, float(weight), found.jacobian, gradient)
+            add_penalty_gradient(payoff, float(weight), found.jacobian, gradient)
             check_finite(value, gradient)
         gradient[:-1] += objective.l2 * coef.T
         return value + objective.l2 / 2 * float(np.vdot(coef, coef)), gradient.T.copy()
@@ -119,8 +212,8 @@ class FusedEvaluator(Evaluator):
                 np.zeros((n_strata, n_classes, n_groups, n_lanes)),
                 np.zeros((n_strata, n_groups, n_kept, *theta.shape)),
             )
-            room = make_room(n_outputs, n_classes, n_lanes)
-            accumulate(self.rows, begin, end, theta, sharpness, with_loss, room, sums)
+            work = workspace(n_outputs, n_classes, n_lanes)
+            accumulate(self.rows, begin, end, theta, sharpness, with_loss, work, sums)
             return sums
 
         sums, *others = in_threads(block, self._blocks)

@@ -13,19 +13,17 @@ import numpy as np
 from fferm._typing import FloatArray
 from fferm.errors import NonFiniteError
 from fferm.penalty.objective import Problem, check_finite
-from fferm.solvers._arrays import Model, Steps, make_scratch
-from fferm.solvers._lookup_kernel import lookup_steps
+from fferm.solvers._kernels import Model, Steps, lookup_steps, make_scratch
 from fferm.solvers.base import Result
-from fferm.solvers.batches import shuffled
-from fferm.solvers.full_batch import FusedEvaluator
-from fferm.solvers.kernel_rows import make_rows
-from fferm.solvers.lanes import (
+from fferm.solvers.full_batch import FusedEvaluator, make_rows
+from fferm.solvers.stochastic import (
     LEAST_STEPS,
     WARM_UP,
-    LaneSolver,
-    LaneState,
+    StochasticSolver,
+    StochasticState,
     lane_parameters,
     make_model,
+    shuffled,
 )
 
 # Passes over the penalty's rows an epoch. A payoff held for longer lets the model
@@ -39,14 +37,14 @@ MAX_EPOCHS = 30
 
 
 @dataclass(frozen=True, kw_only=True)
-class LookupState(LaneState):
+class LookupState(StochasticState):
     """Where a run stands: also what passes over the penalty's rows."""
 
     evaluator: FusedEvaluator
 
 
 @dataclass(frozen=True)
-class SemiStochastic(LaneSolver[LookupState]):
+class SemiStochastic(StochasticSolver[LookupState]):
     """Minibatch descent along payoffs of exact tables.
 
     Right after the first pass the gradient of a batch is unbiased for every penalty;
@@ -59,7 +57,7 @@ class SemiStochastic(LaneSolver[LookupState]):
     Parameters
     ----------
     max_epochs, lr, fit_intercept, seed, patience, judged_on
-        As in `LaneSolver`.
+        As in `StochasticSolver`.
     batch_size
         Rows a step, from 1 to all.
     refresh_every

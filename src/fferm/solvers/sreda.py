@@ -17,13 +17,23 @@ from dataclasses import dataclass
 import numpy as np
 
 from fferm._typing import FloatArray, IntArray
+from fferm.penalty.compiled import Dual, best_into, make_dual, rates_into
 from fferm.penalty.objective import Problem
-from fferm.solvers._arrays import Dual, Scratch, Steps, make_scratch
-from fferm.solvers._best_dual import best_into, rates_into
-from fferm.solvers._sreda_kernel import add_into, estimate_into, sreda_steps
-from fferm.solvers.dual import make_dual
-from fferm.solvers.kernel_rows import make_rows
-from fferm.solvers.lanes import MAX_EPOCHS, LaneSolver, LaneState, make_model
+from fferm.solvers._kernels import (
+    Scratch,
+    Steps,
+    add_into,
+    estimate_into,
+    make_scratch,
+    sreda_steps,
+)
+from fferm.solvers.full_batch import make_rows
+from fferm.solvers.stochastic import (
+    MAX_EPOCHS,
+    StochasticSolver,
+    StochasticState,
+    make_model,
+)
 
 # Passes over the data may hold few steps: go on until there are this many. After 1000
 # total variation was 1.9 % above the optimum at weight 10, after 2000 0.6 to 1.0 %, and
@@ -35,7 +45,7 @@ REFRESH_EVERY = 10
 
 
 @dataclass(frozen=True, kw_only=True)
-class SredaState(LaneState):
+class SredaState(StochasticState):
     """Where a run stands: also the dual, its pointer, and the estimators.
 
     ``held`` keeps the estimators: ``v`` as gradient, ``u`` as slope, and the mass of
@@ -48,7 +58,7 @@ class SredaState(LaneState):
 
 
 @dataclass(frozen=True)
-class SREDA(LaneSolver[SredaState]):
+class SREDA(StochasticSolver[SredaState]):
     """Stochastic recursive descent-ascent.
 
     Estimators, inner loop and projection are those of the paper. Three things are of
@@ -59,7 +69,7 @@ class SREDA(LaneSolver[SredaState]):
     Parameters
     ----------
     max_epochs, lr, fit_intercept, seed, patience, judged_on
-        As in `LaneSolver`; there are 2000 steps at least.
+        As in `StochasticSolver`; there are 2000 steps at least.
     batch_size
         Rows of a small batch. Small ones let the estimators drift.
     refresh_every

@@ -1,4 +1,4 @@
-"""The laws of rivals."""
+"""The laws of baselines."""
 
 import inspect
 import warnings
@@ -12,7 +12,7 @@ from fferm._typing import FloatArray, IntArray
 from fferm.datasets import FairDataset, make_biased
 from fferm.errors import FfermError, FfermWarning, MissingSensitiveError
 from fferm.lab.baselines import Baseline, PenalizedBaseline
-from fferm.lab.baselines._minibatch import compiled
+from fferm.lab.baselines._kernels import compiled
 from fferm.metrics import soft_violation
 from fferm.testing.claims import claim, equal, hold
 
@@ -33,7 +33,7 @@ BARE_BATCHES = (
 
 
 def check_baseline(baseline: Baseline) -> None:
-    """Hold a rival to its contract.
+    """Hold a baseline to its contract.
 
     Parameters
     ----------

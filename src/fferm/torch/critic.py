@@ -434,7 +434,7 @@ class CriticFairnessLoss(nn.Module):
             {"sampling": OneOf(("epochs", "independent")), "n_ascents": COUNT},
         )
         objective = make_objective(divergence, notion)
-        if objective.notion.is_sufficiency:
+        if not objective.has_linear_dual:
             raise InvalidParameterError(
                 f"The dual of {objective.notion.name} is not linear in the predictions,"
                 " so no batch is right alone. Use SemiStochasticFairnessLoss."

@@ -33,6 +33,7 @@ from fferm._typing import FloatArray, Namespace, Table
 from fferm.data.groups import GroupMode, band_names
 from fferm.divergences import Divergence, strip
 from fferm.errors import InvalidInputError, InvalidParameterError, NonFiniteError
+from fferm.metrics.tabulator import compared, rates_of
 from fferm.notions import Notion
 from fferm.penalty.dual import (
     FIRST_DUAL_STEP,
@@ -45,7 +46,6 @@ from fferm.penalty.dual import (
 )
 from fferm.penalty.objective import Objective, Penalty, make_objective, table_penalty
 from fferm.penalty.soft_bins import SoftBins
-from fferm.rates import compared, rates_of
 from fferm.torch.distributed import add_ranks
 from fferm.torch.reader import (
     BatchRows,
@@ -427,7 +427,7 @@ class FairnessLoss(TableLoss):
             left out there.
         """
         objective = make_objective(divergence, notion, sharpness=sharpness)
-        if objective.notion.is_sufficiency:
+        if not objective.has_linear_dual:
             raise InvalidParameterError(
                 f"The dual of {objective.notion.name} is not linear in the predictions,"
                 " so no batch is right alone. Use SemiStochasticFairnessLoss."

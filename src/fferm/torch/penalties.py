@@ -223,9 +223,9 @@ class SemiStochastic(BatchPenalty):
             return
         logits = torch.cat([call(x) for x in rows.X.blocks()], dim=1)
         tables = [t for t in (rows.target, rows.weight) if t is not None]
-        parts = [table.split(PASS_ROWS) for table in tables]
+        parts = [torch.split(table, PASS_ROWS) for table in tables]
         for lane, loss in enumerate(self.losses):
-            blocks = zip(logits[lane].split(PASS_ROWS), *parts, strict=True)
+            blocks = zip(torch.split(logits[lane], PASS_ROWS), *parts, strict=True)
             batches = [(x, cell, None, None, *w) for x, cell, *w in blocks]
             assert isinstance(loss, SemiStochasticFairnessLoss)
             self.value[lane] = loss.refresh_from(batches).divergence
@@ -330,9 +330,14 @@ class CriticPenalty(BatchPenalty):
         assert isinstance(loss, CriticFairnessLoss)
         return loss
 
+    @property
+    def is_discrete(self) -> bool:
+        """Whether critics compare groups, and no numbers."""
+        return self._first.reader.attribute.is_discrete
+
     def forward(self, output: Tensor, cell: Tensor, weight: Tensor | None) -> Tensor:
         """Return the (n_models,) penalties of a batch, and move the critics."""
-        if len(cell) < 2 and not self._first.reader.attribute.is_discrete:
+        if len(cell) < 2 and not self.is_discrete:
             # The last row of an epoch has no other to be compared with.
             return output.new_zeros(len(output))
         place = cell[:, 0]

@@ -20,7 +20,7 @@ from fferm.data.groups import (
     Attribute,
     GroupMode,
     assign,
-    encode_columns,
+    encode_sensitive,
     is_continuous,
     partition,
     quantile_edges,
@@ -182,10 +182,19 @@ class CellReader(nn.Module):
         The label of each class.
     sharpness
         The penalty sees ``softmax(sharpness * logits)``.
+    bins
+        Of predicted numbers, None where the models predict classes.
     """
 
-    def __init__(self, rows: Rows, classes: Sequence[object], sharpness: float) -> None:
+    def __init__(
+        self,
+        rows: Rows,
+        classes: Sequence[object],
+        sharpness: float,
+        bins: SoftBins | None = None,
+    ) -> None:
         super().__init__()
+        self.bins = bins
         self.attributes = tuple(Column(a.name, a.groups) for a in rows.attributes)
         self.classes = tuple(classes)
         self.strata_names = rows.strata.names
@@ -201,7 +210,9 @@ class CellReader(nn.Module):
         control: None = None,
         sample_weight: Tensor | None = None,
     ) -> BatchRows:
-        """Return a batch of (..., b, m) logits in (b, A) cells."""
+        """Return a batch of (..., b, m) logits or (..., b) numbers in (b, A) cells."""
+        if self.bins is not None:
+            output = bin_logits(output, self.bins)
         prob = torch.softmax(self.sharpness * output, dim=-1)
         return BatchRows(prob, sensitive, sample_weight)
 
@@ -287,7 +298,7 @@ class LabelReader(nn.Module):
         super().__init__()
         self.classes, self.strata_names = labels.classes, strata.names
         self.mean_weight, self.check = mean_weight, check
-        table = torch.from_numpy(_stratum_table(labels, notion, strata.code))
+        table = torch.tensor(_stratum_table(labels, notion, strata.code))
         # Where the label changes nothing it need not be known.
         self.needs_labels = bool((table != table[:1]).any())
         self.register_buffer("stratum_of", table, persistent=False)
@@ -413,7 +424,7 @@ class BatchReader(LabelReader):
         """Return a batch, placed in the table."""
         outputs, (n_strata, n_classes, n_groups) = self.outputs, self.shape
         if self.bins is not None:
-            output, outputs = bin_logits(output, self.bins), "logits"
+            output, outputs = bin_logits(as_numbers(output), self.bins), "logits"
         prob = penalized_prob(output, n_classes, self.sharpness, outputs, self.check)
         group = self._groups(sensitive, prob)  # (b, A)
         cell = torch.where(group >= 0, group, n_strata * n_groups)
@@ -583,8 +594,8 @@ def with_control(labels: Labels, notion: Notion) -> Labels:
 
 
 def _read_columns(sensitive_features: Table, n_samples: int) -> list[Attribute]:
-    columns = encode_columns(sensitive_features, n_samples)
-    columns = [_without_unknown(column) for column in columns]
+    encoded = encode_sensitive(sensitive_features, n_samples, "marginal")
+    columns = [_without_unknown(column) for column in encoded]
     for column in columns:
         if not column.groups:
             raise InvalidInputError(
@@ -701,8 +712,9 @@ def check_shape(output: Tensor, n_classes: int) -> bool:
 
 def _check_floating(output: object, what: str) -> None:
     if not isinstance(output, Tensor) or not output.is_floating_point():
-        is_tensor = isinstance(output, Tensor)
-        kind = f"tensor of {output.dtype}" if is_tensor else type(output).__name__
+        kind = type(output).__name__
+        if isinstance(output, Tensor):
+            kind = f"tensor of {output.dtype}"
         raise InvalidTypeError(
             f"The output of the model must be a floating tensor of {what}; got a "
             f"{kind}."
@@ -758,12 +770,11 @@ def check_numeric_notion(notion: Notion) -> None:
         )
 
 
-def bin_logits(output: Tensor, bins: SoftBins) -> Tensor:
-    """Return the (n, n_bins) logits of predicted numbers, (n,) or (n, 1)."""
-    u = as_numbers(output)
+def bin_logits(u: Tensor, bins: SoftBins) -> Tensor:
+    """Return the (..., n, n_bins) logits of (..., n) predicted numbers."""
     slopes = torch.as_tensor(bins.slopes, device=u.device).to(u.dtype)
     offsets = torch.as_tensor(bins.offsets, device=u.device).to(u.dtype)
-    return u[:, None] * slopes + offsets
+    return u[..., None] * slopes + offsets
 
 
 def as_numbers(output: Tensor) -> Tensor:

@@ -44,6 +44,7 @@ MIN_GAIN = 1e-4
 MakeOptimizer = Callable[[Iterable[Tensor]], Optimizer]
 Schedule = Callable[[float], float]
 Batch = tuple[Tensor, Tensor | None]
+CPU = torch.device("cpu")
 
 OPTIMIZERS: dict[str, type[Optimizer]] = {
     "adam": torch.optim.Adam,
@@ -90,7 +91,7 @@ class TrainingConfig:
     schedule: str | Schedule = "cosine"
     patience: int | None = None
     averaged: float = 0.0
-    device: torch.device = torch.device("cpu")
+    device: torch.device = CPU
     dtype: torch.dtype = torch.float64
     seed: int
     checkpoints: str | None = None
@@ -201,7 +202,7 @@ class BatchObjective(ABC):
 
     @abstractmethod
     def batches(self, epoch: int) -> Iterator[Batch]:
-        """Yield the positions of each batch, and those of its penalty if they differ."""
+        """Yield the positions of each batch, and of its penalty if they differ."""
 
     @abstractmethod
     def __call__(self, networks: Networks, batch: Batch) -> Tensor:
@@ -211,8 +212,8 @@ class BatchObjective(ABC):
     def records(self) -> list[dict[str, float]]:
         """Return the record of each network's epoch, and begin another."""
 
-    def prepare(self, call: Call, step: int, n_steps: int) -> None:
-        """Set what changes from step to step."""
+    def prepare(self, call: Call, step: int, n_steps: int) -> None:  # noqa: B027
+        """Set what changes from step to step; nothing does by default."""
 
     def validate(self, call: Call) -> list[float] | None:
         """Return the objective of each network on held-out rows, None without any."""
@@ -249,17 +250,16 @@ class ClassObjective(BatchObjective):
         self.weights, self.config, self.held_out = weights, config, held_out
         self.n_models = len(weights)
         self.n_batches = count_batches(rows.X.n_rows, config.batch_size)
-        where = {"dtype": config.dtype, "device": config.device}
-        self.lam = torch.tensor(weights, **where)
-        self.warmth = torch.zeros((), **where)
-        self.total = torch.zeros(self.n_models, device=config.device).double()
+        self.lam = torch.tensor(weights, dtype=config.dtype, device=config.device)
+        self.warmth = self.lam.new_zeros(())
+        self.total = torch.zeros_like(self.lam, dtype=torch.float64)
         features = [part.X for part in (rows, penalty_rows) if part is not None]
         is_dense = all(X.dense is not None for X in features)
         # The ascent of a critic looks at its own gradient.
         self.is_capturable = is_dense and not isinstance(penalty, CriticPenalty)
 
     def batches(self, epoch: int) -> Iterator[Batch]:
-        """Yield the positions of each batch, and those of its penalty if they differ."""
+        """Yield the positions of each batch, and of its penalty if they differ."""
         size, seed = self.config.batch_size, self.config.seed
         parts = batches_of(self._order(seed, epoch, self.rows), size)
         rows = self.penalty_rows
@@ -436,7 +436,7 @@ class Run:
         self.optimizer.step()
 
     def prepare(self, step: int) -> None:
-        """Set what changes from step to step: the rate, and what the objective needs."""
+        """Set what changes from step to step: the rate, and parts of the objective."""
         factor = self.config.factor(step / self.n_steps)
         for group, rate in zip(
             self.optimizer.param_groups, self.base_rates, strict=True

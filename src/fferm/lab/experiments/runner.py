@@ -25,10 +25,9 @@ from fferm.lab.experiments.methods import (
 )
 from fferm.lab.experiments.parts import Part, load_parts
 from fferm.lab.experiments.specs import SIZES, Method, Panel, Size, Spec, read_spec
-from fferm.metrics import measure
+from fferm.metrics.tabulator import Tabulator, make_tabulator
 from fferm.notions import get as get_notion
 from fferm.registry import unknown_name
-from fferm.setting import Setting, make_setting
 
 Record = dict[str, Any]
 
@@ -184,20 +183,20 @@ def run_task(task: Task, size: Size) -> list[Record]:
         ]
 
 
-def _setting(part: Part, notion: str) -> Setting:
+def _setting(part: Part, notion: str) -> Tabulator:
     labels = encode_labels(part.y, len(part.y), (0, 1), "y")
     groups = part.sensitive_features
-    return make_setting(labels, get_notion(notion), groups, "intersection", None)
+    return make_tabulator(labels, get_notion(notion), groups, "intersection", None)
 
 
-def _judge(point: Point, part: Part, setting: Setting) -> Record:
+def _judge(point: Point, part: Part, setting: Tabulator) -> Record:
     chance = point.chances(part)
     right = chance[np.arange(len(part.y)), part.y]
     rate = chance[:, 1].mean()
     return {
         "value": point.value,
         "accuracy": float(right.mean()),
-        "violation": measure(setting, chance).worst,
+        "violation": setting.violations(chance).worst,
         "collapsed": bool(rate in (0.0, 1.0)),
         "seconds": point.seconds,
     }

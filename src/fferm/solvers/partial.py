@@ -13,21 +13,27 @@ import numpy as np
 from fferm._typing import FloatArray, IntArray
 from fferm.divergences import strip, trainable
 from fferm.errors import NonFiniteError
+from fferm.penalty.compiled import ChosenDual, bind_dual, payoff_into
 from fferm.penalty.dual import GroupWeights, dual_variable
 from fferm.penalty.objective import Problem
-from fferm.solvers._arrays import Model, Rows, Steps, make_scratch
-from fferm.solvers._kernels import batch_gradients_into, payoff_into, sgda_epoch
+from fferm.solvers._kernels import (
+    Model,
+    RowArrays,
+    Steps,
+    batch_gradients_into,
+    make_scratch,
+    sgda_epoch,
+)
 from fferm.solvers.base import Result
-from fferm.solvers.dual import ChosenDual, bind_dual
-from fferm.solvers.kernel_rows import as_rows
-from fferm.solvers.lanes import (
+from fferm.solvers.full_batch import as_rows
+from fferm.solvers.sgda import SGDA
+from fferm.solvers.stochastic import (
     LEAST_SQUARES,
     LEAST_STEPS,
     lane_parameters,
     make_model,
     summed_iterates,
 )
-from fferm.solvers.linear_sgda import SGDA
 
 # The penalty comes in over the first steps: before, its dual is a guess.
 FIRST_STEPS = 20
@@ -96,7 +102,7 @@ class Piece:
     """
 
     problem: Problem
-    rows: Rows
+    rows: RowArrays
     weights: GroupWeights
 
 

@@ -1,4 +1,4 @@
-r"""One pass over all rows: loss, tables, and the gradients of both.
+r"""Passes over all rows: loss, tables, and the gradients of both.
 
 The gradient of a penalty needs its table first, and the table needs all rows. Instead
 of reading X twice, the pass keeps the gradient of every cell of the table,
@@ -7,22 +7,22 @@ of reading X twice, the pass keeps the gradient of every cell of the table,
 
 and the gradient of the penalty is then :math:`\sum_{rjk} G_{rjk} J_{rjk}` for any
 payoff :math:`G`. With two classes :math:`J_{r0k} = -J_{r1k}`: the latter is kept.
+
+`add_up` is a pass over the logits of a model: loss, right decisions and tables.
 """
 
-# Numba caches code by the text of its own file alone, so each names its release: 0.1.0.
 # mypy: disable-error-code="no-untyped-def,no-untyped-call"
 # ruff: noqa: ANN001, ANN202, C901, PLR0913, PLR0917
 
 import math
 from typing import NamedTuple
 
-import numba
 import numpy as np
 
+from fferm._jit import exp, kernel, log1p_of_share
 from fferm._typing import FloatArray, IntArray
 from fferm.solvers._kernels import probabilities_into
-from fferm.solvers._rows import FAST, add_row, entry_of, row_times
-from fferm.solvers._scalar import exp, log1p_of_share
+from fferm.solvers._rows import add_row, entry_of, row_times
 
 # Rows are taken by so many: their logits stay in cache, and the rows of one lane make
 # vectors as the lanes of one row do.
@@ -35,7 +35,7 @@ class Sums(NamedTuple):
     Attributes
     ----------
     loss, gradient
-        (L,) and (d + 1, C L): the weighted loss and its gradient, or no room for it.
+        (L,) and (d + 1, C L): the weighted loss and its gradient, or an empty array.
     mass
         (R, m, K, L) the weighted table.
     jacobian
@@ -48,21 +48,21 @@ class Sums(NamedTuple):
     jacobian: FloatArray
 
 
-class Room(NamedTuple):
-    """Room for a block of rows: (C L,) numbers of one, and of all rows and lanes."""
+class Workspace(NamedTuple):
+    """Arrays for a block of rows: (C L,) numbers of one, and of all rows and lanes."""
 
     logits: FloatArray
     factor: FloatArray
     all_logits: FloatArray  # (C, B L)
     prob: FloatArray  # (m, B L)
     label: IntArray  # (B L,)
-    surprise: FloatArray  # (B L,)
+    entropy: FloatArray  # (B L,)
 
 
-def make_room(n_outputs: int, n_classes: int, n_lanes: int) -> Room:
-    """Return room for a block."""
+def workspace(n_outputs: int, n_classes: int, n_lanes: int = 1) -> Workspace:
+    """Return arrays for a block of rows."""
     n = BLOCK * n_lanes
-    return Room(
+    return Workspace(
         np.empty(n_outputs * n_lanes),
         np.empty(n_outputs * n_lanes),
         np.zeros((n_outputs, n)),
@@ -72,15 +72,15 @@ def make_room(n_outputs: int, n_classes: int, n_lanes: int) -> Room:
     )
 
 
-@numba.njit(**FAST)
-def surprise_into(logits, label, surprise):
+@kernel
+def cross_entropy_into(logits, label, entropy):
     """Write the cross-entropy of (n_outputs * n) logits under (n,) labels."""
-    n = surprise.size
+    n = entropy.size
     if logits.size == n:  # two classes, one output: the first logit is 0
         for f in range(n):
             margin = logits[f] if label[f] == 1 else -logits[f]
             distance = log1p_of_share(exp(-abs(margin)))
-            surprise[f] = distance + max(-margin, 0.0)
+            entropy[f] = distance + max(-margin, 0.0)
         return
     for f in range(n):
         top = -math.inf
@@ -89,13 +89,13 @@ def surprise_into(logits, label, surprise):
         total = 0.0
         for c in range(f, logits.size, n):
             total += exp(logits[c] - top)
-        surprise[f] = top + math.log(total) - logits[label[f] * n + f]
+        entropy[f] = top + math.log(total) - logits[label[f] * n + f]
 
 
-@numba.njit(**FAST)
-def add_rows_of_loss(rows, begin, size, room, loss, gradient):
-    """Add the loss of a block of rows, and its gradient where there is room."""
-    prob, surprise, factor = room.prob, room.surprise, room.factor
+@kernel
+def add_rows_of_loss(rows, begin, size, work, loss, gradient):
+    """Add the loss of a block of rows, and its gradient where it has an array."""
+    prob, entropy, factor = work.prob, work.entropy, work.factor
     n_classes, n_lanes = prob.shape[0], loss.size
     n_outputs = factor.size // n_lanes
     first = n_classes - n_outputs
@@ -103,14 +103,14 @@ def add_rows_of_loss(rows, begin, size, room, loss, gradient):
     for b in range(size):
         y = max(rows.y[begin + b], 0)  # a row without a label has no weight either
         for lane in range(n_lanes):
-            room.label[b * n_lanes + lane] = y
-    surprise_into(room.all_logits.reshape(-1), room.label, surprise)
+            work.label[b * n_lanes + lane] = y
+    cross_entropy_into(work.all_logits.reshape(-1), work.label, entropy)
     for b in range(size):
         i, weight = begin + b, entry_of(rows.loss_weight, begin + b)
         if weight <= 0:
             continue
         for lane in range(n_lanes):
-            loss[lane] += weight * surprise[b * n_lanes + lane]
+            loss[lane] += weight * entropy[b * n_lanes + lane]
         if gradient.size == 0:
             continue
         for c in range(n_outputs):
@@ -121,11 +121,11 @@ def add_rows_of_loss(rows, begin, size, room, loss, gradient):
         add_row(data, indices, indptr, i, factor, gradient)
 
 
-@numba.njit(**FAST)
-def add_rows_of_table(rows, begin, size, room, sharpness, mass, jacobian):
+@kernel
+def add_rows_of_table(rows, begin, size, work, sharpness, mass, jacobian):
     """Add a block of rows to the table, and to its gradient."""
     n_classes, n_lanes = mass.shape[1], mass.shape[3]
-    prob, factor = room.prob, room.factor
+    prob, factor = work.prob, work.factor
     n_outputs, n_kept = factor.size // n_lanes, jacobian.shape[2]
     first = n_classes - n_outputs
     data, indices, indptr = rows.X
@@ -152,14 +152,14 @@ def add_rows_of_table(rows, begin, size, room, sharpness, mass, jacobian):
                 add_row(data, indices, indptr, i, factor, cell)
 
 
-@numba.njit(**FAST)
-def accumulate(rows, begin, end, theta, sharpness, with_loss, room, sums):
+@kernel
+def accumulate(rows, begin, end, theta, sharpness, with_loss, work, sums):
     """Add the rows from ``begin`` to ``end`` to the sums.
 
     ``theta`` is (d + 1, C L); the penalty sees ``softmax(sharpness * logits)``.
     """
     n_lanes = sums.loss.size
-    logits, together = room.logits, room.all_logits
+    logits, together = work.logits, work.all_logits
     data, indices, indptr = rows.X
     for start in range(begin, end, BLOCK):
         size = min(BLOCK, end - start)
@@ -169,18 +169,18 @@ def accumulate(rows, begin, end, theta, sharpness, with_loss, room, sums):
                 for lane in range(n_lanes):
                     together[c, b * n_lanes + lane] = logits[c * n_lanes + lane]
         if with_loss:
-            probabilities_into(together.reshape(-1), 1.0, room.prob)
-            add_rows_of_loss(rows, start, size, room, sums.loss, sums.gradient)
+            probabilities_into(together.reshape(-1), 1.0, work.prob)
+            add_rows_of_loss(rows, start, size, work, sums.loss, sums.gradient)
         if sums.mass.size > 0:
             if sharpness != 1.0 or not with_loss:
-                probabilities_into(together.reshape(-1), sharpness, room.prob)
+                probabilities_into(together.reshape(-1), sharpness, work.prob)
             add_rows_of_table(
-                rows, start, size, room, sharpness, sums.mass, sums.jacobian
+                rows, start, size, work, sharpness, sums.mass, sums.jacobian
             )
 
 
-@numba.njit(**FAST)
-def add_pull(payoff, weight, jacobian, gradient):
+@kernel
+def add_penalty_gradient(payoff, weight, jacobian, gradient):
     """Add the gradient of a penalty with a (R, m, K) payoff to that of one lane.
 
     A payoff of nobody may be infinite; where nothing moves it does not count.
@@ -198,3 +198,87 @@ def add_pull(payoff, weight, jacobian, gradient):
                         slope = jacobian[r, k, j, a, c]
                         if slope != 0.0:
                             gradient[a, c] += weight * pull * slope
+
+
+class RowSums(NamedTuple):
+    """What a pass adds up.
+
+    Attributes
+    ----------
+    loss, right
+        (1,) the weighted cross-entropy, and the weight of rows decided as labelled.
+    decided
+        (n,) the class that each row is given.
+    hard, soft
+        (A, cells, m) the weights of decisions and of probabilities by attribute.
+    """
+
+    loss: FloatArray
+    right: FloatArray
+    decided: IntArray
+    hard: FloatArray
+    soft: FloatArray
+
+
+def no_sums(n_rows: int, n_attributes: int, n_cells: int, n_classes: int) -> RowSums:
+    """Return sums of no row yet."""
+    shape = n_attributes, n_cells, n_classes
+    decided = np.zeros(n_rows, dtype=np.int64)
+    return RowSums(np.zeros(1), np.zeros(1), decided, np.zeros(shape), np.zeros(shape))
+
+
+@kernel
+def _decide(logits, decided):
+    # The class of the largest logit; of two classes the first has the logit 0.
+    if logits.shape[0] == 1:
+        for b in range(decided.size):
+            decided[b] = 1 if logits[0, b] > 0 else 0
+        return
+    for b in range(decided.size):
+        decided[b] = 0
+        for c in range(1, logits.shape[0]):
+            if logits[c, b] > logits[decided[b], b]:
+                decided[b] = c
+
+
+@kernel
+def _add_to_tables(weight, cell, decided, prob, hard, soft):
+    # One attribute: the weights of a block, with -1 for rows that are left out.
+    for b in range(weight.size):
+        at = cell[b]
+        if at >= 0:
+            hard[at, decided[b]] += weight[b]
+            for j in range(soft.shape[1]):
+                soft[at, j] += weight[b] * prob[j, b]
+
+
+@kernel
+def add_up(logits, y, weight, cells, most, work, sums):
+    """Add all rows to the sums.
+
+    ``logits`` are (C, n), ``cells`` (A, n) with -1 for rows that are left out; no row
+    costs more than ``most``.
+    """
+    n_outputs, n = logits.shape
+    label, entropy = work.label, work.entropy
+    flat = work.all_logits.reshape(-1)
+    for begin in range(0, n, BLOCK):
+        size = min(BLOCK, n - begin)
+        w, decided = weight[begin : begin + size], sums.decided[begin : begin + size]
+        for c in range(n_outputs):
+            for b in range(size):
+                work.all_logits[c, b] = logits[c, begin + b]
+        for b in range(size):
+            label[b] = y[begin + b]
+        probabilities_into(flat, 1.0, work.prob)
+        cross_entropy_into(flat, label, entropy)
+        _decide(work.all_logits, decided)
+        loss, right = 0.0, 0.0
+        for b in range(size):
+            loss += w[b] * min(entropy[b], most)
+            right += w[b] if decided[b] == label[b] else 0.0
+        sums.loss[0] += loss
+        sums.right[0] += right
+        for a in range(cells.shape[0]):
+            cell = cells[a, begin : begin + size]
+            _add_to_tables(w, cell, decided, work.prob, sums.hard[a], sums.soft[a])

@@ -27,7 +27,7 @@ from scipy.stats import norm
 
 from fferm._typing import FloatArray, IntArray
 from fferm.errors import InvalidInputError, InvalidParameterError
-from fferm.rates import BoolArray, RateTable, compared
+from fferm.metrics.tabulator import BoolArray, RateTable, compared
 
 Interval: TypeAlias = tuple[float, float]
 # From (n_draws, n_cells) totals to the (n_draws, comparisons, groups) rates of each

@@ -1,19 +1,70 @@
-"""The five functions of the formulas on one number, for compiled code.
+"""How fferm compiles: options, one key for numba's cache, and scalar arithmetic.
 
 The exponential is written out, because a loop over a call of the C library is not
 vectorised: here the compiler makes one of several lanes at once.
 """
 
-# Numba caches code by the text of its own file alone, so each names its release: 0.1.0.
 # mypy: disable-error-code="no-untyped-def,no-untyped-call,misc,call-arg,var-annotated"
 # ruff: noqa: ANN001, ANN202
 
+import functools
+import hashlib
 import math
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numba
 from numba.core import types
 from numba.extending import intrinsic
+
+# Sums of products may be reordered: that is what makes them fast, and no more. Division
+# by 0 gives infinity as in NumPy; a check would keep loops from being vectorised.
+# References are not counted, so kernels allocate nothing: counting took longer than the
+# arithmetic.
+IN_ORDER: Any = {"fastmath": {"contract"}, "error_model": "numpy", "_nrt": False}
+REORDERED: Any = {**IN_ORDER, "fastmath": {"contract", "reassoc"}}
+INLINED: Any = {**IN_ORDER, "forceinline": True}
+
+PACKAGE = Path(__file__).parent
+# Every file whose functions or constants are compiled.
+COMPILED_FILES = (
+    Path(__file__),
+    *(PACKAGE / "penalty" / f"{name}.py" for name in ("compiled", "dual", "formulas")),
+    *sorted((PACKAGE / "solvers").glob("_[!_]*.py")),
+    *sorted((PACKAGE / "boosting").glob("_[!_]*.py")),
+)
+
+
+def _digest(files: tuple[Path, ...]) -> str:
+    text = b"".join(path.read_bytes() for path in files)
+    return hashlib.sha256(text).hexdigest()[:12]
+
+
+# Numba caches a function by the text of its own file alone, but compiles it together
+# with those it calls. The names of cached functions carry this key, so that a change in
+# any of these files discards what was compiled before.
+CACHE_KEY = _digest(COMPILED_FILES)
+
+
+def cached(function: Callable[..., Any], **options: Any) -> Any:
+    """Return a function compiled when it is first called, and kept on disk."""
+    function.__qualname__ += f"_{CACHE_KEY}"
+    return numba.njit(function, cache=True, **options)
+
+
+def kernel(function: Callable[..., Any]) -> Any:
+    """Compile a function that loops over arrays, without Python's lock."""
+    return cached(function, nogil=True, **REORDERED)
+
+
+def row_kernel(function: Callable[..., Any]) -> Any:
+    """Compile a `kernel` that runs for every row, into its caller.
+
+    To pass arrays on would take as long as the arithmetic.
+    """
+    return cached(function, nogil=True, forceinline=True, **REORDERED)
+
 
 # Adding it to a number of moderate size rounds that to a whole one, which then stands
 # in the lowest bits of the sum.
@@ -61,7 +112,7 @@ def _power_series(x):
     return (low + middle * x4) + (high + top * x4) * (x4 * x4)
 
 
-@numba.njit(error_model="numpy", cache=True)
+@functools.partial(cached, error_model="numpy")
 def exp(x):
     """Return ``e^x`` to the last bit or two; 0 and infinity beyond the range."""
     inside = min(max(x, LOWEST), HIGHEST)
@@ -70,13 +121,13 @@ def exp(x):
     rest = (inside - whole * LN2_HIGH) - whole * LN2_LOW  # at most ln(2) / 2
     power = _power_series(rest)
     # The whole power of 2 goes into the exponent's bits.
-    found = _double(_bits(power) + (_bits(shifted) << 52))
-    found = 0.0 if x < LOWEST else found
-    found = math.inf if x > HIGHEST else found
-    return found if x == x else x  # not a number stays so
+    value = _double(_bits(power) + (_bits(shifted) << 52))
+    value = 0.0 if x < LOWEST else value
+    value = math.inf if x > HIGHEST else value
+    return value if x == x else x  # not a number stays so
 
 
-@numba.njit(error_model="numpy", cache=True)
+@functools.partial(cached, error_model="numpy")
 def log1p_of_share(x):
     """Return ``ln(1 + x)`` for ``x`` in [0, 1], by the series of ``2 artanh``.
 

@@ -11,18 +11,17 @@ from dataclasses import dataclass
 import numpy as np
 
 from fferm._typing import FloatArray
+from fferm.penalty.compiled import Dual, make_dual
 from fferm.penalty.objective import Problem
-from fferm.solvers._arrays import Dual, Steps, make_scratch
-from fferm.solvers._kernels import sgda_epoch
-from fferm.solvers.batches import shuffled
-from fferm.solvers.dual import make_dual
-from fferm.solvers.kernel_rows import make_rows
-from fferm.solvers.lanes import (
+from fferm.solvers._kernels import Steps, make_scratch, sgda_epoch
+from fferm.solvers.full_batch import make_rows
+from fferm.solvers.stochastic import (
     LEAST_STEPS,
     WARM_UP,
-    LaneSolver,
-    LaneState,
+    StochasticSolver,
+    StochasticState,
     make_model,
+    shuffled,
 )
 
 # Six passes over the data by default, fewer where they would hold more than the last
@@ -32,7 +31,7 @@ LEAST_ROWS, MOST_ROWS = 100_000, 1_000_000
 
 
 @dataclass(frozen=True, kw_only=True)
-class SgdaState(LaneState):
+class SgdaState(StochasticState):
     """Where a run stands: also the dual, and the pointer that reads it."""
 
     dual: Dual
@@ -40,14 +39,14 @@ class SgdaState(LaneState):
 
 
 @dataclass(frozen=True)
-class SGDA(LaneSolver[SgdaState]):
+class SGDA(StochasticSolver[SgdaState]):
     """Stochastic gradient descent-ascent.
 
     Parameters
     ----------
     max_epochs, lr, fit_intercept, seed, patience, judged_on
-        As in `LaneSolver`, but None is 6 passes, or as many as hold a million rows;
-        there are 600 steps and 100,000 rows at least.
+        As in `StochasticSolver`, but None is 6 passes, or as many as hold a million
+        rows; there are 600 steps and 100,000 rows at least.
     batch_size
         Rows a step, from 1 to all.
     dual_lr

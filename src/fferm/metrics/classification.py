@@ -10,11 +10,8 @@ Undefined is never fair: a group without rows in a stratum is left out by name, 
 where fewer than two remain everywhere the violation is NaN.
 """
 
-import math
-import warnings
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
@@ -23,73 +20,9 @@ from fferm._typing import FloatArray, IntArray, Table
 from fferm.data.groups import Attribute, GroupMode
 from fferm.data.rows import Rows, check_aligned
 from fferm.data.validate import encode_decisions, encode_labels, encode_prob, one_hot
-from fferm.errors import EmptyStratumWarning
+from fferm.metrics.tabulator import Tabulator, Violations, distinct, make_tabulator
 from fferm.notions import Labels, Notion
 from fferm.notions import get as get_notion
-from fferm.rates import RateTable, gaps_of
-from fferm.setting import Predicted, Setting, distinct, make_setting
-
-
-@dataclass(frozen=True)
-class Gap:
-    """The largest difference of one outcome's rates between two groups."""
-
-    attribute: str
-    stratum: str
-    outcome: str
-    gap: float
-    lowest_group: str
-    highest_group: str
-
-
-@dataclass(frozen=True)
-class Absence:
-    """Groups that could not be judged in a stratum, and why."""
-
-    attribute: str
-    stratum: str
-    groups: tuple[str, ...]
-    reason: str
-
-    def __str__(self) -> str:
-        names = ", ".join(self.groups) or "there is no other group"
-        return f"{self.attribute}, {self.stratum}: {names} ({self.reason})"
-
-
-@dataclass(frozen=True)
-class Violations:
-    """All gaps that a notion speaks of.
-
-    Attributes
-    ----------
-    gaps
-        One per attribute, stratum and outcome that could be judged.
-    absent
-        What could not be judged.
-    """
-
-    gaps: tuple[Gap, ...]
-    absent: tuple[Absence, ...]
-
-    @property
-    def worst(self) -> float:
-        """The largest gap: the violation. NaN where nothing could be judged."""
-        return max((gap.gap for gap in self.gaps), default=math.nan)
-
-    @property
-    def by_stratum(self) -> dict[tuple[str, str], float]:
-        """The largest gap of each attribute and stratum."""
-        largest: dict[tuple[str, str], float] = {}
-        for gap in self.gaps:
-            key = gap.attribute, gap.stratum
-            largest[key] = max(gap.gap, largest.get(key, 0.0))
-        return largest
-
-    @property
-    def mean(self) -> float:
-        """The mean over attributes and strata of their largest gaps."""
-        largest = list(self.by_stratum.values())
-        return float(np.mean(largest)) if largest else math.nan
 
 
 def violation(
@@ -134,10 +67,8 @@ def violation(
     0.5
     """
     rows = sensitive_features, groups, sample_weight
-    _check_order(y_true, y_pred, rows)
-    labels, decision = encode_decisions(y_true, y_pred)
-    setting = make_setting(labels, get_notion(notion), *rows)
-    return judge(setting, decision).worst
+    tabulator, decision = _encode(y_true, y_pred, notion, *rows)
+    return tabulator.violations(decision, warn=True).worst
 
 
 def soft_violation(
@@ -173,11 +104,17 @@ def soft_violation(
     >>> round(soft_violation(None, prob, classes=[0, 1], sensitive_features=s), 12)
     0.2
     """
-    rows = sensitive_features, groups, sample_weight
-    _check_order(y_true, prob, rows)
+    check_aligned(
+        y_true=y_true,
+        predictions=prob,
+        sensitive_features=sensitive_features,
+        sample_weight=sample_weight,
+    )
     array = encode_prob(prob, len(classes))
     labels = encode_labels(y_true, len(array), classes)
-    return judge(make_setting(labels, get_notion(notion), *rows), array).worst
+    rows = sensitive_features, groups, sample_weight
+    tabulator = make_tabulator(labels, get_notion(notion), *rows)
+    return tabulator.violations(array, warn=True).worst
 
 
 def violations(
@@ -204,10 +141,8 @@ def violations(
     0.5
     """
     rows = sensitive_features, groups, sample_weight
-    _check_order(y_true, y_pred, rows)
-    labels, decision = encode_decisions(y_true, y_pred)
-    setting = make_setting(labels, get_notion(notion), *rows)
-    return judge(setting, decision)
+    tabulator, decision = _encode(y_true, y_pred, notion, *rows)
+    return tabulator.violations(decision, warn=True)
 
 
 def group_table(
@@ -235,92 +170,41 @@ def group_table(
     {'a': 0.5, 'b': 1.0}
     """
     rows = sensitive_features, groups, sample_weight
-    _check_order(y_true, y_pred, rows)
-    labels, decision = encode_decisions(y_true, y_pred)
-    notion = get_notion("demographic_parity")
-    return tabulate_groups(make_setting(labels, notion, *rows), decision)
+    tabulator, decision = _encode(y_true, y_pred, "demographic_parity", *rows)
+    return tabulate_groups(tabulator, decision)
 
 
-def _check_order(
-    y_true: Table, predicted: Table, rows: tuple[Table, GroupMode, Table]
-) -> None:
-    groups, _, weight = rows
+def _encode(
+    y_true: Table,
+    y_pred: Table,
+    notion: str | Notion,
+    sensitive_features: Table,
+    groups: GroupMode,
+    sample_weight: Table,
+) -> tuple[Tabulator, IntArray]:
+    """Return the tabulator of some rows, and their decisions as codes."""
     check_aligned(
         y_true=y_true,
-        predictions=predicted,
-        sensitive_features=groups,
-        sample_weight=weight,
+        predictions=y_pred,
+        sensitive_features=sensitive_features,
+        sample_weight=sample_weight,
     )
-
-
-def judge(setting: Setting, predicted: Predicted) -> Violations:
-    """Return the gaps of decisions or probabilities; warn of what is absent."""
-    found = measure(setting, predicted)
-    if found.absent:
-        warnings.warn(
-            f"Not judged under {setting.notion.name}: "
-            f"{'; '.join(map(str, found.absent))}. The violation is that of the rest.",
-            EmptyStratumWarning,
-            stacklevel=3,
-        )
-    return found
-
-
-def measure(setting: Setting, predicted: Predicted) -> Violations:
-    """Return the gaps of decisions or probabilities, as in `Setting.tables`."""
-    return measure_tables(setting.tables(predicted))
-
-
-def measure_tables(tables: tuple[RateTable, ...]) -> Violations:
-    """Return the gaps of tables, one per attribute."""
-    gaps = (gap for table in tables for gap in _gaps(table))
-    absent = (absence for table in tables for absence in _absences(table))
-    return Violations(tuple(gaps), tuple(absent))
-
-
-def _gaps(table: RateTable) -> Iterator[Gap]:
-    # A group that is absent has the rate NaN, and is neither lowest nor highest.
-    is_absent = np.isnan(table.rate)
-    lowest = np.where(is_absent, np.inf, table.rate).argmin(axis=2)
-    highest = np.where(is_absent, -np.inf, table.rate).argmax(axis=2)
-    gap = gaps_of(table.rate)
-    for r in map(int, np.flatnonzero(table.is_judged)):
-        for j, outcome in enumerate(table.outcomes):
-            low, high = int(lowest[r, j]), int(highest[r, j])
-            yield Gap(
-                table.attribute,
-                table.strata[r],
-                outcome,
-                float(gap[r, j]),
-                table.groups[low],
-                table.groups[high],
-            )
-
-
-def _absences(table: RateTable) -> list[Absence]:
-    found = []
-    for stratum, weights in zip(table.strata, table.mass.sum(axis=1), strict=True):
-        absent = tuple(table.groups[k] for k in np.flatnonzero(weights <= 0))
-        if len(table.groups) - len(absent) < 2:
-            reason = "fewer than two groups have rows; the stratum is left out"
-            found.append(Absence(table.attribute, stratum, absent, reason))
-        elif absent:
-            reason = "no rows with a positive weight"
-            found.append(Absence(table.attribute, stratum, absent, reason))
-    return found
+    labels, decision = encode_decisions(y_true, y_pred)
+    rows = sensitive_features, groups, sample_weight
+    return make_tabulator(labels, get_notion(notion), *rows), decision
 
 
 def tabulate_groups(
-    setting: Setting, decision: IntArray, prob: FloatArray | None = None
+    tabulator: Tabulator, decision: IntArray, prob: FloatArray | None = None
 ) -> pd.DataFrame:
     """Return the table of `group_table`, with ``soft_rate_*`` of probabilities."""
-    rates = _group_rates(setting.labels, decision, prob)
+    rates = _group_rates(tabulator.labels, decision, prob)
     frames = [
-        _tabulate(attribute, setting.rows.weight, rates)
-        for attribute in setting.rows.attributes
+        _tabulate(attribute, tabulator.rows.weight, rates)
+        for attribute in tabulator.rows.attributes
     ]
     table = pd.concat(frames)
-    table.index = pd.Index(_group_names(setting.rows), name="group")
+    table.index = pd.Index(_group_names(tabulator.rows), name="group")
     return table
 
 

@@ -7,8 +7,6 @@ pointers, so they are compiled once for all divergences, a user's own included. 
 that are known by name stay in the cache on disk.
 """
 
-# Numba caches code by the text of its own file alone, so each names its release: 0.1.0.
-
 import functools
 import hashlib
 from collections import namedtuple
@@ -22,11 +20,10 @@ from numba import carray  # type: ignore[attr-defined]
 from numba.core import types
 from numba.extending import intrinsic
 
-from fferm import divergences
+from fferm import _jit, divergences
+from fferm._jit import SCALARS, exp
 from fferm.divergences import Divergence
 from fferm.errors import ComponentError
-from fferm.solvers import _scalar
-from fferm.solvers._scalar import SCALARS, exp
 
 # Called functions would be passed their namespace by the addresses of its functions,
 # which nothing on disk can hold.
@@ -36,7 +33,7 @@ TABLE_SIGNATURE = numba.void(_NUMBERS, _NUMBERS, _NUMBERS, _NUMBERS, numba.intp)
 
 
 @intrinsic
-def read_table(_context, address, variable, dual, charge, ratio, size):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+def read_table(_context, address, variable, dual, conjugate, ratio, size):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
     """Call the function at an address on four arrays of ``size`` numbers, by address.
 
     A plain number may be passed to a kernel from the cache on disk, where a function
@@ -59,24 +56,24 @@ def read_table(_context, address, variable, dual, charge, ratio, size):  # type:
 def log_ratio_pointer(divergence: Divergence) -> Any:
     """Return a pointer that reads a table of log-ratios ``z = ln(P / Q)``.
 
-    It writes the dual ``A = f'(e^z)``, its charge ``f*(A)`` and the ratio ``e^z``.
+    It writes the dual ``A = f'(e^z)``, its conjugate ``f*(A)`` and the ratio ``e^z``.
     """
     own_dual = _formula_or_none(divergence, "dual_at")
     dual = own_dual or _after(_formula(divergence, "f_prime"), exp)
-    own_charge = _formula_or_none(divergence, "conjugate_at")
-    charge = own_charge or _after(_formula(divergence, "conjugate"), dual)
-    return _table_pointer(divergence, "log_ratio", (dual, charge, exp))
+    own_conjugate = _formula_or_none(divergence, "conjugate_at")
+    conjugate = own_conjugate or _after(_formula(divergence, "conjugate"), dual)
+    return _table_pointer(divergence, "log_ratio", (dual, conjugate, exp))
 
 
 @functools.cache
 def projected_pointer(divergence: Divergence) -> Any:
     """Return a pointer that reads a table of duals ``A``.
 
-    It writes the dual itself, its charge ``f*(A)`` and the ratio ``(f*)'(A)``.
+    It writes the dual itself, its conjugate ``f*(A)`` and the ratio ``(f*)'(A)``.
     """
-    charge = _formula(divergence, "conjugate")
+    conjugate = _formula(divergence, "conjugate")
     ratio = _formula(divergence, "conjugate_prime")
-    return _table_pointer(divergence, "projected", (_same, charge, ratio))
+    return _table_pointer(divergence, "projected", (_same, conjugate, ratio))
 
 
 def is_kept(divergence: Divergence) -> bool:
@@ -143,15 +140,15 @@ def _same(x):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
 
 
 # Stand-ins: every pointer is given its own.
-dual = charge = ratio = _same
+dual = conjugate = ratio = _same
 
 
-def _read(of, duals, charges, ratios, n):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+def _read(of, duals, conjugates, ratios, n):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
     x, d = carray(of, n), carray(duals, n)
-    c, r = carray(charges, n), carray(ratios, n)
+    c, r = carray(conjugates, n), carray(ratios, n)
     for i in range(n):
         d[i] = dual(x[i])
-        c[i] = charge(x[i])
+        c[i] = conjugate(x[i])
         r[i] = ratio(x[i])
 
 
@@ -159,7 +156,7 @@ def _table_pointer(divergence: Divergence, how: str, functions: tuple[Any, ...])
     # Not a closure: what it holds would be part of numba's key, and differs from
     # process to process. The name stands for it.
     scope = {"carray": carray}
-    scope |= zip(("dual", "charge", "ratio"), functions, strict=True)
+    scope |= zip(("dual", "conjugate", "ratio"), functions, strict=True)
     read = _with_scope(_read, scope)
     known = f"{divergence!r}{how}{_text_of_formulas()}".encode()
     read.__qualname__ = f"{how}_{hashlib.sha256(known).hexdigest()[:16]}"
@@ -178,5 +175,5 @@ def _table_pointer(divergence: Divergence, how: str, functions: tuple[Any, ...])
 
 @functools.cache
 def _text_of_formulas() -> str:
-    files = [*Path(divergences.__path__[0]).glob("*.py"), Path(_scalar.__file__)]
+    files = [*Path(divergences.__path__[0]).glob("*.py"), Path(_jit.__file__)]
     return "".join(path.read_text("utf-8") for path in sorted(files))

@@ -2,6 +2,11 @@
 
 They share how a run begins, when it ends and what it gives back; they differ in their
 steps.
+
+A random order of many rows misses every cache at every row. So many rows are shuffled
+in two stages: blocks of neighbours in random order, some hundreds of them at a time,
+and the rows of these at random. A batch still draws from hundreds of places all over
+the data, and what it reads lies close together.
 """
 
 from abc import abstractmethod
@@ -11,10 +16,10 @@ from typing import Any, TypeVar, final
 
 import numpy as np
 
-from fferm._typing import FloatArray
+from fferm._typing import FloatArray, IntArray
 from fferm.errors import NonFiniteError
 from fferm.penalty.objective import Problem
-from fferm.solvers._arrays import Model, Rows, Scratch, Steps
+from fferm.solvers._kernels import Model, RowArrays, Scratch, Steps
 from fferm.solvers.base import (
     Callback,
     EarlyStopping,
@@ -23,10 +28,8 @@ from fferm.solvers.base import (
     Solution,
     Solver,
 )
-from fferm.solvers.evaluation import Measured
-from fferm.solvers.full_batch import FusedEvaluator
-from fferm.solvers.linear import parameter_shape
-from fferm.solvers.threads import in_threads, n_threads
+from fferm.solvers.full_batch import FusedEvaluator, in_threads, n_threads
+from fferm.solvers.linear import Measured, parameter_shape
 
 # Adagrad divides by the root of this at least: no gradient yet, no step of 0 / 0.
 LEAST_SQUARES = 1e-12
@@ -43,8 +46,15 @@ STEPS_TO_JUDGE = 100
 LEAST_GAIN = 1e-4
 
 
+# Up to so many rows, the order is one permutation.
+FEW_ROWS = 32_768
+# RowArrays of a block, and rows shuffled together: 256 blocks, 2.6 MB of 20 columns.
+BLOCK = 64
+WINDOW = 16_384
+
+
 @dataclass(frozen=True, kw_only=True)
-class LaneState:
+class StochasticState:
     """Where a run stands.
 
     Attributes
@@ -66,7 +76,7 @@ class LaneState:
     """
 
     weights: tuple[float, ...]
-    rows: Rows
+    rows: RowArrays
     model: Model
     steps: Steps
     scratch: Scratch
@@ -79,11 +89,11 @@ class LaneState:
     stopping: EarlyStopping
 
 
-State = TypeVar("State", bound=LaneState)
+State = TypeVar("State", bound=StochasticState)
 
 
 @dataclass(frozen=True)
-class LaneSolver(Solver[State]):
+class StochasticSolver(Solver[State]):
     """A solver whose model is an average over the later half of its steps.
 
     Parameters
@@ -237,7 +247,7 @@ def _where(
     return tuple(n if low else o for low, n, o in zip(is_lower, new, old, strict=True))
 
 
-def _finish_lane(state: LaneState, lane: int) -> dict[str, Any]:
+def _finish_lane(state: StochasticState, lane: int) -> dict[str, Any]:
     return {
         "value": state.thetas[lane],
         "dual": state.measured[lane].dual,
@@ -270,7 +280,7 @@ def make_model(
     )
 
 
-def mean_iterate(state: LaneState) -> FloatArray:
+def mean_iterate(state: StochasticState) -> FloatArray:
     """Return the mean of the iterates since averaging began, or else the last one."""
     model, begin, n_steps = state.model, state.steps.average_from, state.n_steps
     if n_steps <= begin:
@@ -291,3 +301,35 @@ def lane_parameters(problem: Problem, theta: FloatArray, lane: int) -> FloatArra
     n_outputs, n_columns = parameter_shape(problem)
     found = theta.reshape(n_columns, n_outputs, -1)[:, :, lane].T
     return found - found.mean(axis=0) if n_outputs > 1 else found.copy()
+
+
+def shuffled(
+    rng: np.random.Generator, n_rows: int, batch_size: int
+) -> Iterator[IntArray]:
+    """Yield the positions of all rows in random order, in parts of whole batches.
+
+    Only the last part may end with a batch that is smaller.
+    """
+    if n_rows <= FEW_ROWS:
+        yield rng.permutation(n_rows)
+        return
+    waiting: IntArray = np.zeros(0, dtype=np.int64)
+    for window in _windows(rng, n_rows):
+        waiting = np.concatenate([waiting, window]) if waiting.size else window
+        n_whole = waiting.size // batch_size * batch_size
+        if n_whole:
+            yield waiting[:n_whole]
+            waiting = waiting[n_whole:]
+    if waiting.size:
+        yield waiting
+
+
+def _windows(rng: np.random.Generator, n_rows: int) -> Iterator[IntArray]:
+    blocks = rng.permutation(-(-n_rows // BLOCK))
+    for begin in range(0, blocks.size, WINDOW // BLOCK):
+        starts = blocks[begin : begin + WINDOW // BLOCK, None] * BLOCK
+        window = (starts + np.arange(BLOCK)).reshape(-1)
+        if starts.max() > n_rows - BLOCK:  # the last block may be smaller
+            window = window[window < n_rows]
+        rng.shuffle(window)
+        yield window

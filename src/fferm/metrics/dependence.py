@@ -1,0 +1,698 @@
+r"""How much a number depends on an attribute: measures for continuous predictions.
+
+Measures of groups compare distributions of the prediction: their means
+(`mean_gap`), all of them at once (`kolmogorov_smirnov`, `wasserstein`). Measures of two
+numbers look for any dependence: `distance_correlation`, `maximal_correlation` (after
+Hirschfeld, Gebelein and Renyi) and `f_information`. The linear `correlation` stands
+beside them to show what it misses. `independence_test` says what chance would give.
+A `RegressionTabulator` takes one measure as the violation of a regressor.
+
+Every measure takes ``weight``, (n_samples,) positive weights of the rows; only their
+ratios matter, and without them all rows count alike.
+"""
+
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+from pandas.api.types import is_numeric_dtype
+
+from fferm import tables
+from fferm._typing import FloatArray, IntArray, Table
+from fferm.data.groups import (
+    DEFAULT_BINNING,
+    Binning,
+    GroupMode,
+    encode_sensitive,
+    quantile_edges,
+    read_series,
+    split_columns,
+)
+from fferm.data.rows import control_labels
+from fferm.data.validate import Number, check_params
+from fferm.divergences import Divergence
+from fferm.divergences import get as get_divergence
+from fferm.errors import InvalidInputError, UnknownNameError
+from fferm.notions import Labels, Notion, Strata
+
+# A measure of a prediction and an attribute, perhaps with weights.
+Measure: TypeAlias = Callable[..., float]
+# Values of a whole-numbered attribute up to which each is a bin of its own.
+N_BINS = 10
+# Rows that enter a distance correlation, whose cost is the square of their number.
+MOST_DISTANCES = 2000
+# A measure needs at least this many rows.
+FEWEST_ROWS = 4
+
+
+def mean_gap(
+    prediction: FloatArray, group: IntArray, *, weight: FloatArray | None = None
+) -> float:
+    """Return the largest difference of the means of two groups."""
+    return _distributions(prediction, group, weight).mean_gap()
+
+
+def kolmogorov_smirnov(
+    prediction: FloatArray, group: IntArray, *, weight: FloatArray | None = None
+) -> float:
+    """Return the largest distance of two groups' distribution functions, 0 to 1.
+
+    It is the largest gap that any threshold on the prediction could make: the
+    demographic parity violation of the worst decision rule.
+    """
+    return _distributions(prediction, group, weight).kolmogorov_smirnov()
+
+
+def wasserstein(
+    prediction: FloatArray, group: IntArray, *, weight: FloatArray | None = None
+) -> float:
+    """Return the largest Wasserstein distance of two groups, in the unit of y.
+
+    How far predictions of one group have to be moved, on average, to become those of
+    the other.
+    """
+    return _distributions(prediction, group, weight).wasserstein()
+
+
+def correlation(
+    prediction: FloatArray, attribute: FloatArray, *, weight: FloatArray | None = None
+) -> float:
+    """Return the absolute linear correlation, which sees no other dependence."""
+    if np.ptp(prediction) == 0 or np.ptp(attribute) == 0:
+        return 0.0
+    if weight is None:
+        return float(abs(np.corrcoef(prediction, attribute)[0, 1]))
+    covariance = np.cov(prediction, attribute, aweights=weight, ddof=0)
+    return float(abs(covariance[0, 1] / np.sqrt(covariance[0, 0] * covariance[1, 1])))
+
+
+def distance_correlation(
+    prediction: FloatArray,
+    attribute: FloatArray,
+    *,
+    weight: FloatArray | None = None,
+    random_state: int = 0,
+) -> float:
+    """Return the distance correlation, 0 to 1, without the bias of small samples.
+
+    The unbiased estimate of its square may fall below 0 near independence and is cut
+    there. More than 2,000 rows are drawn down to as many.
+    """
+    rows = _few_rows(prediction.size, random_state)
+    return Distances.of(prediction[rows], attribute[rows], take(weight, rows)).value()
+
+
+def maximal_correlation(
+    prediction: FloatArray,
+    attribute: FloatArray,
+    *,
+    weight: FloatArray | None = None,
+    n_bins: int = N_BINS,
+) -> float:
+    """Return the maximal correlation of functions of both, 0 to 1, by binning.
+
+    The largest correlation of any function of the prediction with any function of the
+    attribute: the second singular value of ``P / sqrt(Q)`` on a table of quantile bins.
+    Bins can only lower it; of independent rows it is about
+    ``(sqrt(r - 1) + sqrt(c - 1)) / sqrt(n)`` of an r x c table, not 0.
+    """
+    table = _table(prediction, attribute, n_bins, weight)
+    scaled = table / np.sqrt(np.outer(table.sum(axis=1), table.sum(axis=0)))
+    singular = np.linalg.svd(scaled, compute_uv=False)
+    return float(min(singular[1], 1.0)) if singular.size > 1 else 0.0
+
+
+def f_information(
+    prediction: FloatArray,
+    attribute: FloatArray,
+    *,
+    weight: FloatArray | None = None,
+    divergence: str | Divergence = "kl",
+    n_bins: int = N_BINS,
+) -> float:
+    """Return the f-divergence of joint and product on a table of quantile bins.
+
+    Two biases go against each other. Bins can only lower the divergence. The counts of
+    n independent rows in an r x c table raise it, by `information_bias` on average.
+    """
+    table = _table(prediction, attribute, n_bins, weight)
+    return float(tables.penalty(table, get_divergence(divergence))[0])
+
+
+def information_bias(
+    prediction: FloatArray,
+    attribute: FloatArray,
+    *,
+    weight: FloatArray | None = None,
+    divergence: str | Divergence = "kl",
+    n_bins: int = N_BINS,
+) -> float:
+    """Return what `f_information` is about for as many rows that are independent.
+
+    ``f''(1) / 2 * (r - 1) (c - 1) / n``, the mean of chi-square over n; with weights n
+    is what the rows are worth without, ``(sum w)^2 / sum w^2``.
+    """
+    rows, columns = _table(prediction, attribute, n_bins, weight).shape
+    n = effective_size(np.ones(prediction.size) if weight is None else weight)
+    curvature = float(get_divergence(divergence).f_second(np.float64(1.0), np)) / 2
+    return float(curvature * (rows - 1) * (columns - 1) / n)
+
+
+@dataclass(frozen=True)
+class IndependenceTest:
+    """What chance alone would give.
+
+    Attributes
+    ----------
+    value
+        The measure on the rows.
+    chance
+        Its mean over rows whose attribute was shuffled.
+    p_value
+        How often shuffled rows reach the value: ``(1 + count) / (1 + n_permutations)``.
+    """
+
+    value: float
+    chance: float
+    p_value: float
+
+
+def independence_test(
+    measure: str | Measure,
+    prediction: Table,
+    attribute: Table,
+    *,
+    n_permutations: int = 199,
+    random_state: int = 0,
+    weight: Table = None,
+) -> IndependenceTest:
+    """Return a permutation test of independence of prediction and attribute.
+
+    Exact at any number of rows: shuffled rows are independent and otherwise alike.
+
+    Parameters
+    ----------
+    measure
+        A name of `MEASURES`, or a function of prediction and attribute.
+    prediction, attribute
+        (n_samples,) numbers; groups as whole numbers for measures of groups.
+    n_permutations
+        How often the attribute is shuffled; the smallest p-value is one over this
+        plus 1.
+    random_state
+        Seed of the shuffling.
+    weight
+        (n_samples,) positive weights, which are shuffled with the attribute: the test
+        is of a prediction that knows neither.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> age = rng.normal(size=300)
+    >>> independence_test("distance_correlation", age**2, age).p_value
+    0.005
+    """
+    function = get_measure(measure) if isinstance(measure, str) else measure
+    u, s = _numbers(prediction, "prediction"), _numbers(attribute, "attribute")
+    _check_lengths(u, s)
+    w = None if weight is None else _numbers(weight, "weight")
+    if w is not None and (w.shape != u.shape or not np.all(w > 0)):
+        raise InvalidInputError(
+            f"weight must hold one positive number per row, ({u.size},); got shape "
+            f"{w.shape}, or numbers that are not positive."
+        )
+    generator = np.random.default_rng(random_state)
+    value = function(u, s) if w is None else function(u, s, weight=w)
+    others = shuffled_values(function, u, s, n_permutations, generator, w)
+    return IndependenceTest(value, *chance_of(value, others))
+
+
+def chance_of(value: float, shuffled: Sequence[float]) -> tuple[float, float]:
+    """Return the mean of shuffled values, and the p-value of the observed one."""
+    reached = sum(other >= value - 1e-12 for other in shuffled)
+    return float(np.mean(shuffled)), (1 + reached) / (1 + len(shuffled))
+
+
+def shuffled_values(
+    function: Measure,
+    prediction: FloatArray,
+    attribute: Table,
+    n_permutations: int,
+    generator: np.random.Generator,
+    weight: FloatArray | None = None,
+) -> list[float]:
+    """Return a measure where the attribute, with its weights, is shuffled."""
+    if function is distance_correlation:
+        rows = _few_rows(prediction.size, 0)
+        parts = prediction[rows], attribute[rows], take(weight, rows)
+        return Distances.of(*parts).shuffled(n_permutations, generator)
+    values = []
+    for _ in range(n_permutations):
+        order = generator.permutation(np.arange(prediction.size))
+        weights = {} if weight is None else {"weight": weight[order]}
+        values.append(function(prediction, attribute[order], **weights))
+    return values
+
+
+# Measures of a prediction against groups, and against numbers.
+GROUP_MEASURES: dict[str, Measure] = {
+    "kolmogorov_smirnov": kolmogorov_smirnov,
+    "wasserstein": wasserstein,
+    "mean_gap": mean_gap,
+}
+NUMBER_MEASURES: dict[str, Measure] = {
+    "correlation": correlation,
+    "distance_correlation": distance_correlation,
+    "maximal_correlation": maximal_correlation,
+    "f_information": f_information,
+}
+MEASURES = {**GROUP_MEASURES, **NUMBER_MEASURES}
+
+
+def get_measure(name: str) -> Measure:
+    """Return the measure of a name."""
+    if name not in MEASURES:
+        raise UnknownNameError(
+            f"Unknown measure {name!r}. Known: {', '.join(sorted(MEASURES))}."
+        )
+    return MEASURES[name]
+
+
+def _distributions(
+    prediction: FloatArray, group: IntArray, weight: FloatArray | None
+) -> "GroupDistributions":
+    _check_lengths(prediction, group)
+    n_groups = np.unique(group[group >= 0]).size
+    if n_groups < 2:
+        raise InvalidInputError(
+            "group must hold at least two different codes; got "
+            f"{n_groups}. Codes below 0 stand for unknown groups."
+        )
+    return OrderedPredictions.of(prediction).compare(group, weight)
+
+
+def _table(
+    prediction: FloatArray,
+    attribute: FloatArray,
+    n_bins: int,
+    weight: FloatArray | None,
+) -> FloatArray:
+    _check_lengths(prediction, attribute)
+    check_params({"n_bins": n_bins}, {"n_bins": Number(low=2, is_whole=True)})
+    mass = np.ones(prediction.size) if weight is None else weight
+    row, column = (_bin(v, int(n_bins), mass) for v in (prediction, attribute))
+    count = np.zeros((row.max() + 1, column.max() + 1))
+    np.add.at(count, (row, column), mass)
+    return np.asarray(count / count.sum())
+
+
+def _bin(values: FloatArray, n_bins: int, weight: FloatArray) -> IntArray:
+    edges = quantile_edges(values, n_bins, weight)
+    return np.searchsorted(edges, values, "right")
+
+
+def _numbers(values: Table, name: str) -> FloatArray:
+    array = np.asarray(values, dtype=np.float64)
+    if array.ndim != 1 or not np.all(np.isfinite(array)):
+        raise InvalidInputError(
+            f"{name} must hold one finite number per row; got shape {array.shape}, or "
+            "missing or infinite numbers."
+        )
+    return array
+
+
+def _check_lengths(prediction: FloatArray, attribute: Table) -> None:
+    if prediction.shape != np.shape(attribute) or prediction.size < FEWEST_ROWS:
+        raise InvalidInputError(
+            f"prediction and attribute must have one number per row, in at least "
+            f"{FEWEST_ROWS} rows; got shapes {prediction.shape} and "
+            f"{np.shape(attribute)}."
+        )
+
+
+def effective_size(weight: FloatArray) -> float:
+    """Return how many rows without weights are worth as much."""
+    return float(weight.sum() ** 2 / np.sum(weight**2))
+
+
+@dataclass(frozen=True)
+class OrderedPredictions:
+    """Predictions in ascending order.
+
+    Attributes
+    ----------
+    order
+        (n,) row numbers, by prediction.
+    points
+        (m,) the different values.
+    is_last
+        (n,) whether a place in the order is the last of its value.
+    """
+
+    order: IntArray
+    points: FloatArray
+    is_last: NDArray[np.bool_]
+
+    @classmethod
+    def of(cls, prediction: FloatArray) -> "OrderedPredictions":
+        """Return predictions in order."""
+        order = np.argsort(prediction, kind="stable")
+        ordered = prediction[order]
+        is_last = np.append(ordered[1:] != ordered[:-1], True)
+        return cls(order, ordered[is_last], is_last)
+
+    def compare(
+        self, group: IntArray, weight: FloatArray | None = None
+    ) -> "GroupDistributions":
+        """Return the distribution functions of groups 0, 1, ...; below 0 is unknown.
+
+        Parameters
+        ----------
+        group
+            (n,) codes of at least two groups.
+        weight
+            (n,) how much each row counts; once by default.
+        """
+        code = group[self.order]
+        count = np.ones(code.size) if weight is None else weight[self.order]
+        below = []
+        for k in np.unique(code[code >= 0]):
+            sums = np.cumsum(np.where(code == k, count, 0.0))
+            below.append(sums[self.is_last] / sums[-1])
+        return GroupDistributions(self.points, np.stack(below))
+
+    def intervals(
+        self,
+        group: IntArray,
+        measures: Sequence[str],
+        confidence: float = 0.95,
+        *,
+        n_bootstrap: int = 200,
+        random_state: int | np.random.Generator = 0,
+        weight: FloatArray | None = None,
+    ) -> dict[str, tuple[float, float]]:
+        """Return a bootstrap interval of each measure of groups.
+
+        Rows are drawn again within each group. Every measure is a norm of differences
+        of distribution functions, so that it errs by no more than that norm of their
+        errors; the quantile of the latter, over draws, is how far the limits lie from
+        the value. They hold for all pairs of groups at once, and cover 0 where there is
+        no gap, which percentiles of drawn gaps never do.
+
+        Parameters
+        ----------
+        group
+            (n,) codes of at least two groups; below 0 is no group.
+        measures
+            Names of measures of groups.
+        confidence, n_bootstrap, random_state
+            Level, number of draws, and seed or generator.
+        weight
+            (n,) positive weights, which rows keep when they are drawn.
+        """
+        rng = np.random.default_rng(random_state)
+        observed, mass = self.compare(group, weight), 1.0 if weight is None else weight
+        errors: dict[str, list[float]] = {name: [] for name in measures}
+        for _ in range(n_bootstrap):
+            drawn = self.compare(group, _drawn(group, rng) * mass)
+            error = GroupDistributions(self.points, drawn.below - observed.below)
+            for name in measures:
+                errors[name].append(error.measure(name))
+        limits = {}
+        for name in measures:
+            value, reach = observed.measure(name), np.quantile(errors[name], confidence)
+            most = 1.0 if name == "kolmogorov_smirnov" else np.inf
+            limits[name] = max(value - reach, 0.0), float(min(value + reach, most))
+        return limits
+
+
+@dataclass(frozen=True)
+class GroupDistributions:
+    """Distribution functions of groups at the same points.
+
+    Attributes
+    ----------
+    points
+        (m,) ascending.
+    below
+        (K, m) share of each group at or below each point.
+    """
+
+    points: FloatArray
+    below: FloatArray
+
+    def measure(self, name: str) -> float:
+        """Return a measure of groups by its name in `fferm.metrics.dependence`."""
+        value: float = getattr(self, name)()
+        return value
+
+    def kolmogorov_smirnov(self) -> float:
+        """Return the largest distance of two distribution functions."""
+        return float(np.max(self.below.max(axis=0) - self.below.min(axis=0)))
+
+    def wasserstein(self) -> float:
+        """Return the largest area between two distribution functions."""
+        widths = np.diff(self.points)
+        pairs = itertools.combinations(self.below[:, :-1], 2)
+        return max((float(np.abs(a - b) @ widths) for a, b in pairs), default=0.0)
+
+    def mean_gap(self) -> float:
+        """Return the largest difference of two means."""
+        means = np.diff(self.below, axis=1, prepend=0.0) @ self.points
+        return float(np.ptp(means))
+
+
+def _drawn(group: IntArray, rng: np.random.Generator) -> FloatArray:
+    # How often each row is drawn, with as many draws from a group as it has rows.
+    count = np.zeros(group.size)
+    for k in np.unique(group[group >= 0]):
+        rows = np.flatnonzero(group == k)
+        count[rows] = np.bincount(
+            rng.integers(rows.size, size=rows.size), None, rows.size
+        )
+    return count
+
+
+def _few_rows(n: int, random_state: int) -> IntArray:
+    # All rows, or a draw of as many as a distance correlation can take.
+    if n <= MOST_DISTANCES:
+        return np.arange(n)
+    generator = np.random.default_rng(random_state)
+    return generator.choice(n, MOST_DISTANCES, replace=False)
+
+
+def take(weight: FloatArray | None, rows: IntArray) -> FloatArray | None:
+    """Return the weights of some rows."""
+    return None if weight is None else weight[rows]
+
+
+@dataclass(frozen=True)
+class Distances:
+    """The distances of a prediction and of an attribute.
+
+    Attributes
+    ----------
+    a, b
+        (n, n) distances of either; U-centred where there are no weights.
+    weight
+        (n,) weights that sum to 1, or None.
+    """
+
+    a: FloatArray
+    b: FloatArray
+    weight: FloatArray | None
+
+    @classmethod
+    def of(
+        cls, prediction: FloatArray, attribute: FloatArray, weight: FloatArray | None
+    ) -> "Distances":
+        """Return the distances of two numbers."""
+        a, b = (np.abs(v[:, None] - v) for v in (prediction, attribute))
+        if weight is None:
+            return cls(_centred(a), _centred(b), None)
+        return cls(a, b, weight / weight.sum())
+
+    def value(self) -> float:
+        """Return the distance correlation."""
+        return _root(self._covariance(self.a, self.b), self._scale())
+
+    def shuffled(
+        self, n_permutations: int, generator: np.random.Generator
+    ) -> list[float]:
+        """Return it where the attribute, with its weights, is shuffled.
+
+        Shuffled rows have the same distances in another order; they are scaled as the
+        rows themselves are, so that it is covariances that are compared.
+        """
+        scale, n = self._scale(), len(self.a)
+        values = []
+        for _ in range(n_permutations):
+            drawn = generator.permutation(n)
+            # With weights it is the prediction that moves, the other way round.
+            if self.weight is None:
+                value = self._covariance(self.a, self.b[np.ix_(drawn, drawn)])
+            else:
+                value = self._covariance(self.a[np.ix_(drawn, drawn)], self.b)
+            values.append(_root(value, scale))
+        return values
+
+    def _scale(self) -> float:
+        product = self._covariance(self.a, self.a) * self._covariance(self.b, self.b)
+        return float(np.sqrt(max(product, 0.0)))
+
+    def _covariance(self, a: FloatArray, b: FloatArray) -> float:
+        if self.weight is None:
+            return float(np.einsum("ij,ij", a, b))
+        return _weighted_covariance(a, b, self.weight)
+
+
+def _centred(distance: FloatArray) -> FloatArray:
+    # U-centred: the mean of products is then unbiased for independence.
+    n = len(distance)
+    row = distance.sum(axis=1) / (n - 2)
+    centred = distance - row[:, None] - row + distance.sum() / ((n - 1) * (n - 2))
+    np.fill_diagonal(centred, 0.0)
+    return np.asarray(centred)
+
+
+def _weighted_covariance(a: FloatArray, b: FloatArray, w: FloatArray) -> float:
+    # Sums over tuples of different rows, by taking out those with rows in common; the
+    # diagonals are 0 anyway.
+    product, square = a * b, w**2
+    row_a, row_b = a @ w, b @ w
+    pairs = w @ product @ w
+    in_common = w @ product @ square
+    triples = w @ (row_a * row_b) - in_common
+    quadruples = (w @ row_a) * (w @ row_b)
+    quadruples += 2 * (square @ product @ square) - 4 * (square @ (row_a * row_b))
+    p2, p3, p4 = (float(np.sum(w**k)) for k in (2, 3, 4))
+    return float(
+        pairs / (1 - p2)
+        + quadruples / (1 - 6 * p2 + 8 * p3 + 3 * p2**2 - 6 * p4)
+        - 2 * triples / (1 - 3 * p2 + 2 * p3)
+    )
+
+
+def _root(value: float, scale: float) -> float:
+    return float(np.sqrt(max(value / scale, 0.0))) if scale > 0 else 0.0
+
+
+@dataclass(frozen=True)
+class RegressionTabulator:
+    """Groups, strata and weights of some rows, and the measure to compare them by.
+
+    Attributes
+    ----------
+    measure
+        A name of `fferm.metrics.dependence.MEASURES`.
+    parts
+        The attribute on the rows of a column and stratum, and these rows.
+    weight
+        (n_samples,) weights of all rows, or None where they count alike.
+    """
+
+    measure: str
+    parts: tuple[tuple[Table, IntArray], ...]
+    weight: FloatArray | None = None
+
+    def violation(self, prediction: FloatArray) -> float:
+        """Return the measure, the largest of all parts that can be judged."""
+        function = get_measure(self.measure)
+        return max(
+            function(prediction[rows], values, weight=take(self.weight, rows))
+            for values, rows in self.parts
+        )
+
+    def interval(
+        self, prediction: FloatArray, confidence: float, n_bootstrap: int
+    ) -> tuple[float, float]:
+        """Return an interval of the violation; NaN for measures of numbers."""
+        if self.measure not in GROUP_MEASURES:
+            return np.nan, np.nan
+        # Each part errs with its share of the risk, so that all of them hold at once.
+        level = 1 - (1 - confidence) / len(self.parts)
+        limits = [
+            OrderedPredictions.of(prediction[rows]).intervals(
+                values,
+                [self.measure],
+                level,
+                n_bootstrap=n_bootstrap,
+                weight=take(self.weight, rows),
+            )[self.measure]
+            for values, rows in self.parts
+        ]
+        return max(low for low, _ in limits), max(high for _, high in limits)
+
+
+def make_regression_tabulator(
+    measure: str,
+    sensitive_features: Table,
+    notion: Notion,
+    groups: GroupMode,
+    X: Table,
+    binning: Binning = DEFAULT_BINNING,
+    weight: FloatArray | None = None,
+) -> RegressionTabulator:
+    """Return groups and strata encoded for a measure.
+
+    Measures of groups see groups, and bands of numbers; measures of numbers see the
+    numeric columns alone.
+    """
+    n = X.shape[0] if hasattr(X, "shape") else len(X)
+    get_measure(measure)
+    columns: list[tuple[Table, NDArray[np.bool_]]]
+    if measure in GROUP_MEASURES:
+        attributes = encode_sensitive(sensitive_features, n, groups, binning)
+        columns = [(attribute.code, attribute.code >= 0) for attribute in attributes]
+    else:
+        numbers = _numeric_columns(sensitive_features, measure)
+        columns = [(values, ~np.isnan(values)) for values in numbers]
+    control, names = control_labels(notion, X, n)
+    strata = notion.strata(Labels(n, None, (), control, names))
+    # Rows of weight 0 do not count as rows.
+    counts = True if weight is None else weight > 0
+    parts = tuple(
+        (values[rows], rows)
+        for values, known in columns
+        for rows in comparable_rows(values, known & counts, strata).values()
+    )
+    if not parts:
+        raise InvalidInputError(
+            f"{measure} needs two groups, or two different numbers, in at least "
+            f"{FEWEST_ROWS} rows of some stratum; the {n} rows have none. Check "
+            "sensitive_features, or pass more rows."
+        )
+    return RegressionTabulator(measure, parts, weight)
+
+
+def comparable_rows(
+    values: Table, known: NDArray[np.bool_], strata: Strata
+) -> dict[int, IntArray]:
+    """Return the rows of each stratum that has enough of them and two values."""
+    parts = {}
+    for r in range(len(strata.names)):
+        rows = np.flatnonzero(known & (strata.code == r))
+        if rows.size >= FEWEST_ROWS and np.unique(values[rows]).size > 1:
+            parts[r] = rows
+    return parts
+
+
+def _numeric_columns(sensitive_features: Table, measure: str) -> list[FloatArray]:
+    series = [
+        read_series(values, name).infer_objects()
+        for name, values in split_columns(sensitive_features)
+    ]
+    numeric = [
+        column.to_numpy(dtype=np.float64)
+        for column in series
+        if is_numeric_dtype(column.dtype)
+    ]
+    if not numeric:
+        raise InvalidInputError(
+            f"{measure} needs a numeric sensitive column; there is none. Use one of "
+            f"{', '.join(GROUP_MEASURES)}."
+        )
+    return numeric

@@ -1,0 +1,385 @@
+"""From predictions to tables of rates by group, and from tables to violations.
+
+A `Tabulator` holds all that a comparison needs but the predictions: groups, strata,
+labels and weights. Given predictions it makes one `RateTable` per sensitive attribute,
+and reads the gaps between groups off it.
+
+Undefined is never fair: a group without rows in a stratum is left out by name, and
+where fewer than two remain everywhere the violation is NaN.
+"""
+
+import functools
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fferm._typing import FloatArray, IntArray, Table
+from fferm.data.groups import (
+    DEFAULT_BINNING,
+    Binning,
+    GroupMode,
+    encode_sensitive,
+)
+from fferm.data.rows import CellIndex, Rows, control_labels
+from fferm.data.validate import encode_weight, rescaled
+from fferm.errors import (
+    EmptyStratumWarning,
+    InvalidInputError,
+    MissingGroupWarning,
+    warn_user,
+)
+from fferm.notions import Labels, Notion
+from fferm.tables import joint_from_cells, joint_of_decisions
+
+BoolArray: TypeAlias = NDArray[np.bool_]
+# What messages call the feature that a notion conditions on.
+CONTROL = "the control feature"
+# Codes of decisions, or probabilities of the classes.
+Predicted: TypeAlias = IntArray | FloatArray
+
+
+@dataclass(frozen=True)
+class Gap:
+    """The largest difference of one outcome's rates between two groups."""
+
+    attribute: str
+    stratum: str
+    outcome: str
+    gap: float
+    lowest_group: str
+    highest_group: str
+
+
+@dataclass(frozen=True)
+class Absence:
+    """Groups that could not be judged in a stratum, and why."""
+
+    attribute: str
+    stratum: str
+    groups: tuple[str, ...]
+    reason: str
+
+    def __str__(self) -> str:
+        names = ", ".join(self.groups) or "there is no other group"
+        return f"{self.attribute}, {self.stratum}: {names} ({self.reason})"
+
+
+@dataclass(frozen=True)
+class Violations:
+    """The gaps of all strata and outcomes of a notion.
+
+    Attributes
+    ----------
+    gaps
+        One per attribute, stratum and outcome that could be judged.
+    absent
+        What could not be judged.
+    """
+
+    gaps: tuple[Gap, ...]
+    absent: tuple[Absence, ...]
+
+    @property
+    def worst(self) -> float:
+        """The largest gap: the violation. NaN where nothing could be judged."""
+        return max((gap.gap for gap in self.gaps), default=math.nan)
+
+    @property
+    def by_stratum(self) -> dict[tuple[str, str], float]:
+        """The largest gap of each attribute and stratum."""
+        largest: dict[tuple[str, str], float] = {}
+        for gap in self.gaps:
+            key = gap.attribute, gap.stratum
+            largest[key] = max(gap.gap, largest.get(key, 0.0))
+        return largest
+
+    @property
+    def mean(self) -> float:
+        """The mean over attributes and strata of their largest gaps."""
+        largest = list(self.by_stratum.values())
+        return float(np.mean(largest)) if largest else math.nan
+
+
+@dataclass(frozen=True)
+class RateTable:
+    """Weights of one attribute by stratum, outcome and group.
+
+    Attributes
+    ----------
+    attribute, groups, strata, outcomes
+        What the table and its axes are called.
+    mass
+        (n_strata, n_outcomes, n_groups) sums of weights.
+    squares
+        Returns the (n_strata, n_groups) sums of squared weights, which only intervals
+        need.
+    total
+        The weight of all rows whose group is known.
+    """
+
+    attribute: str
+    groups: tuple[str, ...]
+    strata: tuple[str, ...]
+    outcomes: tuple[str, ...]
+    mass: FloatArray
+    squares: Callable[[], FloatArray]
+    total: float
+
+    @functools.cached_property
+    def rate(self) -> FloatArray:
+        """(n_strata, n_outcomes, n_groups) rates, NaN where a group is absent."""
+        return rates_of(self.mass)
+
+    @property
+    def size(self) -> FloatArray:
+        """(n_strata, n_groups) effective numbers of rows, ``(sum w)^2 / sum w^2``."""
+        square = self.squares()
+        return np.asarray(self.mass.sum(axis=1) ** 2 / np.where(square > 0, square, 1))
+
+    @functools.cached_property
+    def is_judged(self) -> BoolArray:
+        """(n_strata,) whether at least two groups are present."""
+        return np.asarray((self.mass.sum(axis=1) > 0).sum(axis=1) >= 2)
+
+    def gaps(self) -> Iterator[Gap]:
+        """Yield the gap of each outcome in the strata that are judged."""
+        # A group that is absent has the rate NaN, and is neither lowest nor highest.
+        is_absent = np.isnan(self.rate)
+        lowest = np.where(is_absent, np.inf, self.rate).argmin(axis=2)
+        highest = np.where(is_absent, -np.inf, self.rate).argmax(axis=2)
+        gap = gaps_of(self.rate)
+        for r in map(int, np.flatnonzero(self.is_judged)):
+            for j, outcome in enumerate(self.outcomes):
+                yield Gap(
+                    self.attribute,
+                    self.strata[r],
+                    outcome,
+                    float(gap[r, j]),
+                    self.groups[int(lowest[r, j])],
+                    self.groups[int(highest[r, j])],
+                )
+
+    def absences(self) -> Iterator[Absence]:
+        """Yield the groups that have no rows in a stratum."""
+        for stratum, weights in zip(self.strata, self.mass.sum(axis=1), strict=True):
+            absent = tuple(self.groups[k] for k in np.flatnonzero(weights <= 0))
+            if len(self.groups) - len(absent) < 2:
+                reason = "fewer than two groups have rows; the stratum is left out"
+                yield Absence(self.attribute, stratum, absent, reason)
+            elif absent:
+                reason = "no rows with a positive weight"
+                yield Absence(self.attribute, stratum, absent, reason)
+
+
+def rates_of(mass: FloatArray) -> FloatArray:
+    """Return the shares of outcomes within (..., outcomes, groups) weights."""
+    total = mass.sum(axis=-2, keepdims=True)
+    return np.where(total > 0, mass / np.where(total > 0, total, 1.0), np.nan)
+
+
+def gaps_of(rate: FloatArray) -> FloatArray:
+    """Return the (strata, outcomes) largest differences of rates between groups.
+
+    NaN where fewer than two groups are present.
+    """
+    gap = np.fmax.reduce(rate, axis=-1) - np.fmin.reduce(rate, axis=-1)
+    return np.where(np.sum(~np.isnan(rate), axis=-1) >= 2, gap, np.nan)
+
+
+def worst_gap(rates: Sequence[FloatArray]) -> float:
+    """Return the violation of (strata, outcomes, groups) rates, one per attribute.
+
+    The same as `Violations.worst`, without names.
+    """
+    worst = math.nan
+    for rate in rates:
+        worst = np.fmax(worst, np.fmax.reduce(gaps_of(rate), axis=None))
+    return float(worst)
+
+
+def compared(rate: FloatArray) -> FloatArray:
+    """Return (..., strata, outcomes, groups) rates as (..., comparisons, groups).
+
+    With two outcomes only one is kept: both have the same gap.
+    """
+    kept = rate[..., 1:, :] if rate.shape[-2] == 2 else rate
+    return kept.reshape(*rate.shape[:-3], -1, rate.shape[-1])
+
+
+@dataclass(frozen=True)
+class Tabulator:
+    """Groups, strata, labels and weights: all of a comparison but the predictions."""
+
+    rows: Rows
+    notion: Notion
+    labels: Labels
+
+    @property
+    def unjudged(self) -> dict[str, int]:
+        """The number of rows without a value, by attribute, where there are any."""
+        codes = [attribute.code for attribute in self.rows.attributes]
+        names = [attribute.name for attribute in self.rows.attributes]
+        if self.labels.control is not None:
+            codes, names = [*codes, self.labels.control], [*names, CONTROL]
+        missing = [int(np.sum(code < 0)) for code in codes]
+        return {
+            name: n for name, n in zip(distinct(names), missing, strict=True) if n > 0
+        }
+
+    def violations(self, predicted: Predicted, *, warn: bool = False) -> Violations:
+        """Return the gaps of decisions or probabilities, as in `tables`.
+
+        With ``warn``, warn of groups and strata that are left out.
+        """
+        tables = self.tables(predicted)
+        gaps = tuple(gap for table in tables for gap in table.gaps())
+        absent = tuple(absence for table in tables for absence in table.absences())
+        if warn and absent:
+            warn_user(
+                f"Not judged under {self.notion.name}: {'; '.join(map(str, absent))}. "
+                "The violation is that of the rest.",
+                EmptyStratumWarning,
+            )
+        return Violations(gaps, absent)
+
+    def tables(
+        self, predicted: Predicted, masses: list[FloatArray] | None = None
+    ) -> tuple[RateTable, ...]:
+        """Return the table of each attribute.
+
+        Parameters
+        ----------
+        predicted
+            (n_samples,) codes of decisions, or (n_samples, n_classes) probabilities.
+        masses
+            What `masses` returns for them, if it is known already.
+        """
+        axes = self._axes()
+        return tuple(
+            RateTable(
+                attribute.name,
+                attribute.groups,
+                *axes,
+                self.orient(mass),
+                functools.partial(self._squares, predicted, index),
+                index.total,
+            )
+            for attribute, index, mass in zip(
+                self.rows.attributes,
+                self.rows.cells,
+                self.masses(predicted) if masses is None else masses,
+                strict=True,
+            )
+        )
+
+    def masses(self, predicted: Predicted) -> list[FloatArray]:
+        """Return the (strata, classes, groups) weights of each attribute."""
+        return [self._mass(predicted, cell, cell.weight) for cell in self.rows.cells]
+
+    def orient(self, table: FloatArray) -> FloatArray:
+        """Return (..., strata, classes, groups) as (..., given, outcome, group)."""
+        if not self.notion.is_sufficiency:
+            return table
+        given = np.swapaxes(table, -3, -2)
+        kept = self.notion.kept_class(self.labels.classes)
+        return given if kept is None else given[..., kept : kept + 1, :, :]
+
+    def _mass(
+        self, predicted: Predicted, index: CellIndex, weight: FloatArray
+    ) -> FloatArray:
+        n_strata, n_groups = index.shape
+        part: Table = predicted[index.rows]
+        if predicted.ndim == 2:
+            return joint_from_cells(part, index.cell, weight, n_strata, n_groups)
+        shape = n_strata, len(self.labels.classes), n_groups
+        return joint_of_decisions(part, index.cell, weight, shape)
+
+    def _squares(self, predicted: Predicted, index: CellIndex) -> FloatArray:
+        # The square of a decision, 0 or 1 for each class, is the decision itself.
+        is_hard = predicted.ndim == 1
+        if is_hard and not self.notion.is_sufficiency:
+            return index.squares
+        squared = predicted if is_hard else predicted**2
+        squares = self.orient(self._mass(squared, index, index.weight**2))
+        return np.asarray(squares.sum(axis=1))
+
+    def _axes(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        # Names of the strata and of the outcomes.
+        classes = self.labels.classes
+        predictions = tuple(f"prediction={label}" for label in classes)
+        if not self.notion.is_sufficiency:
+            return self.rows.strata.names, predictions
+        kept = self.notion.kept_class(classes)
+        given = predictions if kept is None else predictions[kept : kept + 1]
+        return given, self.rows.strata.names
+
+
+def make_tabulator(
+    labels: Labels,
+    notion: Notion,
+    sensitive_features: Table,
+    groups: GroupMode,
+    sample_weight: Table,
+    X: Table = None,
+    binning: Binning = DEFAULT_BINNING,
+) -> Tabulator:
+    """Return labels, groups and weights encoded for a notion."""
+    _check_labels(labels, notion)
+    n = labels.n_samples
+    control, names = control_labels(notion, X, n)
+    attributes = encode_sensitive(sensitive_features, n, groups, binning)
+    labels = replace(labels, control=control, control_names=names)
+    weight = rescaled(encode_weight(sample_weight, n))
+    tabulator = Tabulator(
+        Rows(attributes, notion.strata(labels), weight), notion, labels
+    )
+    for name, n_missing in tabulator.unjudged.items():
+        warn_user(
+            f"{left_out(name, n_missing, n)}. They are not judged; fill in the values, "
+            "or say how many rows the result leaves out.",
+            MissingGroupWarning,
+        )
+    empty = [attribute.name for attribute in attributes if not attribute.groups]
+    if empty:
+        raise InvalidInputError(
+            f"No row has a value of {', '.join(empty)}, so there are no groups to "
+            "compare. Check how sensitive_features was read, or leave that column out."
+        )
+    return tabulator
+
+
+def left_out(name: str, n_missing: int, n_samples: int) -> str:
+    """Return how many rows have no value of an attribute, in words."""
+    # A row without a control value still counts in the table of its group.
+    what = "compared with none" if name == CONTROL else "in no group"
+    return f"{n_missing} of {n_samples} rows have no value of {name} and are {what}"
+
+
+def _check_labels(labels: Labels, notion: Notion) -> None:
+    if labels.y is None and notion.needs_labels:
+        raise InvalidInputError(
+            f"{notion.name} conditions on the label, and there are no labels. Pass "
+            "y_true, or use demographic_parity."
+        )
+    parameters = notion.parameters()
+    is_open = any(parameters.get(name, 0) is None for name in ("positive", "negative"))
+    if is_open and len(labels.classes) == 1:
+        raise InvalidInputError(
+            f"Every label and prediction is {labels.classes[0]!r}, so it is unknown "
+            f"which class is positive. {notion.name} needs rows of two classes."
+        )
+
+
+def distinct(names: Sequence[str]) -> list[str]:
+    """Return the names with repeated ones numbered."""
+    seen: dict[str, None] = {}
+    for name in names:
+        n, free = 1, name
+        while free in seen:
+            n, free = n + 1, f"{name} ({n + 1})"
+        seen[free] = None
+    return list(seen)
