@@ -367,11 +367,16 @@ class FairNetClassifier(FairClassifier):
     def _critic(self, passed: FitInput, encoded: Encoded) -> CriticColumns | None:
         # What critics look at, None where the dual is a table.
         data, problem, rows, _ = encoded
-        if self.solver == "sgda":
-            problem.objective.check_linear_dual("sgda")
+        objective = problem.objective
+        if self.solver == "sgda" and not objective.has_linear_dual:
+            raise InvalidParameterError(
+                "solver='sgda' needs a penalty whose dual is linear in the predictions,"
+                f" and that of {objective.uncertainty or objective.notion!r} is not. "
+                "Use solver='semi_stochastic' or 'auto'."
+            )
         if self.method == "bins":
             return None
-        if not problem.objective.has_linear_dual or self.solver == "semi_stochastic":
+        if not objective.has_linear_dual or self.solver == "semi_stochastic":
             raise InvalidParameterError(
                 "method='critic' does not support uncertainty, sufficiency or "
                 "solver='semi_stochastic', because it descends and ascends on "
