@@ -57,6 +57,6 @@ def make(
         how=how,
         sample_weight=weight,
     )
-    penalty = Penalty(objective, rows, objective.notion.kept_class(labels.classes))
+    penalty = Penalty(objective, rows, labels.classes)
     found = ScoreObjective(objective, y, weight, n_classes, penalty)
     return found, rng.normal(size=(found.link.n_scores, n))

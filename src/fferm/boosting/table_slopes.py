@@ -53,9 +53,9 @@ class TablePenalty:
         self._divergence = objective.trained_divergence
         self._charge = _charge(self._divergence)
         self._is_robust = objective.uncertainty is not None
-        self._is_sufficiency = objective.notion.is_sufficiency
+        self._is_sufficiency = not penalty.comparison.has_fixed_groups
         self._counts_one = objective.notion.weighting == "unit"
-        kept = penalty.kept_class if self._is_sufficiency else None
+        kept = penalty.comparison.kept
         self._kept = -1 if kept is None else kept  # below 0 for all
         self._shapes = np.array(placement.shapes, dtype=np.int64)
         self._last: (
