@@ -82,9 +82,9 @@ def _compare(case: Case, device: str, how: str) -> list[str]:
     sides = {"plain": _stepper(case, how, None, y, s)}
     fair = FairnessLoss.from_labels(y, s).to(device)
     sides["fferm"] = _stepper(case, how, fair, y, s)
-    rival = _norm_loss(device)
-    if rival is not None:
-        sides["fairret"] = _stepper(case, "one by one", rival, y, s)
+    baseline = _norm_loss(device)
+    if baseline is not None:
+        sides["fairret"] = _stepper(case, "one by one", baseline, y, s)
     return _ratios(name, sides, case.n_steps, case.bar)
 
 

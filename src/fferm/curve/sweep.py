@@ -27,20 +27,17 @@ from fferm.curve.records import (
     assemble,
     check_folder,
 )
-from fferm.data.groups import collected
-from fferm.data.rows import FitInput, check_aligned, check_lengths
-from fferm.data.split import split_by_label
-from fferm.data.validate import check_number, one_column
+from fferm.data.rows import FitInput
+from fferm.data.split import read_rows, split_by_label
 from fferm.divergences import Divergence
 from fferm.divergences import get as get_divergence
 from fferm.errors import (
     CollapseWarning,
-    InvalidInputError,
     InvalidParameterError,
     MissingSensitiveError,
 )
 from fferm.estimators.base import FairClassifier, FairEstimator
-from fferm.fairness_grid import default_weights
+from fferm.fairness_grid import weight_grid
 from fferm.persistence import load, save
 
 logger = logging.getLogger(__name__)
@@ -136,14 +133,14 @@ def tradeoff_curve(
             "tradeoff_curve needs sensitive_features, because it measures fairness. "
             "Pass tradeoff_curve(estimator, X, y, sensitive_features=...)."
         )
-    whole = _read_rows(X, y, sensitive_features, sample_weight)
+    whole = read_rows(X, y, sensitive_features, sample_weight)
     rows = SweepRows(whole, _read_test(test))
     # Rows may be large, and are the same for all.
     digest = "" if records is None else str(joblib.hash([whole, rows.test]))
     paths = [
         (model, _header(name, number, model, weights, seed, rows, digest))
         for number, (name, model) in enumerate(models.items())
-        for weights in [_weights(fairness_weights, model._objective().divergence)]
+        for weights in [_grid(fairness_weights, model)]
         for seed in _seeds(seeds)
     ]
     folder = None if records is None else Path(records)
@@ -197,21 +194,6 @@ def _shortest(divergence: Divergence) -> str:
     return divergence.name if spelled == repr(divergence.name) else repr(divergence)
 
 
-def _read_rows(
-    X: Table, y: Table, sensitive_features: Table, sample_weight: Table = None
-) -> FitInput:
-    # Labels of one column, and groups of a lazy frame, as `fit` takes them.
-    if y is None:
-        raise InvalidInputError(
-            "y is None. A curve measures accuracy, so every row needs a label or a "
-            "number."
-        )
-    rows = FitInput(X, one_column(y), collected(sensitive_features), sample_weight)
-    check_lengths(**rows.tables)
-    check_aligned(**rows.tables)
-    return rows
-
-
 def _read_test(
     test: tuple[Table, ...] | Mapping[str, Table] | None,
 ) -> FitInput | None:
@@ -220,11 +202,11 @@ def _read_test(
     names = ("X", "y", "sensitive_features", "sample_weight")
     if isinstance(test, Mapping):
         if set(names[:3]) <= set(test) <= set(names):
-            return _read_rows(**test)
+            return read_rows(**test)
         parts = f"keys {', '.join(map(str, test))}"
     else:
         if isinstance(test, tuple | list) and len(test) in (3, 4):
-            return _read_rows(*test)
+            return read_rows(*test)
         parts = f"{len(test)} parts" if isinstance(test, Sized) else "no parts"
     raise InvalidParameterError(
         "test must be a dict with keys X, y, sensitive_features and perhaps "
@@ -281,25 +263,9 @@ def _description(model: FairEstimator, rows: SweepRows) -> dict[str, str]:
     }
 
 
-def _weights(
-    fairness_weights: int | Sequence[float], divergence: Divergence
-) -> list[float]:
-    if isinstance(fairness_weights, int | np.integer):
-        if fairness_weights < 2:
-            raise InvalidParameterError(
-                "fairness_weights must be at least 2, or a list of weights; got "
-                f"{fairness_weights}."
-            )
-        grid: list[float] = default_weights(divergence, int(fairness_weights)).tolist()
-        return grid
-    if np.ndim(fairness_weights) != 1 or len(fairness_weights) == 0:
-        raise InvalidParameterError(
-            "fairness_weights must be a list of numbers, or how many; got "
-            f"{fairness_weights!r}."
-        )
-    # Every figure is compared with that of the model without a penalty.
-    numbers = (check_number("fairness_weights", w) for w in fairness_weights)
-    return sorted({0.0, *numbers})
+def _grid(fairness_weights: int | Sequence[float], model: FairEstimator) -> list[float]:
+    divergence = model._objective().divergence
+    return weight_grid(fairness_weights, divergence, has_zero=True)
 
 
 def _seeds(seeds: int | Sequence[int]) -> list[int]:

@@ -50,8 +50,8 @@ class DataFile:
 
 def data_home() -> Path:
     """Return the folder that external data files lie in."""
-    if given := os.environ.get("FFERM_DATA_HOME"):
-        return Path(given).expanduser()
+    if folder := os.environ.get("FFERM_DATA_HOME"):
+        return Path(folder).expanduser()
     cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     return Path(cache).expanduser() / "fferm"
 
@@ -126,8 +126,8 @@ def _fetch_into(part: Path, url: str, expected: tuple[str, ...]) -> None:
         raise
     with answer, part.open("wb") as target:
         shutil.copyfileobj(answer, target)
-    if (found := _digest(part.read_bytes())) not in expected:
-        raise OSError(f"it has sha256 {found}, expected {' or '.join(expected)}")
+    if (digest := _digest(part.read_bytes())) not in expected:
+        raise OSError(f"it has sha256 {digest}, expected {' or '.join(expected)}")
 
 
 def _advice(file: DataFile, path: Path) -> str:

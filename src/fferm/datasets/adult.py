@@ -42,7 +42,7 @@ Adult (census income). B. Becker and R. Kohavi, UCI Machine Learning Repository,
 doi 10.24432/C5XW20. CC BY 4.0. Changed: the survey weight fnlwgt is left out, '?' is a
 level of its own.
 Harm: the people are from the US in 1994, sex and race are two and five boxes that
-others drew, and 50,000 dollars then is no fact about anybody's worth or ability. A
+others drew, and 50,000 dollars then says nothing about anybody's worth or ability. A
 model of it says little about people today and should decide about none.
 """
 

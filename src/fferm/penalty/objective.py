@@ -20,10 +20,8 @@ from fferm import tables
 from fferm._typing import FloatArray, IntArray, Table
 from fferm.data.rows import Rows
 from fferm.divergences import Divergence, trainable
-from fferm.divergences import get as get_divergence
 from fferm.errors import InvalidInputError, InvalidParameterError, NonFiniteError
 from fferm.notions import WITHIN_STRATA, Comparison, Notion
-from fferm.notions import get as get_notion
 from fferm.uncertainty import SmallShift, Uncertainty
 
 
@@ -96,7 +94,7 @@ def make_objective(
             f"{uncertainty!r}."
         )
     return Objective(
-        get_divergence(divergence), get_notion(notion), uncertainty, **factors
+        Divergence.resolve(divergence), Notion.resolve(notion), uncertainty, **factors
     )
 
 

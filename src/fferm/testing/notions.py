@@ -9,7 +9,7 @@ import numpy as np
 from fferm._typing import IntArray
 from fferm.errors import FfermError
 from fferm.notions import Labels, Notion, Weighting
-from fferm.testing.claims import claim, equal, hold
+from fferm.testing._assert import claim, equal, hold
 
 
 def check_notion(notion: Notion, *, classes: tuple[object, ...] = (0, 1)) -> None:
@@ -25,18 +25,14 @@ def check_notion(notion: Notion, *, classes: tuple[object, ...] = (0, 1)) -> Non
     Raises
     ------
     ComponentError
-        If a law is broken. The message names the law and what came.
+        If a law is broken. The message names the law and what broke it.
 
     Examples
     --------
     >>> from fferm.notions import EqualOpportunity
     >>> check_notion(EqualOpportunity(positive="yes"), classes=("no", "yes"))
     """
-
-    def on_labels(law: Callable[[Notion, Labels], None]) -> Callable[[Notion], None]:
-        return lambda notion: law(notion, _made_up_labels(classes))
-
-    hold(notion, {name: on_labels(law) for name, law in NOTION_LAWS.items()})
+    hold(notion, NOTION_LAWS, _made_up_labels(classes))
 
 
 def _made_up_labels(classes: tuple[object, ...]) -> Labels:
@@ -84,8 +80,8 @@ def _names_tell_strata_apart(notion: Notion, labels: Labels) -> None:
 def _order_of_rows_does_not_matter(notion: Notion, labels: Labels) -> None:
     order = np.random.default_rng(1).permutation(labels.n_samples)
     expected = np.asarray(notion.strata(labels).code)[order]
-    came = np.asarray(notion.strata(_reordered(labels, order)).code)
-    equal(came, expected, 0, order, "row")
+    code = np.asarray(notion.strata(_reordered(labels, order)).code)
+    equal(code, expected, 0, order, "row")
 
 
 def _data_are_left_alone(notion: Notion, labels: Labels) -> None:
@@ -99,8 +95,8 @@ def _data_are_left_alone(notion: Notion, labels: Labels) -> None:
 def _missing_labels_are_refused(notion: Notion, labels: Labels) -> None:
     unlabelled = replace(labels, y=None)
     if not notion.needs_labels:
-        came = np.asarray(notion.strata(unlabelled).code)
-        equal(came, notion.strata(labels).code, 0, np.arange(came.size), "row")
+        code = np.asarray(notion.strata(unlabelled).code)
+        equal(code, notion.strata(labels).code, 0, np.arange(code.size), "row")
         return
     try:
         notion.strata(unlabelled)

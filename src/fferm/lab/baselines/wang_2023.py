@@ -2,11 +2,14 @@
 
 # Numba caches code by the text of its own file alone, so each names its release: 0.1.0.
 
+from collections.abc import Mapping
+from typing import ClassVar
+
 import numpy as np
 
 from fferm._typing import FloatArray, IntArray
-from fferm.data.validate import check_number
-from fferm.lab.baselines._discrepancy import discrepancy_into
+from fferm.data.validate import Constraint, Number
+from fferm.lab.baselines._kernels import discrepancy_into
 from fferm.lab.baselines.penalized import MAX_EPOCHS, PenalizedBaseline
 from fferm.lab.baselines.prost import BANDWIDTH
 from fferm.notions import Notion
@@ -67,6 +70,11 @@ class CurvatureMatching(PenalizedBaseline):
     Sustaining Fairness under Unseen Distribution Shifts. TMLR 2023, arXiv:2207.01168.
     """
 
+    constraints: ClassVar[Mapping[str, Constraint]] = {
+        **PenalizedBaseline.constraints,
+        "curvature_weight": Number(),
+    }
+
     def __init__(
         self,
         *,
@@ -89,7 +97,7 @@ class CurvatureMatching(PenalizedBaseline):
         self.curvature_weight = curvature_weight
 
     def _settings(self) -> tuple[float, ...]:
-        return BANDWIDTH, check_number("curvature_weight", self.curvature_weight)
+        return BANDWIDTH, self.curvature_weight
 
     @staticmethod
     def penalty(

@@ -1,6 +1,6 @@
-"""Each rival reproduces a number that another library, or a definition, gives.
+"""Each baseline reproduces a number that another library, or a definition, gives.
 
-Data are Adult and German as they ship. docs/paper/rivals.md lists the numbers.
+Data are Adult and German as they ship. docs/paper/baselines.md lists the numbers.
 """
 
 import numpy as np
@@ -30,13 +30,13 @@ from fferm.lab.baselines import (
     ReductionsGrid,
     RenyiFairInference,
     RobustCovariateShift,
-    Rows,
     ThresholdPostprocessing,
+    TrainingRows,
     WassersteinClassifier,
     WassersteinRobust,
 )
-from fferm.lab.baselines.extra import their_warnings_apart
-from fferm.lab.baselines.saddle import play, play_on_labels
+from fferm.lab.baselines._fairlearn import mute_fairlearn
+from fferm.lab.baselines.rezaei import play, play_on_labels
 
 L2 = 1e-4
 
@@ -62,9 +62,9 @@ def fitted(model, data):
     return model.fit(data.X, data.y, sensitive_features=data.sensitive_features)
 
 
-def value_and_slope(rival, prob, group):
+def value_and_slope(baseline, prob, group):
     slope = np.zeros(prob.size)
-    value = rival.penalty(prob, group, 2, np.array(rival()._settings()), slope)
+    value = baseline.penalty(prob, group, 2, np.array(baseline()._settings()), slope)
     return value, slope
 
 
@@ -180,16 +180,18 @@ def test_worst_gaps_of_noisy_groups_are_those_of_linear_programming(prob, group)
 
 
 def test_learned_representations_descend_along_their_derivative(data, group):
-    rows = Rows(data.X, data.y.astype(float), group, 0 * group, ("young", "old"), 1)
+    rows = TrainingRows(
+        data.X, data.y.astype(float), group, 0 * group, ("young", "old"), 1
+    )
     model = LearnedFairRepresentations(fairness_weight=0.7)
     rng, step, count = np.random.default_rng(0), 1e-5, 3
     n_features = data.X.shape[1]
     theta = 0.3 * rng.normal(size=count * n_features + n_features + count)
-    _, gradient = model._objective(rows, theta, count)
+    _, gradient = model._objective(theta, rows, count)
     for _ in range(5):
         move = rng.normal(size=theta.size)
         up, down = (
-            model._objective(rows, theta + sign * step * move, count)[0]
+            model._objective(theta + sign * step * move, rows, count)[0]
             for sign in (1, -1)
         )
         assert (up - down) / (2 * step) == pytest.approx(gradient @ move, rel=1e-6)
@@ -269,13 +271,13 @@ def test_no_violation_against_an_adversary_is_a_constraint(data, group):
     assert_allclose(chance[:, 1], expit(X @ found.x), atol=0.01)
 
 
-@pytest.mark.parametrize("rival", [RenyiFairInference, Fermi])
-def test_the_full_batch_finds_the_chi_square_optimum(rival, data):
+@pytest.mark.parametrize("baseline", [RenyiFairInference, Fermi])
+def test_the_full_batch_finds_the_chi_square_optimum(baseline, data):
     ours = FairLogisticRegression(
         divergence="chi2", fairness_weight=5, solver="lbfgs", l2=L2
     )
     expected = fitted(ours, data).predict_proba(data.X_test)
-    found = fitted(rival(fairness_weight=5, l2=L2), data).predict_proba(data.X_test)
+    found = fitted(baseline(fairness_weight=5, l2=L2), data).predict_proba(data.X_test)
     # Both stop where the gradient is small, not where it is 0.
     assert_allclose(found, expected, atol=0.01)
 
@@ -312,7 +314,7 @@ def test_reductions_are_fairlearn_s(data):
     groups = data.sensitive_features.to_numpy().ravel()
     parity = reductions.DemographicParity(difference_bound=0.02)
     theirs = reductions.ExponentiatedGradient(plain, parity)
-    with their_warnings_apart():
+    with mute_fairlearn():
         theirs.fit(data.X, data.y, sensitive_features=groups)
     ours = fitted(ExponentiatedGradient(difference_bound=0.02), data)
     expected = theirs._pmf_predict(data.X_test)
@@ -321,7 +323,7 @@ def test_reductions_are_fairlearn_s(data):
     grid = reductions.GridSearch(
         plain, reductions.DemographicParity(), grid_size=20, constraint_weight=0.5
     )
-    with their_warnings_apart():
+    with mute_fairlearn():
         grid.fit(data.X, data.y, sensitive_features=groups)
     expected = grid.predict(data.X_test)
     assert np.array_equal(fitted(ReductionsGrid(), data).predict(data.X_test), expected)
@@ -338,7 +340,7 @@ def test_thresholds_are_fairlearn_s(data):
         constraints="true_positive_rate_parity",
         predict_method="predict_proba",
     )
-    with their_warnings_apart():
+    with mute_fairlearn():
         theirs.fit(data.X, data.y, sensitive_features=groups)
     expected = theirs._pmf_predict(data.X_test, sensitive_features=test_groups)
     ours = fitted(ThresholdPostprocessing(notion="equal_opportunity"), data)

@@ -30,16 +30,16 @@ def grid_search(data: FairDataset) -> GridSearch:
     return _fitted(GridSearch(learner, DemographicParity(), grid_size=GRID_SIZE), data)
 
 
-def expected(rival: ExponentiatedGradient, data: FairDataset) -> tuple[float, float]:
+def expected(baseline: ExponentiatedGradient, data: FairDataset) -> tuple[float, float]:
     """Return accuracy and violation on test rows, expected over the ensemble."""
-    chance = rival._pmf_predict(data.X_test)[:, 1]  # of a positive decision
+    chance = baseline._pmf_predict(data.X_test)[:, 1]  # of a positive decision
     right = chance * data.y_test + (1 - chance) * (1 - data.y_test)
     groups = data.sensitive_features_test.astype(str).agg(" ".join, axis=1).to_numpy()
     rates = [chance[groups == group].mean() for group in np.unique(groups)]
     return float(right.mean()), float(max(rates) - min(rates))
 
 
-def _fitted(rival: Any, data: FairDataset) -> Any:
+def _fitted(baseline: Any, data: FairDataset) -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # their warnings are not our figures
-        return rival.fit(data.X, data.y, sensitive_features=data.sensitive_features)
+        return baseline.fit(data.X, data.y, sensitive_features=data.sensitive_features)
