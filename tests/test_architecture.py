@@ -57,7 +57,7 @@ HEAVY = {
         "lab/baselines/_",
     ],
     "torch": ["torch/", "distributed/", "estimators/net.py"],
-    "lightgbm": ["boosting/trees.py"],
+    "lightgbm": ["boosting/rounds.py"],
     "matplotlib": ["report/"],
     "plotly": ["report/"],
     "jinja2": ["report/"],

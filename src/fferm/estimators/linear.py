@@ -382,11 +382,9 @@ class FairLogisticRegression(FairClassifier):
     def _solver_name(
         self, objective: Objective, size: int, weights: Sequence[float]
     ) -> str:
-        solvers.check_name(self.solver)
+        name = solvers.choose(self.solver, objective, size, weights)
         if self.early_stopping is None:
-            if self.solver != "auto":
-                return self.solver
-            return solvers.choose(objective, size, weights)
+            return name
         if self.solver == "lbfgs":
             raise InvalidParameterError(
                 f"early_stopping={self.early_stopping!r} does not work with "

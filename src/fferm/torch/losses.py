@@ -675,16 +675,18 @@ class SemiStochasticFairnessLoss(TableLoss):
         return rows.term(self.payoff) + self.offset.to(rows.prob.dtype)
 
     def _linearise(self, mass: FloatArray, n_rows: float) -> Diagnostics:
-        notion = self.objective.notion
-        kept = notion.kept_class(self.reader.classes)
-        tables = split_groups(mass, self.reader)
+        reader = self.reader
+        comparison = self.objective.notion.comparison(
+            reader.strata_names, reader.classes
+        )
+        tables = split_groups(mass, reader)
         value, payoffs = 0.0, []
         for table in tables:
             known = float(table.sum())
             if known <= 0:
                 payoffs.append(np.zeros_like(table))
                 continue
-            part, payoff = table_penalty(self.objective, table / known, kept)
+            part, payoff = table_penalty(self.objective, table / known, comparison)
             value += part
             # A batch is a mean over all its rows, the table one over some of them.
             payoffs.append(payoff * (n_rows / known))
@@ -700,10 +702,7 @@ class SemiStochasticFairnessLoss(TableLoss):
         self.offset.fill_(value - linear)
         self.n_rows.fill_(n_rows)
         self._is_fresh = True
-        if notion.is_sufficiency:  # labels compared among those of one prediction
-            chosen = slice(None) if kept is None else slice(kept, kept + 1)
-            tables = [np.swapaxes(table, 0, 1)[chosen] for table in tables]
-        violation = violation_of(tables)
+        violation = violation_of([comparison.tables(table) for table in tables])
         return Diagnostics(value, value, violation, 0.0, round(n_rows))
 
     def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
@@ -711,12 +710,10 @@ class SemiStochasticFairnessLoss(TableLoss):
         self._is_fresh = bool(self.n_rows > 0)
 
 
-def penalty_of(
-    tables: list[FloatArray], objective: Objective, kept_class: int | None = None
-) -> float:
+def penalty_of(tables: list[FloatArray], objective: Objective) -> float:
     """Return the penalty of one table of mass per attribute."""
     return sum(
-        table_penalty(objective, table / table.sum(), kept_class)[0]
+        table_penalty(objective, table / table.sum())[0]
         for table in tables
         if table.sum() > 0
     )

@@ -166,7 +166,7 @@ def _hold_out(
     X = Features(problem.X[held], config.dtype, config.device)
     if plan.rows is not None and problem.penalty is not None:
         rows = plan.rows.take(held)
-        penalty = Penalty(problem.objective, rows, problem.penalty.kept_class)
+        penalty = Penalty(problem.objective, rows, problem.penalty.classes)
     rows_held = loss_rows(X, problem.y[held], plan.loss_weight[held])
     return HeldOutObjective(rows_held, penalty, problem.objective.sharpness)
 
