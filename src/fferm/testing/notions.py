@@ -2,12 +2,13 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import get_args
 
 import numpy as np
 
 from fferm._typing import IntArray
 from fferm.errors import FfermError
-from fferm.notions import Labels, Notion
+from fferm.notions import Labels, Notion, Weighting
 from fferm.testing._assert import claim, equal, hold
 
 
@@ -104,14 +105,19 @@ def _missing_labels_are_refused(notion: Notion, labels: Labels) -> None:
     claim(False, "it needs labels, got none and raised nothing of fferm.errors")
 
 
-def _weights_and_kept_class_are_known(notion: Notion, labels: Labels) -> None:
+def _weights_and_comparison_are_known(notion: Notion, labels: Labels) -> None:
+    claim(notion.weighting in get_args(Weighting), f"weighting is {notion.weighting!r}")
+    strata = notion.strata(labels).names
+    compared = notion.comparison(strata, labels.classes)
+    place = compared.place
+    if place is None:
+        return
+    shape, n_rows = place.shape, len(compared.conditions) * len(compared.outcomes)
+    expected = len(strata), len(labels.classes)
+    claim(shape == expected, f"place has shape {shape}, {expected} is expected")
     claim(
-        notion.weighting in ("unit", "frequency"), f"weighting is {notion.weighting!r}"
-    )
-    kept = notion.kept_class(labels.classes)
-    claim(
-        kept is None or 0 <= kept < len(labels.classes),
-        f"kept_class is {kept!r} of {len(labels.classes)} classes",
+        bool(place.min() >= -1 and place.max() < n_rows),
+        f"places run from {place.min()} to {place.max()} for {n_rows} outcomes",
     )
 
 
@@ -121,5 +127,5 @@ NOTION_LAWS: dict[str, Callable[[Notion, Labels], None]] = {
     "labels are left alone": _data_are_left_alone,
     "the order of rows does not matter": _order_of_rows_does_not_matter,
     "missing labels are refused": _missing_labels_are_refused,
-    "weighting and kept class are known": _weights_and_kept_class_are_known,
+    "weighting and comparison are known": _weights_and_comparison_are_known,
 }
