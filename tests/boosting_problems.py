@@ -61,7 +61,7 @@ def make(
         how=how,
         sample_weight=weight,
     )
-    penalty = Penalty(objective, rows, objective.notion.kept_class(labels.classes))
+    penalty = Penalty(objective, rows, labels.classes)
     compiled = ScoreObjective(objective, y, weight, n_classes, penalty)
     scores = rng.normal(size=(compiled.n_scores, n))
     return compiled, Oracle(compiled, penalty), scores

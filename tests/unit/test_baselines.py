@@ -353,7 +353,7 @@ class Forgetful(RenyiFairInference):
     [
         (Undocumented, "no section Notes"),
         (Ineffective, "trades accuracy for fairness"),
-        (Misnamed, "no parameter of Misnamed"),
+        (Misnamed, "not a parameter of Misnamed"),
         (Careless, "a penalty writes its own derivative"),
         (Divisive, r"probabilities \(0.0, 1.0.* made it divide by zero"),
         (Forgetful, "fit changed its own parameters"),

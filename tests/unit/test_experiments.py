@@ -12,8 +12,15 @@ from fferm.errors import InvalidParameterError, UnknownNameError
 from fferm.lab.baselines import RobustCovariateShift
 from fferm.lab.experiments import __main__ as program
 from fferm.lab.experiments import known, read_spec, run, runner, summarize
-from fferm.lab.experiments.methods import fit_sweep, make_model, takes_part, trade_offs
-from fferm.lab.experiments.parts import Part, Parts, load_parts
+from fferm.lab.experiments.runner import (
+    Part,
+    Parts,
+    fit_sweep,
+    load_parts,
+    make_model,
+    takes_part,
+    trade_offs,
+)
 from fferm.lab.experiments.specs import Method, Panel, Size, Spec
 from fferm.report import write_experiment
 from fferm.uncertainty import SmallShift
@@ -87,7 +94,7 @@ def test_a_run_may_begin_at_seeds_that_nobody_has_looked_at(tiny, tmp_path):
 
 
 def test_a_seed_below_zero_is_refused(tiny, tmp_path):
-    with pytest.raises(InvalidParameterError, match="first_seed=-1 came"):
+    with pytest.raises(InvalidParameterError, match=r"first_seed must be .*got -1"):
         run("tiny", out=tmp_path, first_seed=-1)
 
 
@@ -114,7 +121,7 @@ def test_the_same_seed_gives_the_same_records():
 def test_an_unknown_experiment_or_size_is_named(tmp_path):
     with pytest.raises(UnknownNameError, match="Unknown experiment 'fig9'"):
         run("fig9", out=tmp_path)
-    with pytest.raises(InvalidParameterError, match="size='huge' came"):
+    with pytest.raises(InvalidParameterError, match=r"size must be .*got 'huge'"):
         run("fig1", "huge", out=tmp_path)
 
 

@@ -56,8 +56,8 @@ def make_problem(
         np.ones(len(y)),
     )
     share = np.full(len(y), 1 / len(y))
-    kept = objective.notion.kept_class(labels.classes)
-    return Problem(objective, X, y, share, n_classes, Penalty(objective, rows, kept))
+    penalty = Penalty(objective, rows, labels.classes)
+    return Problem(objective, X, y, share, n_classes, penalty)
 
 
 def some_parameters(problem, seed=0):

@@ -340,13 +340,13 @@ def _total(
     setting: Tabulator, tables: tuple[RateTable, ...], divergence: Divergence
 ) -> tuple[float, float]:
     # The penalty of these tables as training adds it up, and the largest possible.
-    is_sufficiency = setting.notion.is_sufficiency
-    is_unit = setting.notion.weighting == "unit" and not is_sufficiency
+    weighting = setting.notion.weighting
     parts = []
     for table in tables:
-        whole = table.total if is_sufficiency else table.mass.sum()
+        whole = table.total if weighting == "probability" else table.mass.sum()
         for mass in table.mass[table.is_judged]:
-            parts.append((1.0 if is_unit else float(mass.sum() / whole), mass))
+            weight = 1.0 if weighting == "unit" else float(mass.sum() / whole)
+            parts.append((weight, mass))
     if not parts:
         return math.nan, math.nan
     value = sum(weight * divergence.between(mass) for weight, mass in parts)

@@ -323,7 +323,7 @@ def _by_chance(
 def _strata(question: Question, n_samples: int) -> tuple[Strata, int]:
     # Who is compared with whom, and how many rows have no control value.
     notion = question.notion
-    if notion.needs_labels or notion.is_sufficiency:
+    if notion.needs_labels:
         raise InvalidParameterError(
             f"notion={notion.name!r} conditions on a label, and y holds numbers. Use "
             "'demographic_parity', or ConditionalParity(control)."

@@ -46,11 +46,11 @@ def bootstrap_sample(
     def rates(table: FloatArray) -> list[FloatArray]:
         return [compared(rates_of(setting.orient(block))) for block in split(table)]
 
-    outcome = -3 if setting.notion.is_sufficiency else -2
-    is_present = [
-        np.broadcast_to(block.sum(axis=outcome, keepdims=True) > 0, block.shape).ravel()
-        for block in split((count @ totals)[None])
-    ]
+    is_present = []
+    for (block,) in split((count @ totals)[None]):
+        table = setting.orient(block)
+        has_rows = np.broadcast_to(table.sum(axis=1, keepdims=True) > 0, table.shape)
+        is_present.append(setting.comparison.pull_back(has_rows).ravel())
     return Sample(count, totals, np.concatenate(is_present), rates, weight.mean())
 
 

@@ -190,7 +190,6 @@ class BoostingObjective:
             weights = np.asarray(weight, dtype=np.float64)
         rows = replace(self._rows, weight=weights)
         classes = self._labels.classes
-        kept = self._objective.notion.kept_class(classes)
-        penalty = Penalty(self._objective, rows, kept)
+        penalty = Penalty(self._objective, rows, classes)
         penalty.check_comparable()
         return ScoreObjective(self._objective, y, weights, len(classes), penalty)

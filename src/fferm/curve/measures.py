@@ -117,8 +117,7 @@ class Measure:
         self.cells = np.stack([each.by_row(self.y.size) for each in cells])
         n_strata = len(self.tabulator.rows.strata.names)
         self.n_cells = [n_strata * len(each.groups) for each in attributes]
-        kept_class = objective.notion.kept_class(labels.classes)
-        self.penalty = Penalty(objective, self.tabulator.rows, kept_class)
+        self.penalty = Penalty(objective, self.tabulator.rows, labels.classes)
 
     def outputs(self, models: Sequence[FairClassifier]) -> Iterator[FloatArray]:
         """Yield the logits of several models, which read the rows together."""

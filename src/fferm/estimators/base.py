@@ -297,8 +297,7 @@ class FairEstimator(BaseEstimator, ABC):
         penalty_X = rows = penalty = None
         if objective.fairness_weight > 0:
             penalty_X, rows = self._penalty_rows(passed, data, objective)
-            kept_class = objective.notion.kept_class(tuple(data.classes.tolist()))
-            penalty = Penalty(objective, rows, kept_class)
+            penalty = Penalty(objective, rows, tuple(data.classes.tolist()))
             penalty.check_comparable()
         return Encoded(data, self._problem(objective, data, penalty, penalty_X), rows)
 

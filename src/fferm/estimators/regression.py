@@ -340,7 +340,7 @@ class FairRegressor(RegressorMixin, FairEstimator):
         self, passed: FitInput, data: TrainingData, objective: Objective
     ) -> Any:
         notion = objective.notion
-        if notion.needs_labels or notion.is_sufficiency:
+        if notion.needs_labels:
             raise InvalidParameterError(
                 f"notion={notion.name!r} conditions on a label, and y is numeric. Use "
                 "'demographic_parity', or ConditionalParity(control); given the target "

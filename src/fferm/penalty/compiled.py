@@ -238,9 +238,9 @@ class CompiledPenalty:
         objective, rows = penalty.objective, penalty.rows
         self._divergence = objective.trained_divergence
         self._is_robust = objective.uncertainty is not None
-        self._is_sufficiency = objective.notion.is_sufficiency
+        self._is_sufficiency = not penalty.comparison.has_fixed_groups
         self._counts_one = objective.notion.weighting == "unit"
-        kept = penalty.kept_class if self._is_sufficiency else None
+        kept = penalty.comparison.kept
         self._kept = -1 if kept is None else kept
         n_strata = len(rows.strata.names)
         self._shapes = np.array([(n_strata, len(a.groups)) for a in rows.attributes])

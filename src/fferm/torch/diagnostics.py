@@ -44,12 +44,10 @@ class Diagnostics:
         return self.divergence - self.dual_value
 
 
-def penalty_of(
-    tables: list[FloatArray], objective: Objective, kept_class: int | None = None
-) -> float:
+def penalty_of(tables: list[FloatArray], objective: Objective) -> float:
     """Return the penalty of one table of mass per attribute."""
     return sum(
-        table_penalty(objective, table / table.sum(), kept_class)[0]
+        table_penalty(objective, table / table.sum())[0]
         for table in tables
         if table.sum() > 0
     )

@@ -165,7 +165,7 @@ def _make_judge(plan: Plan, held: NDArray[np.bool_], recipe: Recipe) -> Judge:
     X = Features(problem.X[held], recipe.dtype, recipe.device)
     if plan.rows is not None and problem.penalty is not None:
         rows = plan.rows.take(held)
-        penalty = Penalty(problem.objective, rows, problem.penalty.kept_class)
+        penalty = Penalty(problem.objective, rows, problem.penalty.classes)
     weight = plan.loss_weight[held]
     loss_rows: LossRows = make_loss_rows(X, problem.y[held], weight)
     return Judge(loss_rows, penalty, problem.objective.sharpness)

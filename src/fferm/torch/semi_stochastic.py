@@ -179,7 +179,7 @@ class SemiStochasticFairnessLoss(nn.Module):
 
     def _linearise(self, mass: FloatArray, n_rows: float) -> Diagnostics:
         encoding, notion = self.reader.encoding, self.objective.notion
-        kept = notion.kept_class(encoding.classes)
+        comparison = notion.comparison(encoding.strata, encoding.classes)
         tables = split_groups(mass, encoding)
         value, payoffs = 0.0, []
         for table in tables:
@@ -187,7 +187,7 @@ class SemiStochasticFairnessLoss(nn.Module):
             if known <= 0:
                 payoffs.append(np.zeros_like(table))
                 continue
-            part, payoff = table_penalty(self.objective, table / known, kept)
+            part, payoff = table_penalty(self.objective, table / known, comparison)
             value += part
             # A batch is a mean over all its rows, the table one over some of them.
             payoffs.append(payoff * (n_rows / known))
@@ -203,10 +203,7 @@ class SemiStochasticFairnessLoss(nn.Module):
         self.offset.fill_(value - linear)
         self.n_rows.fill_(n_rows)
         self._is_fresh = True
-        if notion.is_sufficiency:  # labels compared among those of one prediction
-            given = slice(None) if kept is None else slice(kept, kept + 1)
-            tables = [np.swapaxes(table, 0, 1)[given] for table in tables]
-        violation = violation_of(tables)
+        violation = violation_of([comparison.tables(table) for table in tables])
         return Diagnostics(value, value, violation, 0.0, round(n_rows))
 
     def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:

@@ -9,14 +9,14 @@ from fferm.datasets import FairDataset
 
 @dataclass(frozen=True)
 class Entry:
-    """A data set: who loads it, and what is predicted and compared by default."""
+    """A data set: its loader, and the default target and sensitive columns."""
 
     loader: str
     target: str
     sensitive: tuple[str, ...]
     is_shipped: bool
     about: str
-    numbers: tuple[str, ...] = ()  # further targets, which the loader is told by name
+    numbers: tuple[str, ...] = ()  # further targets; the loader takes their name
 
     @property
     def targets(self) -> tuple[str, ...]:
@@ -27,8 +27,8 @@ class Entry:
         """Return the data set with these sensitive columns and this target."""
         loader = getattr(importlib.import_module("fferm.datasets"), self.loader)
         options = {"target": target} if self.numbers else {}
-        found: FairDataset = loader(sensitive=tuple(sensitive), **options)
-        return found
+        data: FairDataset = loader(sensitive=tuple(sensitive), **options)
+        return data
 
 
 CATALOG = {

@@ -1,7 +1,8 @@
-"""What a law may claim, and how a broken one is told."""
+"""What a law may claim, and how a broken one is reported."""
 
-from collections.abc import Callable, Mapping
-from typing import Any, Protocol, TypeVar
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -10,38 +11,35 @@ from fferm._typing import FloatArray
 from fferm.errors import ComponentError
 
 
-class Checked(Protocol):
-    """What laws can be held to: it knows what kind of thing it is."""
-
-    @property
-    def kind(self) -> str:
-        """What messages call it."""
-
-
-C = TypeVar("C", bound=Checked)
-
-
 class BrokenLawError(Exception):
     """A law does not hold; the driver adds its name."""
 
 
-def hold(component: C, laws: Mapping[str, Callable[[C], None]]) -> None:
-    """Hold something to laws; raise `ComponentError` at the first it breaks."""
+def hold(component: Any, laws: Mapping[str, Callable[..., None]], *args: Any) -> None:
+    """Hold a component to laws; raise `ComponentError` at the first it breaks."""
     for name, law in laws.items():
-        try:
-            with np.errstate(over="ignore", divide="raise", invalid="raise"):
-                law(component)
-        except BrokenLawError as broken:
-            raise ComponentError(
-                f"{component!r} breaks the law {name!r}: {broken}. Correct the "
-                f"{component.kind}; fferm.testing states the laws."
-            ) from None
-        except Exception as error:  # a user's method may fail in any way
-            raise ComponentError(
-                f"{component!r} fails under the law {name!r}: "
-                f"{type(error).__name__}: {error}. Correct the {component.kind}; "
-                "fferm.testing states the laws."
-            ) from error
+        with (
+            reported(component, component.kind, repr(name)),
+            np.errstate(over="ignore", divide="raise", invalid="raise"),
+        ):
+            law(component, *args)
+
+
+@contextmanager
+def reported(component: object, kind: str, law: str) -> Iterator[None]:
+    """Raise `ComponentError`, naming the law, where one is broken or fails."""
+    advice = f"Correct the {kind}; fferm.testing states the laws."
+    try:
+        yield
+    except BrokenLawError as broken:
+        raise ComponentError(
+            f"{component!r} breaks the law {law}: {broken}. {advice}"
+        ) from None
+    except Exception as error:  # a user's method may fail in any way
+        problem = f"{type(error).__name__}: {error}"
+        raise ComponentError(
+            f"{component!r} fails under the law {law}: {problem}. {advice}"
+        ) from error
 
 
 def at_most(

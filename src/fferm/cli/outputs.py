@@ -2,11 +2,14 @@
 
 import contextlib
 import json
+import os
+import secrets
 import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TextIO
 
 from rich.console import Console
@@ -20,17 +23,19 @@ from rich.progress import (
 )
 from rich.table import Table as RichTable
 
+from fferm.errors import InvalidInputError
+
 SECONDS_BETWEEN_COUNTS = 0.2
 
 
 @dataclass(frozen=True)
 class Output:
-    """How a command speaks.
+    """How a command writes.
 
     Attributes
     ----------
     is_quiet
-        Neither progress nor warnings nor results in words: the exit code says all.
+        Neither progress nor warnings nor results in words, only the exit code.
     is_json
         The result as one JSON document instead of words.
     """
@@ -39,7 +44,7 @@ class Output:
     is_json: bool = False
 
     def result(self, words: str, data: Mapping[str, Any]) -> None:
-        """Write a result, in the form that was asked for."""
+        """Write a result as words or as JSON."""
         if self.is_json:
             # Text of the data may hold anything; ASCII passes through every terminal.
             sys.stdout.write(json.dumps(data, indent=1, allow_nan=False) + "\n")
@@ -52,7 +57,7 @@ class Output:
         for column in columns:
             table.add_column(column, overflow="fold")
         for row in rows:
-            table.add_row(*(_plain(cell) for cell in row))
+            table.add_row(*map(_cell_text, row))
         console = Console(width=100, color_system=None, highlight=False, markup=False)
         with console.capture() as capture:
             console.print(table)
@@ -65,7 +70,7 @@ class Output:
         total: int | None = None,
         count: Callable[[], int] | None = None,
     ) -> Iterator[None]:
-        """Show on a terminal that something is done, and how much of it.
+        """Show progress on a terminal.
 
         Parameters
         ----------
@@ -74,7 +79,7 @@ class Output:
         total
             How much there is to do; without it, a spinner.
         count
-            How much is done already; asked a few times a second, from another thread.
+            Returns how much is done; called a few times a second, from a thread.
         """
         console = Console(stderr=True, markup=False)
         is_hidden = self.is_quiet or self.is_json or not console.is_terminal
@@ -89,7 +94,7 @@ class Output:
         )
         with bar:
             task = bar.add_task(printable(what), total=total)
-            with _asked(count, lambda done: bar.update(task, completed=done)):
+            with _polled(count, lambda done: bar.update(task, completed=done)):
                 yield
 
     @contextlib.contextmanager
@@ -112,34 +117,34 @@ class Output:
 
 
 @contextlib.contextmanager
-def _asked(
-    count: Callable[[], int] | None, tell: Callable[[int], None]
+def _polled(
+    count: Callable[[], int] | None, report: Callable[[int], None]
 ) -> Iterator[None]:
     if count is None:
         yield
         return
     is_over = threading.Event()
 
-    def ask() -> None:
+    def poll() -> None:
         while not is_over.wait(SECONDS_BETWEEN_COUNTS):
-            tell(count())
+            report(count())
 
-    asking = threading.Thread(target=ask, daemon=True)
-    asking.start()
+    thread = threading.Thread(target=poll, daemon=True)
+    thread.start()
     try:
         yield
     finally:
         is_over.set()
-        asking.join()
+        thread.join()
 
 
 def one_line(message: str) -> str:
-    """Return a message on one line, without characters that steer a terminal."""
+    """Return a message on one line, without characters that control a terminal."""
     return printable(" ".join(message.split()))
 
 
 def printable(text: str, keep: str = "") -> str:
-    """Return text with control characters spelled out."""
+    """Return text with control characters escaped."""
     return "".join(
         character
         if character.isprintable() or character in keep
@@ -149,10 +154,41 @@ def printable(text: str, keep: str = "") -> str:
 
 
 def let_everything_print(stream: TextIO) -> None:
-    """Let a stream spell out what its encoding lacks, instead of failing."""
+    """Let a stream escape what its encoding lacks, instead of failing."""
     with contextlib.suppress(AttributeError, ValueError):
         stream.reconfigure(errors="backslashreplace")  # type: ignore[attr-defined]
 
 
-def _plain(cell: object) -> str:
+def _cell_text(cell: object) -> str:
     return f"{cell:.4f}" if isinstance(cell, float) else printable(str(cell))
+
+
+def check_writable(path: Path, *inputs: str) -> None:
+    """Raise, before any work, if a file cannot be written or is one of the inputs."""
+    if path.is_dir():
+        raise InvalidInputError(f"{path} is a folder. Name a file to write.")
+    if path.exists() and any(
+        Path(each).exists() and os.path.samefile(path, each) for each in inputs
+    ):
+        raise InvalidInputError(f"{path} is the input itself. Name another file.")
+    _try_to_write(path.parent, path)
+
+
+def check_folder(path: Path) -> None:
+    """Raise, before any work, if a folder can neither be written to nor created."""
+    if path.exists() and not path.is_dir():
+        raise InvalidInputError(f"{path} is a file. Name a folder.")
+    _try_to_write(path if path.exists() else path.parent, path)
+
+
+def _try_to_write(folder: Path, path: Path) -> None:
+    if not folder.is_dir():
+        raise InvalidInputError(f"Cannot write {path}: {folder} is not a folder.")
+    probe = folder / f".fferm.{secrets.token_hex(8)}"
+    try:
+        probe.touch(exist_ok=False)
+        probe.unlink()
+    except OSError as error:
+        raise InvalidInputError(
+            f"Cannot write {path} ({error.strerror}). Choose a writable folder."
+        ) from error
