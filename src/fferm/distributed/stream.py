@@ -24,7 +24,7 @@ from fferm._typing import IntArray
 from fferm.data.validate import COUNT, check_params
 from fferm.distributed.shards import EncodedRows, Roles, ShardSummary, open_shard
 from fferm.errors import InvalidParameterError
-from fferm.torch.ranks import rank_and_size
+from fferm.torch.distributed import rank_and_size
 
 Batch = tuple[Tensor, Tensor, Tensor]
 
