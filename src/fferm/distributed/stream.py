@@ -234,7 +234,7 @@ class Round(NamedTuple):
     first, last
         Rows of the stream, ``first`` to ``last``, that come into the buffer.
     order
-        Permutation of the buffer: the rows that were kept, then those that came.
+        Permutation of the buffer: the rows that were kept, then the new ones.
     n_out
         How many of them, in the new order, leave it.
     """
