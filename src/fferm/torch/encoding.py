@@ -16,9 +16,9 @@ from fferm.data.groups import (
     Attribute,
     GroupMode,
     assign,
+    encode_column,
     encode_sensitive,
     partition,
-    read_column,
 )
 from fferm.data.rows import (
     Rows,
@@ -67,7 +67,7 @@ class Column:
         if self.edges is not None:
             return assign(np.asarray(values, dtype=np.float64), np.array(self.edges))
         # Few rows may hold many groups and are no identifiers for that.
-        found = _known(read_column(values, self.name, len(values)))
+        found = _known(encode_column(values, self.name, len(values), is_batch=True))
         unseen = [group for group in found.groups if group not in self.groups]
         if unseen:
             raise InvalidInputError(
@@ -126,7 +126,7 @@ def read_labels(
     sensitive_features = plain(sensitive_features)
     labels = read_classes(plain(y), count_rows(sensitive_features), classes)
     labels = with_control(labels, notion)
-    columns = _read_columns(sensitive_features, labels.n_samples)
+    columns = _encode_columns(sensitive_features, labels.n_samples)
     attributes = partition(columns, how)
     is_joint = how == "intersection" and len(columns) > 1
     weight = encode_weight(plain(sample_weight), labels.n_samples)
@@ -181,7 +181,7 @@ def read_classes(y: Table, n_rows: int, classes: Sequence[object] | None) -> Lab
     return labels
 
 
-def _read_columns(sensitive_features: Table, n_samples: int) -> list[Attribute]:
+def _encode_columns(sensitive_features: Table, n_samples: int) -> list[Attribute]:
     columns = [
         _known(c) for c in encode_sensitive(sensitive_features, n_samples, "marginal")
     ]
