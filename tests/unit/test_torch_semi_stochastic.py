@@ -79,7 +79,7 @@ def test_a_loss_without_a_pass_says_what_to_call():
     fair = make_loss()
     with pytest.raises(InvalidInputError, match=r"Call fair.refresh\(model, loader\)"):
         fair(torch.zeros(N, 2), torch.tensor(S))
-    with pytest.raises(InvalidInputError, match="held 0 rows"):
+    with pytest.raises(InvalidInputError, match="had 0 rows"):
         fair.refresh_from([])
 
 

@@ -38,6 +38,7 @@ from fferm.boosting.objective import (
     RowPass,
     ScoreObjective,
 )
+from fferm.penalty.objective import check_finite
 
 # A step decreases the objective by this share of what its slope promises, or is halved.
 LEAST_DESCENT = 1e-4
@@ -266,6 +267,7 @@ class Descent:
         if cells.min() < 0:
             return False
         penalty, payoff = self._objective.penalty.value_and_payoff(cells)
+        check_finite(penalty, payoff)
         if at.loss + self._weight * penalty > most:
             return False
         self._at, self._offsets, self._cells = at, offsets, cells

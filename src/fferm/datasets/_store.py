@@ -15,7 +15,6 @@ import shutil
 import tempfile
 import urllib.error
 import urllib.request
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -68,15 +67,15 @@ def read_shipped(name: str, sha256: str) -> pd.DataFrame:
     return pd.read_csv(io.BytesIO(gzip.decompress(content)), keep_default_na=False)
 
 
-def read_parquet(file: DataFile, columns: Sequence[str]) -> pd.DataFrame:
-    """Return columns of a Parquet file of the data folder."""
+def read_parquet(file: DataFile, columns: list[str] | None = None) -> pd.DataFrame:
+    """Return columns of a Parquet file of the data folder, by default all."""
     if importlib.util.find_spec("pyarrow") is None:
         raise MissingDependencyError(
             f"Reading {file.name} needs pyarrow, which is not installed. Install it: "
             "pip install pyarrow"
         )
     content = io.BytesIO(read_external(file))
-    return pd.read_parquet(content, engine="pyarrow", columns=list(columns))
+    return pd.read_parquet(content, engine="pyarrow", columns=columns)
 
 
 def read_external(file: DataFile) -> bytes:

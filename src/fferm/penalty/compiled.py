@@ -1,17 +1,26 @@
-r"""The compiled penalty on the table that a pass over the rows adds up.
+r"""The penalty as a compiled function of its tables: value, payoff and curvature.
 
-One table (strata, classes, groups) holds the groups of all attributes, and is a mean
-over all rows, where the table of an attribute is a mean over the rows whose group is
-known. Where the dual is linear in the table, the best log-ratios are ``z = ln(P / Q)``,
-within their box, and the payoff ``G`` there gives value and gradient alike:
-:math:`R = \sum_{rjk} G_{rjk} P_{rjk}`.
+With ``Q`` the product of marginals, the dual ``A = f'(t)`` and its conjugate
+``C = f*(A)`` at the ratios ``t = P / Q`` are enough: the perspective is homogeneous, so
+``Q f(P / Q) = P A - Q C`` by Euler's theorem. With group weights fixed, the second
+derivative along a direction ``dP`` of the table is
+
+.. math:: d^2 R = \sum_{rjk} \frac{w_r}{\rho_r^2} \frac{f''(t)}{Q}
+          \big(dP - t \, dQ\big)^2 ,
+
+a sum of squares, so its root is at hand and nothing has to be decomposed. Robust
+penalties have the value and payoff of `fferm.tables`, and the curvature of the plain
+penalty at the same table: a Newton step is tried before it is taken, and all it needs
+is a scale. `fferm.tables` is the oracle of values and payoffs.
+
+Solvers that ascend the dual by minibatches keep its table themselves: `make_dual`.
 """
 
-# mypy: disable-error-code="no-untyped-def,no-untyped-call"
+# mypy: disable-error-code="no-untyped-def,no-untyped-call,call-arg"
 # ruff: noqa: ANN001, ANN201, ANN202, C901, PLR0913, PLR0917
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -19,14 +28,13 @@ import numpy as np
 
 from fferm._jit import kernel
 from fferm._typing import FloatArray, IntArray, Namespace, Operand
-from fferm.divergences import strip
+from fferm.divergences import Divergence, strip
 from fferm.divergences.base import evaluate
 from fferm.errors import InvalidParameterError
 from fferm.penalty.dual import (
     NO_GROUPS,
     GroupWeights,
     dual_variable,
-    group_ends,
     group_weights,
 )
 from fferm.penalty.formulas import (
@@ -35,7 +43,7 @@ from fferm.penalty.formulas import (
     projected_pointer,
     read_table,
 )
-from fferm.penalty.objective import Objective, Penalty, Problem, check_finite
+from fferm.penalty.objective import Objective, Penalty, Problem
 
 VARIABLES = ("auto", "log_ratio", "projected")
 # Nearer to 1 than this, the slope of f over the distance is nothing but rounding.
@@ -76,16 +84,6 @@ class Dual(NamedTuple):
     lower: float
     upper: FloatArray
     speed: float
-
-
-class PayoffWorkspace(NamedTuple):
-    """Arrays for the payoff of one dual table, (R, m, K, L) but for the sums (L,)."""
-
-    dual: FloatArray
-    conjugate: FloatArray
-    ratio: FloatArray
-    payoff: FloatArray
-    sums: FloatArray
 
 
 @kernel
@@ -155,13 +153,6 @@ def best_into(dual, mass):
                         dual.z[r, j, k, lane] = z
 
 
-@kernel
-def best_payoff_into(dual, mass, pointer, work):
-    """Write the payoff ``G`` of a table into the workspace."""
-    best_into(dual, mass)
-    payoff_into(dual, pointer, work)
-
-
 @dataclass(frozen=True)
 class ChosenDual:
     """A dual at independence, the address of what reads it, the penalty's factor."""
@@ -229,91 +220,17 @@ def _group_weights(problem: Problem) -> GroupWeights:
     return group_weights(problem.penalty.rows, problem.objective.notion.weighting)
 
 
-class TablePenalty:
-    """A penalty on summed tables, whichever it is.
-
-    Parameters
-    ----------
-    penalty
-        Its formulas are NumPy's.
-    """
-
-    def __init__(self, penalty: Penalty) -> None:
-        self._penalty = penalty
-        ends = group_ends(penalty.rows)
-        self._pieces = [
-            (slice(begin, end), sums.known_share)
-            for begin, end, sums in zip(
-                ends[:-1], ends[1:], penalty.rows.cell_sums, strict=True
-            )
-        ]
-
-    def duals(self, mass: FloatArray) -> tuple[FloatArray, ...]:
-        """Return the optimal dual on the table of each attribute."""
-        return self._penalty.duals(self._tables(mass))
-
-    def value_and_payoff(self, mass: FloatArray) -> tuple[float, FloatArray]:
-        """Return the penalty on a (R, m, K) table, and its slope by the table."""
-        value, payoffs = self._penalty.on_tables(self._tables(mass))
-        parts = [
-            payoff / known
-            for payoff, (_, known) in zip(payoffs, self._pieces, strict=True)
-        ]
-        return value, np.concatenate(parts, axis=2)
-
-    def _tables(self, mass: FloatArray) -> list[FloatArray]:
-        # The (R, m, K_a) table of each attribute.
-        return [mass[:, :, groups] / known for groups, known in self._pieces]
-
-
-class BestDualPenalty(TablePenalty):
-    """A penalty whose dual is linear in the table, compiled.
-
-    It has one dual and one work for payoffs, so it serves one thread.
-
-    Parameters
-    ----------
-    problem, penalty
-        The problem, whose penalty has such a dual, and that penalty.
-    """
-
-    def __init__(self, problem: Problem, penalty: Penalty) -> None:
-        super().__init__(penalty)
-        self._chosen = make_dual(problem, 1, solver="lbfgs", variable="log_ratio")
-        z = self._chosen.dual.z
-        tables = (np.empty(z.shape) for _ in range(4))
-        self._workspace = PayoffWorkspace(*tables, np.empty(1))
-
-    def value_and_payoff(self, mass: FloatArray) -> tuple[float, FloatArray]:
-        """Return the penalty on a (R, m, K) table, and its slope by the table."""
-        chosen, work = self._chosen, self._workspace
-        table = np.ascontiguousarray(mass)[..., None]
-        best_payoff_into(chosen.dual, table, chosen.pointer, work)
-        payoff = chosen.scale * work.payoff[..., 0]
-        return float(np.vdot(payoff, mass)), payoff
-
-
-def make_table_penalty(problem: Problem, penalty: Penalty) -> TablePenalty:
-    """Return the penalty of a problem on summed tables, compiled where that is quick.
-
-    Formulas that are not on disk take a second to compile, which no run makes up for.
-    """
-    objective = problem.objective
-    if objective.has_linear_dual and is_kept(strip(objective.divergence)[0]):
-        return BestDualPenalty(problem, penalty)
-    return TablePenalty(penalty)
-
-
 class CompiledPenalty:
     """A penalty as a function of the cells of its tables.
 
     The cells of all attributes are rows of one (n_cells, n_classes) array, in the order
-    (attribute, stratum, group).
+    (attribute, stratum, group). Linear models sum up one (strata, classes, groups)
+    table of all attributes instead, the *mass*.
 
     Parameters
     ----------
     penalty
-        The penalty; only the shapes of its tables are read from its rows.
+        The penalty; only sums over its rows are read.
     """
 
     def __init__(self, penalty: Penalty) -> None:
@@ -328,6 +245,15 @@ class CompiledPenalty:
         n_strata = len(rows.strata.names)
         self._shapes = np.array([(n_strata, len(a.groups)) for a in rows.attributes])
         self.ends = np.cumsum(self._shapes.prod(axis=1))
+        # The row of each cell in a (R K, m) mass, which is a mean over all rows, where
+        # the table of an attribute is a mean over the rows whose group is known.
+        n_groups = self._shapes[:, 1]
+        place = np.arange(n_strata * n_groups.sum()).reshape(n_strata, -1)
+        parts = np.split(place, np.cumsum(n_groups)[:-1], axis=1)
+        self._place = np.concatenate([part.ravel() for part in parts])
+        known = [sums.known_share for sums in rows.cell_sums]
+        self._known = np.repeat(known, n_strata * n_groups)[:, None]
+        self._formulas = _compiled_formulas(self._divergence)
         self._last: tuple[FloatArray, ...] = ()
 
     def value_and_payoff(self, cells: FloatArray) -> tuple[float, FloatArray]:
@@ -336,10 +262,30 @@ class CompiledPenalty:
             value, payoffs = self._penalty.on_tables(self.split(cells))
             payoff = self.join(payoffs)
         else:
-            value, payoff = self._plain(cells)
-        if not math.isfinite(value + payoff.sum()):
-            check_finite(value, payoff)
+            product, _, dual, conjugate = self._at(cells)
+            payoff, shapes = np.empty_like(cells), self._shapes
+            slopes = product, dual, conjugate, payoff
+            if self._is_sufficiency:
+                value = _sufficiency_into(cells, shapes, self._kept, *slopes)
+            else:
+                value = _independence_into(cells, shapes, self._counts_one, *slopes)
         return value, payoff
+
+    def on_mass(self, mass: FloatArray) -> tuple[float, FloatArray]:
+        """Return the penalty on a (R, m, K) mass, and its gradient by the mass."""
+        value, payoff = self.value_and_payoff(self._cells(mass))
+        by_mass = np.empty_like(payoff)
+        by_mass[self._place] = payoff / self._known
+        tables = by_mass.reshape(mass.shape[0], mass.shape[2], -1).transpose(0, 2, 1)
+        return value, np.ascontiguousarray(tables)
+
+    def duals(self, mass: FloatArray) -> tuple[FloatArray, ...]:
+        """Return the optimal dual on the table of each attribute."""
+        return self._penalty.duals(self.split(self._cells(mass)))
+
+    def _cells(self, mass: FloatArray) -> FloatArray:
+        flat = mass.transpose(0, 2, 1).reshape(-1, mass.shape[1])
+        return np.asarray(flat[self._place] / self._known)
 
     def root(self, cells: FloatArray) -> FloatArray:
         """Return a matrix whose Gram matrix is the curvature at the cells.
@@ -349,7 +295,7 @@ class CompiledPenalty:
         FloatArray
             Square, over the cells of all classes, classes last.
         """
-        product, ratio, dual = self._ratios(cells)
+        product, ratio, dual, _ = self._at(cells)
         second = evaluate(self._divergence.f_second, ratio)
         root = np.zeros((cells.size, cells.size))
         rule = self._is_sufficiency, self._counts_one, self._kept
@@ -370,31 +316,64 @@ class CompiledPenalty:
         cells = np.concatenate([part.reshape(-1, part.shape[2]) for part in parts])
         return np.ascontiguousarray(cells)
 
-    def _plain(self, cells: FloatArray) -> tuple[float, FloatArray]:
-        product, ratio, dual = self._ratios(cells)
-        payoff = np.empty_like(cells)
-        slopes = product, dual, evaluate(self._conjugate, ratio), payoff
-        if self._is_sufficiency:
-            return _sufficiency_into(cells, self._shapes, self._kept, *slopes), payoff
-        return _independence_into(
-            cells, self._shapes, self._counts_one, *slopes
-        ), payoff
-
-    def _ratios(self, cells: FloatArray) -> tuple[FloatArray, ...]:
-        # The product of marginals, the ratio to it, and f' there. The root is computed
-        # at the cells of the last payoff.
+    def _at(self, cells: FloatArray) -> tuple[FloatArray, ...]:
+        # The product of marginals, the ratio to it, and dual and conjugate there. The
+        # root is computed at the cells of the last payoff.
         if not self._last or self._last[0] is not cells:
             product, ratio = np.empty_like(cells), np.empty_like(cells)
             _products_into(cells, self._shapes, self._is_sufficiency, product, ratio)
-            dual = evaluate(self._divergence.f_prime, ratio)
-            self._last = cells, product, ratio, dual
+            self._last = cells, product, ratio, *self._formulas(ratio)
         return self._last[1:]
 
-    def _conjugate(self, t: Operand, xp: Namespace) -> Operand:
+
+def _compiled_formulas(
+    divergence: Divergence,
+) -> Callable[[FloatArray], tuple[FloatArray, FloatArray]]:
+    # Dual and conjugate as functions of an array of ratios. Formulas that are not on
+    # disk take a second to compile, which no run makes up for.
+    base, scale, floor = strip(divergence)
+
+    def conjugate(t: Operand, xp: Namespace) -> Operand:
         # By the log-ratio: at large t the dual rounds to the end of its domain, where
         # the conjugate is infinite although f*(f'(t)) is not.
         z = xp.where(t > 0, xp.log(xp.where(t > 0, t, 1.0)), -np.inf)
-        return self._divergence.conjugate_at(z, xp)
+        return divergence.conjugate_at(z, xp)
+
+    def interpreted(ratio: FloatArray) -> tuple[FloatArray, FloatArray]:
+        return evaluate(divergence.f_prime, ratio), evaluate(conjugate, ratio)
+
+    if not is_kept(base):
+        return interpreted
+    tilt = float(divergence.f_prime(np.float64(1), np))
+    constants = log_ratio_pointer(base).address, math.log(floor), scale, tilt
+
+    def compiled(ratio: FloatArray) -> tuple[FloatArray, FloatArray]:
+        z, *tables = (np.empty_like(ratio) for _ in range(4))
+        _formulas_into(*constants, ratio, z, *tables)
+        return tables[0], tables[1]
+
+    return compiled
+
+
+@kernel
+def _formulas_into(pointer, lower, scale, tilt, ratio, z, dual, conjugate, unused):
+    # Dual and conjugate of a scaled and tilted divergence with a linear tail.
+    for q in range(ratio.shape[0]):
+        for j in range(ratio.shape[1]):
+            t = ratio[q, j]
+            z[q, j] = max(math.log(t), lower) if t > 0 else lower
+    read_table(
+        pointer,
+        z.ctypes.data,
+        dual.ctypes.data,
+        conjugate.ctypes.data,
+        unused.ctypes.data,
+        z.size,
+    )
+    for q in range(ratio.shape[0]):
+        for j in range(ratio.shape[1]):
+            dual[q, j] = scale * dual[q, j] + tilt
+            conjugate[q, j] = scale * conjugate[q, j] + tilt
 
 
 @kernel

@@ -16,7 +16,7 @@ TITLE = "Fairness audit"
 # Gaps closer than this are one gap: of two classes both have the same, up to rounding.
 SAME_GAP = 1e-12
 ERROR_RATES = {
-    "accuracy": "Right decisions",
+    "accuracy": "Accuracy",
     "true_positive_rate": "True positive rate",
     "false_positive_rate": "False positive rate",
     "precision": "Precision",

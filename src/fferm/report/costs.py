@@ -92,7 +92,7 @@ def compare(before: Audit, after: Audit) -> list[Cost]:
     measures = {f"Decision {label}": f"selection_rate_{label}" for label in shown}
     if len(after.classes) == 2:
         measures["True positive rate"] = "true_positive_rate"
-    measures["Right decisions"] = "accuracy"
+    measures["Accuracy"] = "accuracy"
     return [
         _cost(name, column, before, after)
         for name, column in measures.items()

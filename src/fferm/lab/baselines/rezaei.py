@@ -60,8 +60,8 @@ class RobustCovariateShift(Baseline):
     Parameters
     ----------
     share
-        What is left of the violation at :math:`\mu = 0`: 1 is no fairness, 0 no
-        violation, which is what the original asks for.
+        What is left of the violation at :math:`\mu = 0`: 1 leaves all of it, 0
+        none, which is what the original asks for.
     notion
         ``"equal_opportunity"``, as in the original, or ``"demographic_parity"``.
     l2

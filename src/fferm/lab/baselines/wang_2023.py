@@ -53,8 +53,8 @@ class CurvatureMatching(PenalizedBaseline):
 
     Differs from the original: logistic regression, not a network, for which curvatures
     are exact and need no power iteration; they are measured in units of
-    :math:`\|\theta\|^2`, which all rows share, so that small coefficients are no way
-    out; the fairness term is the discrepancy of probabilities, which is the best that
+    :math:`\|\theta\|^2`, which all rows share, so that small coefficients do not
+    help; the fairness term is the discrepancy of probabilities, which is the best that
     an adversary from the unit ball of the kernel can do, where the original trains an
     adversary that is a network; the Laplace kernel, of width 0.1 for probabilities and
     a quarter of it for curvatures, whose range is a quarter as wide; any number of

@@ -28,15 +28,15 @@ def collect_ranks(value: Value) -> list[Value]:
     n_ranks = rank_and_size()[1]
     if n_ranks == 1:
         return [value]
-    found: list[Value | None] = [None] * n_ranks
-    dist.all_gather_object(found, value)
-    return found  # type: ignore[return-value]
+    values: list[Value | None] = [None] * n_ranks
+    dist.all_gather_object(values, value)
+    return values  # type: ignore[return-value]
 
 
 def spread_ranks(value: Value) -> Value:
     """Return the value of rank 0, on each of them."""
     if rank_and_size()[1] == 1:
         return value
-    found = [value]
-    dist.broadcast_object_list(found, src=0)
-    return found[0]
+    values = [value]
+    dist.broadcast_object_list(values, src=0)
+    return values[0]

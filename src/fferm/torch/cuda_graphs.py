@@ -38,7 +38,7 @@ class CapturedSteps:
 
     def __call__(self, index: Tensor, penalty_index: Tensor | None) -> None:
         """Take a step."""
-        if len(index) != self.run.recipe.batch_size:
+        if len(index) != self.run.config.batch_size:
             self.run.step(index, penalty_index)
             return
         if self.graph is None:
@@ -71,19 +71,14 @@ class CapturedSteps:
 
 
 def _can_be_captured(run: "Run") -> bool:
-    return (
-        run.recipe.device.type == "cuda"
-        and run.task.critic is None  # whose ascent looks at its own gradient
-        and run.recipe.optimizer in ("adam", "adamw")
-        and run.task.loss_rows.X.dense is not None
-        and (run.task.penalty_rows is None or run.task.penalty_rows.X.dense is not None)
-    )
+    is_named = run.config.optimizer in ("adam", "adamw")
+    return run.config.device.type == "cuda" and is_named and run.objective.is_capturable
 
 
 def _tensors(run: "Run") -> list[Tensor]:
-    tensors = [*run.networks.state().values(), run.losses]
-    if run.penalty is not None:
-        tensors += list(run.penalty.state_dict().values())
+    tensors = [*run.networks.state().values(), run.objective.total]
+    if run.objective.penalty is not None:
+        tensors += list(run.objective.penalty.state_dict().values())
     for state in run.optimizer.state.values():
         tensors += [value for value in state.values() if isinstance(value, Tensor)]
     return tensors
