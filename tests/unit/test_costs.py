@@ -77,12 +77,12 @@ def test_losers_are_the_groups_that_fell():
 def test_every_measure_has_the_rates_of_both_audits():
     before, after = audit_of((0.6, 0.2)), audit_of((0.4, 0.3))
     costs = {cost.name: cost for cost in compare(before, after)}
-    assert list(costs) == ["Decision 1", "True positive rate", "Right decisions"]
-    for change in costs["Right decisions"].changes:
+    assert list(costs) == ["Decision 1", "True positive rate", "Accuracy"]
+    for change in costs["Accuracy"].changes:
         assert change.before == before.groups[change.group]["accuracy"]
         assert change.after == after.groups[change.group]["accuracy"]
     assert not costs["Decision 1"].is_better_if_high
-    assert costs["Right decisions"].is_better_if_high
+    assert costs["Accuracy"].is_better_if_high
 
 
 def test_groups_of_two_attributes_make_no_gap_with_each_other():

@@ -114,7 +114,7 @@ def load_model(path: Path) -> FrameModel:
 
 def _measured(
     model: FrameModel, data: str | None, notion: str | None, metric: str | None
-) -> Audit | RegressionAudit:
+) -> Audit:
     if data is None:
         raise InvalidParameterError(
             "Missing argument DATA. Give a table to judge by: fferm audit MODEL DATA; "
@@ -163,13 +163,10 @@ def _check_bound(max_violation: float | None, metric: str | None) -> None:
         )
 
 
-def _verdict(
-    found: Audit | RegressionAudit, max_violation: float, confident: bool, passes: bool
-) -> str:
+def _verdict(found: Audit, max_violation: float, confident: bool, passes: bool) -> str:
     what = "the upper end of its interval" if confident else "the violation"
     if isinstance(found, RegressionAudit):
         what += f" ({found.metric})"
     value = found.interval[1] if confident else found.violation
     sign = "PASSES: at most" if passes else "FAILS: above"
-    shown = f"{value:.4f}" if isinstance(found, Audit) else f"{value:.4g}"
-    return f"{sign} {max_violation:g}; {what} is {shown}."
+    return f"{sign} {max_violation:g}; {what} is {found.format_number(value)}."

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 
 import fferm
-from fferm.auditing import Audit, RegressionAudit
+from fferm.auditing import Audit
 from fferm.cli.console import Output
 from fferm.cli.measuring import measure
 from fferm.cli.models import is_regression, make_estimator
@@ -97,9 +97,7 @@ def fit(
     return 0 if getattr(fitted.estimator_, "feasible_", True) else 1
 
 
-def _summary(
-    model: FrameModel, found: Audit | RegressionAudit, out: Path
-) -> tuple[str, dict[str, Any]]:
+def _summary(model: FrameModel, found: Audit, out: Path) -> tuple[str, dict[str, Any]]:
     weight = model.estimator_.fairness_weight_
     dropped = list(model.encoder_.dropped_)
     is_kept = getattr(model.estimator_, "feasible_", True)

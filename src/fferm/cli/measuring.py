@@ -10,7 +10,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 import fferm
-from fferm.auditing import Audit, RegressionAudit, audit_regression
+from fferm.auditing import Audit, audit_regression
 from fferm.cli.options import TaskKind
 from fferm.cli.sources import drop_unlabelled, read_table
 from fferm.errors import InvalidInputError, InvalidParameterError
@@ -49,7 +49,7 @@ def measure(
     rows: pd.DataFrame,
     notion: str | None = None,
     metric: str | None = None,
-) -> Audit | RegressionAudit:
+) -> Audit:
     """Return what a model does to each group of some rows."""
     is_number = isinstance(model, FrameRegressor)
     _check_options(is_number, notion, metric)
@@ -73,7 +73,7 @@ def measure(
 
 def measure_given(
     given: Given, task: TaskKind, notion: str | None, metric: str | None
-) -> Audit | RegressionAudit:
+) -> Audit:
     """Return what the predictions of a table do to each of its groups."""
     if given.target is None or not given.sensitive:
         missing = "--target" if given.target is None else "--sensitive"

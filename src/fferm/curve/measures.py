@@ -9,8 +9,8 @@ import numpy as np
 from scipy.stats import norm
 
 from fferm._typing import FloatArray
-from fferm.auditing import Audit, RegressionAudit, audit, audit_regression
-from fferm.auditing.number_columns import read_finite
+from fferm.auditing import Audit, audit, audit_regression
+from fferm.auditing.regression import read_finite
 from fferm.curve.pareto import CONFIDENCE
 from fferm.data.groups import BandEdges, Binning, encode_sensitive, merged_edges
 from fferm.data.rows import FitInput
@@ -56,7 +56,7 @@ def make_measures(model: FairEstimator, splits: dict[str, FitInput]) -> dict[str
     return {"train": train, "test": test}
 
 
-def audit_rows(model: FairEstimator, rows: FitInput) -> Audit | RegressionAudit | None:
+def audit_rows(model: FairEstimator, rows: FitInput) -> Audit | None:
     """Return a short audit of a model on some rows.
 
     None for a regressor if some sensitive column has no two groups to compare.

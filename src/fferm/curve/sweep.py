@@ -15,8 +15,7 @@ from sklearn import config_context
 from sklearn.base import clone
 
 from fferm._typing import Table
-from fferm.auditing import Audit, RegressionAudit
-from fferm.auditing.spelling import spell, spell_model
+from fferm.auditing import Audit
 from fferm.curve.curve import TradeoffCurve
 from fferm.curve.measures import audit_rows, make_measures
 from fferm.curve.records import (
@@ -42,6 +41,7 @@ from fferm.errors import (
 from fferm.estimators.base import FairClassifier, FairEstimator
 from fferm.fairness_grid import default_weights
 from fferm.persistence import load, save
+from fferm.registry import code_of
 
 logger = logging.getLogger(__name__)
 
@@ -67,7 +67,7 @@ class SweepRows:
             self._last = seed, dict(zip(("train", "test"), parts, strict=True))
         return self._last[1]
 
-    def audit(self, model: FairEstimator, seed: int) -> Audit | RegressionAudit | None:
+    def audit(self, model: FairEstimator, seed: int) -> Audit | None:
         """Return the audit of a model on the test rows."""
         return audit_rows(model, self.split(seed)["test"])
 
@@ -193,8 +193,9 @@ def _check_estimator(estimator: object) -> None:
 
 def _shortest(divergence: Divergence) -> str:
     # Its name, if that says all of it.
-    spelled = spell(divergence, "divergence").code
-    return divergence.name if spelled == repr(divergence.name) else repr(divergence)
+    is_ours = type(divergence).__module__.startswith("fferm.")
+    is_usual = is_ours and divergence == get_divergence(divergence.name)
+    return divergence.name if is_usual else repr(divergence)
 
 
 def _read_rows(
@@ -261,7 +262,7 @@ def _header(
 
 
 def _description(model: FairEstimator, rows: SweepRows) -> dict[str, str]:
-    objective, spelled = model._objective(), spell_model(model, SWEPT)
+    objective = model._objective()
     n_rows, n_features = np.shape(rows.whole.X)
     metric = getattr(model, "violation_metric", None)
     return {
@@ -275,10 +276,20 @@ def _description(model: FairEstimator, rows: SweepRows) -> dict[str, str]:
         "sample_weight": "none" if rows.whole.sample_weight is None else "given",
         "rows": str(n_rows),
         "features": str(n_features),
-        "code": spelled.code,
-        "imports": "\n".join(spelled.imports),
-        "notes": "\n".join(spelled.notes),
+        "code": _code(model),
     }
+
+
+def _code(model: FairEstimator) -> str:
+    # The call that makes a model; defaults and what the sweep sets are left out.
+    usual, values = type(model)().get_params(deep=False), model.get_params(deep=False)
+    code = {name: code_of(value, name) for name, value in values.items()}
+    changed = [
+        f"{name}={code[name]}"
+        for name in code
+        if name not in SWEPT and code[name] != code_of(usual[name], name)
+    ]
+    return f"{type(model).__name__}({', '.join(changed)})"
 
 
 def _weights(

@@ -219,6 +219,11 @@ class Tabulator:
     labels: Labels
 
     @property
+    def is_reversed(self) -> bool:
+        """Whether labels are compared given the prediction, not the other way round."""
+        return self.notion.is_sufficiency
+
+    @property
     def unjudged(self) -> dict[str, int]:
         """The number of rows without a value, by attribute, where there are any."""
         codes = [attribute.code for attribute in self.rows.attributes]
@@ -282,7 +287,7 @@ class Tabulator:
 
     def orient(self, table: FloatArray) -> FloatArray:
         """Return (..., strata, classes, groups) as (..., given, outcome, group)."""
-        if not self.notion.is_sufficiency:
+        if not self.is_reversed:
             return table
         given = np.swapaxes(table, -3, -2)
         kept = self.notion.kept_class(self.labels.classes)
@@ -301,7 +306,7 @@ class Tabulator:
     def _squares(self, predicted: Predicted, index: CellIndex) -> FloatArray:
         # The square of a decision, 0 or 1 for each class, is the decision itself.
         is_hard = predicted.ndim == 1
-        if is_hard and not self.notion.is_sufficiency:
+        if is_hard and not self.is_reversed:
             return index.squares
         squared = predicted if is_hard else predicted**2
         squares = self.orient(self._mass(squared, index, index.weight**2))
@@ -311,7 +316,7 @@ class Tabulator:
         # Names of the strata and of the outcomes.
         classes = self.labels.classes
         predictions = tuple(f"prediction={label}" for label in classes)
-        if not self.notion.is_sufficiency:
+        if not self.is_reversed:
             return self.rows.strata.names, predictions
         kept = self.notion.kept_class(classes)
         given = predictions if kept is None else predictions[kept : kept + 1]
