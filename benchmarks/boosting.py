@@ -92,20 +92,22 @@ def _seed(data: FairDataset, model: Any, given: dict[str, Any]) -> dict[str, flo
 
 def _reduced(data: FairDataset, bound: float) -> dict[str, float]:
     # One seed: a fit takes a score of boosted models.
-    rival = ExponentiatedGradient(
+    baseline = ExponentiatedGradient(
         _lightgbm(0), DemographicParity(difference_bound=bound)
     )
     sex = data.sensitive_features["sex"]
-    fit = _timed(lambda: rival.fit(data.frame, data.y, sensitive_features=sex))
-    return _measured(data, fit, rival._pmf_predict(data.frame_test)[:, 1])
+    fit = _timed(lambda: baseline.fit(data.frame, data.y, sensitive_features=sex))
+    return _measured(data, fit, baseline._pmf_predict(data.frame_test)[:, 1])
 
 
 def _thresholds(data: FairDataset) -> dict[str, float]:
-    rival = ThresholdOptimizer(estimator=_lightgbm(0), predict_method="predict_proba")
+    baseline = ThresholdOptimizer(
+        estimator=_lightgbm(0), predict_method="predict_proba"
+    )
     groups = {"sensitive_features": data.sensitive_features["sex"]}
-    fit = _timed(lambda: rival.fit(data.frame, data.y, **groups))
+    fit = _timed(lambda: baseline.fit(data.frame, data.y, **groups))
     asked = {"sensitive_features": data.sensitive_features_test["sex"]}
-    return _measured(data, fit, rival._pmf_predict(data.frame_test, **asked)[:, 1])
+    return _measured(data, fit, baseline._pmf_predict(data.frame_test, **asked)[:, 1])
 
 
 def _lightgbm(seed: int, **settings: Any) -> LGBMClassifier:
@@ -189,6 +191,6 @@ def _bars(
 def _ratios(
     ours: dict[str, float], theirs: dict[str, dict[str, float]]
 ) -> dict[str, Any]:
-    rivals = [row for name, row in theirs.items() if name.startswith("Expo")]
-    taken = ratio([row["fit"] for row in rivals], ours["fit"], "at least 5")
+    baselines = [row for name, row in theirs.items() if name.startswith("Expo")]
+    taken = ratio([row["fit"] for row in baselines], ours["fit"], "at least 5")
     return {"fairlearn ExponentiatedGradient / trees, fit": taken}

@@ -36,7 +36,7 @@ BOUNDS = (0.005, 0.02)  # of fairlearn, to each group's distance from the rate o
 
 @dataclass(frozen=True)
 class Task:
-    """A data set, what is asked of its groups, and how rivals call that."""
+    """A data set, what is asked of its groups, and how baselines call that."""
 
     name: str
     load: Callable[..., FairDataset]
@@ -92,20 +92,20 @@ def _chances(task: Task, data: FairDataset) -> Iterator[tuple[str, FloatArray]]:
         yield from _ours(task, data)
         group = _joined(data.sensitive_features)
         for bound in BOUNDS:
-            rival = ExponentiatedGradient(
+            baseline = ExponentiatedGradient(
                 _lightgbm(task), task.constraint(difference_bound=bound)
             )
-            rival.fit(data.frame, data.y, sensitive_features=group)
-            chance = rival._pmf_predict(data.frame_test)[:, 1]
+            baseline.fit(data.frame, data.y, sensitive_features=group)
+            chance = baseline._pmf_predict(data.frame_test)[:, 1]
             yield f"ExponentiatedGradient, bound {bound}", chance
-        rival = ThresholdOptimizer(
+        baseline = ThresholdOptimizer(
             estimator=_lightgbm(task),
             constraints=task.threshold_constraint,
             predict_method="predict_proba",
         )
-        rival.fit(data.frame, data.y, sensitive_features=group)
+        baseline.fit(data.frame, data.y, sensitive_features=group)
         others = _joined(data.sensitive_features_test)
-        chance = rival._pmf_predict(data.frame_test, sensitive_features=others)[:, 1]
+        chance = baseline._pmf_predict(data.frame_test, sensitive_features=others)[:, 1]
         yield "ThresholdOptimizer, group needed", chance
 
 

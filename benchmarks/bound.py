@@ -8,7 +8,7 @@ between two groups. Its accuracy is that expected over its ensemble.
 import warnings
 from typing import Any
 
-from benchmarks.rivals import expected, exponentiated_gradient
+from benchmarks.baselines import expected, exponentiated_gradient
 from benchmarks.timing import Timed, in_words, interleaved, ratio, spread
 from fferm import FairLogisticRegression
 from fferm.datasets import FairDataset, load_adult
@@ -41,21 +41,21 @@ def _compare(name: str, data: FairDataset) -> tuple[dict[str, Any], dict[str, An
     }
     for side in sides.values():
         side()  # compiled code is loaded once
-    rival = Timed(lambda: exponentiated_gradient(data, MAX_VIOLATION / 2))
-    seconds = interleaved({**sides, "rival": rival}, rounds=ROUNDS, warm_up=False)
-    accuracy, gap = expected(rival.value, data)
+    baseline = Timed(lambda: exponentiated_gradient(data, MAX_VIOLATION / 2))
+    seconds = interleaved({**sides, "baseline": baseline}, rounds=ROUNDS, warm_up=False)
+    accuracy, gap = expected(baseline.value, data)
     figures: dict[str, Any] = {
         "seconds": {side: spread(values) for side, values in seconds.items()},
         "ExponentiatedGradient": [accuracy, gap],
     }
     print(
-        f"by {name}: ExponentiatedGradient {figures['seconds']['rival'][0]:.1f} s, "
+        f"by {name}: ExponentiatedGradient {figures['seconds']['baseline'][0]:.1f} s, "
         f"expected accuracy {accuracy:.4f} at {gap:.4f}"
     )
     ratios = {}
     for solver in SOLVERS:
         row = f"ExponentiatedGradient / max_violation by {name}, {solver}"
-        ratios[row] = ratio(seconds["rival"], seconds[solver], "at least 20")
+        ratios[row] = ratio(seconds["baseline"], seconds[solver], "at least 20")
         figures[solver] = [_reached(_fit(data, solver, seed), data) for seed in SEEDS]
         print(f"{row}: {in_words(ratios[row])}")
         print(f"  {figures['seconds'][solver][0]:.2f} s; by random_state from 0:")

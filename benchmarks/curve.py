@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.rivals import expected, exponentiated_gradient, grid_search
+from benchmarks.baselines import expected, exponentiated_gradient, grid_search
 from benchmarks.timing import Timed, in_words, interleaved, ratio, spread
 from fferm import FairLogisticRegression, tradeoff_curve
 from fferm.data.rows import FitInput
@@ -35,8 +35,10 @@ def run() -> dict[str, Any]:
         median, least, largest = spread(values)
         print(f"{name}: {median:.2f} s ({least:.2f} to {largest:.2f})")
     ratios = {
-        f"{rival} / {name}": ratio(seconds[rival], seconds[name], _asked(rival))
-        for rival in ("fairlearn GridSearch", "fairlearn ExponentiatedGradient")
+        f"{baseline} / {name}": ratio(
+            seconds[baseline], seconds[name], _asked(baseline)
+        )
+        for baseline in ("fairlearn GridSearch", "fairlearn ExponentiatedGradient")
         for name in ours
     }
     for name, found in ratios.items():
@@ -78,8 +80,8 @@ def _path(data: FairDataset, solver: str) -> Any:
     return list(model.fit_path(given, [float(weight) for weight in weights]))
 
 
-def _asked(rival: str) -> str:
-    return "at least 20" if "GridSearch" in rival else ""
+def _asked(baseline: str) -> str:
+    return "at least 20" if "GridSearch" in baseline else ""
 
 
 def _levels(sides: dict[str, Timed], data: FairDataset) -> dict[str, Any]:

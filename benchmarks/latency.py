@@ -20,15 +20,15 @@ def run() -> dict[str, Any]:
     """Return seconds of imports, first fit and second fit."""
     for what in (*SOLVERS, "sklearn"):
         _ask(what)  # fills the caches
-    rival, taken = [], []
+    baseline, taken = [], []
     for _ in range(ROUNDS):
-        rival.append(_ask("sklearn"))
+        baseline.append(_ask("sklearn"))
         taken.append([_ask(solver) for solver in SOLVERS])
     seconds = np.array(taken)  # (round, solver, import, estimator, first, second)
     found: dict[str, Any] = {
         "import fferm": spread(seconds[:, :, 0]),
         "with FairLogisticRegression": spread(seconds[:, :, :2].sum(axis=2)),
-        "import sklearn.linear_model": spread(rival),
+        "import sklearn.linear_model": spread(baseline),
     }
     for at, solver in enumerate(SOLVERS):
         first, second = seconds[:, at, 2], seconds[:, at, 3]

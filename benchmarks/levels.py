@@ -6,7 +6,7 @@ fairlearn fits a randomised ensemble per bound; its figures are expectations ove
 
 from typing import Any
 
-from benchmarks.rivals import expected, exponentiated_gradient
+from benchmarks.baselines import expected, exponentiated_gradient
 from fferm import FairLogisticRegression, tradeoff_curve
 from fferm.datasets import load_adult
 

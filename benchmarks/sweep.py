@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.rivals import exponentiated_gradient
+from benchmarks.baselines import exponentiated_gradient
 from benchmarks.timing import Timed, ratio
 from fferm import FairLogisticRegression, TradeoffCurve, tradeoff_curve
 from fferm.datasets import FairDataset, load_adult
@@ -34,16 +34,16 @@ def run() -> dict[str, Any]:
         Timed(lambda bound=bound: exponentiated_gradient(data, bound))()
         for bound in BOUNDS.tolist()
     ]
-    rival = f"{N_POINTS} fits of ExponentiatedGradient"
+    baseline = f"{N_POINTS} fits of ExponentiatedGradient"
     ratios = {
-        f"{rival} / {name}": ratio([sum(fits)], [taken], "more than 1")
+        f"{baseline} / {name}": ratio([sum(fits)], [taken], "more than 1")
         for name, taken in seconds.items()
     }
-    for name, taken in {**seconds, rival: sum(fits)}.items():
+    for name, taken in {**seconds, baseline: sum(fits)}.items():
         print(f"{name}: {taken:.2f} s")
     for name, found in ratios.items():
         print(f"{name}: {found['median']:.1f}")
-    return {"seconds": {**seconds, rival: sum(fits)}, "fits": fits, "ratios": ratios}
+    return {"seconds": {**seconds, baseline: sum(fits)}, "fits": fits, "ratios": ratios}
 
 
 def _recorded(data: FairDataset) -> Timed:

@@ -20,11 +20,10 @@ from benchmarks.timing import spread
 from fferm import FairNetClassifier
 from fferm.data.rows import FitInput
 from fferm.datasets import load_adult
-from fferm.estimators import net_modules, net_settings
-from fferm.torch import FairnessLoss, fitting
-from fferm.torch.graphs import make_steps
-from fferm.torch.networks import Alone, Networks, Stacked
-from fferm.torch.training import Run, fast_products
+from fferm.torch import FairnessLoss
+from fferm.torch.cuda_graphs import make_steps
+from fferm.torch.stacking import Plan, make_run
+from fferm.torch.training import fast_products
 
 REPETITIONS = 15
 N_GROUPS = 4
@@ -82,9 +81,9 @@ def _compare(case: Case, device: str, how: str) -> list[str]:
     sides = {"plain": _stepper(case, how, None, y, s)}
     fair = FairnessLoss.from_labels(y, s).to(device)
     sides["fferm"] = _stepper(case, how, fair, y, s)
-    rival = _norm_loss(device)
-    if rival is not None:
-        sides["fairret"] = _stepper(case, "one by one", rival, y, s)
+    baseline = _norm_loss(device)
+    if baseline is not None:
+        sides["fairret"] = _stepper(case, "one by one", baseline, y, s)
     return _ratios(name, sides, case.n_steps, case.bar)
 
 
@@ -210,19 +209,19 @@ def _curve_stepper(
         batch_size=4096, device=device, dtype="float32", random_state=0
     )
     data, problem, rows, _ = model._encode(given)
-    recipe = net_settings.make_recipe(model, problem)
-    make = net_modules.maker(model, problem, None)
-    plan = fitting.Plan(
-        problem, rows, data.classes.tolist(), data.weight, None, make, True
+    plan = Plan(
+        problem,
+        rows,
+        data.classes.tolist(),
+        data.weight,
+        None,
+        model._module_maker(problem, None),
+        True,
     )
     weights = list(np.geomspace(0.1, 100, n_models))
-    module = make(0).to(device, torch.float32)
-    networks: Networks = (
-        Alone(module) if n_models == 1 else Stacked([module] * n_models)
-    )
-    trained = Run(networks, fitting._make_task(plan, weights, recipe), recipe)
-    networks.train(True)
-    index = next(iter(trained.batches()))[0]
+    trained = make_run(plan, weights, model._config(problem))
+    trained.networks.train(True)
+    index = next(iter(trained.objective.batches(0)))[0]
     trained.prepare(0)
     with fast_products():
         steps = make_steps(trained) if how == "one graph" else trained.step

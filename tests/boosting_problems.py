@@ -1,8 +1,12 @@
 """Small problems of trees: loss and penalty of raw scores, on random rows."""
 
-import numpy as np
+from dataclasses import dataclass
 
-from fferm.boosting.scores import ScoreObjective
+import numpy as np
+from scipy.special import log_softmax, softmax
+
+from fferm.boosting._kernels import LEAST_CURVATURE
+from fferm.boosting.objective import LeafSums, ScoreObjective, decide
 from fferm.data.rows import encode_rows
 from fferm.notions import ConditionalParity, EqualizedOdds, Labels
 from fferm.penalty.objective import Penalty, make_objective
@@ -36,7 +40,7 @@ def make(
     fairness_weight=3.0,
     n=40,
 ):
-    """Return an objective on random rows, and scores to look at it from."""
+    """Return an objective on random rows, its oracle, and scores to look at."""
     rng = np.random.default_rng(seed)
     y = np.arange(n) % n_classes
     weight = rng.uniform(0.5, 2, n)
@@ -57,6 +61,128 @@ def make(
         how=how,
         sample_weight=weight,
     )
-    penalty = Penalty(objective, rows, objective.notion.kept_class(labels.classes))
-    found = ScoreObjective(objective, y, weight, n_classes, penalty)
-    return found, rng.normal(size=(found.link.n_scores, n))
+    penalty = Penalty(objective, rows, labels.classes)
+    compiled = ScoreObjective(objective, y, weight, n_classes, penalty)
+    scores = rng.normal(size=(compiled.n_scores, n))
+    return compiled, Oracle(compiled, penalty), scores
+
+
+@dataclass(frozen=True)
+class Point:
+    """What the scores give, in plain NumPy."""
+
+    scores: np.ndarray  # (n_scores, n)
+    prob: np.ndarray  # (n_classes, n)
+    penalized: np.ndarray  # (n_classes, n), the probabilities that the penalty sees
+    loss: float
+    tables: list
+
+
+@dataclass(frozen=True)
+class Slopes:
+    """Derivatives of the two parts of the objective; those of the loss times ``W``."""
+
+    gradient: np.ndarray  # (n_scores, n), of the loss
+    diagonal: np.ndarray  # (n_scores, n), curvature of the loss
+    payoff: np.ndarray  # (n_cells, n_classes), gradient of the penalty by its tables
+
+
+class Oracle:
+    """Loss plus penalty of raw scores in plain NumPy: what fused passes are held to."""
+
+    def __init__(self, objective, penalty):
+        self.objective = objective
+        self.penalty = penalty
+        self.y, self.weight = objective.y, objective.weight
+        self.first = objective.n_classes - objective.n_scores
+
+    def logits(self, scores):
+        return scores if not self.first else np.vstack([np.zeros_like(scores), scores])
+
+    def at(self, scores):
+        logits = self.logits(scores)
+        log_prob = log_softmax(logits, axis=0)
+        losses = -log_prob[self.y, np.arange(self.y.size)]
+        penalized = softmax(self.objective.objective.sharpness * logits, axis=0)
+        loss = float(self.weight @ losses) / self.weight.sum()
+        tables = self.penalty.tables(penalized.T)
+        return Point(scores, np.exp(log_prob), penalized, loss, tables)
+
+    def cells(self, point):
+        return self.objective.penalty.join(point.tables)
+
+    def decided(self, scores):
+        decided = np.eye(self.objective.n_classes)[decide(scores)]
+        return self.objective.penalty.join(self.penalty.tables(decided))
+
+    def value(self, point, offsets=None):
+        tables = shifted(point.tables, offsets)
+        if any(table.min() < 0 for table in tables):
+            return np.inf
+        weight = self.objective.objective.fairness_weight
+        return point.loss + weight * self.penalty.on_tables(tables)[0]
+
+    def slopes(self, point, offsets=None):
+        payoffs = self.penalty.on_tables(shifted(point.tables, offsets))[1]
+        gradient = point.prob.copy()
+        gradient[self.y, np.arange(self.y.size)] -= 1
+        n_classes = self.objective.n_classes
+        factor = 1 if n_classes == 2 else n_classes / (n_classes - 1)
+        curvature = np.maximum(factor * point.prob * (1 - point.prob), LEAST_CURVATURE)
+        return Slopes(
+            self.weight * gradient[self.first :],
+            self.objective.hessian_weight * curvature[self.first :],
+            self.objective.penalty.join(payoffs),
+        )
+
+    def gradient(self, point, slopes, payoff=None):
+        """Return the (n_scores, n) gradient, times ``W``, of loss and penalty."""
+        factor = self.objective.objective.fairness_weight * self.weight.sum()
+        payoff = slopes.payoff if payoff is None else payoff
+        return slopes.gradient + factor * self.pull(point, payoff)
+
+    def pull(self, point, payoff):
+        """Return the (n_scores, n) gradient of ``sum payoff * table``."""
+        cells = self.objective.cells
+        by_prob = cells.weight * (cells.membership.T @ payoff)[cells.code].T
+        centre = np.sum(point.penalized * by_prob, axis=0)
+        by_logits = point.penalized * (by_prob - centre)
+        return self.objective.objective.sharpness * by_logits[self.first :]
+
+    def moved(self, point, j, score):
+        """Return the (n,) derivatives of the penalized probability of class j."""
+        c = score + self.first
+        slope = point.penalized[j] * ((j == c) - point.penalized[c])
+        return self.objective.objective.sharpness * slope
+
+    def leaf_sums(self, point, slopes, leaves):
+        """Return what a Newton step over leaves needs, added up over rows."""
+        cells, n_joint = self.objective.cells, self.objective.cells.n_joint
+        by_loss, parts = [], []
+        for score, tree in enumerate(leaves):
+            by_loss.append(
+                [
+                    np.bincount(tree.code, weights=rows[score], minlength=tree.size)
+                    for rows in (slopes.gradient, slopes.diagonal)
+                ]
+            )
+            both = cells.code * tree.size + tree.code
+            moved = [
+                cells.membership
+                @ np.bincount(
+                    both,
+                    weights=cells.weight * self.moved(point, j, score),
+                    minlength=n_joint * tree.size,
+                ).reshape(n_joint, tree.size)
+                for j in range(self.objective.n_classes)
+            ]
+            parts.append(np.stack(moved, axis=1).reshape(-1, tree.size))
+        gradient, diagonal = np.hstack([np.array(part) for part in by_loss])
+        return LeafSums(gradient, diagonal, np.hstack(parts))
+
+
+def shifted(tables, offsets):
+    """Return tables plus offsets."""
+    if offsets is None:
+        return list(tables)
+    return [table + offset for table, offset in zip(tables, offsets, strict=True)]

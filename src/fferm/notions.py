@@ -2,9 +2,13 @@
 
 Demographic parity puts everyone in stratum 0; equalized odds uses the label; equal
 opportunity keeps the positives and drops the rest (-1). Within each stratum the
-prediction shall not depend on the group. Sufficiency asks the reverse, that the label
-not depend on the group among those who got the same prediction; it uses the same
-table (label x prediction x group) read the other way.
+prediction shall not depend on the group.
+
+A notion may compare something else: its `Comparison` says which outcome is compared
+given which condition, for each stratum and predicted class. Sufficiency asks that the
+label not depend on the group among those who got the same prediction: its table has the
+prediction as condition and the label as outcome. All other parts of the library ask the
+comparison, so that a notion with tables of its own is one class.
 """
 
 from abc import abstractmethod
@@ -14,11 +18,13 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from fferm._typing import IntArray, Table
+from fferm._typing import FloatArray, IntArray, Table
 from fferm.errors import InvalidInputError, InvalidParameterError
 from fferm.registry import Registered
 
-Weighting = Literal["unit", "frequency"]
+# What a condition counts in a penalty: one, its share of the rows that are compared, or
+# its probability, its share of all rows.
+Weighting = Literal["unit", "frequency", "probability"]
 
 
 @dataclass(frozen=True)
@@ -53,6 +59,74 @@ class Strata:
 
 
 @dataclass(frozen=True)
+class Comparison:
+    """The tables that a notion compares, made from those of strata and predictions.
+
+    Within each condition the outcome shall not depend on the group.
+
+    Attributes
+    ----------
+    conditions, outcomes
+        Their names.
+    place
+        (n_strata, n_classes) ``condition * len(outcomes) + outcome`` that rows of a
+        stratum and a predicted class are counted in, -1 where they are left out. None
+        compares predictions within strata.
+    kept
+        The one condition that counts, None where all do.
+    """
+
+    conditions: tuple[str, ...]
+    outcomes: tuple[str, ...]
+    place: IntArray | None = None
+    kept: int | None = None
+
+    @property
+    def has_fixed_groups(self) -> bool:
+        """Whether no prediction moves a row from one condition to another."""
+        if self.place is None:
+            return True
+        condition = self.place // len(self.outcomes)
+        return bool(np.all(condition == condition[:, :1]))
+
+    @property
+    def kept_conditions(self) -> tuple[str, ...]:
+        """The names of the conditions that count."""
+        return self.conditions if self.kept is None else (self.conditions[self.kept],)
+
+    def tables(self, joint: FloatArray) -> FloatArray:
+        """Return (..., strata, classes, groups) as (..., condition, outcome, group)."""
+        if self.place is None:
+            return joint
+        *lead, n_strata, n_classes, n_groups = joint.shape
+        rows = joint.reshape(*lead, n_strata * n_classes, n_groups)
+        shape = len(self.conditions), len(self.outcomes), n_groups
+        tables = np.zeros((*lead, shape[0] * shape[1], n_groups), dtype=joint.dtype)
+        for row, place in enumerate(self.place.reshape(-1)):
+            if place >= 0:
+                tables[..., place, :] += rows[..., row, :]
+        tables = tables.reshape(*lead, *shape)
+        return tables if self.kept is None else tables[..., [self.kept], :, :]
+
+    def pull_back(self, tables: FloatArray) -> FloatArray:
+        """Return what (condition, outcome, group) hold for (stratum, class, group).
+
+        Rows that are left out get 0.
+        """
+        if self.place is None:
+            return tables
+        n_conditions, (_, n_outcomes, n_groups) = len(self.conditions), tables.shape
+        rows = np.zeros((n_conditions * n_outcomes + 1, n_groups), tables.dtype)
+        kept = slice(None) if self.kept is None else self.kept
+        rows[:-1].reshape(n_conditions, n_outcomes, n_groups)[kept] = tables
+        return rows[self.place]  # the last for -1
+
+
+# Predictions compared within strata, whatever they are called.
+WITHIN_STRATA = Comparison((), ())
+
+
+@dataclass(frozen=True)
 class Notion(Registered, abstract=True):
     """A notion of fairness."""
 
@@ -61,9 +135,6 @@ class Notion(Registered, abstract=True):
 
     # Whether the notion needs the labels of the rows that it is enforced on.
     needs_labels: ClassVar[bool] = True
-    # Whether the label given the prediction, not the prediction given the label,
-    # shall be independent of the group.
-    is_sufficiency: ClassVar[bool] = False
 
     @abstractmethod
     def strata(self, labels: Labels) -> Strata:
@@ -71,15 +142,22 @@ class Notion(Registered, abstract=True):
 
     @property
     def weighting(self) -> Weighting:
-        """How strata add up: each counts one, or each counts as its share of rows."""
+        """What each condition counts."""
         return "unit"
+
+    @property
+    def compares_predictions(self) -> bool:
+        """Whether predictions are compared within strata, as most notions do."""
+        return type(self).comparison is Notion.comparison
+
+    def comparison(
+        self, strata: tuple[str, ...], classes: tuple[object, ...]
+    ) -> Comparison:
+        """Return what is compared, for the names of strata and the classes."""
+        return Comparison(strata, prediction_names(classes))
 
     def control_feature(self) -> Table:
         """Return the control feature as the user gave it, None where there is none."""
-        return None
-
-    def kept_class(self, classes: tuple[object, ...]) -> int | None:
-        """Return the one predicted class that counts, or None if all do."""
         return None
 
 
@@ -214,11 +292,21 @@ class Sufficiency(Notion):
     """Given the prediction, labels are independent of the group."""
 
     name: ClassVar[str] = "sufficiency"
-    is_sufficiency: ClassVar[bool] = True
+
+    @property
+    def weighting(self) -> Weighting:
+        """A prediction counts as often as it is made."""
+        return "probability"
 
     def strata(self, labels: Labels) -> Strata:
         """Use the label."""
         return Strata(_known_labels(labels), _label_names(labels))
+
+    def comparison(
+        self, strata: tuple[str, ...], classes: tuple[object, ...]
+    ) -> Comparison:
+        """Compare labels given the prediction."""
+        return _given_prediction(strata, classes)
 
 
 @dataclass(frozen=True)
@@ -232,17 +320,24 @@ class PredictiveParity(Notion):
     """
 
     name: ClassVar[str] = "predictive_parity"
-    is_sufficiency: ClassVar[bool] = True
 
     positive: object = None
+
+    @property
+    def weighting(self) -> Weighting:
+        """The prediction counts as often as it is made."""
+        return "probability"
 
     def strata(self, labels: Labels) -> Strata:
         """Use the label."""
         return Strata(_known_labels(labels), _label_names(labels))
 
-    def kept_class(self, classes: tuple[object, ...]) -> int | None:
-        """Return the code of the positive class."""
-        return _class_code(classes, self.positive, -1)
+    def comparison(
+        self, strata: tuple[str, ...], classes: tuple[object, ...]
+    ) -> Comparison:
+        """Compare labels among those predicted positive."""
+        positive = _class_code(classes, self.positive, -1)
+        return _given_prediction(strata, classes, positive)
 
 
 def get(spec: str | Notion) -> Notion:
@@ -254,6 +349,18 @@ def get(spec: str | Notion) -> Notion:
     EqualOpportunity(positive=None)
     """
     return Notion.resolve(spec)
+
+
+def prediction_names(classes: tuple[object, ...]) -> tuple[str, ...]:
+    """Return what predictions of each class are called."""
+    return tuple(f"prediction={label}" for label in classes)
+
+
+def _given_prediction(
+    strata: tuple[str, ...], classes: tuple[object, ...], kept: int | None = None
+) -> Comparison:
+    place = np.arange(len(classes) * len(strata)).reshape(len(classes), len(strata)).T
+    return Comparison(prediction_names(classes), strata, place, kept)
 
 
 def _class_code(classes: tuple[object, ...], label: object, default: int) -> int:

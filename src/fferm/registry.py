@@ -7,6 +7,7 @@ it is defined, and is refused if it misses a method of its kind or repeats a nam
 
 import dataclasses
 import difflib
+from collections.abc import Collection
 from typing import Any, ClassVar, Self
 
 from fferm.errors import ComponentError, InvalidParameterError, UnknownNameError
@@ -108,11 +109,12 @@ def code_of(value: Any, name: str) -> str:
     return repr(value) if is_short else name
 
 
-def unknown_name(kind: str, name: str, known: tuple[str, ...]) -> str:
+def unknown_name(kind: str, name: str, known: Collection[str]) -> str:
     """Return the message for a name that nothing answers to."""
     message = f"Unknown {kind} {name!r}. Known: {', '.join(known)}."
-    close = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.5)
-    return message + (f" Did you mean {close[0]!r}?" if close else "")
+    lowered = {each.lower(): each for each in known}
+    close = difflib.get_close_matches(str(name).lower(), lowered, n=1, cutoff=0.5)
+    return message + (f" Did you mean {lowered[close[0]]!r}?" if close else "")
 
 
 def _is_defined(cls: type, method: str) -> bool:

@@ -161,7 +161,8 @@ def stratum_weights(strata: FloatArray, weighting: Weighting) -> list[float]:
     mass = strata.sum(axis=(1, 2))
     if weighting == "unit":
         return [float(share > 0) for share in mass]
-    return list((mass / (mass.sum() or 1.0)).tolist())
+    total = 1.0 if weighting == "probability" else mass.sum() or 1.0
+    return list((mass / total).tolist())
 
 
 def independence(
@@ -211,39 +212,67 @@ def sufficiency(
             f"Sufficiency got a table of shape {table.shape}. Expected labels x "
             "classes x groups; give fferm.tables.joint the labels as strata."
         )
+    kept = slice(None) if predicted is None else slice(predicted, predicted + 1)
+    given = np.swapaxes(table, 0, 1)[kept]
+    value, slope = moving_penalty(
+        given, get_divergence(divergence), uncertainty, "probability"
+    )
+    payoff = np.zeros_like(table)
+    payoff[:, kept] = np.swapaxes(slope, 0, 1)
+    return value, payoff
+
+
+def moving_penalty(
+    table: FloatArray,
+    divergence: Divergence,
+    uncertainty: Uncertainty | None,
+    weighting: Weighting,
+) -> tuple[float, FloatArray]:
+    """Return the penalty where predictions move rows between conditions.
+
+    Group weights within a condition then depend on the model and are differentiated.
+    The table is (conditions x outcomes x groups).
+    """
     if uncertainty is not None and uncertainty.is_coupled:
         raise InvalidParameterError(
             f"{uncertainty!r} moves predictions at fixed group weights, but under "
             "sufficiency the group weights given a prediction move with the model. "
             "Use an uncertainty set that is not coupled."
         )
-    divergence = get_divergence(divergence)
-    value, payoff = 0.0, np.zeros_like(table)
-    for j in range(table.shape[1]) if predicted is None else (predicted,):
-        part, slope = _given_prediction(table[:, j], divergence, uncertainty)
-        value += part
-        payoff[:, j] = slope
+    mass = table.sum(axis=(1, 2))
+    weights = stratum_weights(table, weighting)
+    parts = {
+        t: _moving_part(table[t] / mass[t], divergence, uncertainty)
+        for t in np.flatnonzero(mass > 0).tolist()
+    }
+    value = sum(weights[t] * part for t, (part, _, _) in parts.items())
+    payoff = np.zeros_like(table)
+    for t, (part, slope, by_p) in parts.items():
+        # The product rule: the weight of a condition moves with its mass.
+        by_weight = {
+            "unit": 0.0,
+            "frequency": (part - value) / mass.sum(),
+            "probability": part,
+        }
+        with np.errstate(invalid="ignore"):
+            moved = by_weight[weighting] + weights[t] / mass[t] * slope
+            payoff[t] = settled(moved, by_p)
     return value, payoff
 
 
-def _given_prediction(
-    t: FloatArray, divergence: Divergence, uncertainty: Uncertainty | None
-) -> tuple[float, FloatArray]:
-    # t[l, k] is the joint of label and group among those predicted one class.
-    mass = float(t.sum())
-    if mass <= 0:
-        return 0.0, np.zeros_like(t)
-    p = t / mass
-    by_label, by_group = p.sum(axis=1), p.sum(axis=0)
+def _moving_part(
+    p: FloatArray, divergence: Divergence, uncertainty: Uncertainty | None
+) -> tuple[float, FloatArray, FloatArray]:
+    # The value on one table that sums to 1, its slope along tables that do, and the
+    # slope by the table alone.
+    by_outcome, by_group = p.sum(axis=1), p.sum(axis=0)
     value, by_p, by_q = _shifted(
-        p, np.outer(by_label, by_group), divergence, uncertainty
+        p, np.outer(by_outcome, by_group), divergence, uncertainty
     )
     with np.errstate(invalid="ignore"):
         slope = by_p + times(by_q, by_group).sum(axis=1)[:, None]
-        slope = settled(slope + times(by_label[:, None], by_q).sum(axis=0), by_p)
-        # R = mass V(t / mass): the product rule adds V and takes out the radial part.
-        radial = np.sum(times(slope, p))
-        return mass * value, settled(value + slope - radial, by_p)
+        slope = settled(slope + times(by_outcome[:, None], by_q).sum(axis=0), by_p)
+        return value, slope - np.sum(times(slope, p)), by_p
 
 
 def _shifted(

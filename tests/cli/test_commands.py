@@ -11,8 +11,8 @@ import pytest
 from unseen import GROUPS, MARKUP, make_table
 
 import fferm
-from fferm.cli.catalog import CATALOG
-from fferm.cli.console import _asked
+from fferm.cli.outputs import _polled
+from fferm.datasets._catalog import CATALOG
 from fferm.estimators.frame import FrameClassifier
 
 COLUMNS = ("--target", "outcome", "--sensitive", "region")
@@ -319,7 +319,7 @@ def test_what_is_no_record_is_refused(tmp_path, call):
 
 def test_progress_counts_what_is_done():
     done, seen = iter(range(100)), []
-    with _asked(lambda: next(done), seen.append):
+    with _polled(lambda: next(done), seen.append):
         while len(seen) < 2:
             time.sleep(0.01)
     assert seen[:2] == [0, 1]

@@ -144,7 +144,7 @@ def test_penalty_and_its_gradient_by_the_probabilities(samples, notion, name):
         stratum=strata.code,
         n_strata=len(strata.names),
     )
-    if kind.is_sufficiency:
+    if not kind.compares_predictions:
         value, payoff = tables.sufficiency(table, DIVERGENCES[name])
     else:
         value, payoff = tables.penalty(
@@ -165,7 +165,8 @@ def test_the_penalty_for_training_is_the_same_above_its_ratio_floor(
     kind, expected = NOTIONS[notion], reference["results"][name][notion]
     attribute = Attribute("group", ("a", "b", "c"), group)
     rows = Rows((attribute,), kind.strata(labels), np.ones(len(prob)))
-    penalty = Penalty(make_objective(DIVERGENCES[name], kind), rows)
+    objective = make_objective(DIVERGENCES[name], kind)
+    penalty = Penalty(objective, rows, tuple(range(prob.shape[1])))
     value, gradient = penalty.value_and_gradient(prob)
     assert value == pytest.approx(expected["R"], rel=RTOL)
     np.testing.assert_allclose(gradient, expected["grad"], rtol=RTOL, atol=DECIMAL)

@@ -10,7 +10,7 @@ torch = pytest.importorskip("torch")
 
 from fferm.notions import ConditionalParity  # noqa: E402 - after torch is found
 from fferm.torch import CriticFairnessLoss, FairnessLoss  # noqa: E402
-from fferm.torch.pairs import pair_weights  # noqa: E402
+from fferm.torch.critic import pair_weights  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore::fferm.errors.DataFairnessWarning")
 
@@ -100,9 +100,9 @@ class Case:
         control = None if self.control is None else torch.tensor(self.control[rows])
         value = self.fair(output[rows], s, control=control, sample_weight=weight)
         (by_output,) = torch.autograd.grad(value, output)
-        stratum, weight = self.fair.rows.places(len(rows), None, control, weight)
-        side = self.fair.rows.prediction.read(output[rows]).detach()
-        s, is_known = self.fair.rows.attribute.known(s)
+        side = self.fair.reader.prediction.read(output[rows]).detach()
+        stratum, weight = self.fair.reader.places(side, None, control, weight)
+        s, is_known = self.fair.reader.attribute.known(s)
         weight = torch.where(is_known, weight, 0.0)
         slopes = self.fair.critic_gradient(side, s, stratum, weight)
         flat = torch.cat([slope.flatten() for slope in slopes])
@@ -149,7 +149,7 @@ def test_all_pairs_of_a_batch_are_biased(name, draw, monkeypatch):
     case = Case(**CASES[name])
     right = whole(case)
     monkeypatch.setattr(
-        "fferm.torch.critic_loss.pair_weights",
+        "fferm.torch.critic.pair_weights",
         lambda n, *_: torch.full((n, n), 1 / n**2, dtype=torch.float64),
     )
     draws = {

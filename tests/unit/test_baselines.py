@@ -1,4 +1,4 @@
-"""Rivals keep their contract, refuse what they cannot use, and differentiate well."""
+"""Baselines keep their contract, refuse bad input and differentiate correctly."""
 
 from dataclasses import replace
 
@@ -26,43 +26,44 @@ from fferm.lab.baselines import (
     ExponentiatedGradient,
     Fermi,
     KernelChiSquare,
+    LinearBaseline,
     PenalizedBaseline,
     RenyiFairInference,
     RobustCovariateShift,
     Target,
     ThresholdPostprocessing,
 )
-from fferm.lab.baselines.saddle import play, play_on_labels
+from fferm.lab.baselines.rezaei import play, play_on_labels
 from fferm.testing import check_baseline
 
-ABSTRACT = {Baseline, ConstrainedBaseline, PenalizedBaseline}
-RIVALS = [
-    rival
-    for rival in (getattr(baselines, name) for name in baselines.__all__)
-    if issubclass(rival, Baseline) and rival not in ABSTRACT
+ABSTRACT = {Baseline, ConstrainedBaseline, LinearBaseline, PenalizedBaseline}
+BASELINES = [
+    baseline
+    for baseline in (getattr(baselines, name) for name in baselines.__all__)
+    if issubclass(baseline, Baseline) and baseline not in ABSTRACT
 ]
-PENALIZED = [rival for rival in RIVALS if issubclass(rival, PenalizedBaseline)]
+PENALIZED = [cls for cls in BASELINES if issubclass(cls, PenalizedBaseline)]
 WRAPPED = {"ExponentiatedGradient", "ReductionsGrid", "ThresholdPostprocessing"}
 
 
-@pytest.mark.parametrize("rival", RIVALS, ids=lambda rival: rival.__name__)
-def test_every_rival_keeps_the_contract(rival):
-    if rival.__name__ in WRAPPED:
+@pytest.mark.parametrize("baseline", BASELINES, ids=lambda baseline: baseline.__name__)
+def test_every_baseline_keeps_the_contract(baseline):
+    if baseline.__name__ in WRAPPED:
         pytest.importorskip("fairlearn")
-    check_baseline(rival())
+    check_baseline(baseline())
 
 
 @pytest.mark.parametrize("size", [1, 2, 9, 60])
-@pytest.mark.parametrize("rival", PENALIZED, ids=lambda rival: rival.__name__)
-def test_a_penalty_writes_its_own_derivative(rival, size):
+@pytest.mark.parametrize("baseline", PENALIZED, ids=lambda baseline: baseline.__name__)
+def test_a_penalty_writes_its_own_derivative(baseline, size):
     rng = np.random.default_rng(size)
     prob, group = rng.uniform(0.05, 0.95, size), rng.integers(0, 3, size)
-    settings, slope, step = np.array(rival()._settings()), np.zeros(size), 1e-6
+    settings, slope, step = np.array(baseline()._settings()), np.zeros(size), 1e-6
 
     def value(prob):
-        return rival.penalty(prob, group, 3, settings, np.zeros(size))
+        return baseline.penalty(prob, group, 3, settings, np.zeros(size))
 
-    rival.penalty(prob, group, 3, settings, slope)
+    baseline.penalty(prob, group, 3, settings, slope)
     moves = step * np.eye(size)
     difference = [(value(prob + m) - value(prob - m)) / (2 * step) for m in moves]
     # Rounding of values of at most 10 over two steps.
@@ -70,19 +71,19 @@ def test_a_penalty_writes_its_own_derivative(rival, size):
 
 
 @pytest.mark.parametrize("batch_size", [None, 8, 2, 1])
-@pytest.mark.parametrize("rival", PENALIZED, ids=lambda rival: rival.__name__)
-def test_a_penalty_trains_at_any_batch_size(rival, batch_size):
+@pytest.mark.parametrize("baseline", PENALIZED, ids=lambda baseline: baseline.__name__)
+def test_a_penalty_trains_at_any_batch_size(baseline, batch_size):
     data = make_biased(300, n_groups=3, random_state=0)
-    model = rival(batch_size=batch_size, max_epochs=1, random_state=0)
+    model = baseline(batch_size=batch_size, max_epochs=1, random_state=0)
     model.fit(data.X, data.y, sensitive_features=data.sensitive_features)
     assert np.all(np.isfinite(model.coef_))
 
 
-@pytest.mark.parametrize("rival", PENALIZED, ids=lambda rival: rival.__name__)
-def test_a_batch_of_one_group_has_nothing_to_compare(rival):
+@pytest.mark.parametrize("baseline", PENALIZED, ids=lambda baseline: baseline.__name__)
+def test_a_batch_of_one_group_has_nothing_to_compare(baseline):
     slope = np.zeros(4)
     prob, group = np.array([0.1, 0.4, 0.4, 0.8]), np.ones(4, dtype=np.int64)
-    value = rival.penalty(prob, group, 2, np.array(rival()._settings()), slope)
+    value = baseline.penalty(prob, group, 2, np.array(baseline()._settings()), slope)
     assert value == pytest.approx(0, abs=1e-12)
     assert_allclose(slope, 0, atol=1e-12)
 
@@ -139,7 +140,7 @@ def test_sparse_features_give_the_same_model():
             r"fairness_weight must be .*; got -1\.",
         ),
         (RenyiFairInference(batch_size=0), r"batch_size must be .*; got 0\."),
-        (RenyiFairInference(notion="sufficiency"), "is made for demographic_parity"),
+        (RenyiFairInference(notion="sufficiency"), "must be one of demographic_parity"),
         (CovarianceConstraint(share=2), r"share must be .*; got 2\."),
         (CovarianceConstraint(l2=-1), r"l2 must be .*; got -1\."),
         (RobustCovariateShift(share=2), r"share must be .*; got 2\."),
@@ -181,7 +182,7 @@ def test_thresholds_by_group_need_known_groups_to_predict():
     model.fit(data.X, data.y, sensitive_features=data.sensitive_features)
     with pytest.raises(MissingSensitiveError, match="decides by group"):
         model.predict(data.X_test)
-    with pytest.raises(InvalidInputError, match="no threshold was learned"):
+    with pytest.raises(InvalidInputError, match=r"not trained on the groups \['new'\]"):
         model.predict(data.X_test, sensitive_features=["new"] * len(data.X_test))
 
 
@@ -238,11 +239,11 @@ def test_far_from_training_rows_an_adversary_leaves_less_to_be_sure_of():
 def test_groups_that_an_adversary_does_not_know_are_refused():
     data = make_biased(200, n_groups=3, random_state=0)
     model = RobustCovariateShift()
-    with pytest.raises(InvalidInputError, match="3 groups came"):
+    with pytest.raises(InvalidInputError, match="needs two groups; got 3"):
         model.fit(data.X, data.y, sensitive_features=data.sensitive_features)
     data = make_biased(200, random_state=0)
     target = data.X_test, ["new"] * len(data.X_test)
-    with pytest.raises(InvalidInputError, match="no multiplier was learned"):
+    with pytest.raises(InvalidInputError, match=r"not trained on the groups \['new'\]"):
         model.fit(
             data.X,
             data.y,
@@ -254,18 +255,18 @@ def test_groups_that_an_adversary_does_not_know_are_refused():
 def test_without_fairlearn_the_error_says_what_to_install(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "fairlearn.reductions", None)
     data = make_biased(100, random_state=0)
-    with pytest.raises(MissingDependencyError, match=r"fferm\[rivals\]"):
+    with pytest.raises(MissingDependencyError, match=r"fferm\[baselines\]"):
         ExponentiatedGradient().fit(
             data.X, data.y, sensitive_features=data.sensitive_features
         )
 
 
 class Undocumented(RenyiFairInference):
-    """A rival that says nothing."""
+    """A baseline that says nothing."""
 
 
 class Ineffective(RenyiFairInference):
-    """A rival whose parameter does nothing.
+    """A baseline whose parameter does nothing.
 
     Notes
     -----
@@ -282,7 +283,7 @@ class Ineffective(RenyiFairInference):
 
 
 class Careless(Ineffective):
-    """A rival that forgets its derivative.
+    """A baseline that forgets its derivative.
 
     Notes
     -----
@@ -299,7 +300,7 @@ class Careless(Ineffective):
 
 
 class Divisive(Ineffective):
-    """A rival that divides by what may be 0.
+    """A baseline that divides by what may be 0.
 
     Notes
     -----
@@ -316,7 +317,7 @@ class Divisive(Ineffective):
 
 
 class Misnamed(Ineffective):
-    """A rival with another's parameter.
+    """A baseline with another's parameter.
 
     Notes
     -----
@@ -331,7 +332,7 @@ class Misnamed(Ineffective):
 
 
 class Forgetful(RenyiFairInference):
-    """A rival that overwrites what it was asked for.
+    """A baseline that overwrites what it was asked for.
 
     Notes
     -----
@@ -348,19 +349,19 @@ class Forgetful(RenyiFairInference):
 
 
 @pytest.mark.parametrize(
-    ("rival", "law"),
+    ("baseline", "law"),
     [
         (Undocumented, "no section Notes"),
         (Ineffective, "trades accuracy for fairness"),
-        (Misnamed, "no parameter of Misnamed"),
+        (Misnamed, "not a parameter of Misnamed"),
         (Careless, "a penalty writes its own derivative"),
         (Divisive, r"probabilities \(0.0, 1.0.* made it divide by zero"),
         (Forgetful, "fit changed its own parameters"),
     ],
 )
-def test_a_broken_contract_is_told(rival, law):
+def test_a_broken_contract_is_told(baseline, law):
     with pytest.raises(ComponentError, match=law):
-        check_baseline(rival())
+        check_baseline(baseline())
 
 
 @pytest.mark.parametrize("batch_size", [None, 8])

@@ -349,7 +349,7 @@ def test_an_objective_says_its_value_and_refuses_other_rows(data):
     other = boosting_objective(data.y, data.sensitive_features)
     with pytest.raises(InvalidInputError, match="not those of y"):
         other(np.zeros(len(data.y)), lgb.Dataset(data.X, 1 - data.y).construct())
-    with pytest.raises(InvalidInputError, match="class codes 0, 1"):
+    with pytest.raises(InvalidInputError, match="class code per row, 0, 1"):
         boosting_objective(data.y + 1, data.sensitive_features)
-    with pytest.raises(InvalidParameterError, match="fairness_weight=-1"):
+    with pytest.raises(InvalidParameterError, match="fairness_weight must be"):
         boosting_objective(data.y, data.sensitive_features, fairness_weight=-1)

@@ -7,9 +7,7 @@ from instances import REGISTERED
 from numpy.testing import assert_allclose, assert_array_equal
 
 from fferm import LargeShift
-from fferm.boosting.leaves import Leaves
-from fferm.boosting.row_passes import N_KEYS, RowPasses
-from fferm.boosting.table_slopes import TablePenalty
+from fferm.boosting.objective import N_KEYS, Leaves
 from fferm.divergences import trainable
 from fferm.divergences.base import FEW, evaluate
 
@@ -19,127 +17,120 @@ pytestmark = pytest.mark.filterwarnings("ignore::fferm.errors.DataFairnessWarnin
 N_ROWS = 2500
 
 
-def assert_same_penalty(objective, scores):
-    point, place = objective.at(scores), objective.placement
-    table = TablePenalty(objective.penalty, place)
-    value, payoffs = objective.penalty.on_tables(point.tables)
-    found = table.at(place.join(point.tables))
-    assert_allclose(found.value, value, atol=1e-14, rtol=1e-12)
-    scale = max(1.0, np.abs(place.join(payoffs)).max())
-    assert_allclose(found.payoff, place.join(payoffs), atol=1e-12 * scale)
+def assert_same_penalty(objective, oracle, scores):
+    point, compiled = oracle.at(scores), objective.penalty
+    value, payoffs = oracle.penalty.on_tables(point.tables)
+    actual, payoff = compiled.value_and_payoff(compiled.join(point.tables))
+    assert_allclose(actual, value, atol=1e-14, rtol=1e-12)
+    scale = max(1.0, np.abs(compiled.join(payoffs)).max())
+    assert_allclose(payoff, compiled.join(payoffs), atol=1e-12 * scale)
 
 
 @pytest.mark.parametrize("notion", NOTIONS)
 @pytest.mark.parametrize("divergence", REGISTERED)
 def test_a_penalty_on_cells_is_that_on_tables(divergence, notion):
     for n_classes in classes_of(notion):
-        objective, scores = make(REGISTERED[divergence], notion, n_classes)
-        assert_same_penalty(objective, scores)
-        assert_same_penalty(objective, 30 * scores)  # cells that are nearly empty
+        objective, oracle, scores = make(REGISTERED[divergence], notion, n_classes)
+        assert_same_penalty(objective, oracle, scores)
+        assert_same_penalty(objective, oracle, 30 * scores)  # nearly empty cells
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])
 def test_attributes_one_by_one_and_empty_cells_are_those_of_tables(n_classes):
-    objective, scores = make(n_classes=n_classes, how="marginal")
-    assert_same_penalty(objective, scores)
-    assert_same_penalty(objective, scores - 1e4)
-    robust, scores = make(n_classes=n_classes, uncertainty=LargeShift(0.01))
-    assert_same_penalty(robust, scores)
+    objective, oracle, scores = make(n_classes=n_classes, how="marginal")
+    assert_same_penalty(objective, oracle, scores)
+    assert_same_penalty(objective, oracle, scores - 1e4)
+    problem = make(n_classes=n_classes, uncertainty=LargeShift(0.01))
+    assert_same_penalty(*problem)
 
 
 def passes(objective, scores):
-    """Passes over rows, a look at them, and leaves of every tree."""
-    rows = RowPasses(objective)
-    look = rows.start(scores.copy())
+    """A pass over the rows, and leaves of every tree."""
+    at = objective.start(scores.copy())
     output = np.linspace(-2, 3, 7)
     code = np.arange(scores.size).reshape(scores.shape) % 7
     before = 5 * scores
-    leaves, sums = rows.gather(look, before, before + output[code])
-    return rows, look, leaves, sums
+    leaves, sums = objective.gather(at, before, before + output[code])
+    return at, leaves, sums
 
 
 @pytest.mark.parametrize("how", ["intersection", "marginal"])
 @pytest.mark.parametrize("notion", NOTIONS)
 def test_a_fused_pass_looks_at_rows_as_numpy_does(notion, how):
     for n_classes in classes_of(notion):
-        objective, scores = make("kl", notion, n_classes, how, n=N_ROWS)
-        place, link = objective.placement, objective.link
-        rows, look, leaves, sums = passes(objective, scores)
-        point = objective.at(scores)
-        slopes = objective.slopes(point)
-        first = link.n_classes - link.n_scores
-        assert_allclose(look.loss, point.loss, rtol=1e-13)
-        assert_allclose(look.prob, point.prob[first:], rtol=1e-12)
-        assert_allclose(look.seen, point.seen[first:], rtol=1e-12)
-        assert_allclose(look.cells, place.join(point.tables), atol=1e-14)
-        decided = place.decided(link.decide(scores), link.n_classes)
-        assert_allclose(look.decided, place.join(decided), atol=1e-14)
-        gradient, diagonal = rows.aim(look, slopes.payoff)
-        expected = objective.gradient(point, slopes)
+        objective, oracle, scores = make("kl", notion, n_classes, how, n=N_ROWS)
+        at, leaves, sums = passes(objective, scores)
+        point = oracle.at(scores)
+        slopes = oracle.slopes(point)
+        first = objective.n_classes - objective.n_scores
+        assert_allclose(at.loss, point.loss, rtol=1e-13)
+        assert_allclose(at.prob, point.prob[first:], rtol=1e-12)
+        assert_allclose(at.penalized, point.penalized[first:], rtol=1e-12)
+        assert_allclose(at.cells, oracle.cells(point), atol=1e-14)
+        assert_allclose(at.decided, oracle.decided(scores), atol=1e-14)
+        gradient, diagonal = objective.gradients(at, slopes.payoff)
+        expected = oracle.gradient(point, slopes)
         assert_allclose(gradient, expected, rtol=1e-6, atol=1e-6)
         assert_allclose(diagonal, slopes.diagonal, rtol=1e-6)
         assert gradient.dtype == diagonal.dtype == np.float32
-        expected = objective.leaf_sums(point, slopes, leaves)
+        expected = oracle.leaf_sums(point, slopes, leaves)
         assert_allclose(sums.gradient, expected.gradient, atol=1e-10)
         assert_allclose(sums.diagonal, expected.diagonal, rtol=1e-12)
         assert_allclose(sums.moved, expected.moved, atol=1e-12)
+        assert_allclose(objective.value(scores), oracle.value(point), rtol=1e-12)
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])
 def test_a_move_is_a_look_from_the_scores_that_it_leads_to(n_classes):
-    objective, scores = make(n_classes=n_classes, n=N_ROWS)
-    rows, look, leaves, _ = passes(objective, scores)
-    payoff = np.random.default_rng(0).normal(size=look.cells.shape)
+    objective, oracle, scores = make(n_classes=n_classes, n=N_ROWS)
+    at, leaves, _ = passes(objective, scores)
+    payoff = np.random.default_rng(0).normal(size=at.cells.shape)
     values = [np.linspace(-1, 1, tree.size) * (s + 1) for s, tree in enumerate(leaves)]
-    moved = rows.move(look, leaves, values, payoff)
+    moved = objective.move(at, leaves, values, payoff)
     there = scores + [v[tree.code] for v, tree in zip(values, leaves, strict=True)]
     assert_array_equal(moved.scores, there)
-    point = objective.at(there)
+    point = oracle.at(there)
     assert_allclose(moved.loss, point.loss, rtol=1e-13)
-    assert_allclose(moved.cells, objective.placement.join(point.tables), atol=1e-14)
-    gradient, _ = rows.aim(moved, payoff)
-    expected = objective.gradient(point, objective.slopes(point), payoff)
+    assert_allclose(moved.cells, oracle.cells(point), atol=1e-14)
+    gradient, _ = objective.gradients(moved, payoff)
+    expected = oracle.gradient(point, oracle.slopes(point), payoff)
     assert_allclose(gradient, expected, rtol=1e-6, atol=1e-6)
 
 
 def test_scores_that_are_far_out_stay_finite():
-    objective, scores = make(n=N_ROWS)
-    look = RowPasses(objective).start(400 * scores)
-    point = objective.at(400 * scores)
-    assert_allclose(look.loss, point.loss, rtol=1e-13)
-    assert_allclose(look.cells, objective.placement.join(point.tables), atol=1e-14)
+    objective, oracle, scores = make(n=N_ROWS)
+    at, point = objective.start(400 * scores), oracle.at(400 * scores)
+    assert_allclose(at.loss, point.loss, rtol=1e-13)
+    assert_allclose(at.cells, oracle.cells(point), atol=1e-14)
 
 
 def test_leaves_are_told_apart_by_how_far_they_move_scores():
     rng = np.random.default_rng(0)
-    objective, scores = make(n=N_ROWS)
-    rows = RowPasses(objective)
-    look = rows.start(scores)
+    objective, _, scores = make(n=N_ROWS)
+    at = objective.start(scores)
     output = rng.permutation(np.r_[np.linspace(-1, 1, 3 * N_KEYS), 1 + 1e-7])
     code = rng.integers(0, output.size, scores.shape)
     before = 10 * scores
-    (leaves,), _ = rows.gather(look, before.copy(), before + output[code])
+    (leaves,), _ = objective.gather(at, before.copy(), before + output[code])
     assert leaves.size == np.unique(code).size
     assert_allclose(leaves.output[leaves.code], output[code[0]], atol=1e-10)
 
 
 def test_trees_of_one_round_may_have_few_leaves_and_many():
-    objective, scores = make(n_classes=3, n=N_ROWS)
-    rows = RowPasses(objective)
-    look = rows.start(scores.copy())
+    objective, _, scores = make(n_classes=3, n=N_ROWS)
+    at = objective.start(scores.copy())
     sizes = np.array([[7], [2 * N_KEYS], [3]])
     code = np.arange(N_ROWS) % sizes
-    leaves, _ = rows.gather(look, np.zeros_like(scores), 0.5 * code)
+    leaves, _ = objective.gather(at, np.zeros_like(scores), 0.5 * code)
     assert [tree.size for tree in leaves] == sizes.ravel().tolist()
-    moved = rows.move(look, leaves, [tree.output for tree in leaves], look.cells)
+    moved = objective.move(at, leaves, [tree.output for tree in leaves], at.cells)
     assert_allclose(moved.scores, scores + 0.5 * code, atol=1e-9)
 
 
 def test_one_leaf_is_one_leaf():
-    objective, scores = make()
-    rows = RowPasses(objective)
+    objective, _, scores = make()
     before = 5 * scores
-    (leaves,), _ = rows.gather(rows.start(scores), before, before + 0.25)
+    (leaves,), _ = objective.gather(objective.start(scores), before, before + 0.25)
     assert isinstance(leaves, Leaves)
     assert leaves.size == 1
     assert_array_equal(leaves.code, np.zeros(scores.size))

@@ -11,8 +11,7 @@ from boosting_models import FAST, gap, objectives
 
 import fferm
 from fferm import FairBoostingClassifier
-from fferm.boosting.model_text import split_trees
-from fferm.boosting.trees import read_booster
+from fferm.boosting.rounds import read_booster, split_trees
 from fferm.datasets import make_biased
 from fferm.errors import InvalidInputError, InvalidParameterError
 

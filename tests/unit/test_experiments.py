@@ -12,8 +12,15 @@ from fferm.errors import InvalidParameterError, UnknownNameError
 from fferm.lab.baselines import RobustCovariateShift
 from fferm.lab.experiments import __main__ as program
 from fferm.lab.experiments import known, read_spec, run, runner, summarize
-from fferm.lab.experiments.methods import fit_sweep, make_model, takes_part, trade_offs
-from fferm.lab.experiments.parts import Part, Parts, load_parts
+from fferm.lab.experiments.runner import (
+    Part,
+    Parts,
+    fit_sweep,
+    load_parts,
+    make_model,
+    takes_part,
+    trade_offs,
+)
 from fferm.lab.experiments.specs import Method, Panel, Size, Spec
 from fferm.report import write_experiment
 from fferm.uncertainty import SmallShift
@@ -23,7 +30,7 @@ PANEL = Panel(
     "German", {"loader": "german", "sensitive": ["sex"]}, "demographic_parity", 64
 )
 OURS = Method("f-FERM", "FairLogisticRegression", {"divergence": "kl"})
-RIVAL = Method("Rényi", "RenyiFairInference")
+BASELINE = Method("Rényi", "RenyiFairInference")
 BOUNDS = {
     "accuracy": 0.5,
     "violation": 0.5,
@@ -31,7 +38,7 @@ BOUNDS = {
     "at_accuracy": 0.7,
     "at_higher_accuracy": 0.75,
 }
-SPEC = Spec("tiny", "A tiny one", "fronts", (PANEL,), (OURS, RIVAL), {}, BOUNDS)
+SPEC = Spec("tiny", "A tiny one", "fronts", (PANEL,), (OURS, BASELINE), {}, BOUNDS)
 
 
 @pytest.fixture
@@ -87,7 +94,7 @@ def test_a_run_may_begin_at_seeds_that_nobody_has_looked_at(tiny, tmp_path):
 
 
 def test_a_seed_below_zero_is_refused(tiny, tmp_path):
-    with pytest.raises(InvalidParameterError, match="first_seed=-1 came"):
+    with pytest.raises(InvalidParameterError, match=r"first_seed must be .*got -1"):
         run("tiny", out=tmp_path, first_seed=-1)
 
 
@@ -104,7 +111,7 @@ def test_the_program_says_in_a_line_what_it_does_not_know(monkeypatch, capsys):
 
 
 def test_the_same_seed_gives_the_same_records():
-    task = runner.Task(PANEL, RIVAL, 1)
+    task = runner.Task(PANEL, BASELINE, 1)
     first, second = (pd.DataFrame(runner.run_task(task, SIZE)) for _ in range(2))
     pd.testing.assert_frame_equal(
         first.drop(columns="seconds"), second.drop(columns="seconds")
@@ -114,7 +121,7 @@ def test_the_same_seed_gives_the_same_records():
 def test_an_unknown_experiment_or_size_is_named(tmp_path):
     with pytest.raises(UnknownNameError, match="Unknown experiment 'fig9'"):
         run("fig9", out=tmp_path)
-    with pytest.raises(InvalidParameterError, match="size='huge' came"):
+    with pytest.raises(InvalidParameterError, match=r"size must be .*got 'huge'"):
         run("fig1", "huge", out=tmp_path)
 
 
@@ -220,7 +227,7 @@ def test_under_a_shift_a_sample_of_the_target_chooses_at_equal_accuracy():
     for choice, seen in ((0.01, fair), (0.03, collapsing)):
         for part, points in (("train", plain), ("target", seen), ("AL", seen)):
             sweep = rows(part, points, choice=choice)
-            found += [{**row, "method": RIVAL.label} for row in sweep]
+            found += [{**row, "method": BASELINE.label} for row in sweep]
     spec = replace(SPEC, kind="shift")
     _, row = summarize(spec, pd.DataFrame(found)).to_dict("records")
     # Where the first method keeps the bound its accuracy in the sample is 0.7; the
@@ -242,8 +249,8 @@ def test_methods_are_compared_with_the_first_seed_by_seed():
     found = []
     for seed, lift in enumerate((0.0, 0.1)):
         found += rows("test", [(0.6 + lift, 0.1)], seed)
-        rival = rows("test", [(0.7 + lift, 0.1)], seed)
-        found += [{**row, "method": RIVAL.label} for row in rival]
+        baseline = rows("test", [(0.7 + lift, 0.1)], seed)
+        found += [{**row, "method": BASELINE.label} for row in baseline]
     _, row = summarize(SPEC, pd.DataFrame(found)).to_dict("records")
     # 0.1 more accuracy over 0.4 of violation, whatever the seed.
     assert row["difference"] == pytest.approx(0.04)
@@ -283,8 +290,8 @@ def test_weights_of_a_spec_are_in_units_of_those_of_chi_square(divergence, unit)
     assert values == pytest.approx([0, 0.1 * unit, np.sqrt(10) * unit, 100 * unit])
 
 
-def test_weights_of_a_rival_are_its_own():
-    method = replace(RIVAL, weights=(0.1, 1000), finer=2)
+def test_weights_of_a_baseline_are_its_own():
+    method = replace(BASELINE, weights=(0.1, 1000), finer=2)
     values = trade_offs(method, make_model(method, PANEL, 0), 2)
     assert values == pytest.approx([0, 0.1, 10, 1000])
 
@@ -345,7 +352,7 @@ def test_a_bound_that_no_model_keeps_is_said_to_be_kept_by_none(tmp_path):
     assert "| none |" in (tmp_path / "figure.md").read_text(encoding="utf-8")
 
 
-def test_a_rival_that_takes_the_target_gets_it_where_the_spec_says_so():
+def test_a_baseline_that_takes_the_target_gets_it_where_the_spec_says_so():
     data = make_biased(200, random_state=0)
     train = Part(data.X, data.y, data.sensitive_features)
     target = Part(data.X_test, data.y_test, data.sensitive_features_test)

@@ -17,7 +17,7 @@ from fferm.errors import (  # noqa: E402
     SmallGroupWarning,
 )
 from fferm.metrics.dependence import distance_correlation  # noqa: E402
-from fferm.torch.critic_penalties import CriticPenalty, number_rows  # noqa: E402
+from fferm.torch.penalties import CriticPenalty  # noqa: E402
 
 EXACT = 1e-12
 
@@ -91,13 +91,18 @@ def test_the_penalty_of_a_batch_is_right_on_average():
     problem, rows = encoded.problem, encoded.rows
     assert isinstance(rows, Rows)
     plan = model._critic(given, encoded)
-    penalty = CriticPenalty(plan, problem.objective, rows, 2, 2, seed=0).eval()
+    penalty = CriticPenalty(
+        plan, problem.objective, rows, n_models=2, seed=0, n_classes=2
+    ).eval()
     generator = torch.Generator().manual_seed(1)
     with torch.no_grad():
         for parameter in penalty.parameters():
             parameter.copy_(torch.randn(parameter.shape, generator=generator).double())
     logits = torch.randn(2, 5, 2, generator=generator).double()
-    place, weight = number_rows(5), torch.from_numpy(rows.weight / rows.weight.mean())
+    place, weight = (
+        torch.arange(5)[:, None],
+        torch.from_numpy(rows.weight / rows.weight.mean()),
+    )
 
     def at(batch):
         index = torch.tensor(batch)

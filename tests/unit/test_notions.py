@@ -1,17 +1,27 @@
 """Notions: which rows are compared with which, and what is refused."""
 
-import numpy as np
-import pytest
+from dataclasses import dataclass
+from typing import ClassVar
 
+import numpy as np
+import pandas as pd
+import pytest
+from numpy.testing import assert_array_equal
+
+from fferm import FairLogisticRegression, audit
+from fferm.datasets import make_biased
 from fferm.errors import InvalidInputError, InvalidParameterError, UnknownNameError
 from fferm.notions import (
+    Comparison,
     ConditionalParity,
     DemographicParity,
     EqualizedOdds,
     EqualOpportunity,
     FalsePositiveRateParity,
     Labels,
+    Notion,
     PredictiveParity,
+    Strata,
     Sufficiency,
     get,
 )
@@ -61,20 +71,80 @@ def test_equalized_odds_compares_given_the_label():
 
 @pytest.mark.parametrize("notion", [Sufficiency(), PredictiveParity()])
 def test_sufficiency_reads_labels_as_strata(notion):
-    assert notion.is_sufficiency
+    assert not notion.compares_predictions
     assert_strata(notion.strata(LABELS), Y, ("y=no", "y=yes"))
 
 
 def test_predictive_parity_keeps_one_prediction():
-    assert PredictiveParity().kept_class(("no", "yes")) == 1
-    assert PredictiveParity(positive="a").kept_class(("a", "b", "c")) == 0
+    two = PredictiveParity().comparison(("y=no", "y=yes"), ("no", "yes"))
+    assert two.kept_conditions == ("prediction=yes",)
+    assert two.outcomes == ("y=no", "y=yes")
+    three = PredictiveParity("a").comparison(("u", "v"), ("a", "b", "c"))
+    assert three.kept_conditions == ("prediction=a",)
+    joint = np.arange(24.0).reshape(2, 3, 4)
+    assert_array_equal(three.tables(joint), [joint[:, 0]])
+    expected = np.where(np.arange(3)[:, None] == 0, joint, 0.0)
+    assert_array_equal(three.pull_back(three.tables(joint)), expected)
 
 
-@pytest.mark.parametrize(
-    "notion", [DemographicParity(), EqualizedOdds(), Sufficiency()]
-)
-def test_other_notions_keep_every_prediction(notion):
-    assert notion.kept_class(("no", "yes")) is None
+def test_sufficiency_compares_labels_given_the_prediction():
+    joint = np.arange(24.0).reshape(2, 3, 4)
+    comparison = Sufficiency().comparison(("y=0", "y=1"), (0, 1, 2))
+    assert not comparison.has_fixed_groups
+    assert_array_equal(comparison.tables(joint), joint.transpose(1, 0, 2))
+    assert_array_equal(comparison.tables(joint[None]), joint.transpose(1, 0, 2)[None])
+    assert_array_equal(comparison.pull_back(comparison.tables(joint)), joint)
+
+
+@pytest.mark.parametrize("notion", [DemographicParity(), EqualizedOdds()])
+def test_other_notions_compare_predictions_within_strata(notion):
+    joint = np.arange(12.0).reshape(2, 2, 3)
+    comparison = notion.comparison(("r", "s"), ("no", "yes"))
+    assert notion.compares_predictions
+    assert comparison.has_fixed_groups
+    assert comparison.conditions == ("r", "s")
+    assert comparison.outcomes == ("prediction=no", "prediction=yes")
+    assert comparison.tables(joint) is joint
+    assert comparison.pull_back(joint) is joint
+
+
+@dataclass(frozen=True)
+class AccuracyParity(Notion):
+    """Being right is independent of the group: a table of a shape of its own."""
+
+    name: ClassVar[str] = "accuracy_parity_of_tests"
+
+    def strata(self, labels):
+        return Strata(labels.y, tuple(f"y={label}" for label in labels.classes))
+
+    def comparison(self, strata, classes):
+        place = np.eye(len(strata), len(classes), dtype=np.int64)
+        return Comparison(("everyone",), ("wrong", "right"), place)
+
+
+def test_a_notion_with_tables_of_its_own_is_one_class():
+    data = make_biased(1200, n_groups=2, random_state=0)
+    group = np.asarray(data.sensitive_features).reshape(-1)
+    # One group's labels are noise to a third, so nobody is right about it as often.
+    is_noise = (group == group[0]) & (np.random.default_rng(0).random(group.size) < 0.3)
+    y = np.where(is_noise, 1 - np.asarray(data.y), data.y)
+    sides = {"sensitive_features": group}
+    notion, gaps = AccuracyParity(), {}
+    for solver in ("lbfgs", "semi_stochastic"):
+        for weight in (0.0, 30.0):
+            model = FairLogisticRegression(
+                notion=notion, fairness_weight=weight, solver=solver
+            ).fit(data.X, y, **sides)
+            found = audit(model, data.X, y, notion=notion, **sides)
+            gaps[solver, weight] = found.soft_violation
+        assert gaps[solver, 30.0] < 0.5 * gaps[solver, 0.0]
+    right = model.predict(data.X) == y
+    by_group = pd.Series(right).groupby(group).mean()
+    assert found.violation == pytest.approx(by_group.max() - by_group.min(), abs=1e-12)
+    with pytest.raises(InvalidParameterError, match="AccuracyParity"):
+        FairLogisticRegression(notion=notion, solver="sgda").fit(
+            data.X, data.y, **sides
+        )
 
 
 def test_conditional_parity_compares_given_the_control():
@@ -127,7 +197,7 @@ def test_three_classes_need_a_name(notion):
 
 def test_predictive_parity_of_three_classes_needs_a_name():
     with pytest.raises(InvalidParameterError, match=r"3 classes .* which one counts"):
-        PredictiveParity().kept_class(THREE.classes)
+        PredictiveParity().comparison(("y",), THREE.classes)
 
 
 @pytest.mark.parametrize(

@@ -118,7 +118,7 @@ def make_problem(
     )
     labels = make_labels(y, control, n_classes)
     rows = Rows(tuple(attributes), notion.strata(labels), weight)
-    penalty = Penalty(objective, rows, notion.kept_class(labels.classes))
+    penalty = Penalty(objective, rows, labels.classes)
     X = rng.normal(size=(len(y), 3))
     # Groups differ in their logits, so that no table is near independence.
     push = np.outer(group, np.linspace(-0.5, 0.5, n_classes))
@@ -269,9 +269,9 @@ def obvious_penalty(problem, rows, prob):
         weight = rows.weight * known
         group = np.eye(len(attribute.groups))[attribute.code]
         strata = rows.strata.code
-        if notion.is_sufficiency:
+        if isinstance(notion, Sufficiency | PredictiveParity):
             label = np.eye(problem.n_classes)[problem.y]
-            kept = notion.kept_class(tuple(range(problem.n_classes)))
+            kept = problem.penalty.comparison.kept
             for j in range(problem.n_classes) if kept is None else [kept]:
                 share = mass(weight, prob[:, j]) / weight.sum()
                 inside = weight * prob[:, j]
@@ -322,7 +322,7 @@ def reorder(problem, rows, places):
 
 
 def rebuild(problem, rows):
-    penalty = Penalty(problem.objective, rows, problem.penalty.kept_class)
+    penalty = Penalty(problem.objective, rows, problem.penalty.classes)
     return replace(problem, penalty=penalty)
 
 
@@ -526,7 +526,7 @@ def test_no_penalty_is_a_penalty_of_zero():
 def test_the_dual_is_the_slope_at_the_ratio(notion):
     problem, logits, _ = make_problem("kl", notion, n_classes=3, is_weighted=True)
     prob = softmax(logits, axis=1)
-    is_sufficiency = problem.objective.notion.is_sufficiency
+    is_sufficiency = not problem.objective.notion.compares_predictions
 
     (dual,) = problem.penalty.duals(problem.penalty.tables(prob))
 

@@ -302,18 +302,18 @@ def test_a_critic_refuses_what_it_cannot_compare():
     one = torch.zeros(1, requires_grad=True)
     with pytest.raises(InvalidInputError, match="batches of at least 2"):
         fair(one, {"age": [0.5], "sex": ["f"]})
-    with pytest.raises(InvalidInputError, match="sex holds 'x'"):
+    with pytest.raises(InvalidInputError, match="sex contains 'x'"):
         fair.encode({"age": [0.5, 0.1], "sex": ["f", "x"]})
     gapped = fair.encode({"age": [0.5, np.nan, 0.1], "sex": ["f", "m", None]})
-    assert fair.rows.attribute.known(gapped)[1].tolist() == [True, False, False]
-    with pytest.raises(InvalidInputError, match="age holds what is no number"):
+    assert fair.reader.attribute.known(gapped)[1].tolist() == [True, False, False]
+    with pytest.raises(InvalidInputError, match="age contains non-numeric values"):
         fair.encode({"age": ["old", "young"], "sex": ["f", "m"]})
     nobody = {"age": [0.5, np.nan] * 9, "sex": [None, "m"] * 9}
     with pytest.raises(InvalidInputError, match="No row has a value in each"):
         CriticFairnessLoss.from_labels(np.arange(18), nobody, continuous=["age"])
     with pytest.raises(InvalidParameterError, match="continuous names 'race'"):
         CriticFairnessLoss.from_labels([0, 1], {"sex": [0, 1]}, continuous=["race"])
-    with pytest.raises(InvalidParameterError, match="Expected 'epochs'"):
+    with pytest.raises(InvalidParameterError, match="sampling must be 'epochs'"):
         CriticFairnessLoss.from_labels([0, 1], {"sex": [0, 1]}, sampling="cycles")
 
 
@@ -326,9 +326,9 @@ def test_the_loss_tells_numbers_from_classes_by_their_values():
         [0.0, 1.0, 2.0, 5.0] * 20, [0, 0, 1, 1] * 20, outputs="numbers", bins=2
     )
     assert len(forced.classes) == 2
-    with pytest.raises(InvalidParameterError, match="bins=1 came"):
+    with pytest.raises(InvalidParameterError, match="bins must be"):
         FairnessLoss.from_labels(np.linspace(0, 1, 80), [0, 1] * 40, bins=1)
-    with pytest.raises(InvalidInputError, match="Expected one number a row"):
+    with pytest.raises(InvalidInputError, match="one number a row"):
         numbers(torch.zeros(3, 4), torch.tensor([0, 1, 0]))
 
 

@@ -20,7 +20,6 @@ from fferm.solvers import (
     Monitor,
     Result,
     Solver,
-    check_name,
     choose,
     lbfgs,
     linear,
@@ -57,8 +56,8 @@ def make_problem(
         np.ones(len(y)),
     )
     share = np.full(len(y), 1 / len(y))
-    kept = objective.notion.kept_class(labels.classes)
-    return Problem(objective, X, y, share, n_classes, Penalty(objective, rows, kept))
+    penalty = Penalty(objective, rows, labels.classes)
+    return Problem(objective, X, y, share, n_classes, penalty)
 
 
 def some_parameters(problem, seed=0):
@@ -402,7 +401,7 @@ def test_a_solver_takes_the_options_that_it_knows():
 
 def test_an_unknown_solver_is_refused_with_a_suggestion():
     with pytest.raises(UnknownNameError, match=r"Unknown solver 'lbgfs'.*'lbfgs'"):
-        check_name("lbgfs")
+        choose("lbgfs", make_objective(), 1, [1.0])
 
 
 @pytest.mark.parametrize(
@@ -421,7 +420,7 @@ def test_an_unknown_solver_is_refused_with_a_suggestion():
 def test_auto_chooses_by_size_weights_and_penalty(
     options, n_numbers, weights, expected
 ):
-    assert choose(make_objective(**options), n_numbers, weights) == expected
+    assert choose("auto", make_objective(**options), n_numbers, weights) == expected
 
 
 @dataclass(frozen=True)

@@ -405,9 +405,11 @@ def test_weights_of_a_batch_that_are_none_are_refused(kind, bad):
     fair = kind.from_labels(y, s)
     if kind is SemiStochasticFairnessLoss:
         fair.refresh(torch.nn.Identity(), [(X, s)])
-    with pytest.raises(InvalidInputError, match=r"sample_weight holds .* in 1 of 400"):
+    with pytest.raises(
+        InvalidInputError, match=r"sample_weight contains .* in 1 of 400"
+    ):
         fair(X, s, sample_weight=weight)
-    with pytest.raises(InvalidInputError, match="sample_weight has shape"):
+    with pytest.raises(InvalidInputError, match="sample_weight must have shape"):
         fair(X, s, sample_weight=weight[:5])
     weight[3] = 0.0
     values = [fair.eval()(X, s, sample_weight=w) for w in (weight, weight.numpy())]
@@ -416,7 +418,7 @@ def test_weights_of_a_batch_that_are_none_are_refused(kind, bad):
 
 def test_steps_that_make_no_sense_are_refused():
     for bad in ({"lr": 0.0}, {"window": -1.0}, {"accumulate": 0}):
-        with pytest.raises(InvalidParameterError, match="Expected a positive lr"):
+        with pytest.raises(InvalidParameterError, match="must be positive"):
             DualSteps(**bad)
 
 

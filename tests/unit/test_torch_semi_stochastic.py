@@ -64,8 +64,7 @@ def test_after_a_refresh_value_and_gradient_are_those_of_the_oracle(notion, shif
     labels = Labels(N, Y, (0, 1))
     s = np.where(S < 0, None, S.astype(object))
     rows = encode_rows(s, get_notion(notion), labels)
-    kept = objective.notion.kept_class((0, 1))
-    penalty = Penalty(objective, rows, kept)
+    penalty = Penalty(objective, rows, (0, 1))
     problem = Problem(objective, X, Y, np.full(N, 1 / N), 2, penalty)
     logits = model.eval()(torch.tensor(X)).detach().requires_grad_()
     value = fair(logits, torch.tensor(S), torch.tensor(Y))
@@ -80,7 +79,7 @@ def test_a_loss_without_a_pass_says_what_to_call():
     fair = make_loss()
     with pytest.raises(InvalidInputError, match=r"Call fair.refresh\(model, loader\)"):
         fair(torch.zeros(N, 2), torch.tensor(S))
-    with pytest.raises(InvalidInputError, match="held 0 rows"):
+    with pytest.raises(InvalidInputError, match="had 0 rows"):
         fair.refresh_from([])
 
 

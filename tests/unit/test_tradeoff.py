@@ -463,7 +463,7 @@ def test_a_number_of_weights_takes_the_default_ones(data):
     [
         (
             {"fairness_weights": 1},
-            "fairness_weights must be at least 2, or a list of weights; got 1.",
+            "fairness_weights must be an integer of at least 2; got 1.",
         ),
         ({"fairness_weights": []}, "fairness_weights must be a list of numbers, or"),
         ({"fairness_weights": 1.5}, "or how many; got 1.5."),

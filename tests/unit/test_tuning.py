@@ -31,7 +31,7 @@ from fferm.estimators import weight_search as bounds
 from fferm.fairness_grid import weight_range
 from fferm.metrics import violation
 from fferm.tuning import CrossValidation, EvenHoldout, TargetSample, tune
-from fferm.tuning.goals import Goal
+from fferm.tuning.search import Goal
 
 DATA = make_biased(1000, bias=0.5, random_state=0)
 SOURCE = {"X": DATA.X, "y": DATA.y, "sensitive_features": DATA.sensitive_features}
@@ -187,7 +187,7 @@ def test_optuna_tries_as_many_points_as_asked(monkeypatch):
     call = {**SOURCE, **QUICK, "validation": EvenHoldout(), "max_violation": 0.3}
     found = tune(FairLogisticRegression(), **call, n_trials=12)
     assert len(found.records) == 12
-    best = Goal(0.3, None).score(found.best["accuracy"], found.best["violation"])
+    best = Goal(0.3, None).score({**found.best, "collapsed": False})
     assert studies[0].best_value == best  # what optuna looks for
     again = tune(FairLogisticRegression(), **call, n_trials=12)
     assert again.best == found.best
@@ -246,31 +246,31 @@ def test_of_sparse_rows_and_dictionaries_weights_are_repetitions():
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "words"),
     [
-        ({}, "one of max_violation and min_accuracy"),
-        ({"max_violation": 0.1, "min_accuracy": 0.5}, "not both"),
+        ({}, "exactly one of max_violation and min_accuracy"),
+        ({"max_violation": 0.1, "min_accuracy": 0.5}, "exactly one of"),
         ({"max_violation": 3}, "between 0 and 1"),
-        ({"max_violation": 0.1, "radii": [0.1]}, "no uncertainty set"),
+        ({"max_violation": 0.1, "radii": [0.1]}, "with an uncertainty set"),
         ({"max_violation": 0.1, "radii": []}, "radii is empty"),
         ({"max_violation": 0.1, "divergences": []}, "divergences is empty"),
         ({"max_violation": 0.1, "divergences": ["klx"]}, "Unknown divergence"),
         ({"max_violation": 0.1, "fairness_weights": []}, "list of numbers"),
         ({"max_violation": 0.1, "fairness_weights": 0}, "at least 1"),
         ({"max_violation": 0.1, "n_trials": 0}, "at least 1"),
-        ({"max_violation": 0.1, "validation": CrossValidation(1)}, "two folds"),
+        ({"max_violation": 0.1, "validation": CrossValidation(1)}, "at least 2; got 1"),
         ({"max_violation": 0.1, "validation": EvenHoldout(1.0)}, "below 1"),
     ],
 )
-def test_what_makes_no_search_is_refused(options, said):
-    with pytest.raises(InvalidParameterError, match=said):
+def test_what_makes_no_search_is_refused(options, words):
+    with pytest.raises(InvalidParameterError, match=words):
         tune(FairLogisticRegression(), **SOURCE, **options)
 
 
 def test_a_search_needs_a_fair_classifier_and_groups():
-    with pytest.raises(InvalidParameterError, match="A LogisticRegression came"):
+    with pytest.raises(InvalidParameterError, match="got LogisticRegression"):
         tune(LogisticRegression(), **SOURCE, max_violation=0.1)
-    with pytest.raises(MissingSensitiveError, match="no sensitive_features"):
+    with pytest.raises(MissingSensitiveError, match="tune needs sensitive_features"):
         tune(
             FairLogisticRegression(),
             DATA.X,
@@ -302,15 +302,18 @@ def test_rows_without_any_group_cannot_be_held_out_evenly():
 
 
 def test_one_divergence_is_given_as_a_list_of_one():
-    with pytest.raises(InvalidParameterError, match=r"Expected a list: \['kl'\]"):
+    with pytest.raises(InvalidParameterError, match=r"Pass \['kl'\]"):
         tune(FairLogisticRegression(), **SOURCE, divergences="kl", max_violation=0.3)
 
 
 def test_a_goal_prefers_what_keeps_it_to_what_does_not():
-    goal = Goal(0.05, None)
-    assert goal.score(0.5, 0.05) > goal.score(0.99, 0.06)
-    assert goal.score(0.9, 0.01) > goal.score(0.8, 0.0)
-    assert goal.score(0.9, 0.06) > goal.score(0.95, 0.2)
+    def score(accuracy, violation):
+        record = {"accuracy": accuracy, "violation": violation, "collapsed": False}
+        return Goal(0.05, None).score(record)
+
+    assert score(0.5, 0.05) > score(0.99, 0.06)
+    assert score(0.9, 0.01) > score(0.8, 0.0)
+    assert score(0.9, 0.06) > score(0.95, 0.2)
 
 
 def held_out_scores(model, sample_weight=None, names=STANDARD):

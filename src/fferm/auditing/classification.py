@@ -519,13 +519,12 @@ def _weighted_strata(
     tabulator: Tabulator, tables: Sequence[RateTable]
 ) -> list[tuple[float, FloatArray]]:
     # The table of each stratum, with the weight that it has in the penalty of training.
-    is_reversed = tabulator.is_reversed
-    is_unit = tabulator.notion.weighting == "unit" and not is_reversed
-    parts = []
+    weighting, parts = tabulator.notion.weighting, []
     for table in tables:
-        whole = table.total if is_reversed else table.mass.sum()
+        whole = table.total if weighting == "probability" else table.mass.sum()
         for mass in table.mass[table.is_judged]:
-            parts.append((1.0 if is_unit else float(mass.sum() / whole), mass))
+            weight = 1.0 if weighting == "unit" else float(mass.sum() / whole)
+            parts.append((weight, mass))
     return parts
 
 

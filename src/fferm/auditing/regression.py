@@ -13,7 +13,7 @@ from scipy.stats import t as student
 
 from fferm._typing import FloatArray, IntArray, Table
 from fferm.auditing.result import Audit
-from fferm.auditing.spec import AuditSpec, Comparison, parameter_of, resolve
+from fferm.auditing.spec import AuditSpec, Resolved, parameter_of, resolve
 from fferm.data.groups import (
     Attribute,
     Binning,
@@ -537,7 +537,7 @@ def read_finite(values: Table, name: str) -> FloatArray:
     return array
 
 
-def _strata(compared: Comparison, n_samples: int) -> tuple[Strata, int]:
+def _strata(compared: Resolved, n_samples: int) -> tuple[Strata, int]:
     # Who is compared with whom, and how many rows have no control value.
     notion = compared.notion
     if notion.needs_labels:

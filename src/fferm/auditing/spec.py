@@ -57,8 +57,8 @@ class AuditSpec:
     continuous: tuple[str, ...] | str = "auto"
 
 
-class Comparison(NamedTuple):
-    """The notion, groups and divergence of an audit.
+class Resolved(NamedTuple):
+    """The notion, groups and divergence of an audit, with defaults filled in.
 
     Attributes
     ----------
@@ -85,7 +85,7 @@ def resolve(
     notion: str | Notion | None,
     groups: GroupMode | None,
     divergence: str | Divergence | None = None,
-) -> Comparison:
+) -> Resolved:
     """Return what the caller asks for, else what the estimator was trained with."""
     model = _winner(estimator)
     compared = _resolve(model, "notion", notion, get_notion, "demographic_parity")
@@ -101,7 +101,7 @@ def resolve(
         table, is_behind = _transform(model, X)
         _check_control(compared, last, table, n_samples if is_behind else None)
     edges = getattr(last, "band_edges_", {})
-    return Comparison(compared, mode, chosen, table, is_behind, edges)
+    return Resolved(compared, mode, chosen, table, is_behind, edges)
 
 
 def parameter_of(estimator: Any, name: str) -> Any:

@@ -1,21 +1,20 @@
 """The objective as a function that LightGBM and XGBoost take in their own training."""
 
 import copy
-from numbers import Real
+from dataclasses import replace
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fferm._typing import FloatArray, Table
-from fferm.boosting.descent import Descent
-from fferm.boosting.leaves import newton_step
-from fferm.boosting.scores import ScoreObjective
+from fferm.boosting.newton import Descent, newton_step
+from fferm.boosting.objective import ScoreObjective
 from fferm.data.groups import GroupMode
 from fferm.data.rows import control_labels, encode_rows
-from fferm.data.validate import encode_labels
+from fferm.data.validate import check_number, encode_labels
 from fferm.divergences import Divergence
-from fferm.errors import InvalidInputError, InvalidParameterError
+from fferm.errors import InvalidInputError
 from fferm.notions import Labels, Notion
 from fferm.penalty.objective import Objective, Penalty, make_objective
 from fferm.uncertainty import Uncertainty
@@ -32,7 +31,7 @@ class LabelledData(Protocol):
         """Return the labels, class codes."""
 
     def get_weight(self) -> NDArray[np.float32] | None:
-        """Return the weights; None, or nothing, where there are none."""
+        """Return the weights; None or empty if there are none."""
 
 
 def boosting_objective(
@@ -59,7 +58,7 @@ def boosting_objective(
     Parameters
     ----------
     y
-        (n_samples,) labels of the training rows, as the training data hold them: codes
+        (n_samples,) labels of the training rows as in the training data: codes
         ``0 .. n_classes - 1``.
     sensitive_features
         Groups of the training rows, in any form that `fit` takes.
@@ -76,7 +75,7 @@ def boosting_objective(
     BoostingObjective
         A function of raw scores and training data that returns gradient and curvature.
         Pass it as ``params["objective"]`` to ``lightgbm.train``, as ``obj`` to
-        ``xgboost.train``. It serves one training call.
+        ``xgboost.train``. Make one for each training call.
 
     Examples
     --------
@@ -94,25 +93,24 @@ def boosting_objective(
         divergence,
         notion,
         uncertainty,
-        fairness_weight=_number("fairness_weight", fairness_weight, above=False),
-        sharpness=_number("sharpness", sharpness),
+        fairness_weight=check_number("fairness_weight", fairness_weight),
+        sharpness=check_number("sharpness", sharpness, above=True),
     )
+    rate = check_number("learning_rate", learning_rate, above=True)
     codes = np.asarray(y)
-    if codes.ndim != 1 or not codes.size:
-        raise InvalidInputError(
-            f"y has shape {codes.shape}. Expected one class code per row."
-        )
     classes = np.unique(codes)
-    if not np.array_equal(classes, np.arange(max(classes.size, 2))):
+    is_coded = np.array_equal(classes, np.arange(max(classes.size, 2)))
+    if codes.ndim != 1 or not is_coded:
         raise InvalidInputError(
-            f"y holds {classes[:5].tolist()}. Expected class codes 0, 1, ..., each of "
-            "them in some row: neither library takes other labels."
+            "y must hold one class code per row, 0, 1, ..., each of them in some row, "
+            "because neither library takes other labels; got shape "
+            f"{codes.shape} and {classes[:5].tolist()}."
         )
     labels = encode_labels(codes, codes.size, tuple(classes.tolist()), "y")
-    found = BoostingObjective(objective, labels, sensitive_features, groups, X)
-    found.is_calibrated = bool(calibrated)
-    found.learning_rate = _number("learning_rate", learning_rate)
-    return found
+    fair = BoostingObjective(objective, labels, sensitive_features, groups, X)
+    fair.is_calibrated = bool(calibrated)
+    fair.learning_rate = rate
+    return fair
 
 
 class BoostingObjective:
@@ -127,10 +125,8 @@ class BoostingObjective:
         X: Table = None,
     ) -> None:
         control, names = control_labels(objective.notion, X, labels.n_samples)
-        self._labels = Labels(
-            labels.n_samples, labels.y, labels.classes, control, names
-        )
-        # A copy, for codes may be the caller's own array, and are read much later.
+        self._labels = replace(labels, control=control, control_names=names)
+        # A copy, because codes may be the caller's array and are read much later.
         self._rows = copy.deepcopy(
             encode_rows(sensitive_features, objective.notion, self._labels, how=groups)
         )
@@ -140,6 +136,7 @@ class BoostingObjective:
         self.is_calibrated = True
         self.learning_rate = 0.1
         self._bound: ScoreObjective | None = None
+        self._measured: ScoreObjective | None = None
         self._descent: Descent | None = None
         self._last: FloatArray | None = None
 
@@ -149,65 +146,50 @@ class BoostingObjective:
         """Return gradient and curvature in the shape of the scores."""
         if self._bound is None:
             self._bound = self._bind(data)
-        shape, found = np.shape(scores), self._shaped(self._bound, scores)
+        shape, shaped = np.shape(scores), self._shaped(self._bound, scores)
         if self._descent is None or self._last is None:
-            self._descent = Descent(self._bound, found, self.is_calibrated)
-            self._last = np.zeros_like(found)
+            self._descent = Descent(self._bound, shaped, self.is_calibrated)
+            self._last = np.zeros_like(shaped)
         else:
-            self._descent.restart(found)
-        payoff = self._multiplier(self._descent, self._last, found)
-        gradient, diagonal = self._descent.aim(payoff)
+            self._descent.restart(shaped)
+        # The next tree is not there yet; the leaves of the last one stand for it.
+        _, sums = self._descent.gather(self._last, shaped, SAME_SINGLE)
+        step = newton_step(sums, self._descent.model(), self.learning_rate)
+        gradient, diagonal = self._descent.gradients(step.payoff)
         return gradient.T.reshape(shape), diagonal.T.reshape(shape)
 
     def value(self, scores: FloatArray, data: LabelledData) -> float:
-        """Return loss plus penalty at raw scores, the table as it is."""
-        bound = self._bound or self._bind(data)
-        return bound.value(bound.at(self._shaped(bound, scores)))
-
-    def _multiplier(
-        self, descent: Descent, last: FloatArray, scores: FloatArray
-    ) -> FloatArray:
-        # The next tree is not there yet; the leaves of the last one stand for its own.
-        _, sums = descent.gather(last, scores, SAME_SINGLE)
-        return newton_step(sums, descent.bowl(), self.learning_rate).payoff
+        """Return loss plus penalty at raw scores, at the table of probabilities."""
+        # Not the one that trains: a pass over the rows overwrites that of the last.
+        if self._measured is None:
+            self._measured = self._bind(data)
+        return self._measured.value(self._shaped(self._measured, scores))
 
     def _shaped(self, bound: ScoreObjective, scores: FloatArray) -> FloatArray:
-        found = np.asarray(scores, dtype=np.float64)
-        expected = (self._labels.n_samples, bound.link.n_scores)
-        if found.size != expected[0] * expected[1]:
+        shaped = np.asarray(scores, dtype=np.float64)
+        expected = (self._labels.n_samples, bound.n_scores)
+        if shaped.size != expected[0] * expected[1]:
             raise InvalidInputError(
-                f"Scores of shape {found.shape} came. Expected {expected}: the rows "
-                "that the objective was made of, and num_class in the training call "
-                "where there are more than two classes."
+                f"Scores must have shape {expected}, for the rows that the objective "
+                f"was made with; got {shaped.shape}. With more than two classes, pass "
+                "num_class to the training call."
             )
-        return np.ascontiguousarray(found.reshape(expected).T)
+        return np.ascontiguousarray(shaped.reshape(expected).T)
 
     def _bind(self, data: LabelledData) -> ScoreObjective:
         y = self._labels.y
-        given = np.asarray(data.get_label())
-        if y is None or not np.array_equal(given, y):
+        label = np.asarray(data.get_label())
+        if y is None or not np.array_equal(label, y):
             raise InvalidInputError(
-                f"The training data have {given.size} labels that are not those of y. "
-                "Make the objective of the rows that it is trained on, in their order."
+                f"The training data have {label.size} labels that are not those of y. "
+                "Make the objective with the training rows, in the same order."
             )
         weight = data.get_weight()
         weights = np.ones(y.size)
         if weight is not None and np.size(weight):
             weights = np.asarray(weight, dtype=np.float64)
-        rows = type(self._rows)(self._rows.attributes, self._rows.strata, weights)
+        rows = replace(self._rows, weight=weights)
         classes = self._labels.classes
-        kept = self._objective.notion.kept_class(classes)
-        penalty = Penalty(self._objective, rows, kept)
+        penalty = Penalty(self._objective, rows, classes)
         penalty.check_comparable()
         return ScoreObjective(self._objective, y, weights, len(classes), penalty)
-
-
-def _number(name: str, value: object, *, above: bool = True) -> float:
-    is_number = isinstance(value, Real) and not isinstance(value, bool)
-    number = float(value) if is_number else np.nan  # type: ignore[arg-type]
-    if np.isfinite(number) and (number > 0 or (number == 0 and not above)):
-        return number
-    bound = "above" if above else "of at least"
-    raise InvalidParameterError(
-        f"{name}={value!r} came. Expected a finite number {bound} 0."
-    )

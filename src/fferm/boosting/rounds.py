@@ -1,59 +1,236 @@
-"""One round of boosting: LightGBM grows the trees, fferm sets the values of leaves.
+"""Rounds of boosting: LightGBM grows the trees, fferm sets the values of leaves.
 
-A tree is grown along the gradient of the loss plus the *multiplier* times that of the
-table, and its leaves then get the values of a Newton step over leaves, tried before
-taken. The multiplier is the payoff to which the last Newton step led by its linear
-model: the payoff of the table itself jumps with every change of it, the more the larger
-the weight, and trees would be spent on the jumps. What is left is a plain booster; the
-fairness was in the training alone.
+This is the only module that calls LightGBM. A tree is grown along the gradient of the
+loss plus the *multiplier* times that of the table, and its leaves then get the values
+of a Newton step over leaves. The multiplier is the payoff to which the last Newton step
+led in its linear model: the payoff of the table itself jumps with every change of the
+table, the more the larger the weight, and trees would be spent on the jumps. The result
+is a plain booster; the fairness was in the training alone.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from fferm._typing import FloatArray
-from fferm.boosting._newton_kernels import regularisation_into
-from fferm.boosting.descent import Descent
-from fferm.boosting.leaves import LeafSums, Leaves, NewtonStep, assign, newton_step
-from fferm.boosting.links import Link
-from fferm.boosting.model_text import join, rewrite
-from fferm.boosting.recipes import CATEGORY_REGULARISATION, Recipe
-from fferm.boosting.scores import ScoreObjective
-from fferm.boosting.trees import TreeData, Trees
-from fferm.solvers.base import Record
+from fferm._typing import FloatArray, IntArray, Table
+from fferm.boosting import _kernels as kernels
+from fferm.boosting.newton import Descent, NewtonStep, newton_step
+from fferm.boosting.objective import (
+    LeafSums,
+    Leaves,
+    ScoreObjective,
+    first_scores,
+    n_scores_for,
+    scores_of,
+)
+from fferm.errors import MissingDependencyError
+from fferm.solvers.base import Callback, EarlyStopping, Monitor, Record, Result
+
+try:
+    import lightgbm as lgb
+except ImportError as error:
+    raise MissingDependencyError(
+        "FairBoostingClassifier needs the package lightgbm, which is not installed. "
+        'Run: pip install "fferm[boosting]"'
+    ) from error
+
+# What LightGBM adds to the curvature of leaves below a split of categories.
+CATEGORY_REGULARISATION = 10.0
+END_OF_TREES = "end of trees"
+LEAF_VALUES = "\nleaf_value="
+
+
+@dataclass(frozen=True)
+class TrainingConfig:
+    """How trees are grown.
+
+    Attributes
+    ----------
+    n_rounds
+        How many rounds, of one tree per score.
+    params
+        Parameters of LightGBM.
+    is_calibrated
+        Whether the penalty is taken at the table of decisions.
+    callbacks
+        Functions of the record of a round.
+    criterion
+        Early stopping: a function of the (n_scores, n) scores of held-out rows; less is
+        better. None runs all rounds.
+    patience
+        Stop after this many rounds without improvement.
+    """
+
+    n_rounds: int
+    params: Mapping[str, Any]
+    is_calibrated: bool = True
+    callbacks: tuple[Callback, ...] = ()
+    criterion: Callable[[FloatArray], float] | None = None
+    patience: int = 1
+
+
+@dataclass(frozen=True)
+class TreeData:
+    """Binned rows: those that trees are grown on, and those that are only scored."""
+
+    train: lgb.Dataset
+    held_out: lgb.Dataset | None = None
+
+    @property
+    def is_constant(self) -> bool:
+        """Whether no feature has two values, so that there is nothing to split."""
+        n_features = self.train.construct().num_feature()
+        return all(self.train.feature_num_bin(n) <= 1 for n in range(n_features))
 
 
 @dataclass(frozen=True)
 class Start:
-    """Trees that there are already, and what they say.
+    """Trees to continue after, and their scores.
 
     Attributes
     ----------
     text
         The model in LightGBM's text format.
     scores, held_out
-        (n_scores, n) scores of the rows that trees are grown on, and of those that are
-        held out, if any are.
+        (n_scores, n) scores of the rows that trees are grown on, and of held-out rows
+        if there are some.
     """
 
     text: str
     scores: FloatArray
     held_out: FloatArray | None = None
 
-    def followed_by(self, n_rounds: int, write: Callable[[int], str]) -> str:
-        """Return the text of these trees and of as many rounds more."""
-        return join(self.text, write(n_rounds)) if n_rounds else self.text
+
+@dataclass(frozen=True)
+class Grown:
+    """A trained booster, and how training went.
+
+    ``scores`` are those of the training rows, None if rounds were dropped.
+    """
+
+    booster: lgb.Booster
+    scores: FloatArray | None
+    history: tuple[Record, ...]
+    n_rounds: int
+    result: Result
+
+
+def bin_rows(
+    X: Table,
+    y: IntArray,
+    weight: FloatArray,
+    columns: tuple[list[str], list[int]],
+    params: Mapping[str, Any],
+    held_out: Table = None,
+) -> TreeData:
+    """Return rows as LightGBM takes them.
+
+    Parameters
+    ----------
+    X, y, weight
+        The rows that trees are grown on.
+    columns
+        The names of all columns, and the positions of those that hold categories.
+    params
+        Parameters of LightGBM, those of bins among them.
+    held_out
+        Features of the rows that are only scored.
+    """
+    train = lgb.Dataset(
+        X,
+        label=y,
+        weight=None if np.all(weight == 1) else weight,
+        feature_name=columns[0],
+        categorical_feature=columns[1] or "auto",
+        free_raw_data=False,
+        params=dict(params),
+    )
+    if held_out is None:
+        return TreeData(train)
+    return TreeData(train, lgb.Dataset(held_out, reference=train, params=dict(params)))
+
+
+def aliases(name: str) -> set[str]:
+    """Return all names of a parameter of LightGBM."""
+    return {str(alias) for alias in lgb.basic._ConfigAliases.get(name)}
+
+
+def read_booster(text: str) -> lgb.Booster:
+    """Return the booster of a text in LightGBM's format."""
+    return lgb.Booster(model_str=text)
+
+
+def grow(rounds: "Rounds", config: TrainingConfig) -> Grown:
+    """Return a booster of all rounds, or of those up to the best on held-out rows."""
+    monitor = Monitor(callbacks=config.callbacks)
+    stopping, kept = EarlyStopping(config.patience), 0
+    result = Result.schedule_completed
+    for n in range(1, config.n_rounds + 1):
+        record = rounds.advance()
+        if record is None:
+            result = Result.nothing_gained
+            break
+        if config.criterion is not None:
+            value = config.criterion(rounds.held_out_scores())
+            record["held_out"] = value
+            kept = n if stopping.update([value])[0] else kept
+        if monitor.record(**record) or stopping.is_over:
+            result = monitor.stopped or Result.nothing_gained
+            break
+    n_grown = len(monitor.history)
+    kept = kept or n_grown  # without early stopping, or if no round could be judged
+    booster = read_booster(rounds.text(kept))
+    scores = rounds.scores() if kept == n_grown else None
+    return Grown(booster, scores, tuple(monitor.history), kept, result)
 
 
 class Rounds(ABC):
-    """Boosting, one round after another."""
+    """Boosting, one round after another; a booster and the scores that it keeps.
+
+    Parameters
+    ----------
+    params
+        Parameters of LightGBM.
+    data
+        Binned rows.
+    n_scores
+        Trees per round.
+    start
+        Trees to continue after.
+    """
+
+    def __init__(
+        self,
+        params: dict[str, Any],
+        data: TreeData,
+        n_scores: int,
+        start: Start | None,
+    ) -> None:
+        self._booster = lgb.Booster(params, data.train)
+        if data.held_out is not None:
+            self._booster.add_valid(data.held_out, "held out")
+        self._n_scores = n_scores
+        self._start = start
+        # An empty round counts only if there would be no tree at all without it.
+        self._needs_tree = start is None
+
+    def advance(self) -> Record | None:
+        """Add a round; return its record, None if there was nothing to split."""
+        if self._grow() and not self._needs_tree:
+            return None
+        self._needs_tree = False
+        return self._set_leaves()
 
     @abstractmethod
-    def advance(self) -> Record | None:
-        """Add a round; return what it reached, None where nothing was to split."""
+    def _grow(self) -> bool:
+        """Grow the trees of a round; return whether there was nothing to split."""
+
+    @abstractmethod
+    def _set_leaves(self) -> Record:
+        """Set the values of the leaves that were grown; return the record."""
 
     @abstractmethod
     def scores(self) -> FloatArray:
@@ -63,49 +240,64 @@ class Rounds(ABC):
     def held_out_scores(self) -> FloatArray:
         """Return the (n_scores, n) scores of the held-out rows."""
 
-    @abstractmethod
     def text(self, n_rounds: int) -> str:
         """Return the model of the first rounds in LightGBM's text format."""
+        if self._start is None:
+            return self._text(n_rounds)
+        before = self._start.text
+        return join_texts(before, self._text(n_rounds)) if n_rounds else before
+
+    def _text(self, n_rounds: int) -> str:
+        return str(self._booster.model_to_string(num_iteration=n_rounds))
+
+    def _read_scores(self, evaluate: Callable[..., Any]) -> FloatArray:
+        # LightGBM's own scores, a view that it writes into again. The only public way
+        # to them is a metric.
+        read: list[FloatArray] = []
+
+        def keep(scores: FloatArray, data: lgb.Dataset) -> tuple[str, float, bool]:
+            read.append(np.ascontiguousarray(scores.T, dtype=np.float64))
+            return "none", 0.0, True
+
+        evaluate(feval=keep)
+        return read[0].reshape(self._n_scores, -1)
 
 
 class PlainRounds(Rounds):
-    """Boosting of the loss alone, by LightGBM's own objective."""
+    """Boosting of the loss alone, with LightGBM's own objective."""
 
     def __init__(
-        self, link: Link, data: TreeData, recipe: Recipe, start: Start | None = None
+        self,
+        n_classes: int,
+        data: TreeData,
+        config: TrainingConfig,
+        start: Start | None = None,
     ) -> None:
-        kind: dict[str, object] = {"objective": "binary", "metric": "binary_logloss"}
-        if link.n_scores > 1:
-            kind = {"objective": "multiclass", "metric": "multi_logloss"}
-            kind["num_class"] = link.n_classes
-        self.link, self.start = link, start
+        params: dict[str, Any] = {"objective": "binary", "metric": "binary_logloss"}
+        if n_classes > 2:
+            params = {"objective": "multiclass", "metric": "multi_logloss"}
+            params["num_class"] = n_classes
         if start is not None:
-            data = data.begun(start.scores, start.held_out)
-        self.trees = Trees({**recipe.settings, **kind}, data, link.n_scores)
-        self.is_first = start is None
+            data.train.set_init_score(start.scores.reshape(-1))
+            if data.held_out is not None and start.held_out is not None:
+                data.held_out.set_init_score(start.held_out.reshape(-1))
+        n_scores = n_scores_for(n_classes)
+        super().__init__({**config.params, **params}, data, n_scores, start)
 
-    def advance(self) -> Record | None:
-        """Add a round; an empty one counts only as the first."""
-        if not self.trees.grow_by_objective() and not self.is_first:
-            return None
-        self.is_first = False
-        loss = self.trees.train_metric()
+    def _grow(self) -> bool:
+        return bool(self._booster.update())
+
+    def _set_leaves(self) -> Record:
+        loss = float(self._booster.eval_train()[0][2])
         return {"objective": loss, "loss": loss, "penalty": 0.0, "n_halvings": 0.0}
 
     def scores(self) -> FloatArray:
-        """Return LightGBM's own scores."""
-        # Under an objective of its own LightGBM gives probabilities for scores.
-        return self.link.scores(self.trees.train_scores())
+        """Return LightGBM's scores, which it gives as probabilities."""
+        return scores_of(self._read_scores(self._booster.eval_train))
 
     def held_out_scores(self) -> FloatArray:
-        """Return LightGBM's own scores."""
-        return self.link.scores(self.trees.held_out_scores())
-
-    def text(self, n_rounds: int) -> str:
-        """Return what LightGBM writes."""
-        if self.start is not None:
-            return self.start.followed_by(n_rounds, self.trees.text)
-        return self.trees.text(n_rounds)
+        """Return LightGBM's scores, which it gives as probabilities."""
+        return scores_of(self._read_scores(self._booster.eval_valid))
 
 
 class FairRounds(Rounds):
@@ -115,45 +307,46 @@ class FairRounds(Rounds):
         self,
         objective: ScoreObjective,
         data: TreeData,
-        recipe: Recipe,
+        config: TrainingConfig,
         start: Start | None = None,
     ) -> None:
-        link, y = objective.link, objective.y
-        mass = np.bincount(y, weights=objective.weight, minlength=link.n_classes)
-        # What the first trees take in: nothing where others came before them.
-        self.first = (
-            link.start(mass / mass.sum()) if start is None else np.zeros(link.n_scores)
-        )
-        self.start = start
-        # A number of scores is the number of trees a round, whatever it is called.
-        settings = {**recipe.settings, "objective": "none"}
-        if link.n_scores > 1:
-            settings["num_class"] = link.n_scores
-        self.trees = Trees(settings, data, link.n_scores)
-        self.recipe = recipe
-        scores = np.repeat(self.first[:, None], y.size, axis=1)
-        if start is not None:
+        n_scores = objective.n_scores
+        # LightGBM calls the number of trees per round the number of classes.
+        classes = {"num_class": n_scores} if n_scores > 1 else {}
+        params = {**config.params, "objective": "none", **classes}
+        super().__init__(params, data, n_scores, start)
+        self._params = config.params
+        # The scores before the first tree, which takes them in.
+        self._first = np.zeros(n_scores)
+        if start is None:
+            y, weight = objective.y, objective.weight
+            self._first = first_scores(y, weight, objective.n_classes)
+            scores = np.repeat(self._first[:, None], y.size, axis=1)
+        else:
             scores = start.scores.copy()
-        self.descent = Descent(objective, scores, recipe.is_calibrated)
-        self.payoff: FloatArray | None = None
-        # Of each tree, the outputs that LightGBM gave its leaves, and our values.
-        self.rounds: list[tuple[list[FloatArray], list[FloatArray]]] = []
-        # LightGBM keeps scores of its own, of leaves as it set them.
+        self._descent = Descent(objective, scores, config.is_calibrated)
+        self._payoff: FloatArray | None = None
+        # For each round, the outputs that LightGBM gave the leaves of each tree, and
+        # our values.
+        self._rounds: list[tuple[list[FloatArray], list[FloatArray]]] = []
+        # LightGBM's scores, those of its outputs.
         self._grown = np.zeros_like(scores)
         self._grown_held_out: FloatArray | None = None
         self._held_out: FloatArray | None = None
 
-    def advance(self) -> Record | None:
-        """Add a round; an empty one counts only as the first."""
-        descent = self.descent
-        is_first = self.start is None and not self.rounds
-        if not self.trees.grow(*descent.aim(self.payoff)) and not is_first:
-            return None
-        leaves, sums = descent.gather(self._grown, self.trees.train_scores())
+    def _grow(self) -> bool:
+        gradients = self._descent.gradients(self._payoff)
+        first, second = (a[0] if self._n_scores == 1 else a.T for a in gradients)
+        return bool(self._booster.update(fobj=lambda *_: (first, second)))
+
+    def _set_leaves(self) -> Record:
+        descent = self._descent
+        grown = self._read_scores(self._booster.eval_train)
+        leaves, sums = descent.gather(self._grown, grown)
         step = self._step(leaves, sums)
         values, n_halvings = descent.take(leaves, step)
-        self.payoff = step.payoff
-        self.rounds.append(([tree.output for tree in leaves], values))
+        self._payoff = step.payoff
+        self._rounds.append(([tree.output for tree in leaves], values))
         return {
             "objective": descent.value,
             "loss": descent.loss,
@@ -161,51 +354,112 @@ class FairRounds(Rounds):
             "n_halvings": float(n_halvings),
         }
 
+    def _step(self, leaves: Sequence[Leaves], sums: LeafSums) -> NewtonStep:
+        model, params = self._descent.model(), self._params
+        rate, added = float(params["learning_rate"]), float(params["lambda_l2"])
+        if "bagging_fraction" in params:  # outputs are those of some rows only
+            return newton_step(sums, model, rate, added)
+        # LightGBM adds to the curvature of a leaf what its parameters say, and more
+        # below splits of categories. Its output of a leaf shows how much it was.
+        payoff = model.payoff if self._payoff is None else self._payoff
+        pulled = (model.weight * model.total) * payoff.ravel()
+        output = np.concatenate([tree.output for tree in leaves])
+        found, most = np.empty_like(output), added + CATEGORY_REGULARISATION
+        kernels.regularisation_into(sums, pulled, output, rate, added, most, found)
+        return newton_step(sums, model, rate, found)
+
     def scores(self) -> FloatArray:
-        """Return the scores of the values that rounds gave their leaves."""
-        return self.descent.scores
+        """Return the scores with our values in the leaves."""
+        return self._descent.scores
 
     def held_out_scores(self) -> FloatArray:
-        """Return the scores with the values that the last round gave its leaves."""
-        grown = self.trees.held_out_scores().copy()
+        """Return the scores with our values in the leaves."""
+        grown = self._read_scores(self._booster.eval_valid).copy()
         if self._held_out is None or self._grown_held_out is None:
             self._grown_held_out = np.zeros_like(grown)
-            self._held_out = np.zeros_like(grown) + self.first[:, None]
-            if self.start is not None and self.start.held_out is not None:
-                self._held_out += self.start.held_out
+            self._held_out = np.zeros_like(grown) + self._first[:, None]
+            if self._start is not None and self._start.held_out is not None:
+                self._held_out += self._start.held_out
         moved = grown - self._grown_held_out
-        for score, (output, values) in enumerate(zip(*self.rounds[-1], strict=True)):
-            self._held_out[score] += values[assign(output, moved[score])]
+        for score, (output, values) in enumerate(zip(*self._rounds[-1], strict=True)):
+            self._held_out[score] += values[nearest(output, moved[score])]
         self._grown_held_out = grown
         return self._held_out
 
-    def text(self, n_rounds: int) -> str:
-        """Return what LightGBM writes, with our values in the leaves."""
-        if self.start is not None:
-            return self.start.followed_by(n_rounds, self._own_text)
-        return self._own_text(n_rounds)
-
-    def _own_text(self, n_rounds: int) -> str:
-        return rewrite(self.trees.text(n_rounds), self.rounds, self.first)
-
-    def _step(self, leaves: Sequence[Leaves], sums: LeafSums) -> NewtonStep:
-        bowl = self.descent.bowl()
-        aimed_at = bowl.payoff if self.payoff is None else self.payoff
-        pulled = (bowl.weight * bowl.total) * aimed_at.ravel()
-        output = np.concatenate([tree.output for tree in leaves])
-        added = _regularisation(self.recipe, sums, pulled, output)
-        return newton_step(sums, bowl, self.recipe.learning_rate, added)
+    def _text(self, n_rounds: int) -> str:
+        return rewrite_leaves(super()._text(n_rounds), self._rounds, self._first)
 
 
-def _regularisation(
-    recipe: Recipe, sums: LeafSums, pulled: FloatArray, output: FloatArray
-) -> FloatArray | float:
-    # LightGBM adds to the curvature of a leaf what its settings say, and more below
-    # splits of categories. Its own output of a leaf says how much it was.
-    least = recipe.regularisation
-    if recipe.is_sampled:
-        return least
-    most, added = least + CATEGORY_REGULARISATION, np.empty_like(output)
-    rate = recipe.learning_rate
-    regularisation_into(sums, pulled, output, rate, least, most, added)
-    return added
+def nearest(output: FloatArray, values: FloatArray) -> IntArray:
+    """Return the position of the nearest output to each value."""
+    order = np.argsort(output)
+    middle = (output[order][1:] + output[order][:-1]) / 2
+    return np.asarray(order[np.searchsorted(middle, values)], dtype=np.int64)
+
+
+def rewrite_leaves(
+    text: str,
+    rounds: Sequence[tuple[Sequence[FloatArray], Sequence[FloatArray]]],
+    start: FloatArray,
+) -> str:
+    """Return the text of a model with other values in its leaves.
+
+    The format is that of ``Booster.save_model``: a head, a block per tree, a tail. The
+    head contains the length of each block.
+
+    Parameters
+    ----------
+    text
+        What LightGBM wrote for as many rounds.
+    rounds
+        For each round, the outputs of the leaves of each tree as LightGBM set them, and
+        the new values.
+    start
+        (n_scores,) the scores before the first round; the first trees take them in.
+    """
+    head, *parts = text.split(LEAF_VALUES)
+    n_scores = start.size
+    sizes = head.split("\ntree_sizes=", 1)[1].split("\n", 1)[0].split()
+    changed, new_sizes = [], []
+    for number, (part, size) in enumerate(zip(parts, sizes, strict=True)):
+        outputs, values = rounds[number // n_scores]
+        score = number % n_scores
+        added = float(start[score]) if number < n_scores else 0.0
+        old, rest = part.split("\n", 1)
+        output = np.array(old.split(), dtype=np.float64)
+        leaf_values = values[score][nearest(outputs[score], output)] + added
+        new = " ".join(map(repr, leaf_values.tolist()))
+        changed.append(f"{new}\n{rest}")
+        new_sizes.append(int(size) + len(new) - len(old))
+    # With an objective LightGBM predicts probabilities, as for a model of its own.
+    name = "binary sigmoid:1" if n_scores == 1 else f"multiclass num_class:{n_scores}"
+    lines = [line for line in head.split("\n") if not line.startswith("objective=")]
+    place = next(n for n, line in enumerate(lines) if line.startswith("feature_names="))
+    lines.insert(place, f"objective={name}")
+    return LEAF_VALUES.join([_with_sizes("\n".join(lines), new_sizes), *changed])
+
+
+def join_texts(before: str, after: str) -> str:
+    """Return the text of a model with the trees of one and then of another."""
+    head, blocks = split_trees(after)
+    blocks = [*split_trees(before)[1], *blocks]
+    numbered = [
+        "\n".join([f"Tree={number}", *block.split("\n")[1:]])
+        for number, block in enumerate(blocks)
+    ]
+    tail = after.split(END_OF_TREES, 1)[1]
+    head = _with_sizes(head, [len(block) for block in numbered])
+    return head + "".join(numbered) + END_OF_TREES + tail
+
+
+def split_trees(text: str) -> tuple[str, list[str]]:
+    """Return the head of a model's text, and the block of each tree."""
+    head, *blocks = text.split(END_OF_TREES, 1)[0].split("Tree=")
+    return head, ["Tree=" + block for block in blocks]
+
+
+def _with_sizes(head: str, sizes: Sequence[int]) -> str:
+    listed = f"tree_sizes={' '.join(map(str, sizes))}"
+    return "\n".join(
+        listed if line.startswith("tree_sizes=") else line for line in head.split("\n")
+    )

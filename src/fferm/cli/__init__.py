@@ -1,8 +1,8 @@
 """The command ``fferm``: fit, audit, curve, reproduce, report, datasets.
 
-`program` runs a command line and turns whatever went wrong into one line and an exit
-code. Each command has a file of its own; `options` says what they share, `sources`
-reads tables, `console` writes to the terminal.
+`program` runs a command line and turns errors into one line and an exit code. Each
+command has a file of its own; `options` declares what they share, `inputs` reads
+tables, `outputs` writes to the terminal.
 
 Exit codes
 ----------

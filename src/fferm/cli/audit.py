@@ -1,35 +1,41 @@
 """``fferm audit``: a saved model and a table in, a verdict out."""
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
+import numpy as np
+import pandas as pd
 import typer
+from numpy.typing import NDArray
 
 import fferm
-from fferm.auditing import Audit, RegressionAudit
-from fferm.cli.catalog import CATALOG
-from fferm.cli.console import Output
-from fferm.cli.measuring import Given, measure, measure_given
-from fferm.cli.options import (
-    JsonOption,
-    MetricOption,
-    QuietOption,
-    SensitiveOption,
-    TargetOption,
-    TaskKind,
-    TaskOption,
-)
-from fferm.cli.sources import drop_unlabelled, open_source
-from fferm.cli.targets import check_writable
+from fferm.auditing import Audit, RegressionAudit, audit_regression
+from fferm.cli import options
+from fferm.cli.inputs import drop_unlabelled, open_source, read_table
+from fferm.cli.options import TaskKind
+from fferm.cli.outputs import Output, check_writable
+from fferm.data.validate import Number, check_params
+from fferm.datasets._catalog import CATALOG
 from fferm.errors import InvalidInputError, InvalidParameterError
-from fferm.estimators.frame import FrameModel
+from fferm.estimators.frame import (
+    FrameModel,
+    FrameRegressor,
+    is_quantity,
+    label_text,
+    target_numbers,
+)
+
+# Measures of a regression that have no upper limit.
+UNBOUNDED = ("wasserstein", "mean_gap", "f_information")
 
 
 def audit(
     model: Annotated[
         str,
         typer.Argument(
-            metavar="MODEL", help="Of `fferm fit`; with --prediction, the table itself."
+            metavar="MODEL",
+            help="A model of `fferm fit`; with --prediction, the table itself.",
         ),
     ],
     data: Annotated[
@@ -44,8 +50,8 @@ def audit(
             "--prediction", help="Audit this column of the table, without a model."
         ),
     ] = None,
-    target: TargetOption = None,
-    sensitive: SensitiveOption = None,
+    target: options.Target = None,
+    sensitive: options.Sensitive = None,
     max_violation: Annotated[
         float | None, typer.Option(help="The largest violation that passes.")
     ] = None,
@@ -55,49 +61,48 @@ def audit(
     notion: Annotated[
         str | None, typer.Option(help="Another notion than that of training.")
     ] = None,
-    metric: MetricOption = None,
-    task: TaskOption = TaskKind.auto,
+    metric: options.Metric = None,
+    task: options.Task = TaskKind.auto,
     html: Annotated[
         Path | None, typer.Option("--html", help="Also write a report there.")
     ] = None,
-    quiet: QuietOption = False,
-    json: JsonOption = False,
+    quiet: options.Quiet = False,
+    json: options.Json = False,
 ) -> int:
     """Measure what a saved model does to each group of a table.
 
     With --prediction, --target and --sensitive the predictions are a column of the
-    table. Exit code 0 where the bound is kept or none was given, 1 where it is not
+    table. The exit code is 0 if the bound is kept or there is none, 1 if it is not
     kept.
     """
     output = Output(quiet, json)
-    if max_violation is not None and not max_violation >= 0:
-        raise InvalidParameterError(
-            f"--max-violation {max_violation:g} came. Expected a number from 0 on, for "
-            "example 0.05."
-        )
     if html is not None:
         check_writable(html, model, *([] if data is None else [data]))
     with output.warnings_as_lines():
         if prediction is None:
             _refuse_columns(target, sensitive, task)
             fitted = load_model(Path(model))
-            own = getattr(fitted, "violation_metric", None)
-            _check_bound(max_violation, metric or own)
-            found = _measured(fitted, data, notion, metric)
+            _check_bound(max_violation, metric or _metric_of(fitted))
+            audited = _measure_data(fitted, data, notion, metric)
         else:
-            given = Given(_only(model, data), prediction, target, sensitive)
-            found = measure_given(given, task, notion, metric)
-            _check_bound(max_violation, getattr(found, "metric", None))
-        passes = max_violation is None or found.passes(
+            if data is not None:
+                raise InvalidParameterError(
+                    f"--prediction audits one table; got two files, {model} and "
+                    f"{data}. Leave out the model, or --prediction."
+                )
+            rows = _read_predictions(Path(model), prediction, target, sensitive)
+            audited = _measure_predictions(rows, task, notion, metric)
+            _check_bound(max_violation, getattr(audited, "metric", None))
+        passes = max_violation is None or audited.passes(
             max_violation, confident=confident
         )
         if html is not None:
-            found.to_html(html, max_violation=max_violation)
-    words = [str(found)]
+            audited.to_html(html, max_violation=max_violation)
+    words = [str(audited)]
     if max_violation is not None:
-        words += ["", _verdict(found, max_violation, confident, passes)]
+        words += ["", _verdict(audited, max_violation, confident, passes)]
     verdict = {"max_violation": max_violation, "confident": confident, "passes": passes}
-    output.result("\n".join(words), {**verdict, "audit": found.to_dict()})
+    output.result("\n".join(words), {**verdict, "audit": audited.to_dict()})
     return 0 if passes else 1
 
 
@@ -106,35 +111,122 @@ def load_model(path: Path) -> FrameModel:
     model = fferm.load(path)
     if not isinstance(model, FrameModel):
         raise InvalidInputError(
-            f"{path} holds a {type(model).__name__}, which does not know the columns "
-            "of a table. Expected a model of `fferm fit`; audit others from Python."
+            f"{path} must be a model of `fferm fit`; got a {type(model).__name__}, "
+            "which does not know the columns of a table. Audit it from Python."
         )
     return model
 
 
-def _measured(
+def measure(
+    model: FrameModel,
+    rows: pd.DataFrame,
+    notion: str | None = None,
+    metric: str | None = None,
+) -> Audit:
+    """Return the audit of a model on some rows."""
+    is_number = isinstance(model, FrameRegressor)
+    _check_options(is_number, notion, metric)
+    labels = model.labels(rows)
+    if not is_number:
+        groups = model.groups(rows)
+        return fferm.audit(
+            model, rows, labels, sensitive_features=groups, notion=notion
+        )
+    return audit_regression(
+        model,
+        rows,
+        labels,
+        sensitive_features=model.sensitive_values(rows),
+        groups=model.estimator_.groups,
+        metric=metric,
+    )
+
+
+def _measure_data(
     model: FrameModel, data: str | None, notion: str | None, metric: str | None
 ) -> Audit:
     if data is None:
         raise InvalidParameterError(
-            "Missing argument DATA. Give a table to judge by: fferm audit MODEL DATA; "
-            "or name the column of predictions in a table: --prediction NAME."
+            "Missing argument DATA. Name a table: fferm audit MODEL DATA; or the "
+            "column of predictions in a table: fferm audit DATA --prediction NAME."
         )
     is_named = data in CATALOG and not Path(data).exists()
-    # A data set has a target of its own where the model's is not among its targets.
-    is_own = is_named and model.target not in CATALOG[data].targets
-    source = open_source(data, None if is_own else model.target, model.sensitive)
+    # The target of a data set by name counts if the model's is not among its targets.
+    is_default = is_named and model.target not in CATALOG[data].targets
+    source = open_source(data, None if is_default else model.target, model.sensitive)
     rows = source.frame if source.test is None else source.test
     return measure(model, drop_unlabelled(rows, model.target), notion, metric)
 
 
-def _only(model: str, data: str | None) -> str:
-    if data is not None:
+class _Fixed:
+    """An estimator that predicts what a table says."""
+
+    def __init__(self, decisions: NDArray[Any], classes: NDArray[Any]) -> None:
+        self.decisions, self.classes_ = decisions, classes
+
+    def predict(self, X: object) -> NDArray[Any]:
+        """Return the decisions."""
+        return self.decisions
+
+
+def _read_predictions(
+    path: Path, prediction: str, target: str | None, sensitive: Sequence[str] | None
+) -> tuple["pd.Series[Any]", "pd.Series[Any]", pd.DataFrame]:
+    # The predictions, the target and the sensitive columns of a table.
+    if target is None or not sensitive:
+        missing = "--target" if target is None else "--sensitive"
         raise InvalidParameterError(
-            f"--prediction came with two files, {model} and {data}. Give the table "
-            "alone: fferm audit DATA --prediction NAME; or leave --prediction out."
+            f"{missing} is missing. With --prediction, name the column, for example "
+            f"{missing} NAME."
         )
-    return model
+    rows = read_table(path)
+    for name in (prediction, target, *sensitive):
+        if name not in rows.columns:
+            raise InvalidInputError(
+                f"The data have no column {name!r}. Columns: "
+                f"{', '.join(map(str, rows.columns))}."
+            )
+    rows = drop_unlabelled(rows, target)
+    return rows[prediction], rows[target], rows[list(dict.fromkeys(sensitive))]
+
+
+def _measure_predictions(
+    rows: tuple["pd.Series[Any]", "pd.Series[Any]", pd.DataFrame],
+    task: TaskKind,
+    notion: str | None,
+    metric: str | None,
+) -> Audit:
+    predicted, truth, sensitive = rows
+    is_number = task is TaskKind.regression
+    if task is TaskKind.auto:
+        is_number = is_quantity(truth) or is_quantity(predicted)
+    _check_options(is_number, notion, metric)
+    if is_number:
+        return audit_regression(
+            None,
+            target_numbers(predicted),
+            target_numbers(truth),
+            sensitive_features=sensitive,
+            metric=metric,
+        )
+    decisions, labels = label_text(predicted), label_text(truth)
+    model = _Fixed(decisions, np.unique([*decisions, *labels]))
+    return fferm.audit(
+        model, sensitive, labels, sensitive_features=sensitive, notion=notion
+    )
+
+
+def _check_options(is_number: bool, notion: str | None, metric: str | None) -> None:
+    if is_number and notion is not None:
+        raise InvalidParameterError(
+            f"--notion {notion} needs predictions of classes, but these are numbers. "
+            "Leave it out; --metric names a measure."
+        )
+    if not is_number and metric is not None:
+        raise InvalidParameterError(
+            f"--metric {metric} needs predictions of numbers, but these are classes. "
+            "Leave it out; --notion says what is compared."
+        )
 
 
 def _refuse_columns(
@@ -143,30 +235,35 @@ def _refuse_columns(
     for name, value in (("--target", target), ("--sensitive", sensitive)):
         if value:
             raise InvalidParameterError(
-                f"{name} came, and the model knows its columns. Leave it out, or name "
-                "the column of predictions: --prediction NAME."
+                f"{name} cannot be used with a model, which knows its columns. Leave "
+                "it out, or name the column of predictions: --prediction NAME."
             )
     if task is not TaskKind.auto:
         raise InvalidParameterError(
-            f"--task {task} came, and the model knows its task. Leave it out."
+            f"--task {task} cannot be used with a model, which knows its task. Leave "
+            "it out."
         )
+
+
+def _metric_of(model: FrameModel) -> str | None:
+    return getattr(model, "violation_metric", None)
 
 
 def _check_bound(max_violation: float | None, metric: str | None) -> None:
-    # Of numbers, only these have the unit of the prediction.
-    if max_violation is None or metric in ("wasserstein", "mean_gap", "f_information"):
-        return
-    if max_violation > 1:
-        raise InvalidParameterError(
-            f"--max-violation {max_violation:g} came. Expected a number between 0 and "
-            "1, for example 0.05."
-        )
+    if max_violation is not None:
+        limits = Number() if metric in UNBOUNDED else Number(0, 1)
+        check_params({"--max-violation": max_violation}, {"--max-violation": limits})
 
 
-def _verdict(found: Audit, max_violation: float, confident: bool, passes: bool) -> str:
+def _verdict(
+    audited: Audit,
+    max_violation: float,
+    confident: bool,
+    passes: bool,
+) -> str:
     what = "the upper end of its interval" if confident else "the violation"
-    if isinstance(found, RegressionAudit):
-        what += f" ({found.metric})"
-    value = found.interval[1] if confident else found.violation
+    if isinstance(audited, RegressionAudit):
+        what += f" ({audited.metric})"
+    value = audited.interval[1] if confident else audited.violation
     sign = "PASSES: at most" if passes else "FAILS: above"
-    return f"{sign} {max_violation:g}; {what} is {found.format_number(value)}."
+    return f"{sign} {max_violation:g}; {what} is {audited.format_number(value)}."

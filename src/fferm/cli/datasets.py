@@ -1,12 +1,12 @@
 """``fferm datasets``: what can be named instead of a file."""
 
-from fferm.cli.catalog import CATALOG
-from fferm.cli.console import Output
-from fferm.cli.options import JsonOption, QuietOption
+from fferm.cli import options
+from fferm.cli.outputs import Output
+from fferm.datasets._catalog import CATALOG
 from fferm.datasets._store import data_home
 
 
-def datasets(quiet: QuietOption = False, json: JsonOption = False) -> int:
+def datasets(quiet: options.Quiet = False, json: options.Json = False) -> int:
     """List the data sets that commands know by name."""
     output = Output(quiet, json)
     rows = [

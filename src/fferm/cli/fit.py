@@ -1,46 +1,37 @@
 """``fferm fit``: a table in, a saved model out."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import typer
 
 import fferm
 from fferm.auditing import Audit
-from fferm.cli.console import Output
-from fferm.cli.measuring import measure
-from fferm.cli.models import is_regression, make_estimator
-from fferm.cli.options import (
-    BandsOption,
-    DataArgument,
-    DivergenceOption,
-    DropOption,
-    DropSensitiveOption,
-    GroupKind,
-    GroupsOption,
-    JsonOption,
-    MetricOption,
-    ModelKind,
-    ModelOption,
-    NotionOption,
-    QuietOption,
-    SeedOption,
-    SensitiveOption,
-    TargetOption,
-    TaskKind,
-    TaskOption,
-    TestShareOption,
-)
-from fferm.cli.sources import open_source, split
-from fferm.cli.targets import check_writable
+from fferm.cli import options
+from fferm.cli.audit import measure
+from fferm.cli.inputs import open_source
+from fferm.cli.options import GroupKind, ModelKind, TaskKind
+from fferm.cli.outputs import Output, check_writable
+from fferm.errors import InvalidParameterError
+from fferm.estimators.base import FairEstimator
 from fferm.estimators.frame import FrameModel
+from fferm.estimators.regression import FairRegressor
+from fferm.metrics.dependence import get_measure
+
+CLASSES = {
+    ModelKind.linear: "FairLogisticRegression",
+    ModelKind.net: "FairNetClassifier",
+    ModelKind.boosting: "FairBoostingClassifier",
+}
+# Widths of the hidden layers of a regression's network.
+HIDDEN = (64, 64)
 
 
 def fit(
-    data: DataArgument,
+    data: options.Data,
     out: Annotated[Path, typer.Option("--out", help="Where to save the model.")],
-    target: TargetOption = None,
-    sensitive: SensitiveOption = None,
+    target: options.Target = None,
+    sensitive: options.Sensitive = None,
     max_violation: Annotated[
         float | None,
         typer.Option(help="The gap between groups to keep; finds the weight for it."),
@@ -51,24 +42,24 @@ def fit(
     confident: Annotated[
         bool, typer.Option("--confident", help="The interval has to keep the bound.")
     ] = False,
-    model: ModelOption = ModelKind.linear,
-    task: TaskOption = TaskKind.auto,
-    metric: MetricOption = None,
-    bands: BandsOption = None,
-    notion: NotionOption = "demographic_parity",
-    divergence: DivergenceOption = "kl",
-    groups: GroupsOption = GroupKind.intersection,
-    drop: DropOption = None,
-    drop_sensitive: DropSensitiveOption = False,
-    test_share: TestShareOption = 0.25,
-    seed: SeedOption = 0,
-    quiet: QuietOption = False,
-    json: JsonOption = False,
+    model: options.Model = ModelKind.linear,
+    task: options.Task = TaskKind.auto,
+    metric: options.Metric = None,
+    bands: options.Bands = None,
+    notion: options.Notion = "demographic_parity",
+    divergence: options.Divergence = "kl",
+    groups: options.Groups = GroupKind.intersection,
+    drop: options.Drop = None,
+    drop_sensitive: options.DropSensitive = False,
+    test_share: options.TestShare = 0.25,
+    seed: options.Seed = 0,
+    quiet: options.Quiet = False,
+    json: options.Json = False,
 ) -> int:
     """Train a fair model on a table and save it with its encoding of the columns.
 
-    A share of the rows is held out; the model is measured there, once. Exit code 1
-    where --max-violation could not be kept in training.
+    A share of the rows is held out; the model is measured there, once. The exit code
+    is 1 if --max-violation could not be kept in training.
     """
     output = Output(quiet, json)
     check_writable(out, data)
@@ -76,7 +67,7 @@ def fit(
         source = open_source(data, target, sensitive)
         estimator = make_estimator(
             model,
-            is_regression(source, task),
+            source.is_regression(task),
             metric,
             divergence=divergence,
             notion=notion,
@@ -86,31 +77,71 @@ def fit(
             fairness_weight=fairness_weight,
             random_state=seed,
         )
-        dropped = (*(drop or ()), *(source.sensitive if drop_sensitive else ()))
-        unfitted = source.model(estimator, dropped, bands)
-        train, test = split(source, unfitted, test_share, seed)
+        unfitted = source.model(estimator, drop, drop_sensitive, bands)
+        train, test = source.split(unfitted, test_share, seed)
         with output.progress(f"training on {len(train)} rows"):
             fitted = unfitted.fit(train)
-        found = measure(fitted, test)
+        audit = measure(fitted, test)
         fferm.save(fitted, out)
-    output.result(*_summary(fitted, found, out))
+    output.result(*_summary(fitted, audit, out))
     return 0 if getattr(fitted.estimator_, "feasible_", True) else 1
 
 
-def _summary(model: FrameModel, found: Audit, out: Path) -> tuple[str, dict[str, Any]]:
+def make_estimator(
+    kind: ModelKind, is_regression: bool, metric: str | None, **params: Any
+) -> FairEstimator:
+    """Return the unfitted estimator of ``--model`` and the target, checked."""
+    if is_regression:
+        return _make_regressor(kind, metric, params)
+    if metric is not None:
+        raise InvalidParameterError(
+            f"--metric {metric} needs a numeric target, but this one has classes, "
+            "whose violation is the largest difference of rates. Leave --metric out, "
+            "or add --task regression."
+        )
+    estimator = cast(FairEstimator, getattr(fferm, CLASSES[kind])(**params))
+    estimator._objective()  # names and ranges, before any work
+    return estimator
+
+
+def _make_regressor(
+    kind: ModelKind, metric: str | None, params: dict[str, Any]
+) -> FairEstimator:
+    if kind is ModelKind.boosting:
+        raise InvalidParameterError(
+            "--model boosting needs a target of classes, but this one is numeric. Use "
+            "--model linear or --model net, or --task classification if the numbers "
+            "are classes."
+        )
+    if params.pop("confident", False):
+        raise InvalidParameterError(
+            "--confident cannot be used with a regression, whose bound is kept on "
+            "held-out rows. Leave it out; `fferm audit --confident` judges the "
+            "interval."
+        )
+    if metric is not None:
+        get_measure(metric)
+        params["violation_metric"] = metric
+    hidden = HIDDEN if kind is ModelKind.net else None
+    estimator = FairRegressor(hidden=hidden, **params)
+    estimator._objective()
+    return estimator
+
+
+def _summary(model: FrameModel, audit: Audit, out: Path) -> tuple[str, dict[str, Any]]:
     weight = model.estimator_.fairness_weight_
+    feasible = getattr(model.estimator_, "feasible_", None)
     dropped = list(model.encoder_.dropped_)
-    is_kept = getattr(model.estimator_, "feasible_", True)
     words = [f"Saved {out}: fairness weight {weight:.4g}, measured on held-out rows."]
-    if not is_kept:
+    if feasible is False:
         words.append("NOT KEPT: no fairness weight keeps the bound.")
     if dropped:
         words.append(f"Columns that say nothing and are not used: {', '.join(dropped)}")
     data = {
         "model": str(out),
         "fairness_weight": weight,
-        "feasible": getattr(model.estimator_, "feasible_", None),
+        "feasible": feasible,
         "unused_columns": dropped,
-        "audit": found.to_dict(),
+        "audit": audit.to_dict(),
     }
-    return "\n".join([*words, "", str(found)]), data
+    return "\n".join([*words, "", str(audit)]), data

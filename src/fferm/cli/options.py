@@ -1,60 +1,13 @@
-"""The options that several commands share, and what they stand for."""
+"""The options that several commands share, and the values they may have."""
 
 from enum import StrEnum
 from typing import Annotated
 
 import typer
 
-DataArgument = Annotated[
-    str,
-    typer.Argument(
-        metavar="DATA", help="A CSV or Parquet file, or a data set of `fferm datasets`."
-    ),
-]
-TargetOption = Annotated[
-    str | None, typer.Option("--target", help="The column to predict.")
-]
-SensitiveOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--sensitive", help="A column whose groups are compared; may be repeated."
-    ),
-]
-DropOption = Annotated[
-    list[str] | None,
-    typer.Option("--drop", help="A column not to predict from; may be repeated."),
-]
-DropSensitiveOption = Annotated[
-    bool,
-    typer.Option(
-        "--drop-sensitive", help="Do not predict from the sensitive columns either."
-    ),
-]
-NotionOption = Annotated[
-    str,
-    typer.Option("--notion", help="What has to be equal between groups."),
-]
-DivergenceOption = Annotated[
-    str, typer.Option("--divergence", help="How distance from equal is measured.")
-]
-TestShareOption = Annotated[
-    float,
-    typer.Option(
-        "--test-share",
-        help="The share of rows held out to measure on, of every label and group.",
-    ),
-]
-SeedOption = Annotated[int, typer.Option("--seed", help="Seed of everything random.")]
-QuietOption = Annotated[
-    bool, typer.Option("--quiet", "-q", help="No progress, warnings or words.")
-]
-JsonOption = Annotated[
-    bool, typer.Option("--json", help="The result as JSON on standard output.")
-]
-
 
 class ModelKind(StrEnum):
-    """What is trained."""
+    """The kind of model to train."""
 
     linear = "linear"
     net = "net"
@@ -83,24 +36,67 @@ class Size(StrEnum):
     full = "full"
 
 
-ModelOption = Annotated[
+Data = Annotated[
+    str,
+    typer.Argument(
+        metavar="DATA", help="A CSV or Parquet file, or a data set of `fferm datasets`."
+    ),
+]
+Target = Annotated[str | None, typer.Option("--target", help="The column to predict.")]
+Sensitive = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--sensitive", help="A column whose groups are compared; may be repeated."
+    ),
+]
+Drop = Annotated[
+    list[str] | None,
+    typer.Option("--drop", help="A column not to predict from; may be repeated."),
+]
+DropSensitive = Annotated[
+    bool,
+    typer.Option(
+        "--drop-sensitive", help="Do not predict from the sensitive columns either."
+    ),
+]
+Notion = Annotated[
+    str, typer.Option("--notion", help="What has to be equal between groups.")
+]
+Divergence = Annotated[
+    str, typer.Option("--divergence", help="How distance from equal is measured.")
+]
+TestShare = Annotated[
+    float,
+    typer.Option(
+        "--test-share",
+        help="The share of rows held out to measure on, stratified by label and group.",
+    ),
+]
+Seed = Annotated[int, typer.Option("--seed", help="Seed of everything random.")]
+Quiet = Annotated[
+    bool, typer.Option("--quiet", "-q", help="No progress, warnings or words.")
+]
+Json = Annotated[
+    bool, typer.Option("--json", help="The result as JSON on standard output.")
+]
+Model = Annotated[
     ModelKind, typer.Option("--model", help="The kind of model to train.")
 ]
-TaskOption = Annotated[
+Task = Annotated[
     TaskKind,
     typer.Option(
         "--task", help="Classes or numbers; auto: numbers of many values are numbers."
     ),
 ]
-MetricOption = Annotated[
+Metric = Annotated[
     str | None,
     typer.Option(
         "--metric",
-        help="Of a regression: the violation, such as kolmogorov_smirnov, wasserstein, "
+        help="The violation of a regression, such as kolmogorov_smirnov, wasserstein, "
         "mean_gap or distance_correlation.",
     ),
 ]
-BandsOption = Annotated[
+Bands = Annotated[
     list[str] | None,
     typer.Option(
         "--bands",
@@ -108,7 +104,7 @@ BandsOption = Annotated[
         "repeated.",
     ),
 ]
-GroupsOption = Annotated[
+Groups = Annotated[
     GroupKind,
     typer.Option("--groups", help="Several sensitive columns jointly, or one by one."),
 ]

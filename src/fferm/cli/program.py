@@ -8,10 +8,10 @@ import typer
 
 import fferm
 from fferm.cli.audit import audit
-from fferm.cli.console import let_everything_print, one_line
 from fferm.cli.curve import curve
 from fferm.cli.datasets import datasets
 from fferm.cli.fit import fit
+from fferm.cli.outputs import let_everything_print, one_line
 from fferm.cli.report import report
 from fferm.cli.reproduce import reproduce
 from fferm.errors import FfermError, InvalidInputError

@@ -7,9 +7,8 @@ from typing import Annotated, Any
 import typer
 
 from fferm.auditing import Audit
-from fferm.cli.console import Output
-from fferm.cli.options import JsonOption, QuietOption
-from fferm.cli.targets import check_writable
+from fferm.cli import options
+from fferm.cli.outputs import Output, check_writable
 from fferm.curve import TradeoffCurve
 from fferm.errors import InvalidInputError
 
@@ -29,21 +28,21 @@ def report(
         float | None, typer.Option(help="A bound to mark on the page.")
     ] = None,
     title: Annotated[str | None, typer.Option(help="What the page is called.")] = None,
-    quiet: QuietOption = False,
-    json: JsonOption = False,
+    quiet: options.Quiet = False,
+    json: options.Json = False,
 ) -> int:
     """Write one self-contained page that needs nothing but a browser."""
     output = Output(quiet, json)
     if not source.exists():
         raise InvalidInputError(
-            f"{source} does not exist. Expected the folder of a curve or the JSON file "
-            "of an audit."
+            f"{source} does not exist. Name the folder of a curve, or the JSON file of "
+            "an audit."
         )
     check_writable(out, str(source))
     with output.warnings_as_lines():
-        found: TradeoffCurve | Audit
-        found = TradeoffCurve.load(source) if source.is_dir() else _read_audit(source)
-        found.to_html(out, title=title, max_violation=max_violation)
+        result: TradeoffCurve | Audit
+        result = TradeoffCurve.load(source) if source.is_dir() else _read_audit(source)
+        result.to_html(out, title=title, max_violation=max_violation)
     output.result(f"Wrote {out}", {"report": str(out)})
     return 0
 
@@ -53,12 +52,13 @@ def _read_audit(path: Path) -> Audit:
         content: Any = json_format.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:
         raise InvalidInputError(
-            f"{path} is no JSON ({error}). Expected what `fferm audit --json` wrote."
+            f"{path} is not JSON ({error}). Name a file that `fferm audit --json` "
+            "wrote."
         ) from error
     if isinstance(content, dict) and isinstance(content.get("audit"), dict):
         content = content["audit"]
     if not isinstance(content, dict):
         raise InvalidInputError(
-            f"{path} holds no audit. Expected what `fferm audit --json` wrote."
+            f"{path} is not an audit. Name a file that `fferm audit --json` wrote."
         )
     return Audit.from_dict(content)

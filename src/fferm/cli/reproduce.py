@@ -5,8 +5,9 @@ from typing import Annotated
 
 import typer
 
-from fferm.cli.console import Output
-from fferm.cli.options import QuietOption, Size
+from fferm.cli import options
+from fferm.cli.options import Size
+from fferm.cli.outputs import Output
 from fferm.lab import experiments
 
 
@@ -26,7 +27,7 @@ def reproduce(
         int, typer.Option(help="Other seeds than those of the documentation.", min=0)
     ] = 0,
     jobs: Annotated[int, typer.Option(help="Parallel processes.", min=1)] = 1,
-    quiet: QuietOption = False,
+    quiet: options.Quiet = False,
 ) -> int:
     """Run an experiment of the paper and write its records, figure and table."""
     with Output(quiet).warnings_as_lines():

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy.stats import norm
+from sklearn import config_context
 
 from fferm._typing import FloatArray
 from fferm.auditing import Audit, audit, audit_regression
 from fferm.auditing.regression import read_finite
 from fferm.curve.pareto import CONFIDENCE
-from fferm.data.groups import BandEdges, Binning, encode_sensitive, merged_edges
+from fferm.data.groups import BandEdges, Binning, encode_sensitive
 from fferm.data.rows import FitInput
 from fferm.data.validate import encode_labels, encode_weight
 from fferm.errors import (
@@ -22,7 +23,6 @@ from fferm.errors import (
     warn_user,
 )
 from fferm.estimators.base import FairClassifier, FairEstimator
-from fferm.estimators.regression import FairRegressor
 from fferm.metrics import Violations
 from fferm.metrics.dependence import (
     GROUP_MEASURES,
@@ -35,6 +35,7 @@ from fferm.metrics.tabulator import Tabulator, make_tabulator, rates_of, worst_g
 from fferm.penalty.objective import Penalty
 
 if TYPE_CHECKING:
+    from fferm.estimators.regression import FairRegressor
     from fferm.solvers._passes import RowSums
 
 # What a certain mistake costs, instead of infinity: a chance of about 1e-300.
@@ -47,13 +48,44 @@ N_DRAWS = 50
 
 def make_measures(model: FairEstimator, splits: dict[str, FitInput]) -> dict[str, Any]:
     """Return what measures models on the training rows and on the test rows."""
-    kind = Measure if isinstance(model, FairClassifier) else RegressionMeasure
+    is_classifier = isinstance(model, FairClassifier)
+    kind: Any = Measure if is_classifier else RegressionMeasure
     # A model without a penalty has no bands, so they are those of its training rows.
     train = kind(model, splits["train"], model.band_edges_)
     test = kind(model, splits["test"], train.edges)
-    if isinstance(train, Measure) and isinstance(test, Measure):
+    if is_classifier:
         _warn_of_unmeasured(train, test)
+    # Training has checked its rows. The test rows are the same for every model.
+    model._check_fitted_features(splits["test"].X)
     return {"train": train, "test": test}
+
+
+def measure_models(
+    measures: dict[str, Any], models: list[FairEstimator], seconds: float
+) -> Iterator[tuple[dict[str, Any], FairEstimator]]:
+    """Yield the record of each model, and the model."""
+    if not models:
+        return
+    with config_context(assume_finite=True):
+        by_split = [measure.outputs(models) for measure in measures.values()]
+        for model, *outputs in zip(models, *by_split, strict=True):
+            output = dict(zip(measures, outputs, strict=True))
+            record: dict[str, Any] = {"fairness_weight": model.fairness_weight}
+            record["measures"] = [
+                {"split": name, **measure(model, output[name]), "seconds": seconds}
+                for name, measure in measures.items()
+            ]
+            # A regressor has no decisions that could be replaced.
+            if model.fairness_weight == 0 and isinstance(model, FairClassifier):
+                train = measures["train"]
+                # Replacing decisions by the most frequent class costs least accuracy.
+                towards = int(np.bincount(train.y, weights=train.weight).argmax())
+                record["thinned"] = [
+                    {"split": name, **row}
+                    for name, measure in measures.items()
+                    for row in measure.random_baseline(output[name], towards)
+                ]
+            yield record, model
 
 
 def audit_rows(model: FairEstimator, rows: FitInput) -> Audit | None:
@@ -117,8 +149,7 @@ class Measure:
         self.cells = np.stack([each.by_row(self.y.size) for each in cells])
         n_strata = len(self.tabulator.rows.strata.names)
         self.n_cells = [n_strata * len(each.groups) for each in attributes]
-        kept_class = objective.notion.kept_class(labels.classes)
-        self.penalty = Penalty(objective, self.tabulator.rows, kept_class)
+        self.penalty = Penalty(objective, self.tabulator.rows, labels.classes)
 
     def outputs(self, models: Sequence[FairClassifier]) -> Iterator[FloatArray]:
         """Yield the logits of several models, which read the rows together."""
@@ -156,11 +187,6 @@ class Measure:
             "violation_low": violation_low,
             "violation_high": violation_high,
         }
-
-    @property
-    def commonest_class(self) -> int:
-        """The most frequent label; replacing decisions by it costs least accuracy."""
-        return int(np.bincount(self.y, weights=self.weight).argmax())
 
     def random_baseline(
         self, scores: FloatArray, towards: int
@@ -212,7 +238,9 @@ class RegressionMeasure:
     Parameters are those of `Measure`.
     """
 
-    def __init__(self, model: FairRegressor, split: FitInput, edges: BandEdges) -> None:
+    def __init__(
+        self, model: "FairRegressor", split: FitInput, edges: BandEdges
+    ) -> None:
         self.X, self.y = split.X, read_finite(split.y, "y")
         self.weight = encode_weight(split.sample_weight, self.y.size)
         self.passed_weight = None if split.sample_weight is None else self.weight
@@ -222,7 +250,7 @@ class RegressionMeasure:
         columns = encode_sensitive(
             split.sensitive_features, self.y.size, "marginal", binning
         )
-        self.edges = merged_edges(column.edges for column in columns)
+        self.edges = {name: e for column in columns for name, e in column.edges.items()}
         measures = {"violation": model.violation_metric}
         measures |= {name: name for name in GROUP_MEASURES if name != "violation"}
         self.tabulators = {
@@ -238,11 +266,13 @@ class RegressionMeasure:
             for column, measure in measures.items()
         }
 
-    def outputs(self, models: Sequence[FairRegressor]) -> Iterator[FloatArray]:
+    def outputs(self, models: "Sequence[FairRegressor]") -> Iterator[FloatArray]:
         """Yield the predictions of several models."""
         return (model.predict(self.X) for model in models)
 
-    def __call__(self, model: FairRegressor, prediction: FloatArray) -> dict[str, Any]:
+    def __call__(
+        self, model: "FairRegressor", prediction: FloatArray
+    ) -> dict[str, Any]:
         """Return the measures of a model with these predictions."""
         error = float(np.average((self.y - prediction) ** 2, weights=self.weight))
         mean = np.average(self.y, weights=self.weight)

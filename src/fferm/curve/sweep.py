@@ -5,19 +5,19 @@ import os
 import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence, Sized
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import joblib
 import numpy as np
 from joblib import Parallel, delayed
-from sklearn import config_context
 from sklearn.base import clone
 
 from fferm._typing import Table
 from fferm.auditing import Audit
 from fferm.curve.curve import TradeoffCurve
-from fferm.curve.measures import audit_rows, make_measures
+from fferm.curve.measures import audit_rows, make_measures, measure_models
 from fferm.curve.records import (
     FORMAT,
     FORMAT_VERSION,
@@ -26,20 +26,17 @@ from fferm.curve.records import (
     assemble,
     check_folder,
 )
-from fferm.data.groups import collected
-from fferm.data.rows import FitInput, check_aligned, check_lengths
-from fferm.data.split import split_by_label
-from fferm.data.validate import check_number, one_column
+from fferm.data.rows import FitInput
+from fferm.data.split import read_rows, split_by_label
 from fferm.divergences import Divergence
 from fferm.divergences import get as get_divergence
 from fferm.errors import (
     CollapseWarning,
-    InvalidInputError,
     InvalidParameterError,
     MissingSensitiveError,
 )
-from fferm.estimators.base import FairClassifier, FairEstimator
-from fferm.fairness_grid import default_weights
+from fferm.estimators.base import FairEstimator
+from fferm.fairness_grid import weight_grid
 from fferm.persistence import load, save
 from fferm.registry import code_of
 
@@ -136,16 +133,16 @@ def tradeoff_curve(
             "tradeoff_curve needs sensitive_features, because it measures fairness. "
             "Pass tradeoff_curve(estimator, X, y, sensitive_features=...)."
         )
-    whole = _read_rows(X, y, sensitive_features, sample_weight)
+    whole = read_rows(X, y, sensitive_features, sample_weight)
     rows = SweepRows(whole, _read_test(test))
     # Rows may be large, and are the same for all.
     digest = "" if records is None else str(joblib.hash([whole, rows.test]))
-    paths = [
-        (model, _header(name, number, model, weights, seed, rows, digest))
-        for number, (name, model) in enumerate(models.items())
-        for weights in [_weights(fairness_weights, model._objective().divergence)]
-        for seed in _seeds(seeds)
-    ]
+    paths = []
+    for number, (name, model) in enumerate(models.items()):
+        header = {"number": number, **_header(name, model, rows, digest)}
+        divergence = model._objective().divergence
+        header["weights"] = weight_grid(fairness_weights, divergence, has_zero=True)
+        paths += [(model, {**header, "seed": seed}) for seed in _seeds(seeds)]
     folder = None if records is None else Path(records)
     if folder is not None:
         check_folder(folder, [header for _, header in paths])
@@ -165,7 +162,13 @@ def _named_estimators(
             "estimator is an empty dict. Pass a fair estimator, or several by name."
         )
     for model in several.values():
-        _check_estimator(model)
+        if not isinstance(model, FairEstimator):
+            raise InvalidParameterError(
+                "tradeoff_curve needs a fair classifier such as "
+                "FairLogisticRegression(), or a FairRegressor(); got "
+                f"{type(model).__name__}. Transform the features before the curve: a "
+                "pipeline cannot be trained along a path."
+            )
     if divergences is None:
         return {name or type(model).__name__: model for name, model in several.items()}
     if isinstance(divergences, str) or not len(divergences):
@@ -182,35 +185,11 @@ def _named_estimators(
     }
 
 
-def _check_estimator(estimator: object) -> None:
-    if not isinstance(estimator, FairEstimator):
-        raise InvalidParameterError(
-            "tradeoff_curve needs a fair classifier such as FairLogisticRegression(), "
-            f"or a FairRegressor(); got {type(estimator).__name__}. Transform the "
-            "features before the curve: a pipeline cannot be trained along a path."
-        )
-
-
 def _shortest(divergence: Divergence) -> str:
     # Its name, if that says all of it.
     is_ours = type(divergence).__module__.startswith("fferm.")
     is_usual = is_ours and divergence == get_divergence(divergence.name)
     return divergence.name if is_usual else repr(divergence)
-
-
-def _read_rows(
-    X: Table, y: Table, sensitive_features: Table, sample_weight: Table = None
-) -> FitInput:
-    # Labels of one column, and groups of a lazy frame, as `fit` takes them.
-    if y is None:
-        raise InvalidInputError(
-            "y is None. A curve measures accuracy, so every row needs a label or a "
-            "number."
-        )
-    rows = FitInput(X, one_column(y), collected(sensitive_features), sample_weight)
-    check_lengths(**rows.tables)
-    check_aligned(**rows.tables)
-    return rows
 
 
 def _read_test(
@@ -221,11 +200,11 @@ def _read_test(
     names = ("X", "y", "sensitive_features", "sample_weight")
     if isinstance(test, Mapping):
         if set(names[:3]) <= set(test) <= set(names):
-            return _read_rows(**test)
+            return read_rows(**test)
         parts = f"keys {', '.join(map(str, test))}"
     else:
         if isinstance(test, tuple | list) and len(test) in (3, 4):
-            return _read_rows(*test)
+            return read_rows(*test)
         parts = f"{len(test)} parts" if isinstance(test, Sized) else "no parts"
     raise InvalidParameterError(
         "test must be a dict with keys X, y, sensitive_features and perhaps "
@@ -235,37 +214,16 @@ def _read_test(
 
 
 def _header(
-    name: str,
-    number: int,
-    model: FairEstimator,
-    weights: list[float],
-    seed: int,
-    rows: SweepRows,
-    digest: str,
+    name: str, model: FairEstimator, rows: SweepRows, digest: str
 ) -> dict[str, Any]:
-    # What a path trains, and the first line of its file.
+    # What is swept; it becomes the first line of a file.
     objective = model._objective()
     parts = (objective.divergence, objective.notion, objective.uncertainty)
     # The description has only the name of what is large, such as a control feature.
     inside = [None if part is None else part.parameters() for part in parts]
-    return {
-        "format": FORMAT,
-        "version": FORMAT_VERSION,
-        "curve": name,
-        "number": number,
-        "seed": seed,
-        "weights": weights,
-        "description": _description(model, rows),
-        "data": digest,
-        "settings": str(joblib.hash(inside)) if digest else "",
-    }
-
-
-def _description(model: FairEstimator, rows: SweepRows) -> dict[str, str]:
-    objective = model._objective()
     n_rows, n_features = np.shape(rows.whole.X)
     metric = getattr(model, "violation_metric", None)
-    return {
+    description = {
         "estimator": type(model).__name__,
         "divergence": repr(objective.divergence),
         "notion": repr(objective.notion),
@@ -278,39 +236,14 @@ def _description(model: FairEstimator, rows: SweepRows) -> dict[str, str]:
         "features": str(n_features),
         "code": _code(model),
     }
-
-
-def _code(model: FairEstimator) -> str:
-    # The call that makes a model; defaults and what the sweep sets are left out.
-    usual, values = type(model)().get_params(deep=False), model.get_params(deep=False)
-    code = {name: code_of(value, name) for name, value in values.items()}
-    changed = [
-        f"{name}={code[name]}"
-        for name in code
-        if name not in SWEPT and code[name] != code_of(usual[name], name)
-    ]
-    return f"{type(model).__name__}({', '.join(changed)})"
-
-
-def _weights(
-    fairness_weights: int | Sequence[float], divergence: Divergence
-) -> list[float]:
-    if isinstance(fairness_weights, int | np.integer):
-        if fairness_weights < 2:
-            raise InvalidParameterError(
-                "fairness_weights must be at least 2, or a list of weights; got "
-                f"{fairness_weights}."
-            )
-        grid: list[float] = default_weights(divergence, int(fairness_weights)).tolist()
-        return grid
-    if np.ndim(fairness_weights) != 1 or len(fairness_weights) == 0:
-        raise InvalidParameterError(
-            "fairness_weights must be a list of numbers, or how many; got "
-            f"{fairness_weights!r}."
-        )
-    # Every figure is compared with that of the model without a penalty.
-    numbers = (check_number("fairness_weights", w) for w in fairness_weights)
-    return sorted({0.0, *numbers})
+    return {
+        "format": FORMAT,
+        "version": FORMAT_VERSION,
+        "curve": name,
+        "description": description,
+        "data": digest,
+        "settings": str(joblib.hash(inside)) if digest else "",
+    }
 
 
 def _seeds(seeds: int | Sequence[int]) -> list[int]:
@@ -337,58 +270,31 @@ def _run_path(
     With a folder, each fit is on disk with its model once it is made.
     """
     splits = rows.split(header["seed"])
-    with warnings.catch_warnings():
+    file = None
+    if folder is not None:
+        file = RecordFile(folder, header["curve"], header["seed"])
+    opened = file.opened(header) if file else nullcontext(Recorded(header, {}, {}))
+    measures: dict[str, Any] = {}
+    with warnings.catch_warnings(), opened as recorded:
         # A collapsed point is in the records; one warning a point would drown them.
         warnings.simplefilter("ignore", CollapseWarning)
-        if folder is None:
-            recorded = Recorded(header, {}, {})
-            for fit, model in _fits(estimator, header, splits, {}):
-                recorded.fits[model.fairness_weight] = fit
-                recorded.models[model.fairness_weight] = model
-            return recorded
-        file = RecordFile(folder, header["curve"], header["seed"])
-        with file.opened(header) as recorded:
-            paths = recorded.models
-            done = {w: paths[w] for w in recorded.fits if paths[w].exists()}
-            for fit, model in _fits(estimator, header, splits, done):
-                save(model, paths[model.fairness_weight])
-                if (audited := audit_rows(model, splits["test"])) is not None:
-                    fit["audit"] = audited.to_dict()
-                file.append(fit)
-                recorded.fits[model.fairness_weight] = fit
-            return recorded
-
-
-def _fits(
-    estimator: FairEstimator,
-    header: dict[str, Any],
-    splits: dict[str, FitInput],
-    done: dict[float, Path],
-) -> Iterator[tuple[dict[str, Any], FairEstimator]]:
-    # Yields the fits that are not done, with their models.
-    measures: dict[str, Any] = {}
-    began = time.perf_counter()
-    for trained in _train_path(estimator, header, splits["train"], done):
-        seconds = (time.perf_counter() - began) / len(trained)
-        if not measures:
-            measures = make_measures(trained[0], splits)
-            # Training has checked its rows. The test rows are the same for every
-            # model, so they are checked once.
-            trained[0]._check_fitted_features(splits["test"].X)
-        models = [model for model in trained if model.fairness_weight not in done]
-        with config_context(assume_finite=True):
-            outputs = [m.outputs(models) for m in measures.values() if models]
-            for model, *by_split in zip(models, *outputs, strict=True):
-                output = dict(zip(measures, by_split, strict=True))
-                yield _measure(model, measures, output, seconds), model
-                logger.info(
-                    "%s, seed %d: fairness weight %g took %.3g s",
-                    header["curve"],
-                    header["seed"],
-                    model.fairness_weight,
-                    seconds,
-                )
-        began = time.perf_counter()
+        done = {w: recorded.models[w] for w in recorded.fits}
+        done = {weight: path for weight, path in done.items() if path.exists()}
+        for trained, seconds in _train_path(estimator, header, splits["train"], done):
+            measures = measures or make_measures(trained[0], splits)
+            models = [model for model in trained if model.fairness_weight not in done]
+            for fit, model in measure_models(measures, models, seconds):
+                weight = model.fairness_weight
+                logger.info("%s: weight %g, %.3g s", header["curve"], weight, seconds)
+                if file is None:
+                    recorded.models[weight] = model
+                else:
+                    save(model, recorded.models[weight])
+                    audited = audit_rows(model, splits["test"])
+                    fit["audit"] = None if audited is None else audited.to_dict()
+                    file.append(fit)
+                recorded.fits[weight] = fit
+    return recorded
 
 
 def _train_path(
@@ -396,8 +302,8 @@ def _train_path(
     header: dict[str, Any],
     train: FitInput,
     done: dict[float, Path],
-) -> Iterator[list[FairEstimator]]:
-    # Yields the models that were trained together, or one after the other.
+) -> Iterator[tuple[list[FairEstimator], float]]:
+    # Yields the models that were trained together, and the seconds that one took.
     weights = header["weights"]
     left = [weight for weight in weights if weight not in done]
     if not left:
@@ -411,33 +317,24 @@ def _train_path(
         last = done[weights[n_before - 1]]
         start = load(last, module=getattr(estimator, "module", None))
         weights = weights[n_before:]
+    began = time.perf_counter()
     path = model.fit_path(train, weights, start)
     if model.fits_path_jointly(train) and not is_warm:
-        yield list(path)
-    else:
-        yield from ([fitted] for fitted in path)
+        models = list(path)
+        yield models, (time.perf_counter() - began) / len(models)
+        return
+    for fitted in path:
+        yield [fitted], time.perf_counter() - began
+        began = time.perf_counter()
 
 
-def _measure(
-    model: FairEstimator,
-    measures: dict[str, Any],
-    outputs: dict[str, Any],
-    seconds: float,
-) -> dict[str, Any]:
-    # One line of the records: the measures on each split.
-    fit: dict[str, Any] = {
-        "fairness_weight": model.fairness_weight,
-        "measures": [
-            {"split": name, **measure(model, outputs[name]), "seconds": seconds}
-            for name, measure in measures.items()
-        ],
-    }
-    # A regressor has no decisions that could be replaced.
-    if model.fairness_weight == 0 and isinstance(model, FairClassifier):
-        towards = measures["train"].commonest_class
-        fit["thinned"] = [
-            {"split": name, **row}
-            for name, measure in measures.items()
-            for row in measure.random_baseline(outputs[name], towards)
-        ]
-    return fit
+def _code(model: FairEstimator) -> str:
+    # The call that makes a model; defaults and what the sweep sets are left out.
+    usual, values = type(model)().get_params(deep=False), model.get_params(deep=False)
+    code = {name: code_of(value, name) for name, value in values.items()}
+    changed = [
+        f"{name}={code[name]}"
+        for name in code
+        if name not in SWEPT and code[name] != code_of(usual[name], name)
+    ]
+    return f"{type(model).__name__}({', '.join(changed)})"

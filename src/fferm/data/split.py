@@ -9,9 +9,10 @@ from sklearn.model_selection import train_test_split
 from sklearn.utils import _safe_indexing, check_random_state
 
 from fferm._typing import IntArray, Table, is_sparse
-from fferm.data.rows import FitInput, Rows
-from fferm.data.validate import TrainingData
-from fferm.errors import InvalidParameterError
+from fferm.data.groups import collected
+from fferm.data.rows import FitInput, Rows, check_aligned, check_lengths
+from fferm.data.validate import TrainingData, one_column
+from fferm.errors import InvalidInputError, InvalidParameterError
 
 
 def combine(codes: Iterable[IntArray]) -> IntArray:
@@ -58,6 +59,23 @@ def keep_rows(
     weight = np.zeros(data.kept.size)
     weight[data.kept] = np.where(kept, data.weight, 0.0)
     return replace(passed, sample_weight=weight)
+
+
+def read_rows(
+    X: Table, y: Table, sensitive_features: Table, sample_weight: Table = None
+) -> FitInput:
+    """Return tables that belong together, of equal length, so that rows can be taken.
+
+    Labels of one column and groups of a lazy frame are read as `fit` does.
+    """
+    if y is None:
+        raise InvalidInputError(
+            "y is None. Accuracy is measured, so every row needs a label or a number."
+        )
+    rows = FitInput(X, one_column(y), collected(sensitive_features), sample_weight)
+    check_lengths(**rows.tables)
+    check_aligned(**rows.tables)
+    return rows
 
 
 def take_rows(passed: FitInput, rows: IntArray) -> FitInput:

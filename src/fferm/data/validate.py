@@ -225,26 +225,19 @@ def encode_sorted(values: NDArray[Any]) -> tuple[NDArray[Any], IntArray]:
     Numbers are taken by parts, and values that are their own codes are not copied: rows
     may be many.
     """
-    distinct = distinct_numbers(values)
-    if distinct is None:
-        found, code = np.unique(values, return_inverse=True)
-        return found, code.astype(np.int64).reshape(-1)
+    is_plain = values.dtype.kind in "biuf" and values.dtype.itemsize <= 8
+    if not (is_plain and values.dtype.isnative and values.dtype != np.float16):
+        distinct, code = np.unique(values, return_inverse=True)
+        return distinct, code.astype(np.int64).reshape(-1)
+    # By hash tables of a part each: to sort all rows would copy them.
+    seen = [pd.unique(values[part]) for part in chunks(values.size)]
+    distinct = np.unique(np.concatenate(seen))
     if values.dtype == np.int64 and np.array_equal(distinct, np.arange(distinct.size)):
         return distinct, values
     code = np.empty(values.size, dtype=np.int64)
     for part in chunks(values.size):
         code[part] = np.searchsorted(distinct, values[part])
     return distinct, code
-
-
-def distinct_numbers(values: NDArray[Any]) -> NDArray[Any] | None:
-    """Return the distinct values in order, None if they are not plain numbers."""
-    is_plain = values.dtype.kind in "biuf" and values.dtype.itemsize <= 8
-    if not (is_plain and values.dtype.isnative and values.dtype != np.float16):
-        return None
-    # By hash tables of a part each: to sort all rows would copy them.
-    seen = [pd.unique(values[part]) for part in chunks(values.size)]
-    return np.unique(np.concatenate(seen))
 
 
 def _plain(labels: Iterable[object]) -> list[object]:
@@ -329,7 +322,7 @@ def are_alike(values: NDArray[Any]) -> bool:
 def shares(weight: FloatArray) -> FloatArray:
     """Return weights over their sum: one number, seen n times, where all are alike."""
     total = weight.sum()
-    if are_alike(weight):
+    if weight.strides[0] == 0 or np.all(weight == weight[0]):
         return np.broadcast_to(weight[0] / total, weight.shape)
     return np.asarray(weight / total)
 
@@ -440,7 +433,7 @@ def validate_batch(
     """
     is_first = not hasattr(estimator, "classes_")
     X, y, weight = _validate_rows(estimator, X, y, sample_weight, reset=is_first)
-    distinct, codes = encode_sorted(y)
+    distinct, codes = encode_classes(y, fewest=1)
     known = {label: code for code, label in enumerate(classes.tolist())}
     unknown = [label for label in distinct.tolist() if label not in known]
     if unknown:
@@ -501,7 +494,7 @@ def _validate_rows(
     is_number: bool = False,
 ) -> tuple[Table, NDArray[Any], FloatArray]:
     refuse_dates(X)
-    _refuse_masked(X=X, y=y, sample_weight=sample_weight)
+    refuse_masked(X=X, y=y, sample_weight=sample_weight)
     with named_errors():
         X, y = validate_data(
             estimator,
@@ -513,11 +506,6 @@ def _validate_rows(
             reset=reset,
             y_numeric=is_number,
         )
-        if not is_number:
-            distinct = distinct_numbers(y)
-            # scikit-learn would sort all rows; few distinct labels tell it as much.
-            is_few = distinct is not None and distinct.size <= FEW_LABELS
-            check_classification_targets(distinct if is_few else y)
         weight: FloatArray = np.broadcast_to(1.0, X.shape[0])
         if sample_weight is not None:
             weight = _check_sample_weight(
@@ -529,7 +517,7 @@ def _validate_rows(
 
 def validate_features(estimator: BaseEstimator, X: Table) -> Table:
     """Return features to predict on, checked against those of training."""
-    _refuse_masked(X=X)
+    refuse_masked(X=X)
     with named_errors():
         X = validate_data(
             estimator, X, accept_sparse="csr", dtype=np.float64, reset=False
@@ -538,11 +526,17 @@ def validate_features(estimator: BaseEstimator, X: Table) -> Table:
     return X
 
 
-def encode_classes(y: NDArray[Any]) -> tuple[NDArray[Any], IntArray]:
-    """Return the classes of labels, at least two, and the code of each label."""
+def encode_classes(y: NDArray[Any], fewest: int = 2) -> tuple[NDArray[Any], IntArray]:
+    """Return the classes of labels, at least so many, and the code of each label."""
     with named_errors():
+        is_number = y.dtype.kind in "biuf"
+        if not is_number:
+            check_classification_targets(y)
         classes, codes = encode_sorted(y)
-    if classes.size < 2:
+        if is_number:
+            # scikit-learn would sort all rows; few distinct labels tell it as much.
+            check_classification_targets(classes if classes.size <= FEW_LABELS else y)
+    if classes.size < fewest:
         raise InvalidInputError(
             f"y has only one class, {classes.tolist()[0]!r} (1 class). A classifier "
             "needs at least two; check the labels and the weights."
@@ -565,7 +559,8 @@ def refuse_dates(X: Table) -> None:
         )
 
 
-def _refuse_masked(**tables: Table) -> None:
+def refuse_masked(**tables: Table) -> None:
+    """Raise if an array has masked values, whose mask NumPy would ignore."""
     for name, table in tables.items():
         if np.ma.is_masked(table):
             n_masked = int(np.ma.getmaskarray(table).sum())

@@ -6,10 +6,9 @@ which rows train and which test. :func:`assemble` turns both into a
 training rows alone.
 """
 
-import difflib
 import warnings
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
@@ -18,7 +17,9 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from fferm._typing import FloatArray, IntArray
 from fferm.data.split import split_strata
+from fferm.data.validate import Number, check_params
 from fferm.errors import InvalidParameterError, UnknownNameError
+from fferm.registry import unknown_name
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -92,48 +93,34 @@ class Table:
 
     def without(self, columns: Collection[str]) -> "Table":
         """Return the table with these columns in neither `frame` nor `model`."""
-        gone = list(columns)
-        return Table(
-            self.name,
-            self.description,
-            self.frame.drop(columns=gone),
-            self.model.drop(columns=gone),
-            self.y,
-            self.sensitive,
-        )
+        frame, model = (t.drop(columns=list(columns)) for t in (self.frame, self.model))
+        return replace(self, frame=frame, model=model)
 
 
 def pick_names(
-    kind: str, given: str | Sequence[str], known: Collection[str]
+    kind: str, chosen: str | Sequence[str], known: Collection[str]
 ) -> tuple[str, ...]:
-    """Return the given names as a tuple, after checking them against the known ones.
+    """Return the chosen names as a tuple, after checking them against the known ones.
 
     Parameters
     ----------
     kind : str
         What the names are, for messages: ``"sensitive column"``.
-    given : str or sequence of str
+    chosen : str or sequence of str
         One name or several; a single string is one name.
     known : collection of str
         All names there are.
     """
-    names = (given,) if isinstance(given, str) else tuple(given)
+    names = (chosen,) if isinstance(chosen, str) else tuple(chosen)
     if not names or len(set(names)) < len(names):
         raise InvalidParameterError(
-            f"Got {names} as {kind}s; expected at least one name and none twice. "
-            f"Known: {', '.join(known)}."
+            f"{kind}s must be at least one name and none twice; got {names}. Known: "
+            f"{', '.join(known)}."
         )
     for name in names:
         if name not in known:
-            raise UnknownNameError(_unknown(kind, name, known))
+            raise UnknownNameError(unknown_name(kind, name, known))
     return names
-
-
-def _unknown(kind: str, name: str, known: Collection[str]) -> str:
-    lowered = {each.lower(): each for each in known}
-    close = difflib.get_close_matches(str(name).lower(), lowered, n=1)
-    hint = f" Did you mean {lowered[close[0]]!r}?" if close else ""
-    return f"Unknown {kind} {name!r}. Known: {', '.join(known)}.{hint}"
 
 
 def groups(frame: pd.DataFrame) -> pd.DataFrame:
@@ -145,9 +132,7 @@ def groups(frame: pd.DataFrame) -> pd.DataFrame:
 def categorical(frame: pd.DataFrame) -> pd.DataFrame:
     """Return the columns with text as categories, each level with a member."""
     text = frame.select_dtypes(exclude="number").columns
-    return frame.astype(dict.fromkeys(text, str)).astype(
-        dict.fromkeys(text, "category")
-    )
+    return groups(frame).astype(dict.fromkeys(text, "category"))
 
 
 def random_generator(
@@ -158,18 +143,15 @@ def random_generator(
         return np.random.default_rng(random_state)
     except (TypeError, ValueError) as error:
         raise InvalidParameterError(
-            f"random_state={random_state!r} is no seed; expected a non-negative "
-            "integer, a numpy Generator or None."
+            "random_state must be an integer of at least 0, a numpy Generator or None; "
+            f"got {random_state!r}."
         ) from error
 
 
 def check_test_size(test_size: float) -> None:
     """Raise unless the share of test rows lies strictly between 0 and 1."""
-    if not (isinstance(test_size, float | np.floating) and 0.0 < test_size < 1.0):
-        raise InvalidParameterError(
-            f"test_size={test_size!r}; expected a share strictly between 0 and 1, "
-            "for example 0.3."
-        )
+    share = Number(0, 1, open_low=True, open_high=True)
+    check_params({"test_size": test_size}, {"test_size": share})
 
 
 def strata(table: Table) -> IntArray:
@@ -227,7 +209,7 @@ def _encode(
     )
     X = encoder.fit_transform(train)
     with warnings.catch_warnings():
-        # That unknown levels become zeros is this function's contract, no surprise.
+        # That unknown levels become zeros is what this function promises.
         warnings.filterwarnings("ignore", "Found unknown categories", UserWarning)
         X_test = encoder.transform(test)
     names = tuple(str(name) for name in encoder.get_feature_names_out())

@@ -15,7 +15,6 @@ import shutil
 import tempfile
 import urllib.error
 import urllib.request
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -50,8 +49,8 @@ class DataFile:
 
 def data_home() -> Path:
     """Return the folder that external data files lie in."""
-    if given := os.environ.get("FFERM_DATA_HOME"):
-        return Path(given).expanduser()
+    if folder := os.environ.get("FFERM_DATA_HOME"):
+        return Path(folder).expanduser()
     cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     return Path(cache).expanduser() / "fferm"
 
@@ -68,15 +67,15 @@ def read_shipped(name: str, sha256: str) -> pd.DataFrame:
     return pd.read_csv(io.BytesIO(gzip.decompress(content)), keep_default_na=False)
 
 
-def read_parquet(file: DataFile, columns: Sequence[str]) -> pd.DataFrame:
-    """Return columns of a Parquet file of the data folder."""
+def read_parquet(file: DataFile, columns: list[str] | None = None) -> pd.DataFrame:
+    """Return columns of a Parquet file of the data folder, by default all."""
     if importlib.util.find_spec("pyarrow") is None:
         raise MissingDependencyError(
             f"Reading {file.name} needs pyarrow, which is not installed. Install it: "
             "pip install pyarrow"
         )
     content = io.BytesIO(read_external(file))
-    return pd.read_parquet(content, engine="pyarrow", columns=list(columns))
+    return pd.read_parquet(content, engine="pyarrow", columns=columns)
 
 
 def read_external(file: DataFile) -> bytes:
@@ -126,8 +125,8 @@ def _fetch_into(part: Path, url: str, expected: tuple[str, ...]) -> None:
         raise
     with answer, part.open("wb") as target:
         shutil.copyfileobj(answer, target)
-    if (found := _digest(part.read_bytes())) not in expected:
-        raise OSError(f"it has sha256 {found}, expected {' or '.join(expected)}")
+    if (digest := _digest(part.read_bytes())) not in expected:
+        raise OSError(f"it has sha256 {digest}, expected {' or '.join(expected)}")
 
 
 def _advice(file: DataFile, path: Path) -> str:

@@ -178,8 +178,8 @@ def load_acs_income(
     return assemble(table, *map(rng.permutation, parts))
 
 
-def _pick_states(given: str | Sequence[str]) -> tuple[str, ...]:
-    return STATES if given == "all" else pick_names("state", given, (*STATES, "PR"))
+def _pick_states(states: str | Sequence[str]) -> tuple[str, ...]:
+    return STATES if states == "all" else pick_names("state", states, (*STATES, "PR"))
 
 
 def _read(states: set[str], names: tuple[str, ...]) -> Table:

@@ -17,23 +17,6 @@ from fferm.datasets._store import read_shipped
 FILE = "adult.csv.gz"
 SHA256 = "76217534ab28f29c353a4c75048791a662a90460c9b9efba1fe05165adbc7636"
 
-# The published columns but one: fnlwgt is the survey's weight of a row, not a
-# property of the person.
-COLUMNS = (
-    "age",
-    "workclass",
-    "education",
-    "education-num",
-    "marital-status",
-    "occupation",
-    "relationship",
-    "race",
-    "sex",
-    "capital-gain",
-    "capital-loss",
-    "hours-per-week",
-    "native-country",
-)
 RACES = ("Amer-Indian-Eskimo", "Asian-Pac-Islander", "Black", "Other", "White")
 SENSITIVE = ("sex", "race", "age")
 
@@ -42,7 +25,7 @@ Adult (census income). B. Becker and R. Kohavi, UCI Machine Learning Repository,
 doi 10.24432/C5XW20. CC BY 4.0. Changed: the survey weight fnlwgt is left out, '?' is a
 level of its own.
 Harm: the people are from the US in 1994, sex and race are two and five boxes that
-others drew, and 50,000 dollars then is no fact about anybody's worth or ability. A
+others drew, and 50,000 dollars then says nothing about anybody's worth or ability. A
 model of it says little about people today and should decide about none.
 """
 
@@ -56,7 +39,8 @@ def load_adult(
     """Return the Adult data in their published split; y = 1 means more than 50K.
 
     32,561 rows train and 16,281 test. `X` has 99 columns: 5 numeric, 94 of the 8 text
-    columns. The survey weight fnlwgt is in neither `X` nor `frame`.
+    columns. The survey weight fnlwgt, which is not a property of the person, is in
+    neither `X` nor `frame`.
 
     Parameters
     ----------
@@ -80,7 +64,7 @@ def load_adult(
     rows = read_shipped(FILE, SHA256)
     if races is not None:
         rows = rows[rows["race"].isin(pick_names("race", races, RACES))]
-    frame = categorical(rows[list(COLUMNS)])
+    frame = categorical(rows.drop(columns=["part", "income"]))
     table = Table(
         name="adult",
         description=DESCRIPTION,

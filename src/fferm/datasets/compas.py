@@ -74,7 +74,7 @@ def load_compas(
     """Return the COMPAS data; y = 1 means a new charge within two years.
 
     ProPublica's filter leaves 6,172 of 7,214 rows, 5,278 of them of the two largest
-    groups. COMPAS's own scores are no features. Where the data folder lacks the file,
+    groups. COMPAS's own scores are not features. Where the data folder lacks the file,
     it is downloaded; the published form holds names, which are never read from it.
 
     Parameters

@@ -11,28 +11,6 @@ from fferm.datasets._store import read_shipped
 FILE = "german.csv.gz"
 SHA256 = "c3e3a663b81307adedd3094f1fcb0b3fddf57da969dbc037c29620e294599ece"
 
-COLUMNS = (
-    "checking_status",
-    "duration",
-    "credit_history",
-    "purpose",
-    "credit_amount",
-    "savings",
-    "employment",
-    "installment_rate",
-    "personal_status",
-    "other_debtors",
-    "residence_since",
-    "property",
-    "age",
-    "other_plans",
-    "housing",
-    "existing_credits",
-    "job",
-    "dependents",
-    "telephone",
-    "foreign_worker",
-)
 FEMALE_STATUS = ("A92", "A95")
 # A sensitive feature, and the raw column that tells it.
 SENSITIVE = {
@@ -85,7 +63,7 @@ def load_german(
     """
     names = pick_names("sensitive column", sensitive, SENSITIVE)
     rows = read_shipped(FILE, SHA256)
-    frame = categorical(rows[list(COLUMNS)])
+    frame = categorical(rows.drop(columns="class"))
     table = Table(
         name="german",
         description=DESCRIPTION,

@@ -24,24 +24,6 @@ FILE = DataFile(
     ),
 )
 
-COLUMNS = (
-    "sex",
-    "age",
-    "race",
-    "hispanic_origin",
-    "citizenship",
-    "nativity",
-    "marital",
-    "family_size",
-    "children",
-    "education_level",
-    "english_level",
-    "hours_worked",
-    "weeks_worked",
-    "occupation",
-    "industry",
-    "economic_region",
-)
 # Numbers that are names of levels.
 CODES = ("citizenship", "education_level", "english_level")
 TARGETS = ("salary", "over_50k")
@@ -100,8 +82,8 @@ def load_gov_census(
     """
     names = pick_names("sensitive column", sensitive, SENSITIVE)
     (target,) = pick_names("target", target, TARGETS)
-    rows = read_parquet(FILE, [*COLUMNS, "salary"])
-    frame = categorical(rows[list(COLUMNS)])
+    rows = read_parquet(FILE)
+    frame = categorical(rows.drop(columns="salary"))
     short = {name: rows[name].str[:2] for name in ("occupation", "industry")}
     model = categorical(frame.assign(**short).astype(dict.fromkeys(CODES, str)))
     table = Table(

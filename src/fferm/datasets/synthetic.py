@@ -1,15 +1,17 @@
 """Synthetic data whose dependence between group and label is known exactly."""
 
 from collections.abc import Sequence
-from numbers import Integral
 
 import numpy as np
 import pandas as pd
 from scipy.special import softmax
 
 from fferm._typing import FloatArray, IntArray
+from fferm.data.validate import COUNT, POSITIVE, Number, check_params
 from fferm.datasets._dataset import FairDataset, Table, random_generator, split
 from fferm.errors import InvalidParameterError
+
+TWO = Number(2, is_whole=True)
 
 DESCRIPTION = """\
 Synthetic, drawn by fferm.datasets.make_biased. Nobody's data, under fferm's licence.
@@ -30,7 +32,7 @@ def make_biased(  # noqa: PLR0913 (a generator lists its parameters)
     test_size: float = 0.3,
     random_state: int | np.random.Generator | None = 0,
 ) -> FairDataset:
-    r"""Return synthetic data in which the label depends on the group as told.
+    r"""Return synthetic data with a set dependence of the label on the group.
 
     With ``m`` classes, ``K`` groups and ``d`` features, each row is drawn by
 
@@ -79,11 +81,12 @@ def make_biased(  # noqa: PLR0913 (a generator lists its parameters)
     array([[0.881, 0.119],
            [0.119, 0.881]])
     """
-    _check_counts(n_samples=(n_samples, 2), n_features=(n_features, 1))
+    check_params(
+        {"n_samples": n_samples, "n_features": n_features, "noise": noise},
+        {"n_samples": TWO, "n_features": COUNT, "noise": POSITIVE},
+    )
     rates = biased_rates(n_groups=n_groups, n_classes=n_classes, bias=bias)
     weights = _normalise(group_weights, n_groups)
-    if not (np.isfinite(noise) and noise > 0):
-        raise InvalidParameterError(f"noise={noise!r}; expected a number above 0.")
     rng = random_generator(random_state)
     group = rng.choice(n_groups, size=n_samples, p=weights)
     y = _draw_labels(rates[group], rng)
@@ -119,9 +122,10 @@ def biased_rates(
            [0.5, 0.5],
            [0.5, 0.5]])
     """
-    _check_counts(n_groups=(n_groups, 2), n_classes=(n_classes, 2))
-    if not np.isfinite(bias):
-        raise InvalidParameterError(f"bias={bias!r}; expected a finite number.")
+    check_params(
+        {"n_groups": n_groups, "n_classes": n_classes, "bias": bias},
+        {"n_groups": TWO, "n_classes": TWO, "bias": Number(-np.inf)},
+    )
     level = np.arange(n_classes) / (n_classes - 1)
     rates: FloatArray = softmax(bias * _spread(n_groups)[:, None] * level, axis=1)
     return rates  # (K, m)
@@ -139,23 +143,14 @@ def _draw_labels(prob: FloatArray, rng: np.random.Generator) -> IntArray:
     return labels
 
 
-def _check_counts(**counts: tuple[int, int]) -> None:
-    for name, (count, least) in counts.items():
-        is_count = isinstance(count, Integral) and not isinstance(count, bool)
-        if not is_count or count < least:
-            raise InvalidParameterError(
-                f"{name}={count!r}; expected an integer of at least {least}."
-            )
-
-
 def _normalise(group_weights: Sequence[float] | None, n_groups: int) -> FloatArray:
     if group_weights is None:
         return np.full(n_groups, 1.0 / n_groups)
     weights = np.asarray(group_weights, dtype=np.float64)
     if weights.shape != (n_groups,) or not np.all(np.isfinite(weights) & (weights > 0)):
         raise InvalidParameterError(
-            f"group_weights={group_weights!r}; expected {n_groups} positive numbers, "
-            "one per group."
+            f"group_weights must be {n_groups} positive numbers, one per group; got "
+            f"{group_weights!r}."
         )
     total: FloatArray = weights / weights.sum()
     return total

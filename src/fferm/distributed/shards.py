@@ -32,10 +32,9 @@ from fferm.errors import (
     warn_user,
 )
 from fferm.notions import Notion
-from fferm.torch.dual import DualSteps
-from fferm.torch.encoding import UNKNOWN, Column
-from fferm.torch.fairness_loss import FairnessLoss
-from fferm.torch.ranks import collect_ranks, rank_and_size
+from fferm.torch.distributed import collect_ranks, rank_and_size
+from fferm.torch.losses import DualSteps, FairnessLoss
+from fferm.torch.reader import UNKNOWN, Column
 
 Key = Callable[[object], Hashable]
 Cell = tuple[Hashable, ...]

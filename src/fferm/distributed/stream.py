@@ -24,7 +24,7 @@ from fferm._typing import IntArray
 from fferm.data.validate import COUNT, check_params
 from fferm.distributed.shards import EncodedRows, Roles, ShardSummary, open_shard
 from fferm.errors import InvalidParameterError
-from fferm.torch.ranks import rank_and_size
+from fferm.torch.distributed import rank_and_size
 
 Batch = tuple[Tensor, Tensor, Tensor]
 
@@ -234,7 +234,7 @@ class Round(NamedTuple):
     first, last
         Rows of the stream, ``first`` to ``last``, that come into the buffer.
     order
-        Permutation of the buffer: the rows that were kept, then those that came.
+        Permutation of the buffer: the rows that were kept, then the new ones.
     n_out
         How many of them, in the new order, leave it.
     """

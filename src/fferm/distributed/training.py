@@ -40,7 +40,7 @@ from fferm.errors import (
     NonFiniteError,
     PersistenceError,
 )
-from fferm.torch.ranks import add_ranks, rank_and_size, spread_ranks
+from fferm.torch.distributed import add_ranks, rank_and_size, spread_ranks
 
 CHECKPOINT = "checkpoint.pt"
 MODEL = "model.safetensors"

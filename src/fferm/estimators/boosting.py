@@ -19,13 +19,19 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
-from fferm._typing import FloatArray, IntArray, Table, is_sparse
-from fferm.boosting.links import make_link
-from fferm.boosting.recipes import Judge, Recipe
-from fferm.boosting.rounds import FairRounds, PlainRounds, Rounds, Start
-from fferm.boosting.scores import ScoreObjective
-from fferm.boosting.training import Grown, grow
-from fferm.boosting.trees import Columns, TreeData, aliases, bin_rows, read_booster
+from fferm._typing import FloatArray, Table, is_sparse
+from fferm.boosting.objective import ScoreObjective, decide, mean_loss
+from fferm.boosting.rounds import (
+    FairRounds,
+    Grown,
+    PlainRounds,
+    Start,
+    TrainingConfig,
+    aliases,
+    bin_rows,
+    grow,
+    read_booster,
+)
 from fferm.data.groups import GroupMode
 from fferm.data.rows import FitInput
 from fferm.data.split import hold_out, keep_rows, kinds
@@ -294,7 +300,7 @@ class FairBoostingClassifier(FairClassifier):
         _check_codes(X, self.categorical_)
         return sp.csr_matrix(X) if is_sparse(X) else X  # LightGBM takes no sparse array
 
-    def _columns(self, X: Table) -> Columns:
+    def _columns(self, X: Table) -> tuple[list[str], list[int]]:
         # Names that LightGBM takes, and the columns that hold categories.
         passed = getattr(self, "feature_names_in_", None)
         if passed is None:
@@ -306,7 +312,7 @@ class FairBoostingClassifier(FairClassifier):
             while plain in names:
                 plain += "_"
             names.append(plain)
-        return Columns(names, list(self.categorical_))
+        return names, list(self.categorical_)
 
     def _warm_start(self, last: Self, encoded: Encoded) -> Self | None:
         # Under a bound the weight is that of models from their first tree on.
@@ -361,17 +367,25 @@ class FairBoostingClassifier(FairClassifier):
             weight = np.concatenate([weight, np.zeros(n_more)])
         watched_X = None if watched is None else watched.data.X
         config = self._config()
-        bins = bin_rows(X, y, weight, self._columns(X), config.settings, watched_X)
+        bins = bin_rows(X, y, weight, self._columns(X), config.params, watched_X)
         begin = None
         if start is not None:
             config = replace(config, n_rounds=config.n_rounds - start.n_iter_)
             begin = start._begin(X, watched_X)
         for fairness_weight in weights:
             with progress(self.verbose, self.n_estimators) as callbacks:
-                judge = watched and self._judge(watched, fairness_weight)
-                chosen = encoded._replace(problem=problem.with_weight(fairness_weight))
-                rounds = _rounds(chosen, (y, weight), bins, config, begin)
-                grown = grow(rounds, replace(config, callbacks=callbacks), judge)
+                criterion = watched and self._criterion(watched, fairness_weight)
+                config = replace(config, callbacks=callbacks, criterion=criterion)
+                objective = problem.with_weight(fairness_weight).objective
+                rounds: PlainRounds | FairRounds
+                if fairness_weight == 0 or bins.is_constant:
+                    rounds = PlainRounds(problem.n_classes, bins, config, begin)
+                else:
+                    fair = ScoreObjective(
+                        objective, y, weight, problem.n_classes, problem.penalty
+                    )
+                    rounds = FairRounds(fair, bins, config, begin)
+                grown = grow(rounds, config)
             yield grown if start is None else start._joined(grown)
 
     def _begin(self, X: Table, watched_X: Table) -> Start:
@@ -414,28 +428,24 @@ class FairBoostingClassifier(FairClassifier):
             watched = self._encode(keep_rows(passed, data, held))
             return self._encode(keep_rows(passed, data, ~held)), watched
 
-    def _judge(self, watched: Encoded, fairness_weight: float) -> Judge:
-        # What looks at the watched rows after each round.
-        return Judge(self._criterion(watched, fairness_weight), int(self.patience))
-
     def _criterion(
         self, watched: Encoded, fairness_weight: float
     ) -> Callable[[FloatArray], float]:
+        # What watches the scores of held-out rows after each round.
         data, problem = watched.data, watched.problem
-        link, penalty = make_link(problem.n_classes), problem.penalty
         if self.early_stopping == "violation":
             return _violation(watched)
-        if self.early_stopping == "loss" or penalty is None or fairness_weight == 0:
-            return lambda scores: float(
-                np.average(link.losses(scores, data.y)[0], weights=data.weight)
-            )
+        if self.early_stopping == "loss" or fairness_weight == 0:
+            return lambda scores: mean_loss(scores, data.y, data.weight)
         objective = problem.with_weight(fairness_weight).objective
-        whole = ScoreObjective(objective, data.y, data.weight, link.n_classes, penalty)
-        return lambda scores: whole.value(whole.at(scores))
+        whole = ScoreObjective(
+            objective, data.y, data.weight, problem.n_classes, problem.penalty
+        )
+        return whole.value
 
-    def _config(self) -> Recipe:
+    def _config(self) -> TrainingConfig:
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        settings: dict[str, Any] = {
+        params: dict[str, Any] = {
             "learning_rate": float(self.learning_rate),
             "num_leaves": int(self.num_leaves),
             "max_depth": -1 if self.max_depth is None else int(self.max_depth),
@@ -456,14 +466,12 @@ class FairBoostingClassifier(FairClassifier):
             **_check_extra(self.lightgbm_params),
         }
         if self.subsample < 1:
-            settings |= {"bagging_fraction": float(self.subsample), "bagging_freq": 1}
-        return Recipe(
-            n_rounds=int(self.n_estimators),
-            learning_rate=float(self.learning_rate),
-            settings=settings,
-            regularisation=float(self.reg_lambda),
-            is_sampled=self.subsample < 1,
-            is_calibrated=bool(self.calibrated),
+            params |= {"bagging_fraction": float(self.subsample), "bagging_freq": 1}
+        return TrainingConfig(
+            int(self.n_estimators),
+            params,
+            bool(self.calibrated),
+            patience=int(self.patience),
         )
 
     def _n_threads(self) -> int:
@@ -473,11 +481,10 @@ class FairBoostingClassifier(FairClassifier):
         scores = self.booster_.predict(X, raw_score=True, num_threads=self._n_threads())
         return np.asarray(scores, dtype=np.float64)
 
-    def _store(self, grown: Grown, encoded: Encoded, *, is_path: bool) -> Self:
+    def _store(self, grown: Grown, encoded: Encoded, *, is_path: bool) -> None:
         data, problem = encoded.data, encoded.problem
         self.classes_ = data.classes
         self.booster_ = grown.booster
-        self._learn_groups(encoded.rows)
         self.history_ = grown.history
         self.n_iter_ = grown.n_rounds
         self.result_ = grown.result
@@ -491,9 +498,7 @@ class FairBoostingClassifier(FairClassifier):
             penalized = all_classes(self._raw_scores(problem.penalty_X))
         self.dual_ = self._best_dual(problem, penalized)
         self._warn_of_reach(problem, penalized)
-        self._warn_of_result(grown.result)
         self._warn_of_collapse(scores.argmax(axis=1))
-        return self
 
     def _to_saved(self) -> tuple[dict[str, Any], dict[str, Any]]:
         parameters, learned = super()._to_saved()
@@ -507,23 +512,6 @@ class FairBoostingClassifier(FairClassifier):
         super()._from_saved({**learned, "booster_": booster})
 
 
-def _rounds(
-    encoded: Encoded,
-    labels: tuple[IntArray, FloatArray],
-    bins: TreeData,
-    config: Recipe,
-    start: Start | None,
-) -> Rounds:
-    problem = encoded.problem
-    is_plain = problem.penalty is None or problem.objective.fairness_weight == 0
-    if is_plain or bins.is_flat:
-        return PlainRounds(make_link(problem.n_classes), bins, config, start)
-    objective = ScoreObjective(
-        problem.objective, *labels, problem.n_classes, problem.penalty
-    )
-    return FairRounds(objective, bins, config, start)
-
-
 def _violation(watched: Encoded) -> Callable[[FloatArray], float]:
     if watched.rows is None:
         raise InvalidParameterError(
@@ -533,10 +521,9 @@ def _violation(watched: Encoded) -> Callable[[FloatArray], float]:
     data, problem = watched.data, watched.problem
     labels = Labels(data.y.size, None, tuple(data.classes.tolist()))
     tabulator = Tabulator(watched.rows, problem.objective.notion, labels)
-    link = make_link(problem.n_classes)
 
     def worst(scores: FloatArray) -> float:
-        decided = link.decide(scores)
+        decided = decide(scores)
         if np.unique(decided).size == 1:  # fair and useless
             return np.inf
         violation = tabulator.violations(decided).worst

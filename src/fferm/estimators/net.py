@@ -34,9 +34,9 @@ from fferm.estimators.base import Encoded, FairClassifier, progress
 from fferm.notions import Notion
 from fferm.penalty.objective import Problem
 from fferm.solvers.base import Callback
-from fferm.torch import bins, fitting, networks, recipes, states
-from fferm.torch.critic_penalties import CriticPlan
-from fferm.torch.table_penalties import check_solver
+from fferm.torch import networks, serialize, training
+from fferm.torch.penalties import CriticColumns
+from fferm.torch.stacking import Plan, train_networks
 from fferm.torch.training import Trained
 from fferm.uncertainty import Uncertainty
 
@@ -138,7 +138,7 @@ class FairNetClassifier(FairClassifier):
 
     Attributes
     ----------
-    module_ : the trained network, in linear mode
+    module_ : the trained network, in evaluation mode
     classes_ : ndarray
     groups_ : ndarray of group names
     dual_ : ndarray of shape (n_strata, n_classes, n_groups), the optimal dual
@@ -196,7 +196,7 @@ class FairNetClassifier(FairClassifier):
         refresh_every: int | None = None,
         batch_size: int = 256,
         max_epochs: int | None = None,
-        optimizer: "str | recipes.MakeOptimizer" = "adamw",
+        optimizer: "str | training.MakeOptimizer" = "adamw",
         learning_rate: float | None = None,
         schedule: str | Callable[[float], float] = "cosine",
         weight_decay: float = 1e-2,
@@ -252,7 +252,7 @@ class FairNetClassifier(FairClassifier):
             (n_samples, n_features).
         """
         X = self._check_fitted_features(X)
-        logits = fitting.predict_logits(self.module_, X)
+        logits = networks.predict(self.module_, X)
         return logits[:, 1] - logits[:, 0] if logits.shape[1] == 2 else logits
 
     def supports_large_weights(self) -> bool:
@@ -271,7 +271,7 @@ class FairNetClassifier(FairClassifier):
         if self.module is not None:
             del parameters["module"]
             learned["own_module_"] = type(self.module_).__name__
-        learned["module_"] = states.pack(self.module_)
+        learned["module_"] = serialize.pack(self.module_)
         return {**parameters, "device": str(self.device)}, learned
 
     def _from_saved(self, learned: dict[str, Any]) -> None:
@@ -282,11 +282,11 @@ class FairNetClassifier(FairClassifier):
                 f"The model was trained with a module of your own, {name}, and a file "
                 f"holds no code. Pass it: fferm.load(path, module={name}(...))."
             )
-        state = states.unpack(packed)
+        state = serialize.unpack(packed)
         sizes = int(self.n_features_in_), self.classes_.size
-        default = functools.partial(bins.default_of, state, hidden=self._widths())
+        default = functools.partial(networks.default_of, state, hidden=self._widths())
         made = networks.make_network(self.module, default, *sizes, 0)
-        self.module_ = states.load(state, made)
+        self.module_ = serialize.load(state, made)
 
     def _warm_start(self, last: Self, encoded: Encoded) -> "nn.Module | None":
         if not hasattr(last, "module_"):
@@ -314,7 +314,7 @@ class FairNetClassifier(FairClassifier):
         is_path: bool,
     ) -> Iterator[Trained]:
         data, problem, rows, _ = encoded
-        plan = fitting.Plan(
+        plan = Plan(
             problem,
             rows,
             data.classes.tolist(),
@@ -323,6 +323,8 @@ class FairNetClassifier(FairClassifier):
             self._module_maker(problem, start),
             self.random_state is not None,
             self._critic(passed, encoded),
+            self.solver,
+            self.refresh_every,
         )
         config = self._config(problem)
         with ExitStack() as bars:
@@ -330,28 +332,24 @@ class FairNetClassifier(FairClassifier):
             def watch(n_epochs: int) -> tuple[Callback, ...]:
                 return bars.enter_context(progress(self.verbose, n_epochs))
 
-            yield from fitting.train_networks(plan, weights, config, watch)
+            yield from train_networks(plan, weights, config, watch)
 
-    def _config(self, problem: Problem) -> recipes.Recipe:
-        device = recipes.find_device(self.device)
-        check_solver(self.solver, problem.objective)
+    def _config(self, problem: Problem) -> training.TrainingConfig:
+        device = training.find_device(self.device)
         n_rows, n_features = problem.X.shape
         rate, generator = self.learning_rate, check_random_state(self.random_state)
         if rate is None:
-            rate = recipes.BASE_RATE * np.sqrt(self.batch_size / recipes.BASE_SIZE)
-        return recipes.Recipe(
+            rate = training.BASE_RATE * np.sqrt(self.batch_size / training.BASE_SIZE)
+        return training.TrainingConfig(
             batch_size=min(int(self.batch_size), n_rows),
             n_epochs=self.max_epochs,
             learning_rate=float(rate),
             weight_decay=float(self.weight_decay),
-            optimizer=recipes.check_optimizer(self.optimizer),
-            schedule=recipes.check_schedule(self.schedule),
-            solver=self.solver,
-            refresh_every=self.refresh_every,
-            is_stopped_early=self.early_stopping is not None,
-            patience=int(self.patience),
+            optimizer=self.optimizer,
+            schedule=self.schedule,
+            patience=None if self.early_stopping is None else int(self.patience),
             device=device,
-            dtype=recipes.find_dtype(self.dtype, n_rows * n_features, device),
+            dtype=training.find_dtype(self.dtype, n_rows * n_features, device),
             seed=int(generator.randint(2**31 - 1)),
             checkpoints=None if self.checkpoint is None else str(self.checkpoint),
             callbacks=self._callbacks(),
@@ -366,13 +364,19 @@ class FairNetClassifier(FairClassifier):
             )
         return tuple(self.callbacks)
 
-    def _critic(self, passed: FitInput, encoded: Encoded) -> CriticPlan | None:
+    def _critic(self, passed: FitInput, encoded: Encoded) -> CriticColumns | None:
         # What critics look at, None where the dual is a table.
         data, problem, rows, _ = encoded
+        objective = problem.objective
+        if self.solver == "sgda" and not objective.has_linear_dual:
+            raise InvalidParameterError(
+                "solver='sgda' needs a penalty whose dual is linear in the predictions,"
+                f" and that of {objective.uncertainty or objective.notion!r} is not. "
+                "Use solver='semi_stochastic' or 'auto'."
+            )
         if self.method == "bins":
             return None
-        is_linear = problem.objective.has_linear_dual
-        if not is_linear or self.solver == "semi_stochastic":
+        if not objective.has_linear_dual or self.solver == "semi_stochastic":
             raise InvalidParameterError(
                 "method='critic' does not support uncertainty, sufficiency or "
                 "solver='semi_stochastic', because it descends and ascends on "
@@ -388,7 +392,7 @@ class FairNetClassifier(FairClassifier):
         kept, sensitive = np.flatnonzero(data.kept), passed.sensitive_features
         if passed.penalty_data is not None:
             sensitive, kept = passed.penalty_data[1], np.arange(len(rows.weight))
-        return CriticPlan(take_rows(sensitive, kept), self.continuous)
+        return CriticColumns(take_rows(sensitive, kept), self.continuous)
 
     def _loss_weight(self, data: TrainingData) -> FloatArray:
         # Weights of samples times those of classes, which the penalty does not see.
@@ -452,8 +456,10 @@ class FairNetClassifier(FairClassifier):
                 "makes one from (n_features, n_classes); got "
                 f"{type(self.module).__name__}."
             )
-        cuts = bins.find_bins(problem.X) if self.module is None else bins.NO_CUTS
-        default = functools.partial(bins.make_default, hidden=hidden, cuts=cuts)
+        cuts = (
+            networks.find_bins(problem.X) if self.module is None else networks.NO_CUTS
+        )
+        default = functools.partial(networks.make_default, hidden=hidden, cuts=cuts)
         sizes = problem.X.shape[1], problem.n_classes
         return lambda seed: networks.make_network(self.module, default, *sizes, seed)
 
@@ -465,19 +471,16 @@ class FairNetClassifier(FairClassifier):
             )
         return [check_whole("hidden", width) for width in self.hidden]
 
-    def _store(self, trained: Trained, encoded: Encoded, *, is_path: bool) -> Self:
-        data, problem, rows, _ = encoded
+    def _store(self, trained: Trained, encoded: Encoded, *, is_path: bool) -> None:
+        data, problem = encoded.data, encoded.problem
         self.classes_ = data.classes
         self.module_ = trained.module
-        self._learn_groups(rows)
         self.history_ = trained.history
         self.n_iter_ = trained.n_epochs
         self.result_ = trained.result
-        logits = penalized = fitting.predict_logits(trained.module, data.X)
+        logits = penalized = networks.predict(trained.module, data.X)
         if problem.penalty_X is not None:
-            penalized = fitting.predict_logits(trained.module, problem.penalty_X)
+            penalized = networks.predict(trained.module, problem.penalty_X)
         self.dual_ = self._best_dual(problem, penalized)
         self._warn_of_reach(problem, penalized)
-        self._warn_of_result(trained.result)
         self._warn_of_collapse(logits.argmax(axis=1))
-        return self

@@ -1,6 +1,5 @@
 """Fair regression of a number, by a linear model or a network."""
 
-import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
@@ -25,7 +24,7 @@ from fferm.data.validate import (
     validate_numbers,
 )
 from fferm.divergences import Divergence
-from fferm.errors import FfermWarning, InvalidInputError, InvalidParameterError
+from fferm.errors import InvalidInputError, InvalidParameterError
 from fferm.estimators.base import Encoded, FairEstimator, progress
 from fferm.estimators.weight_search import HeldOut, Judged
 from fferm.metrics.dependence import RegressionTabulator, make_regression_tabulator
@@ -36,7 +35,7 @@ from fferm.penalty.objective import Objective, Penalty
 from fferm.penalty.regression import RegressionProblem
 from fferm.penalty.soft_bins import make_bins
 from fferm.solvers import LBFGS, Result, Solution
-from fferm.solvers.base import Callback, Monitor
+from fferm.solvers.base import Callback
 from fferm.solvers.linear import PlainEvaluator, linear_logits
 from fferm.uncertainty import Uncertainty
 
@@ -340,7 +339,7 @@ class FairRegressor(RegressorMixin, FairEstimator):
         self, passed: FitInput, data: TrainingData, objective: Objective
     ) -> Any:
         notion = objective.notion
-        if notion.needs_labels or notion.is_sufficiency:
+        if notion.needs_labels:
             raise InvalidParameterError(
                 f"notion={notion.name!r} conditions on a label, and y is numeric. Use "
                 "'demographic_parity', or ConditionalParity(control); given the target "
@@ -477,13 +476,13 @@ class FairRegressor(RegressorMixin, FairEstimator):
         callbacks: tuple[Callback, ...],
     ) -> Iterator[Fitted]:
         hidden = self._check_minibatches(encoded.problem.objective)
-        torch, recipe = _torch(), self._recipe(encoded)
+        torch, config, rows = _torch(), self._config(encoded), encoded.rows
 
         def new_module() -> Any:
             share = encoded.problem.share
             has_intercept = bool(self.fit_intercept)
             return torch.make_module(
-                encoded.data.X, share, hidden, recipe.seed, has_intercept
+                encoded.data.X, share, hidden, config.seed, has_intercept
             )
 
         module = new_module()
@@ -493,20 +492,23 @@ class FairRegressor(RegressorMixin, FairEstimator):
             )
             module.set_linear(plain.theta)
         else:
-            trained = torch.train(module, encoded.problem, None, recipe, Monitor())
+            trained = torch.train(module, encoded.problem, rows, config)
+            module = trained.module
             plain = Fitted(encoded.problem, None, module, trained.result, (), 0)
         problem = self._place_bins(encoded, plain)
         state = {k: v.clone() for k, v in module.state_dict().items()}
+        config = replace(config, callbacks=callbacks)
         for weight in weights:
-            module = new_module()
+            module, penalty = new_module(), None
             module.load_state_dict(state)
             weighted = _weighted(problem, weight)
-            fairness = self._fairness(passed, encoded, problem, recipe.seed)
-            monitor = Monitor(callbacks=callbacks)
-            trained = torch.train(module, weighted, fairness, recipe, monitor)
+            if rows is not None and weight > 0:
+                columns = self._critic(passed, encoded)
+                penalty = torch.make_penalty(weighted, rows, columns, config)
+            trained = torch.train(module, weighted, rows, config, penalty)
+            module, history = trained.module, trained.history
             theta = module.linear() if self.hidden is None else None
-            n_iter, history = len(trained.history), trained.history
-            yield Fitted(weighted, theta, module, trained.result, history, n_iter)
+            yield Fitted(weighted, theta, module, trained.result, history, len(history))
 
     def _check_minibatches(self, objective: Objective) -> list[int]:
         if objective.uncertainty is not None:
@@ -527,38 +529,29 @@ class FairRegressor(RegressorMixin, FairEstimator):
             )
         return [check_whole("hidden", width) for width in widths]
 
-    def _recipe(self, encoded: Encoded) -> Any:
+    def _config(self, encoded: Encoded) -> Any:
         rate = LINEAR_RATE if self.hidden is None else NETWORK_RATE
         if self.learning_rate is not None:
             rate = float(self.learning_rate)
         generator = check_random_state(self.random_state)
-        return _torch().RegressionRecipe(
+        return _torch().make_config(
             min(int(self.batch_size), encoded.data.y.size),
             int(self.max_epochs),
             rate,
             int(generator.randint(2**31 - 1)),
         )
 
-    def _fairness(
-        self, passed: FitInput, encoded: Encoded, problem: RegressionProblem, seed: int
-    ) -> Any:
-        if encoded.rows is None:
-            return None
-        torch = _torch()
+    def _critic(self, passed: FitInput, encoded: Encoded) -> Any:
+        # The columns that a critic looks at, None where the dual is a table.
         if self.method == "bins":
-            return torch.binned_fairness(problem, encoded.rows)
+            return None
         kept, sensitive = np.flatnonzero(encoded.data.kept), passed.sensitive_features
         if passed.penalty_data is not None:
             _, sensitive, *_ = passed.penalty_data
-            kept = np.arange(_penalized(problem).shape[0])
-        columns = take_rows(sensitive, kept)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", FfermWarning)
-            return torch.critic_fairness(
-                problem, encoded.rows, columns, self.continuous, seed
-            )
+            kept = np.arange(_penalized(encoded.problem).shape[0])
+        return _torch().CriticColumns(take_rows(sensitive, kept), self.continuous)
 
-    def _store(self, fitted: Fitted, encoded: Encoded, *, is_path: bool) -> Self:
+    def _store(self, fitted: Fitted, encoded: Encoded, *, is_path: bool) -> None:
         data = encoded.data
         for name in ("coef_", "intercept_", "module_", "unit_"):
             if hasattr(self, name):  # of an earlier fit, perhaps of the other kind
@@ -569,21 +562,18 @@ class FairRegressor(RegressorMixin, FairEstimator):
         else:
             self.module_ = fitted.module
             self.unit_ = np.array([data.centre, data.scale])
-        self._learn_groups(encoded.rows)
         self.bin_edges_ = fitted.problem.bins.edges * data.scale + data.centre
         self.dual_ = fitted.dual
         self.n_iter_ = fitted.n_iter
         self.history_: tuple[dict[str, Any], ...] = fitted.history
         self.result_ = fitted.result
-        self._warn_of_result(fitted.result)
-        return self
 
     def _to_saved(self) -> tuple[dict[str, Any], dict[str, Any]]:
         parameters, learned = super()._to_saved()
         if "module_" in learned:
-            from fferm.torch import states
+            from fferm.torch import serialize
 
-            learned["module_"] = states.pack(learned["module_"])
+            learned["module_"] = serialize.pack(learned["module_"])
         return parameters, learned
 
     def _from_saved(self, learned: dict[str, Any]) -> None:

@@ -247,11 +247,13 @@ def bootstrap_sample(
     def rates(table: FloatArray) -> list[FloatArray]:
         return [compared(rates_of(tabulator.orient(block))) for block in split(table)]
 
-    outcome = -3 if tabulator.is_reversed else -2
-    is_present = [
-        np.broadcast_to(block.sum(axis=outcome, keepdims=True) > 0, block.shape).ravel()
-        for block in split((count @ totals)[None])
-    ]
+    is_present = []
+    for (block,) in split((count @ totals)[None]):
+        oriented = tabulator.orient(block)
+        has_rows = np.broadcast_to(
+            oriented.sum(axis=1, keepdims=True) > 0, oriented.shape
+        )
+        is_present.append(tabulator.comparison.pull_back(has_rows).ravel())
     return Sample(count, totals, np.concatenate(is_present), rates, weight.mean())
 
 

@@ -32,7 +32,7 @@ from fferm.errors import (
     MissingGroupWarning,
     warn_user,
 )
-from fferm.notions import Labels, Notion
+from fferm.notions import Comparison, Labels, Notion
 from fferm.tables import joint_from_cells, joint_of_decisions
 
 BoolArray: TypeAlias = NDArray[np.bool_]
@@ -219,11 +219,6 @@ class Tabulator:
     labels: Labels
 
     @property
-    def is_reversed(self) -> bool:
-        """Whether labels are compared given the prediction, not the other way round."""
-        return self.notion.is_sufficiency
-
-    @property
     def unjudged(self) -> dict[str, int]:
         """The number of rows without a value, by attribute, where there are any."""
         codes = [attribute.code for attribute in self.rows.attributes]
@@ -263,7 +258,7 @@ class Tabulator:
         masses
             What `masses` returns for them, if it is known already.
         """
-        axes = self._axes()
+        axes = self.comparison.kept_conditions, self.comparison.outcomes
         return tuple(
             RateTable(
                 attribute.name,
@@ -285,13 +280,14 @@ class Tabulator:
         """Return the (strata, classes, groups) weights of each attribute."""
         return [self._mass(predicted, cell, cell.weight) for cell in self.rows.cells]
 
+    @functools.cached_property
+    def comparison(self) -> Comparison:
+        """What the notion compares."""
+        return self.notion.comparison(self.rows.strata.names, self.labels.classes)
+
     def orient(self, table: FloatArray) -> FloatArray:
         """Return (..., strata, classes, groups) as (..., given, outcome, group)."""
-        if not self.is_reversed:
-            return table
-        given = np.swapaxes(table, -3, -2)
-        kept = self.notion.kept_class(self.labels.classes)
-        return given if kept is None else given[..., kept : kept + 1, :, :]
+        return self.comparison.tables(table)
 
     def _mass(
         self, predicted: Predicted, index: CellIndex, weight: FloatArray
@@ -306,21 +302,11 @@ class Tabulator:
     def _squares(self, predicted: Predicted, index: CellIndex) -> FloatArray:
         # The square of a decision, 0 or 1 for each class, is the decision itself.
         is_hard = predicted.ndim == 1
-        if is_hard and not self.is_reversed:
+        if is_hard and self.notion.compares_predictions:
             return index.squares
         squared = predicted if is_hard else predicted**2
         squares = self.orient(self._mass(squared, index, index.weight**2))
         return np.asarray(squares.sum(axis=1))
-
-    def _axes(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        # Names of the strata and of the outcomes.
-        classes = self.labels.classes
-        predictions = tuple(f"prediction={label}" for label in classes)
-        if not self.is_reversed:
-            return self.rows.strata.names, predictions
-        kept = self.notion.kept_class(classes)
-        given = predictions if kept is None else predictions[kept : kept + 1]
-        return given, self.rows.strata.names
 
 
 def make_tabulator(

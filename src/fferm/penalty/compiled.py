@@ -1,30 +1,40 @@
-r"""The compiled penalty on the table that a pass over the rows adds up.
+r"""The penalty as a compiled function of its tables: value, payoff and curvature.
 
-One table (strata, classes, groups) holds the groups of all attributes, and is a mean
-over all rows, where the table of an attribute is a mean over the rows whose group is
-known. Where the dual is linear in the table, the best log-ratios are ``z = ln(P / Q)``,
-within their box, and the payoff ``G`` there gives value and gradient alike:
-:math:`R = \sum_{rjk} G_{rjk} P_{rjk}`.
+With ``Q`` the product of marginals, the dual ``A = f'(t)`` and its conjugate
+``C = f*(A)`` at the ratios ``t = P / Q`` are enough: the perspective is homogeneous, so
+``Q f(P / Q) = P A - Q C`` by Euler's theorem. With group weights fixed, the second
+derivative along a direction ``dP`` of the table is
+
+.. math:: d^2 R = \sum_{rjk} \frac{w_r}{\rho_r^2} \frac{f''(t)}{Q}
+          \big(dP - t \, dQ\big)^2 ,
+
+a sum of squares, so its root is at hand and nothing has to be decomposed. Robust
+penalties have the value and payoff of `fferm.tables`, and the curvature of the plain
+penalty at the same table: a Newton step is tried before it is taken, and all it needs
+is a scale. `fferm.tables` is the oracle of values and payoffs.
+
+Solvers that ascend the dual by minibatches keep its table themselves: `make_dual`.
 """
 
-# mypy: disable-error-code="no-untyped-def,no-untyped-call"
-# ruff: noqa: ANN001, ANN201, C901
+# mypy: disable-error-code="no-untyped-def,no-untyped-call,call-arg"
+# ruff: noqa: ANN001, ANN201, ANN202, C901, PLR0913, PLR0917
 
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
 from fferm._jit import kernel
-from fferm._typing import FloatArray, IntArray
-from fferm.divergences import strip
+from fferm._typing import FloatArray, IntArray, Namespace, Operand
+from fferm.divergences import Divergence, strip
+from fferm.divergences.base import evaluate
 from fferm.errors import InvalidParameterError
 from fferm.penalty.dual import (
     NO_GROUPS,
     GroupWeights,
     dual_variable,
-    group_ends,
     group_weights,
 )
 from fferm.penalty.formulas import (
@@ -36,6 +46,8 @@ from fferm.penalty.formulas import (
 from fferm.penalty.objective import Objective, Penalty, Problem
 
 VARIABLES = ("auto", "log_ratio", "projected")
+# Nearer to 1 than this, the slope of f over the distance is nothing but rounding.
+SECANT_WIDTH = 1e-6
 
 
 class Dual(NamedTuple):
@@ -72,16 +84,6 @@ class Dual(NamedTuple):
     lower: float
     upper: FloatArray
     speed: float
-
-
-class PayoffWorkspace(NamedTuple):
-    """Arrays for the payoff of one dual table, (R, m, K, L) but for the sums (L,)."""
-
-    dual: FloatArray
-    conjugate: FloatArray
-    ratio: FloatArray
-    payoff: FloatArray
-    sums: FloatArray
 
 
 @kernel
@@ -151,13 +153,6 @@ def best_into(dual, mass):
                         dual.z[r, j, k, lane] = z
 
 
-@kernel
-def best_payoff_into(dual, mass, pointer, work):
-    """Write the payoff ``G`` of a table into the workspace."""
-    best_into(dual, mass)
-    payoff_into(dual, pointer, work)
-
-
 @dataclass(frozen=True)
 class ChosenDual:
     """A dual at independence, the address of what reads it, the penalty's factor."""
@@ -225,76 +220,344 @@ def _group_weights(problem: Problem) -> GroupWeights:
     return group_weights(problem.penalty.rows, problem.objective.notion.weighting)
 
 
-class TablePenalty:
-    """A penalty on summed tables, whichever it is.
+class CompiledPenalty:
+    """A penalty as a function of the cells of its tables.
+
+    The cells of all attributes are rows of one (n_cells, n_classes) array, in the order
+    (attribute, stratum, group). Linear models sum up one (strata, classes, groups)
+    table of all attributes instead, the *mass*.
 
     Parameters
     ----------
     penalty
-        Its formulas are NumPy's.
+        The penalty; only sums over its rows are read.
     """
 
     def __init__(self, penalty: Penalty) -> None:
         self._penalty = penalty
-        ends = group_ends(penalty.rows)
-        self._pieces = [
-            (slice(begin, end), sums.known_share)
-            for begin, end, sums in zip(
-                ends[:-1], ends[1:], penalty.rows.cell_sums, strict=True
-            )
-        ]
+        objective, rows = penalty.objective, penalty.rows
+        self._divergence = objective.trained_divergence
+        self._is_robust = objective.uncertainty is not None
+        self._is_sufficiency = not penalty.comparison.has_fixed_groups
+        self._counts_one = objective.notion.weighting == "unit"
+        kept = penalty.comparison.kept
+        self._kept = -1 if kept is None else kept
+        n_strata = len(rows.strata.names)
+        self._shapes = np.array([(n_strata, len(a.groups)) for a in rows.attributes])
+        self.ends = np.cumsum(self._shapes.prod(axis=1))
+        # The row of each cell in a (R K, m) mass, which is a mean over all rows, where
+        # the table of an attribute is a mean over the rows whose group is known.
+        n_groups = self._shapes[:, 1]
+        place = np.arange(n_strata * n_groups.sum()).reshape(n_strata, -1)
+        parts = np.split(place, np.cumsum(n_groups)[:-1], axis=1)
+        self._place = np.concatenate([part.ravel() for part in parts])
+        known = [sums.known_share for sums in rows.cell_sums]
+        self._known = np.repeat(known, n_strata * n_groups)[:, None]
+        self._formulas = _compiled_formulas(self._divergence)
+        self._last: tuple[FloatArray, ...] = ()
+
+    def value_and_payoff(self, cells: FloatArray) -> tuple[float, FloatArray]:
+        """Return the penalty, and its (n_cells, n_classes) gradient by the cells."""
+        if self._is_robust:
+            value, payoffs = self._penalty.on_tables(self.split(cells))
+            payoff = self.join(payoffs)
+        else:
+            product, _, dual, conjugate = self._at(cells)
+            payoff, shapes = np.empty_like(cells), self._shapes
+            slopes = product, dual, conjugate, payoff
+            if self._is_sufficiency:
+                value = _sufficiency_into(cells, shapes, self._kept, *slopes)
+            else:
+                value = _independence_into(cells, shapes, self._counts_one, *slopes)
+        return value, payoff
+
+    def on_mass(self, mass: FloatArray) -> tuple[float, FloatArray]:
+        """Return the penalty on a (R, m, K) mass, and its gradient by the mass."""
+        value, payoff = self.value_and_payoff(self._cells(mass))
+        by_mass = np.empty_like(payoff)
+        by_mass[self._place] = payoff / self._known
+        tables = by_mass.reshape(mass.shape[0], mass.shape[2], -1).transpose(0, 2, 1)
+        return value, np.ascontiguousarray(tables)
 
     def duals(self, mass: FloatArray) -> tuple[FloatArray, ...]:
         """Return the optimal dual on the table of each attribute."""
-        return self._penalty.duals(self._tables(mass))
+        return self._penalty.duals(self.split(self._cells(mass)))
 
-    def value_and_payoff(self, mass: FloatArray) -> tuple[float, FloatArray]:
-        """Return the penalty on a (R, m, K) table, and its slope by the table."""
-        value, payoffs = self._penalty.on_tables(self._tables(mass))
-        parts = [
-            payoff / known
-            for payoff, (_, known) in zip(payoffs, self._pieces, strict=True)
+    def _cells(self, mass: FloatArray) -> FloatArray:
+        flat = mass.transpose(0, 2, 1).reshape(-1, mass.shape[1])
+        return np.asarray(flat[self._place] / self._known)
+
+    def root(self, cells: FloatArray) -> FloatArray:
+        """Return a matrix whose Gram matrix is the curvature at the cells.
+
+        Returns
+        -------
+        FloatArray
+            Square, over the cells of all classes, classes last.
+        """
+        product, ratio, dual, _ = self._at(cells)
+        second = evaluate(self._divergence.f_second, ratio)
+        root = np.zeros((cells.size, cells.size))
+        rule = self._is_sufficiency, self._counts_one, self._kept
+        _root_into(cells, self._shapes, *rule, product, dual, second, root)
+        return root
+
+    def split(self, cells: FloatArray) -> list[FloatArray]:
+        """Return the (strata, classes, groups) table of each attribute."""
+        parts = np.split(cells, self.ends[:-1])
+        return [
+            part.reshape(*shape, -1).transpose(0, 2, 1)
+            for part, shape in zip(parts, self._shapes, strict=True)
         ]
-        return value, np.concatenate(parts, axis=2)
 
-    def _tables(self, mass: FloatArray) -> list[FloatArray]:
-        # The (R, m, K_a) table of each attribute.
-        return [mass[:, :, groups] / known for groups, known in self._pieces]
+    def join(self, tables: Sequence[FloatArray]) -> FloatArray:
+        """Return the cells of the tables of all attributes."""
+        parts = [table.transpose(0, 2, 1) for table in tables]
+        cells = np.concatenate([part.reshape(-1, part.shape[2]) for part in parts])
+        return np.ascontiguousarray(cells)
+
+    def _at(self, cells: FloatArray) -> tuple[FloatArray, ...]:
+        # The product of marginals, the ratio to it, and dual and conjugate there. The
+        # root is computed at the cells of the last payoff.
+        if not self._last or self._last[0] is not cells:
+            product, ratio = np.empty_like(cells), np.empty_like(cells)
+            _products_into(cells, self._shapes, self._is_sufficiency, product, ratio)
+            self._last = cells, product, ratio, *self._formulas(ratio)
+        return self._last[1:]
 
 
-class BestDualPenalty(TablePenalty):
-    """A penalty whose dual is linear in the table, compiled.
+def _compiled_formulas(
+    divergence: Divergence,
+) -> Callable[[FloatArray], tuple[FloatArray, FloatArray]]:
+    # Dual and conjugate as functions of an array of ratios. Formulas that are not on
+    # disk take a second to compile, which no run makes up for.
+    base, scale, floor = strip(divergence)
 
-    It has one dual and one work for payoffs, so it serves one thread.
+    def conjugate(t: Operand, xp: Namespace) -> Operand:
+        # By the log-ratio: at large t the dual rounds to the end of its domain, where
+        # the conjugate is infinite although f*(f'(t)) is not.
+        z = xp.where(t > 0, xp.log(xp.where(t > 0, t, 1.0)), -np.inf)
+        return divergence.conjugate_at(z, xp)
+
+    def interpreted(ratio: FloatArray) -> tuple[FloatArray, FloatArray]:
+        return evaluate(divergence.f_prime, ratio), evaluate(conjugate, ratio)
+
+    if not is_kept(base):
+        return interpreted
+    tilt = float(divergence.f_prime(np.float64(1), np))
+    constants = log_ratio_pointer(base).address, math.log(floor), scale, tilt
+
+    def compiled(ratio: FloatArray) -> tuple[FloatArray, FloatArray]:
+        z, *tables = (np.empty_like(ratio) for _ in range(4))
+        _formulas_into(*constants, ratio, z, *tables)
+        return tables[0], tables[1]
+
+    return compiled
+
+
+@kernel
+def _formulas_into(pointer, lower, scale, tilt, ratio, z, dual, conjugate, unused):
+    # Dual and conjugate of a scaled and tilted divergence with a linear tail.
+    for q in range(ratio.shape[0]):
+        for j in range(ratio.shape[1]):
+            t = ratio[q, j]
+            z[q, j] = max(math.log(t), lower) if t > 0 else lower
+    read_table(
+        pointer,
+        z.ctypes.data,
+        dual.ctypes.data,
+        conjugate.ctypes.data,
+        unused.ctypes.data,
+        z.size,
+    )
+    for q in range(ratio.shape[0]):
+        for j in range(ratio.shape[1]):
+            dual[q, j] = scale * dual[q, j] + tilt
+            conjugate[q, j] = scale * conjugate[q, j] + tilt
+
+
+@kernel
+def _products_into(cells, shapes, is_sufficiency, product, ratio):
+    """Write the products of marginals, and the ratios to them; 1 if both are 0."""
+    begin = 0
+    for a in range(shapes.shape[0]):
+        n_strata, n_groups = shapes[a, 0], shapes[a, 1]
+        for r in range(n_strata):
+            for k in range(n_groups):
+                q = begin + r * n_groups + k
+                for j in range(cells.shape[1]):
+                    by_group, by_other, mass = _marginals(
+                        cells, begin, n_strata, n_groups, r, k, j, is_sufficiency
+                    )
+                    expected = by_group * by_other / mass if mass > 0 else 0.0
+                    product[q, j] = expected
+                    ratio[q, j] = cells[q, j] / expected if expected > 0 else 1.0
+        begin += n_strata * n_groups
+
+
+@kernel
+def _marginals(cells, begin, n_strata, n_groups, r, k, j, is_sufficiency):
+    # Two marginals around a cell, and the mass that they are marginals of: of classes
+    # and groups within a stratum, or of labels and groups within a predicted class.
+    by_group, by_other, mass = 0.0, 0.0, 0.0
+    if is_sufficiency:
+        for label in range(n_strata):
+            for g in range(n_groups):
+                value = cells[begin + label * n_groups + g, j]
+                by_group += value if g == k else 0.0
+                by_other += value if label == r else 0.0
+                mass += value
+        return by_group, by_other, mass
+    for g in range(n_groups):
+        for c in range(cells.shape[1]):
+            value = cells[begin + r * n_groups + g, c]
+            by_group += value if g == k else 0.0
+            by_other += value if c == j else 0.0
+            mass += value
+    return by_group, by_other, mass
+
+
+@kernel
+def _independence_into(cells, shapes, counts_one, product, dual, conjugate, payoff):
+    """Write the payoff of a notion that compares rates; return the penalty."""
+    value, begin = 0.0, 0
+    n_classes = cells.shape[1]
+    for a in range(shapes.shape[0]):
+        n_strata, n_groups = shapes[a, 0], shapes[a, 1]
+        whole = cells[begin : begin + n_strata * n_groups].sum()
+        for r in range(n_strata):
+            first = begin + r * n_groups
+            share, part = 0.0, 0.0
+            for q in range(first, first + n_groups):
+                for j in range(n_classes):
+                    share += cells[q, j]
+                    part += cells[q, j] * dual[q, j] - product[q, j] * conjugate[q, j]
+            if share <= 0:  # an empty stratum
+                payoff[first : first + n_groups, :] = 0.0
+                continue
+            scale = 1.0 / (share if counts_one else whole)
+            value += scale * part
+            for j in range(n_classes):
+                mean = 0.0
+                for q in range(first, first + n_groups):
+                    prior = 0.0
+                    for c in range(n_classes):
+                        prior += cells[q, c]
+                    mean += prior / share * conjugate[q, j]
+                for q in range(first, first + n_groups):
+                    payoff[q, j] = scale * (dual[q, j] - mean)
+        begin += n_strata * n_groups
+    return value
+
+
+@kernel
+def _sufficiency_into(cells, shapes, kept, product, dual, conjugate, payoff):
+    """Write the payoff of sufficiency; return the penalty.
+
+    ``kept`` is the one predicted class that is compared, below 0 for all of them.
+    """
+    value, begin = 0.0, 0
+    for a in range(shapes.shape[0]):
+        n_strata, n_groups = shapes[a, 0], shapes[a, 1]
+        end = begin + n_strata * n_groups
+        for j in range(cells.shape[1]):
+            mass, part = 0.0, 0.0
+            for q in range(begin, end):
+                mass += cells[q, j]
+                part += cells[q, j] * dual[q, j] - product[q, j] * conjugate[q, j]
+            if mass <= 0 or (kept >= 0 and j != kept):
+                payoff[begin:end, j] = 0.0
+                continue
+            value += part
+            radial = 0.0
+            for q in range(begin, end):
+                slope = dual[q, j]
+                r, k = (q - begin) // n_groups, (q - begin) % n_groups
+                for other in range(begin, end):
+                    label, g = (other - begin) // n_groups, (other - begin) % n_groups
+                    # dQ / dP reaches cells of the same label and of the same group.
+                    if label == r:
+                        share = _sum(cells, begin + g, end, n_groups, j) / mass
+                        slope -= share * conjugate[other, j]
+                    if g == k:
+                        first = begin + label * n_groups
+                        share = _sum(cells, first, first + n_groups, 1, j) / mass
+                        slope -= share * conjugate[other, j]
+                payoff[q, j] = slope
+                radial += slope * cells[q, j] / mass
+            # R = mass V(cells / mass): the product rule takes out the radial part.
+            for q in range(begin, end):
+                payoff[q, j] += part / mass - radial
+        begin = end
+    return value
+
+
+@kernel
+def _sum(cells, begin, end, step, j):
+    total = 0.0
+    for q in range(begin, end, step):
+        total += cells[q, j]
+    return total
+
+
+@kernel
+def _curvature(t, slope, second):
+    # The curvature of the parabola that stands for f at a ratio: the larger of f''(t)
+    # and f'(t) / (t - 1). The second is that of the parabola which touches f at t and
+    # is lowest at 1; it lies above the total variation everywhere, whose own curvature
+    # is 0 off its kink.
+    secant = slope / (t - 1.0) if abs(t - 1.0) > SECANT_WIDTH else 0.0
+    larger = max(second, secant)
+    return larger if larger < math.inf else 0.0
+
+
+@kernel
+def _root_into(
+    cells, shapes, is_sufficiency, counts_one, kept, product, dual, second, root
+):
+    """Write the root of the curvature, over cells and classes, into zeros.
 
     Parameters
     ----------
-    problem, penalty
-        The problem, whose penalty has such a dual, and that penalty.
+    cells, shapes, is_sufficiency, counts_one, kept
+        The tables; whether they compare labels within a predicted class; whether
+        strata have equal weights; the one predicted class that is compared, below 0
+        for all.
+    product
+        Of marginals.
+    dual, second
+        ``f'`` and ``f''`` at each ratio.
+    root
+        (n_cells * n_classes, the same) of zeros.
     """
-
-    def __init__(self, problem: Problem, penalty: Penalty) -> None:
-        super().__init__(penalty)
-        self._chosen = make_dual(problem, 1, solver="lbfgs", variable="log_ratio")
-        z = self._chosen.dual.z
-        tables = (np.empty(z.shape) for _ in range(4))
-        self._workspace = PayoffWorkspace(*tables, np.empty(1))
-
-    def value_and_payoff(self, mass: FloatArray) -> tuple[float, FloatArray]:
-        """Return the penalty on a (R, m, K) table, and its slope by the table."""
-        chosen, work = self._chosen, self._workspace
-        table = np.ascontiguousarray(mass)[..., None]
-        best_payoff_into(chosen.dual, table, chosen.pointer, work)
-        payoff = chosen.scale * work.payoff[..., 0]
-        return float(np.vdot(payoff, mass)), payoff
-
-
-def make_table_penalty(problem: Problem, penalty: Penalty) -> TablePenalty:
-    """Return the penalty of a problem on summed tables, compiled where that is quick.
-
-    Formulas that are not on disk take a second to compile, which no run makes up for.
-    """
-    objective = problem.objective
-    if objective.has_linear_dual and is_kept(strip(objective.divergence)[0]):
-        return BestDualPenalty(problem, penalty)
-    return TablePenalty(penalty)
+    begin, m = 0, cells.shape[1]
+    for a in range(shapes.shape[0]):
+        n_strata, n_groups = shapes[a, 0], shapes[a, 1]
+        end = begin + n_strata * n_groups
+        whole = 1.0 if is_sufficiency else cells[begin:end].sum()
+        for q in range(begin, end):
+            r, k = (q - begin) // n_groups, (q - begin) % n_groups
+            for j in range(m):
+                if product[q, j] <= 0 or (kept >= 0 and j != kept):
+                    continue
+                by_group, by_other, mass = _marginals(
+                    cells, begin, n_strata, n_groups, r, k, j, is_sufficiency
+                )
+                # The penalty weighs D of a table over its share: unit weights leave one
+                # factor of 1 / share behind, others that of the whole.
+                share = mass if counts_one and not is_sufficiency else whole
+                t = cells[q, j] / product[q, j]
+                curvature = _curvature(t, dual[q, j], second[q, j])
+                scale = math.sqrt(curvature / (product[q, j] * share))
+                for other in range(begin, end):
+                    label, g = (other - begin) // n_groups, (other - begin) % n_groups
+                    if not (is_sufficiency or label == r):
+                        continue
+                    # The derivative of the product by the other cell.
+                    moved = by_group / mass if label == r else 0.0
+                    if is_sufficiency:
+                        moved += by_other / mass if g == k else 0.0
+                        moved -= by_group * by_other / (mass * mass)
+                    itself = 1.0 if other == q else 0.0
+                    root[q * m + j, other * m + j] = scale * (itself - t * moved)
+        begin = end

@@ -20,10 +20,8 @@ from fferm import tables
 from fferm._typing import FloatArray, IntArray, Table
 from fferm.data.rows import Rows
 from fferm.divergences import Divergence, trainable
-from fferm.divergences import get as get_divergence
 from fferm.errors import InvalidInputError, InvalidParameterError, NonFiniteError
-from fferm.notions import Notion
-from fferm.notions import get as get_notion
+from fferm.notions import WITHIN_STRATA, Comparison, Notion
 from fferm.uncertainty import SmallShift, Uncertainty
 
 
@@ -60,7 +58,7 @@ class Objective:
     @property
     def has_linear_dual(self) -> bool:
         """Whether the dual of the penalty is linear in the predictions."""
-        return self.uncertainty is None and not self.notion.is_sufficiency
+        return self.uncertainty is None and self.notion.compares_predictions
 
     def check_linear_dual(self, solver: str) -> None:
         """Raise where the dual is not linear in the predictions; a solver needs it."""
@@ -96,20 +94,23 @@ def make_objective(
             f"{uncertainty!r}."
         )
     return Objective(
-        get_divergence(divergence), get_notion(notion), uncertainty, **factors
+        Divergence.resolve(divergence), Notion.resolve(notion), uncertainty, **factors
     )
 
 
 def table_penalty(
-    objective: Objective, table: FloatArray, kept_class: int | None = None
+    objective: Objective, table: FloatArray, comparison: Comparison = WITHIN_STRATA
 ) -> tuple[float, FloatArray]:
     """Return the penalty of an objective on one attribute's table, and its payoff."""
-    o, divergence = objective, objective.trained_divergence
-    if o.notion.is_sufficiency:
-        return tables.sufficiency(
-            table, divergence, o.uncertainty, predicted=kept_class
-        )
-    return tables.known_penalty(table, divergence, o.uncertainty, o.notion.weighting)
+    is_fixed = comparison.has_fixed_groups
+    penalty = tables.known_penalty if is_fixed else tables.moving_penalty
+    value, payoff = penalty(
+        comparison.tables(table),
+        objective.trained_divergence,
+        objective.uncertainty,
+        objective.notion.weighting,
+    )
+    return value, comparison.pull_back(payoff)
 
 
 @dataclass(frozen=True)
@@ -132,17 +133,23 @@ class Penalty:
         Divergence, notion and uncertainty set.
     rows
         Groups, strata and weights.
-    kept_class
-        The predicted class that counts under predictive parity, else None.
+    classes
+        The labels that predictions stand for.
     """
 
     def __init__(
-        self, objective: Objective, rows: Rows, kept_class: int | None = None
+        self, objective: Objective, rows: Rows, classes: tuple[object, ...] = ()
     ) -> None:
         self.objective = objective
         self.rows = rows
-        self.kept_class = kept_class
+        self.classes = classes
         self._divergence = objective.trained_divergence
+
+    @functools.cached_property
+    def comparison(self) -> Comparison:
+        """What the notion compares."""
+        notion = self.objective.notion
+        return notion.comparison(self.rows.strata.names, self.classes)
 
     @functools.cached_property
     def cells(self) -> tuple[Cells, ...]:
@@ -173,7 +180,7 @@ class Penalty:
 
     def on_table(self, table: FloatArray) -> tuple[float, FloatArray]:
         """Return the penalty on one attribute's table, and its payoff."""
-        return table_penalty(self.objective, table, self.kept_class)
+        return table_penalty(self.objective, table, self.comparison)
 
     def on_tables(self, tables: list[FloatArray]) -> tuple[float, list[FloatArray]]:
         """Return the penalty on the tables of all attributes, and their payoffs."""
@@ -195,14 +202,11 @@ class Penalty:
         )
 
     def duals(self, tables: list[FloatArray]) -> tuple[FloatArray, ...]:
-        """Return the optimal dual ``A = f'(P / Q)`` on the table of each attribute.
-
-        Under sufficiency the table of each predicted class is compared with the
-        product of its label and group marginals instead.
-        """
-        axis = 0 if self.objective.notion.is_sufficiency else 1
+        """Return the optimal dual ``A = f'(P / Q)`` on the table of each attribute."""
+        every = replace(self.comparison, kept=None)
         return tuple(
-            self._divergence.slopes(table, _product(table, axis))[0] for table in tables
+            every.pull_back(self._divergence.slopes(p, _product(p))[0])
+            for p in map(every.tables, tables)
         )
 
     def smallest_cell(self, prob: FloatArray) -> float:
@@ -210,7 +214,7 @@ class Penalty:
         smallest = np.inf
         for table in self.tables(prob):
             share = table.sum(axis=(1, 2), keepdims=True)
-            product = _product(table, 1) / np.where(share > 0, share, 1.0)
+            product = _product(table) / np.where(share > 0, share, 1.0)
             smallest = min(smallest, product[product > 0].min(initial=np.inf))
         return float(smallest)
 
@@ -326,10 +330,10 @@ def check_finite(value: float, gradient: FloatArray) -> None:
         )
 
 
-def _product(table: FloatArray, axis: int) -> FloatArray:
-    # The product of a stratum's marginals over `axis` and groups, as a joint mass.
-    mass = table.sum(axis=(axis, 2), keepdims=True)
-    product = table.sum(axis=2, keepdims=True) * table.sum(axis=axis, keepdims=True)
+def _product(table: FloatArray) -> FloatArray:
+    # The product of the marginals of outcome and group, as a joint mass.
+    mass = table.sum(axis=(1, 2), keepdims=True)
+    product = table.sum(axis=2, keepdims=True) * table.sum(axis=1, keepdims=True)
     return np.where(mass > 0, product / np.where(mass > 0, mass, 1.0), 0.0)
 
 

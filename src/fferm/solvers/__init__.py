@@ -18,7 +18,6 @@ __all__ = [
     "Result",
     "Solution",
     "Solver",
-    "check_name",
     "choose",
     "make",
 ]
@@ -43,11 +42,15 @@ SINGLE_FROM = 200_000_000
 ROUNDING = 1e-9
 
 
-def choose(objective: Objective, n_numbers: int, weights: Sequence[float]) -> str:
-    """Return the solver that ``"auto"`` stands for.
+def choose(
+    name: str, objective: Objective, n_numbers: int, weights: Sequence[float]
+) -> str:
+    """Return the name of the solver to use.
 
     Parameters
     ----------
+    name
+        A solver, or ``"auto"``.
     objective
         What is minimised.
     n_numbers
@@ -55,19 +58,17 @@ def choose(objective: Objective, n_numbers: int, weights: Sequence[float]) -> st
     weights
         The fairness weights that are trained for.
     """
+    if name in LINEAR:
+        return name
+    if name != "auto":
+        known = tuple(sorted(("auto", *LINEAR)))
+        raise UnknownNameError(unknown_name("solver", str(name), known))
     enough = PATH_FROM if len(weights) >= LANES_FROM else SINGLE_FROM
     if n_numbers < enough or not objective.has_linear_dual:
         return "lbfgs"
     # Minibatches are noisy where the penalty is all that counts.
     largest = weight_range(objective.divergence)[1] * (1 + ROUNDING)
     return "lbfgs" if max(weights, default=0.0) > largest else "sgda"
-
-
-def check_name(name: str) -> None:
-    """Raise where there is no solver of a name."""
-    known = ("auto", *LINEAR)
-    if name not in known:
-        raise UnknownNameError(unknown_name("solver", str(name), tuple(sorted(known))))
 
 
 def make(name: str, options: dict[str, Any]) -> Solver[Any]:

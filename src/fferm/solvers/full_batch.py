@@ -18,7 +18,7 @@ import scipy.sparse
 from fferm._typing import FloatArray, IntArray, Table, is_sparse
 from fferm.data.validate import are_alike
 from fferm.errors import NonFiniteError
-from fferm.penalty.compiled import TablePenalty, make_table_penalty
+from fferm.penalty.compiled import CompiledPenalty
 from fferm.penalty.dual import group_ends, place_rows
 from fferm.penalty.objective import Problem, check_finite
 from fferm.solvers._kernels import RowArrays
@@ -140,10 +140,10 @@ class FusedEvaluator(Evaluator):
         if problem.penalty is not None:
             fair = problem.penalty.rows
             n_strata, n_groups = len(fair.strata.names), int(group_ends(fair)[-1])
-            self._on_table = make_table_penalty(problem, problem.penalty)
+            self._on_table = CompiledPenalty(problem.penalty)
         self._table_shape = (n_strata, problem.n_classes, n_groups)
 
-    def on_table(self, problem: Problem) -> TablePenalty | None:
+    def on_table(self, problem: Problem) -> CompiledPenalty | None:
         """Return the penalty on tables; None for a problem that is asked without."""
         return None if problem.penalty is None else self._on_table
 
@@ -156,7 +156,7 @@ class FusedEvaluator(Evaluator):
         objective, coef = problem.objective, theta[:, :-1]
         weight, on_table = objective.fairness_weight, self.on_table(problem)
         if on_table is not None and weight > 0:
-            fairness, payoff = on_table.value_and_payoff(found.mass[..., 0])
+            fairness, payoff = on_table.on_mass(found.mass[..., 0])
             value += weight * fairness
             add_penalty_gradient(payoff, float(weight), found.jacobian, gradient)
             check_finite(value, gradient)
@@ -177,7 +177,7 @@ class FusedEvaluator(Evaluator):
             if on_table is not None:
                 mass = found.mass[..., lane]
                 if weight > 0:
-                    value += weight * on_table.value_and_payoff(mass)[0]
+                    value += weight * on_table.on_mass(mass)[0]
                 dual = on_table.duals(mass)
             measured.append(Measured(value, dual))
         return measured

@@ -157,7 +157,7 @@ def lane_payoffs(
     payoffs = np.zeros_like(mass)
     for lane, weight in enumerate(weights):
         if weight > 0:
-            payoffs[..., lane] = on_table.value_and_payoff(mass[..., lane])[1]
+            payoffs[..., lane] = on_table.on_mass(mass[..., lane])[1]
     check_finite(0.0, payoffs)
     return payoffs
 

@@ -1,4 +1,4 @@
-"""The laws that a divergence, a notion, a solver and a rival must obey.
+"""The laws that a divergence, a notion, a solver and a baseline must obey.
 
 `check_divergence`, `check_notion`, `check_solver` and `check_baseline` hold one
 instance, ours or yours, to a table of laws and raise `ComponentError` naming the first

@@ -1,4 +1,4 @@
-"""The laws of rivals."""
+"""The laws of baselines."""
 
 import inspect
 import warnings
@@ -12,9 +12,9 @@ from fferm._typing import FloatArray, IntArray
 from fferm.datasets import FairDataset, make_biased
 from fferm.errors import FfermError, FfermWarning, MissingSensitiveError
 from fferm.lab.baselines import Baseline, PenalizedBaseline
-from fferm.lab.baselines._minibatch import compiled
+from fferm.lab.baselines._kernels import compiled
 from fferm.metrics import soft_violation
-from fferm.testing.claims import claim, equal, hold
+from fferm.testing._assert import claim, equal, hold
 
 N_ROWS = 800
 SECTIONS = ("Notes", "References")
@@ -33,7 +33,7 @@ BARE_BATCHES = (
 
 
 def check_baseline(baseline: Baseline) -> None:
-    """Hold a rival to its contract.
+    """Hold a baseline to its contract.
 
     Parameters
     ----------
@@ -43,7 +43,7 @@ def check_baseline(baseline: Baseline) -> None:
     Raises
     ------
     ComponentError
-        If a law is broken. The message names the law and what came.
+        If a law is broken. The message names the law and what broke it.
 
     Examples
     --------
@@ -54,14 +54,10 @@ def check_baseline(baseline: Baseline) -> None:
     baseline = clone(baseline)
     if "random_state" in baseline.get_params():
         baseline.set_params(random_state=0)
-
-    def on_data(law: Callable[[Baseline, FairDataset], None]) -> Callable[..., None]:
-        return lambda baseline: law(baseline, data)
-
     with warnings.catch_warnings():
-        # A model that a law drives to its ends may collapse; that is no breach.
+        # A model that a law drives to its ends may collapse; that breaks no law.
         warnings.simplefilter("ignore", FfermWarning)
-        hold(baseline, {name: on_data(law) for name, law in BASELINE_LAWS.items()})
+        hold(baseline, BASELINE_LAWS, data)
 
 
 def _fitted(baseline: Baseline, data: FairDataset, value: float) -> Baseline:
@@ -84,7 +80,7 @@ def _declares_its_tradeoff(baseline: Baseline, data: FairDataset) -> None:
     name, values = baseline.tradeoff_param, baseline.tradeoff_values
     claim(
         name in baseline.get_params(),
-        f"tradeoff_param is {name!r}, which is no parameter of "
+        f"tradeoff_param is {name!r}, which is not a parameter of "
         f"{type(baseline).__name__}",
     )
     steps = np.diff(values)
@@ -139,8 +135,8 @@ def _keeps_labels(baseline: Baseline, data: FairDataset) -> None:
     middle = baseline.tradeoff_values[len(baseline.tradeoff_values) // 2]
     model = clone(baseline).set_params(**{baseline.tradeoff_param: middle})
     model.fit(data.X, y, sensitive_features=data.sensitive_features)
-    seen = set(_decisions(model, data).tolist())
-    claim(seen <= {"no", "yes"}, f"labels 'no' and 'yes' came back as {seen}")
+    labels = set(_decisions(model, data).tolist())
+    claim(labels <= {"no", "yes"}, f"labels 'no' and 'yes' became {labels}")
     expected = _chances(_fitted(baseline, data, middle), data)
     equal(_chances(model, data), expected, 1e-9, expected, "the chance")
 
@@ -168,14 +164,14 @@ def _takes_any_batch(baseline: Baseline, data: FairDataset) -> None:
     if not isinstance(baseline, PenalizedBaseline):
         return
     for chances, codes in BARE_BATCHES:
-        told = f"a batch of probabilities {chances} and groups {codes}"
+        batch = f"a batch of probabilities {chances} and groups {codes}"
         try:
             value, slope = _penalty(baseline, np.array(chances), np.array(codes))
         except ZeroDivisionError:
-            claim(False, f"{told} made it divide by zero")
+            claim(False, f"{batch} made it divide by zero")
         claim(
             bool(np.isfinite(value) and np.all(np.isfinite(slope))),
-            f"{told} gave the value {value:g} and the slopes {slope}",
+            f"{batch} gave the value {value:g} and the slopes {slope}",
         )
 
 
@@ -199,10 +195,8 @@ def _penalty(
     baseline: PenalizedBaseline, prob: FloatArray, group: IntArray
 ) -> tuple[float, FloatArray]:
     """Return value and slopes of a batch, as compiled code has them."""
-    settings, slope = (
-        np.array(baseline._settings(), dtype=np.float64),
-        np.zeros(prob.size),
-    )
+    settings = np.array(baseline._settings(), dtype=np.float64)
+    slope = np.zeros(prob.size)
     penalty = compiled(type(baseline).penalty)
     return penalty(prob, group, N_GROUPS, settings, slope), slope
 
@@ -234,7 +228,7 @@ def _violation(model: Baseline, data: FairDataset) -> float:
 BASELINE_LAWS: dict[str, Callable[[Baseline, FairDataset], None]] = {
     "a trade-off parameter is declared": _declares_its_tradeoff,
     "the source and the differences are written down": _says_where_it_is_from,
-    "groups come by keyword": _takes_groups_by_keyword,
+    "groups are passed by keyword": _takes_groups_by_keyword,
     "no groups are refused": _refuses_to_train_without_groups,
     "three classes are refused": _refuses_three_classes,
     "a penalty takes any batch": _takes_any_batch,

@@ -9,7 +9,7 @@ import numpy as np
 
 from fferm._typing import FloatArray
 from fferm.divergences import Divergence
-from fferm.testing.claims import at_most, claim, equal, hold, is_a_number
+from fferm.testing._assert import at_most, claim, equal, hold, is_a_number
 
 # A grid in log t that holds t = 1 and no other round number, where kinks live.
 LOG_RATIOS = np.linspace(-7.0, 7.0, 57)

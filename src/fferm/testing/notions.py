@@ -2,13 +2,14 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import get_args
 
 import numpy as np
 
 from fferm._typing import IntArray
 from fferm.errors import FfermError
-from fferm.notions import Labels, Notion
-from fferm.testing.claims import claim, equal, hold
+from fferm.notions import Labels, Notion, Weighting
+from fferm.testing._assert import claim, equal, hold
 
 
 def check_notion(notion: Notion, *, classes: tuple[object, ...] = (0, 1)) -> None:
@@ -24,18 +25,14 @@ def check_notion(notion: Notion, *, classes: tuple[object, ...] = (0, 1)) -> Non
     Raises
     ------
     ComponentError
-        If a law is broken. The message names the law and what came.
+        If a law is broken. The message names the law and what broke it.
 
     Examples
     --------
     >>> from fferm.notions import EqualOpportunity
     >>> check_notion(EqualOpportunity(positive="yes"), classes=("no", "yes"))
     """
-
-    def on_labels(law: Callable[[Notion, Labels], None]) -> Callable[[Notion], None]:
-        return lambda notion: law(notion, _made_up_labels(classes))
-
-    hold(notion, {name: on_labels(law) for name, law in NOTION_LAWS.items()})
+    hold(notion, NOTION_LAWS, _made_up_labels(classes))
 
 
 def _made_up_labels(classes: tuple[object, ...]) -> Labels:
@@ -83,8 +80,8 @@ def _names_tell_strata_apart(notion: Notion, labels: Labels) -> None:
 def _order_of_rows_does_not_matter(notion: Notion, labels: Labels) -> None:
     order = np.random.default_rng(1).permutation(labels.n_samples)
     expected = np.asarray(notion.strata(labels).code)[order]
-    came = np.asarray(notion.strata(_reordered(labels, order)).code)
-    equal(came, expected, 0, order, "row")
+    code = np.asarray(notion.strata(_reordered(labels, order)).code)
+    equal(code, expected, 0, order, "row")
 
 
 def _data_are_left_alone(notion: Notion, labels: Labels) -> None:
@@ -98,8 +95,8 @@ def _data_are_left_alone(notion: Notion, labels: Labels) -> None:
 def _missing_labels_are_refused(notion: Notion, labels: Labels) -> None:
     unlabelled = replace(labels, y=None)
     if not notion.needs_labels:
-        came = np.asarray(notion.strata(unlabelled).code)
-        equal(came, notion.strata(labels).code, 0, np.arange(came.size), "row")
+        code = np.asarray(notion.strata(unlabelled).code)
+        equal(code, notion.strata(labels).code, 0, np.arange(code.size), "row")
         return
     try:
         notion.strata(unlabelled)
@@ -108,14 +105,19 @@ def _missing_labels_are_refused(notion: Notion, labels: Labels) -> None:
     claim(False, "it needs labels, got none and raised nothing of fferm.errors")
 
 
-def _weights_and_kept_class_are_known(notion: Notion, labels: Labels) -> None:
+def _weights_and_comparison_are_known(notion: Notion, labels: Labels) -> None:
+    claim(notion.weighting in get_args(Weighting), f"weighting is {notion.weighting!r}")
+    strata = notion.strata(labels).names
+    compared = notion.comparison(strata, labels.classes)
+    place = compared.place
+    if place is None:
+        return
+    shape, n_rows = place.shape, len(compared.conditions) * len(compared.outcomes)
+    expected = len(strata), len(labels.classes)
+    claim(shape == expected, f"place has shape {shape}, {expected} is expected")
     claim(
-        notion.weighting in ("unit", "frequency"), f"weighting is {notion.weighting!r}"
-    )
-    kept = notion.kept_class(labels.classes)
-    claim(
-        kept is None or 0 <= kept < len(labels.classes),
-        f"kept_class is {kept!r} of {len(labels.classes)} classes",
+        bool(place.min() >= -1 and place.max() < n_rows),
+        f"places run from {place.min()} to {place.max()} for {n_rows} outcomes",
     )
 
 
@@ -125,5 +127,5 @@ NOTION_LAWS: dict[str, Callable[[Notion, Labels], None]] = {
     "labels are left alone": _data_are_left_alone,
     "the order of rows does not matter": _order_of_rows_does_not_matter,
     "missing labels are refused": _missing_labels_are_refused,
-    "weighting and kept class are known": _weights_and_kept_class_are_known,
+    "weighting and comparison are known": _weights_and_comparison_are_known,
 }

@@ -1,9 +1,11 @@
 """Fairness losses for any PyTorch model: one term beside the loss you have.
 
-`encoding` remembers what training labels look like, `outputs`, `numbers` and `rows`
-place a batch in the table of stratum, class and group, `dual` is the table that
-ascends, `fairness_loss` and `semi_stochastic` are the two losses; `critic_loss` is that
-of numbers, whose dual is a function; `diagnostics` says how they fare. Every formula is
+`reader` places a batch in the table of stratum, class and group; `losses` has the dual
+table that ascends and the two losses of tables, `critic` the loss of numbers, whose
+dual is a function. `penalties` takes them on rows placed once for all, `training` is
+the one loop, `networks` what it trains, `stacking` many networks as one, `regression`
+its use for numbers; `serialize` keeps runs and networks, `cuda_graphs` captures steps,
+`distributed` adds up over ranks. Every formula is
 that of `fferm.divergences`; every constant comes from the NumPy path.
 """
 
@@ -17,11 +19,13 @@ except ImportError as error:
         'pip install "fferm[torch]"'
     ) from error
 
-from fferm.torch.critic_loss import CriticFairnessLoss
-from fferm.torch.diagnostics import Diagnostics
-from fferm.torch.dual import DualSteps
-from fferm.torch.fairness_loss import FairnessLoss
-from fferm.torch.semi_stochastic import SemiStochasticFairnessLoss
+from fferm.torch.critic import CriticFairnessLoss
+from fferm.torch.losses import (
+    Diagnostics,
+    DualSteps,
+    FairnessLoss,
+    SemiStochasticFairnessLoss,
+)
 
 __all__ = [
     "CriticFairnessLoss",

@@ -1,9 +1,9 @@
 """Fair regression on minibatches: a linear model or a network, bins or a critic."""
 
+import functools
 import math
-import warnings
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -11,40 +11,27 @@ from torch import Tensor, nn
 
 from fferm._typing import FloatArray, Table, is_sparse
 from fferm.data.rows import Rows
-from fferm.errors import FfermWarning, NonFiniteError
+from fferm.errors import InvalidParameterError
 from fferm.penalty.regression import RegressionProblem
-from fferm.solvers.base import Monitor, Result
-from fferm.torch import states
-from fferm.torch.critic_loss import CriticFairnessLoss
-from fferm.torch.critic_penalties import strata_as_control
-from fferm.torch.dual import TORCH, DualSteps
-from fferm.torch.fairness_loss import FairnessLoss
+from fferm.torch import networks, serialize
+from fferm.torch.losses import TORCH
+from fferm.torch.penalties import (
+    BatchPenalty,
+    CriticColumns,
+    CriticPenalty,
+    DescentAscent,
+    DeviceRows,
+    Features,
+    penalty_rows,
+)
+from fferm.torch.reader import CellReader
+from fferm.torch.training import Batch, BatchObjective, Run, Trained, TrainingConfig
 
 # Share of the steps, at their end, over which parameters are averaged.
 AVERAGED = 0.5
-ROWS_PER_BLOCK = 65_536
 # Members of a group that the dual averages over. More than for classes: there are more
 # cells, each with fewer members, and training begins near its end, at the plain model.
 WINDOW = 2000.0
-
-
-@dataclass(frozen=True)
-class RegressionRecipe:
-    """How a regressor is trained on minibatches."""
-
-    batch_size: int
-    n_epochs: int
-    learning_rate: float
-    seed: int
-
-
-@dataclass(frozen=True)
-class TrainedRegressor:
-    """A trained module and how it came about."""
-
-    module: nn.Module
-    history: tuple[dict[str, float], ...]
-    result: Result
 
 
 class Standardised(nn.Module):
@@ -92,8 +79,8 @@ class Standardised(nn.Module):
 
     def forward(self, X: Tensor) -> Tensor:
         """Return (n,) predictions."""
-        found: Tensor = self.layers((X - self.centre) / self.scale)
-        return found[:, 0]
+        output: Tensor = self.layers((X - self.centre) / self.scale)
+        return output[:, 0]
 
     def set_linear(self, theta: FloatArray) -> None:
         """Take the parameters of a linear model, (n_features + 1,)."""
@@ -119,9 +106,9 @@ def make_module(
     seed: int,
     has_intercept: bool = True,
 ) -> Standardised:
-    """Return a new network for features like these, with shares of rows given.
+    """Return a new network for features like these, whose rows have these shares.
 
-    Without an intercept features are scaled about 0, for a centre would be one.
+    Without an intercept features are scaled about 0, because a centre would be one.
     """
     mean = np.asarray(X.T @ share).reshape(-1)
     squares = np.asarray((X.multiply(X) if is_sparse(X) else X * X).T @ share)
@@ -137,190 +124,158 @@ def make_module(
 
 def restore(packed: bytes) -> nn.Module:
     """Return the network of a file; its layers are as wide as its parameters say."""
-    state = states.unpack(packed)
+    state = serialize.unpack(packed)
     # The order of layers is that of their numbers.
     keys = sorted(
         (key for key in state if key.endswith("weight")),
         key=lambda key: int(key.split(".")[1]),
     )
     hidden = [state[key].shape[0] for key in keys[:-1]]
-    return states.load(state, Standardised(state["centre"], state["scale"], hidden))
+    return serialize.load(state, Standardised(state["centre"], state["scale"], hidden))
 
 
 def predict(module: nn.Module, X: Table) -> FloatArray:
     """Return the (n_samples,) predictions of a module."""
-    parts = []
-    with torch.no_grad():
-        for begin in range(0, X.shape[0], ROWS_PER_BLOCK):
-            parts.append(module(_tensor(X[begin : begin + ROWS_PER_BLOCK])).numpy())
-    return np.concatenate(parts) if parts else np.zeros(0)
+    return networks.predict(module, X, _as_is)
 
 
-Fairness = Callable[[Tensor, Tensor], Tensor]
+def make_config(
+    batch_size: int, n_epochs: int, learning_rate: float, seed: int
+) -> TrainingConfig:
+    """Return how a regressor is trained: by Adam, averaged over the last steps."""
+    return TrainingConfig(
+        batch_size=batch_size,
+        n_epochs=n_epochs,
+        learning_rate=learning_rate,
+        optimizer=functools.partial(torch.optim.Adam, lr=learning_rate),
+        schedule=lambda done: 0.51 + 0.49 * math.cos(math.pi * done),
+        averaged=AVERAGED,
+        seed=seed,
+    )
 
 
-def binned_fairness(problem: RegressionProblem, rows: Rows) -> Fairness:
-    """Return the penalty of a batch in soft bins, of predictions and row numbers."""
-    code = np.stack([a.code for a in rows.attributes], axis=1)
-    notion, control = strata_as_control(rows, problem.objective.notion)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FfermWarning)  # said when rows were encoded
-        loss = FairnessLoss.from_labels(
-            None,
-            code,
-            divergence=problem.objective.divergence,
-            notion=notion,
-            sharpness=problem.objective.sharpness,
-            groups="marginal",
-            sample_weight=rows.weight,
-            outputs="numbers",
-            bins=problem.bins,
-            dual_steps=DualSteps(window=WINDOW),
-        )
-    group, weight = loss.encode(code), torch.tensor(rows.weight)
-
-    def penalty(u: Tensor, batch: Tensor) -> Tensor:
-        value: Tensor = loss(
-            u, group[batch], control=_of(control, batch), sample_weight=weight[batch]
-        )
-        return value
-
-    return penalty
-
-
-def critic_fairness(
+def make_penalty(
     problem: RegressionProblem,
     rows: Rows,
-    sensitive: dict[str, Table],
-    continuous: Sequence[str] | str,
-    seed: int,
-) -> Fairness:
-    """Return the penalty of a batch by a critic, of predictions and row numbers."""
-    notion, control = strata_as_control(rows, problem.objective.notion)
-    loss = CriticFairnessLoss.from_labels(
-        problem.target,
-        sensitive,
-        divergence=problem.objective.divergence,
-        notion=notion,
-        sample_weight=rows.weight,
-        outputs="numbers",
-        continuous=continuous,
-        n_ascents=2,
-        random_state=seed,
+    looked_at: CriticColumns | None,
+    config: TrainingConfig,
+) -> BatchPenalty:
+    """Return the penalty in soft bins, or by a critic of some columns."""
+    objective = problem.objective
+    if looked_at is None:
+        classes = range(problem.bins.n_bins)
+        reader = CellReader(rows, classes, objective.sharpness, problem.bins)
+        return DescentAscent(reader, objective, rows, 1, WINDOW)
+    penalty = CriticPenalty(
+        looked_at, objective, rows, 1, config.seed, target=problem.target
     )
-    values, weight = loss.encode(sensitive), torch.tensor(rows.weight)
-
-    def penalty(u: Tensor, batch: Tensor) -> Tensor:
-        value: Tensor = loss(
-            u, values[batch], control=_of(control, batch), sample_weight=weight[batch]
+    if config.batch_size < 2 and not penalty.is_discrete:
+        raise InvalidParameterError(
+            "batch_size must be at least 2 with method='critic' and numeric sensitive "
+            "columns, which are compared over pairs of rows; got 1."
         )
-        return value
-
     return penalty
 
 
-class _Average:
-    """The mean of a module's parameters over the last steps."""
+class NumberObjective(BatchObjective):
+    """The loss of residuals, a ridge, and the weighted penalty of one model.
 
-    def __init__(self, module: nn.Module, begin: int) -> None:
-        self.module, self.begin, self.n_seen = module, begin, 0
-        self.mean = [p.detach().clone() for p in module.parameters()]
+    Parameters
+    ----------
+    problem, rows
+        The data and what is minimised, and the rows of the penalty.
+    config
+        Batch size and seed.
+    penalty
+        The penalty, or None.
+    """
 
-    @torch.no_grad()
-    def observe(self, step: int) -> None:
-        """Take part in the mean from the first step that counts."""
-        if step < self.begin:
-            return
-        self.n_seen += 1
-        for mean, p in zip(self.mean, self.module.parameters(), strict=True):
-            mean += (p - mean) / self.n_seen
+    def __init__(
+        self,
+        problem: RegressionProblem,
+        rows: Rows | None,
+        config: TrainingConfig,
+        penalty: BatchPenalty | None,
+    ) -> None:
+        where = config.dtype, config.device
+        n, X = problem.target.size, Features(problem.X, *where)
+        weight = torch.from_numpy(np.array(problem.share * n))
+        self.problem, self.n_models = problem, 1
+        self.rows = DeviceRows(X, torch.tensor(problem.target), weight)
+        self.penalty, self.judged = None, None
+        if penalty is not None and rows is not None:
+            if problem.penalty_X is not None:
+                X = Features(problem.penalty_X, *where)
+            is_placed = not isinstance(penalty, CriticPenalty)
+            self.penalty, self.judged = penalty, penalty_rows(X, rows, is_placed)
+        self.n_batches = max(n // config.batch_size, 1)
+        self.total = torch.zeros(1, dtype=torch.float64)
+        self._order = _rounds(n, config.batch_size, config.seed)
+        self._penalty_order: Iterator[Tensor] | None = None
+        if self.judged is not None and problem.penalty_X is not None:
+            n = self.judged.X.n_rows
+            self._penalty_order = _rounds(n, config.batch_size, config.seed + 1)
 
-    @torch.no_grad()
-    def take(self) -> None:
-        """Give the module its mean."""
-        if self.n_seen:
-            for mean, p in zip(self.mean, self.module.parameters(), strict=True):
-                p.copy_(mean)
+    def batches(self, epoch: int) -> Iterator[Batch]:
+        """Yield the positions of each batch, and of its penalty if they differ."""
+        for _ in range(self.n_batches):
+            others = self._penalty_order
+            yield next(self._order), None if others is None else next(others)
+
+    def __call__(self, nets: networks.Networks, batch: Batch) -> Tensor:
+        """Return the (1,) objective of a batch."""
+        (index, penalty_index), rows, judged = batch, self.rows, self.judged
+        objective = self.problem.objective
+        u = nets(rows.X.take(index))  # (1, b)
+        cost = self.problem.loss_of.value(rows.target[index] - u, TORCH)
+        total: Tensor = (rows.weight[index] * cost).mean(dim=1)  # type: ignore[index]
+        if objective.l2 > 0:
+            total = total + objective.l2 / 2 * _squares(nets)
+        if self.penalty is not None and judged is not None:
+            if penalty_index is not None:
+                index, u = penalty_index, nets(judged.X.take(penalty_index))
+            weight = None if judged.weight is None else judged.weight[index]
+            penalty = self.penalty(u, judged.target[index], weight)
+            total = total + objective.fairness_weight * penalty
+        self.total += total.detach() / self.n_batches
+        return total
+
+    def records(self) -> list[dict[str, float]]:
+        """Return the mean objective of the epoch's batches."""
+        objective = float(self.total)
+        self.total.zero_()
+        return [{"objective": objective}]
 
 
 def train(
     module: nn.Module,
     problem: RegressionProblem,
-    fairness: Fairness | None,
-    recipe: RegressionRecipe,
-    monitor: Monitor,
-) -> TrainedRegressor:
+    rows: Rows | None,
+    config: TrainingConfig,
+    penalty: BatchPenalty | None = None,
+) -> Trained:
     """Return a module trained by Adam, averaged over the last half of its steps."""
-    n = problem.target.size
-    optimizer = torch.optim.Adam(module.parameters(), lr=recipe.learning_rate)
-    n_batches = max(n // recipe.batch_size, 1)
-    total = n_batches * recipe.n_epochs
-    schedule = torch.optim.lr_scheduler.LambdaLR(
-        optimizer, lambda t: 0.51 + 0.49 * math.cos(math.pi * t / total)
-    )
-    average = _Average(module, round(total * (1 - AVERAGED)))
-    objective_of = _batch_objective(module, problem, fairness, recipe)
-    generator = torch.Generator().manual_seed(recipe.seed)
-    step = 0
-    for _ in range(recipe.n_epochs):
-        order, objective = torch.randperm(n, generator=generator), 0.0
-        for batch in torch.tensor_split(order, n_batches):
-            loss = objective_of(batch)
-            optimizer.zero_grad()
-            loss.backward()  # type: ignore[no-untyped-call]
-            optimizer.step()
-            schedule.step()
-            average.observe(step)
-            step, objective = step + 1, objective + loss.item() / n_batches
-        if not math.isfinite(objective):
-            raise NonFiniteError(Result.nonfinite.value)
-        if monitor.record(objective=objective):
-            break
-    average.take()
-    result = monitor.stopped or Result.schedule_completed
-    return TrainedRegressor(module.eval(), tuple(monitor.history), result)
+    objective = NumberObjective(problem, rows, config, penalty)
+    (trained,) = Run(networks.Alone(module, _as_is), objective, config).train()
+    return trained
 
 
-def _batch_objective(
-    module: nn.Module,
-    problem: RegressionProblem,
-    fairness: Fairness | None,
-    recipe: RegressionRecipe,
-) -> Callable[[Tensor], Tensor]:
-    own = problem.penalty_X
-    others = None if own is None else _rounds(own.shape[0], recipe)
-    target = torch.tensor(problem.target)
-    weight = torch.from_numpy(problem.share * problem.target.size)
-    lam, l2 = problem.objective.fairness_weight, problem.objective.l2
-
-    def objective(batch: Tensor) -> Tensor:
-        u = module(_tensor(problem.X[batch.numpy()]))
-        cost = problem.loss_of.value(target[batch] - u, TORCH)
-        loss: Tensor = (weight[batch] * cost).mean()
-        if l2 > 0:
-            loss = loss + l2 / 2 * _squares(module)
-        if fairness is not None and lam > 0:
-            if others is not None and own is not None:
-                batch = next(others)
-                u = module(_tensor(own[batch.numpy()]))
-            loss = loss + lam * fairness(u, batch)
-        return loss
-
-    return objective
+def _as_is(output: Tensor) -> Tensor:
+    return output
 
 
-def _rounds(n: int, recipe: RegressionRecipe) -> Iterator[Tensor]:
-    """Yield batches of the rows that the penalty is taken on, round after round."""
-    generator = torch.Generator().manual_seed(recipe.seed + 1)
-    n_batches = max(n // recipe.batch_size, 1)
+def _rounds(n: int, batch_size: int, seed: int) -> Iterator[Tensor]:
+    """Yield batches of rows, round after round."""
+    generator = torch.Generator().manual_seed(seed)
+    n_batches = max(n // batch_size, 1)
     while True:
         order = torch.randperm(n, generator=generator)
         yield from torch.tensor_split(order, n_batches)
 
 
-def _squares(module: nn.Module) -> Tensor:
+def _squares(nets: Any) -> Tensor:
     # Of the coefficients that meet raw features: those of a linear model exactly.
-    assert isinstance(module, Standardised)
+    module: Standardised = nets.module
     return sum(
         (
             (layer.weight / (module.scale if k == 0 else 1.0)).square().sum()
@@ -329,12 +284,3 @@ def _squares(module: nn.Module) -> Tensor:
         ),
         torch.zeros((), dtype=torch.float64),
     )
-
-
-def _of(control: Tensor | None, batch: Tensor) -> Tensor | None:
-    return None if control is None else control[batch]
-
-
-def _tensor(X: Table) -> Tensor:
-    dense = X.toarray() if is_sparse(X) else X
-    return torch.from_numpy(np.array(dense, dtype=np.float64, order="C"))

@@ -1,63 +1,361 @@
-"""The training loop of networks: one or many, on the same batches in the same order.
+"""The one training loop of torch: networks on minibatches, with a pluggable objective.
 
-An epoch is a chunk of steps, as in the solvers of linear models: each network has a
-`Monitor`, which keeps its history, calls callbacks and says when to stop.
+One network or many train on the same batches in the same order. An epoch is a chunk of
+steps, as in the solvers of linear models: each network has a `Monitor`, which keeps its
+history, calls callbacks and says when to stop.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
-from fferm.data.rows import Rows
-from fferm.errors import NonFiniteError
-from fferm.penalty.objective import Objective
-from fferm.solvers.base import Monitor, Record, Result
-from fferm.torch.checkpoints import Checkpoint
-from fferm.torch.critic_penalties import CriticPenalty, CriticPlan
-from fferm.torch.graphs import Steps, make_steps
-from fferm.torch.judging import Judge
+from fferm._typing import IntArray
+from fferm.errors import InvalidParameterError, InvalidTypeError, NonFiniteError
+from fferm.penalty.objective import Penalty
+from fferm.solvers.base import Callback, EarlyStopping, Monitor, Record, Result
+from fferm.torch.cuda_graphs import Steps, make_steps
 from fferm.torch.networks import Networks
-from fferm.torch.recipes import WARM_UP, Recipe, make_optimizer, set_rate
-from fferm.torch.table_penalties import TablePenalty, make_penalty
-from fferm.torch.table_rows import LossRows, PenaltyRows, batch_order, batches_of
+from fferm.torch.penalties import BatchPenalty, Call, CriticPenalty, DeviceRows
+from fferm.torch.serialize import Checkpoint
 
-# An epoch that lowers the objective by less than this share has gained nothing.
-LEAST_GAIN = 1e-4
-# Passes for semi-stochastic payoffs in an epoch, where the user did not say.
-PASSES = 8
+# An epoch of few batches has few steps: go on until there are this many.
+LEAST_STEPS = 400
+# Passes over the data where the user did not say how many.
+EPOCHS = 10
+# The default learning rate at batches of so many rows. Adam divides by the root of the
+# mean square, mostly noise, which falls with the root of the batch size: with a rate
+# that goes with that root, an epoch moves a network as far at any batch size.
+BASE_RATE, BASE_SIZE = 1e-3, 256
+# The penalty comes in over this share of the run: the dual has to find the model first.
+WARM_UP = 0.02
+# So many numbers are trained in double precision on a CPU, where that costs nothing.
+SMALL_DATA = 100_000
+# An epoch that lowers the objective by less than this share is no improvement.
+MIN_GAIN = 1e-4
+
+MakeOptimizer = Callable[[Iterable[Tensor]], Optimizer]
+Schedule = Callable[[float], float]
+Batch = tuple[Tensor, Tensor | None]
+CPU = torch.device("cpu")
+
+OPTIMIZERS: dict[str, type[Optimizer]] = {
+    "adam": torch.optim.Adam,
+    "adamw": torch.optim.AdamW,
+    "sgd": torch.optim.SGD,
+}
+# Factor of the learning rate by the share of the run that is over.
+SCHEDULES: dict[str, Schedule] = {
+    "constant": lambda done: 1.0,
+    "cosine": lambda done: 0.5 * (1 + math.cos(math.pi * done)),
+    "linear": lambda done: 1 - done,
+}
 
 
-@dataclass(frozen=True)
-class Task:
-    """What is trained on.
+@dataclass(frozen=True, kw_only=True)
+class TrainingConfig:
+    """How networks are trained.
 
     Attributes
     ----------
-    loss_rows, penalty_rows
-        Rows on the device; no penalty where there is none.
-    objective, fair_rows, classes
-        The penalty, its rows as encoded, and the labels.
-    weights
-        The fairness weight of each network.
-    judge
-        Measures the objective on rows of their own for early stopping, or None.
-    critic
-        What critics look at; None where the dual is a table.
+    batch_size, n_epochs
+        Rows a step; passes, None for `EPOCHS` and at least `LEAST_STEPS` steps.
+    learning_rate, weight_decay, optimizer, schedule
+        Of the optimizer; a function of (parameters) makes one of its own.
+    patience
+        Stop after so many epochs without improvement; None never stops early.
+    averaged
+        Share of the steps, at their end, over which parameters are averaged.
+    device, dtype
+        Where, and how precisely.
+    seed
+        Of parameters and the order of rows.
+    checkpoints
+        Folder of checkpoints, or None.
+    callbacks
+        Called after each epoch with its record; True stops.
     """
 
-    loss_rows: LossRows
-    penalty_rows: PenaltyRows | None
-    objective: Objective
-    fair_rows: Rows | None
-    classes: Sequence[object]
-    weights: Sequence[float]
-    judge: Judge | None = None
-    critic: CriticPlan | None = None
+    batch_size: int
+    n_epochs: int | None
+    learning_rate: float
+    weight_decay: float = 0.0
+    optimizer: str | MakeOptimizer = "adamw"
+    schedule: str | Schedule = "cosine"
+    patience: int | None = None
+    averaged: float = 0.0
+    device: torch.device = CPU
+    dtype: torch.dtype = torch.float64
+    seed: int
+    checkpoints: str | None = None
+    callbacks: tuple[Callback, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not (callable(self.optimizer) or self.optimizer in OPTIMIZERS):
+            raise InvalidParameterError(
+                f"optimizer must be {', '.join(map(repr, OPTIMIZERS))}, or a function "
+                f"of the parameters that returns one; got {self.optimizer!r}."
+            )
+        if not (callable(self.schedule) or self.schedule in SCHEDULES):
+            raise InvalidParameterError(
+                f"schedule must be {', '.join(map(repr, SCHEDULES))}, or a function of "
+                "the share of the run that is over, from 0 to 1; got "
+                f"{self.schedule!r}."
+            )
+
+    def epochs(self, n_batches: int) -> int:
+        """Return the number of epochs of so many batches."""
+        if self.n_epochs is not None:
+            return self.n_epochs
+        return max(EPOCHS, math.ceil(LEAST_STEPS / n_batches))
+
+    def factor(self, done: float) -> float:
+        """Return the factor of the learning rate once a share of the run is over."""
+        if callable(self.schedule):
+            return float(self.schedule(done))
+        return SCHEDULES[self.schedule](done)
+
+    def make_optimizer(self, parameters: list[Tensor]) -> Optimizer:
+        """Return the optimizer of some parameters.
+
+        Named ones run fused; on a GPU their learning rate is a tensor, so that a
+        captured step follows the schedule.
+        """
+        if callable(self.optimizer):
+            made = self.optimizer(parameters)
+            if isinstance(made, Optimizer):
+                return made
+            raise InvalidTypeError(
+                "optimizer(parameters) must return a torch.optim.Optimizer, for "
+                "example functools.partial(torch.optim.SGD, lr=0.1); it returned a "
+                f"{type(made).__name__}."
+            )
+        options: dict[str, Any] = {"weight_decay": self.weight_decay, "fused": True}
+        options["lr"] = self.learning_rate
+        if self.optimizer == "sgd":
+            options["momentum"] = 0.9
+        elif self.device.type == "cuda":
+            options["lr"] = torch.tensor(self.learning_rate, device=self.device)
+            options["capturable"] = True
+        return OPTIMIZERS[self.optimizer](parameters, **options)
+
+
+def find_device(device: Any) -> torch.device:
+    """Return the device that is meant, after checking that it exists."""
+    if isinstance(device, str) and device == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        found: torch.device = torch.device(device)
+    except (RuntimeError, TypeError) as error:
+        raise InvalidParameterError(
+            f"device must be 'auto', 'cpu', 'cuda' or a torch.device; got {device!r}."
+        ) from error
+    if found.type not in ("cpu", "cuda"):
+        raise InvalidParameterError(
+            "device must be 'auto', 'cpu' or 'cuda', because duals are in double "
+            f"precision, which others may lack; got {device!r}."
+        )
+    n_devices = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if found.type == "cuda" and (found.index or 0) >= n_devices:
+        raise InvalidParameterError(
+            f"device={device!r} needs a GPU, and PyTorch finds {n_devices} CUDA "
+            "devices. Use device='auto' or 'cpu', or install a build for your GPU."
+        )
+    return found
+
+
+def find_dtype(dtype: str, n_numbers: int, device: torch.device) -> torch.dtype:
+    """Return the precision that is meant; ``"auto"`` looks at the size of the data."""
+    if dtype == "auto":
+        is_small = device.type == "cpu" and n_numbers <= SMALL_DATA
+        return torch.float64 if is_small else torch.float32
+    return {"float32": torch.float32, "float64": torch.float64}[dtype]
+
+
+class BatchObjective(ABC):
+    """What networks are trained on: rows, how they are batched, and the objective.
+
+    Attributes
+    ----------
+    n_models, n_batches
+        Number of networks, and of batches in an epoch.
+    penalty
+        The penalty, whose duals move with every batch; None without one.
+    total
+        (n_models,) what a batch adds up over an epoch.
+    is_capturable
+        Whether a step can be captured as a CUDA graph.
+    """
+
+    n_models: int
+    n_batches: int
+    penalty: BatchPenalty | None
+    total: Tensor
+    is_capturable: bool = False
+
+    @abstractmethod
+    def batches(self, epoch: int) -> Iterator[Batch]:
+        """Yield the positions of each batch, and of its penalty if they differ."""
+
+    @abstractmethod
+    def __call__(self, networks: Networks, batch: Batch) -> Tensor:
+        """Return the (n_models,) objectives of a batch, without waiting for a GPU."""
+
+    @abstractmethod
+    def records(self) -> list[dict[str, float]]:
+        """Return the record of each network's epoch, and begin another."""
+
+    def prepare(self, call: Call, step: int, n_steps: int) -> None:  # noqa: B027
+        """Set what changes from step to step; nothing does by default."""
+
+    def validate(self, call: Call) -> list[float] | None:
+        """Return the objective of each network on held-out rows, None without any."""
+        return None
+
+
+class ClassObjective(BatchObjective):
+    """Cross-entropy plus the weighted penalty, for several fairness weights.
+
+    Parameters
+    ----------
+    rows, penalty_rows
+        Rows on the device; no penalty rows where there is no penalty.
+    penalty
+        The penalty of all networks, or None.
+    weights
+        The fairness weight of each network.
+    config
+        Batch size, seed and precision.
+    held_out
+        The objective on held-out rows for early stopping, or None.
+    """
+
+    def __init__(
+        self,
+        rows: DeviceRows,
+        weights: Sequence[float],
+        config: TrainingConfig,
+        penalty: BatchPenalty | None = None,
+        penalty_rows: DeviceRows | None = None,
+        held_out: "HeldOutObjective | None" = None,
+    ) -> None:
+        self.rows, self.penalty_rows, self.penalty = rows, penalty_rows, penalty
+        self.weights, self.config, self.held_out = weights, config, held_out
+        self.n_models = len(weights)
+        self.n_batches = count_batches(rows.X.n_rows, config.batch_size)
+        self.lam = torch.tensor(weights, dtype=config.dtype, device=config.device)
+        self.warmth = self.lam.new_zeros(())
+        self.total = torch.zeros_like(self.lam, dtype=torch.float64)
+        features = [part.X for part in (rows, penalty_rows) if part is not None]
+        is_dense = all(X.dense is not None for X in features)
+        # The ascent of a critic looks at its own gradient.
+        self.is_capturable = is_dense and not isinstance(penalty, CriticPenalty)
+
+    def batches(self, epoch: int) -> Iterator[Batch]:
+        """Yield the positions of each batch, and of its penalty if they differ."""
+        size, seed = self.config.batch_size, self.config.seed
+        parts = batches_of(self._order(seed, epoch, self.rows), size)
+        rows = self.penalty_rows
+        if rows is None or rows.X is self.rows.X:
+            yield from ((part, None) for part in parts)
+            return
+        # Rows of the penalty's own go round as often as there are batches.
+        others = batches_of(self._order(seed + 1, epoch, rows), size)
+        for i, part in enumerate(parts):
+            yield part, others[i % len(others)]
+
+    def __call__(self, networks: Networks, batch: Batch) -> Tensor:
+        """Return the (n_models,) objectives of a batch, without waiting for a GPU."""
+        index, penalty_index = batch
+        rows, judged = self.rows, self.penalty_rows
+        logits = networks(rows.X.take(index))  # (L, b, m)
+        loss = _cross_entropy(logits, rows.target[index])  # (L, b)
+        if rows.weight is not None:
+            loss = loss * rows.weight[index]
+        total = by_network = loss.mean(dim=1)
+        if self.penalty is not None and judged is not None:
+            if penalty_index is not None:
+                index = penalty_index
+                logits = networks(judged.X.take(index))
+            weight = None if judged.weight is None else judged.weight[index]
+            penalty = self.penalty(logits, judged.target[index], weight)
+            total = total + self.warmth * self.lam * penalty.to(total.dtype)
+        self.total += len(batch[0]) * by_network.detach()
+        return total
+
+    def prepare(self, call: Call, step: int, n_steps: int) -> None:
+        """Set what changes from step to step: warmth and payoffs."""
+        self.warmth.fill_(min(1.0, (step + 1) / (WARM_UP * n_steps)))
+        if self.penalty is not None and self.penalty_rows is not None:
+            self.penalty.refresh(call, self.penalty_rows, step)
+
+    def records(self) -> list[dict[str, float]]:
+        """Return objective, loss and penalty of each network's epoch."""
+        losses = (self.total / self.rows.X.n_rows).tolist()
+        self.total.zero_()
+        penalties = [0.0] * self.n_models
+        if self.penalty is not None:
+            penalties = self.penalty.of_epoch()
+        return [
+            {
+                "objective": loss + weight * penalty,
+                "loss": loss,
+                "penalty": penalty,
+                "fairness_weight": weight,
+            }
+            for weight, loss, penalty in zip(
+                self.weights, losses, penalties, strict=True
+            )
+        ]
+
+    def validate(self, call: Call) -> list[float] | None:
+        """Return the objective of each network on held-out rows, None without any."""
+        return None if self.held_out is None else self.held_out(call, self.weights)
+
+    def _order(self, seed: int, epoch: int, rows: DeviceRows) -> Tensor:
+        order = batch_order(seed, epoch, rows.X.n_rows)
+        return torch.from_numpy(order).to(self.config.device)
+
+
+@dataclass(frozen=True)
+class HeldOutObjective:
+    """Loss plus weighted penalty on rows that networks are not trained on.
+
+    Attributes
+    ----------
+    rows
+        Features, labels and weights.
+    penalty
+        The penalty on the same rows, or None.
+    sharpness
+        The penalty sees ``softmax(sharpness * logits)``.
+    """
+
+    rows: DeviceRows
+    penalty: Penalty | None
+    sharpness: float
+
+    @torch.no_grad()
+    def __call__(self, call: Call, weights: Sequence[float]) -> list[float]:
+        """Return the objective of each network."""
+        logits = torch.cat([call(x) for x in self.rows.X.blocks()], dim=1).double()
+        losses = _cross_entropy(logits, self.rows.target)
+        if self.rows.weight is not None:
+            losses = losses * self.rows.weight
+        values: list[float] = losses.mean(dim=1).tolist()
+        for lane, weight in enumerate(weights):
+            if self.penalty is not None and weight > 0:
+                prob = torch.softmax(self.sharpness * logits[lane], dim=1)
+                penalty = self.penalty.value_and_gradient(prob.cpu().numpy())[0]
+                values[lane] += weight * penalty
+        return values
 
 
 @dataclass(frozen=True)
@@ -70,17 +368,6 @@ class Trained:
     n_epochs: int
 
 
-@dataclass
-class Progress:
-    """Where a run stands; all of it goes into a checkpoint."""
-
-    epoch: int = 0
-    n_idle: int = 0
-    best: list[float] = field(default_factory=list)
-    best_state: dict[str, Tensor] = field(default_factory=dict)
-    result: Result | None = None
-
-
 class Run:
     """One run of one or several networks.
 
@@ -88,9 +375,9 @@ class Run:
     ----------
     networks
         What is trained; changed in place.
-    task
-        The data.
-    recipe
+    objective
+        The data, and what is minimised on them.
+    config
         How.
     checkpoint
         Where the run is kept, or None.
@@ -99,190 +386,133 @@ class Run:
     def __init__(
         self,
         networks: Networks,
-        task: Task,
-        recipe: Recipe,
+        objective: BatchObjective,
+        config: TrainingConfig,
         checkpoint: Checkpoint | None = None,
     ) -> None:
-        self.networks, self.task, self.recipe = networks, task, recipe
+        self.networks, self.objective, self.config = networks, objective, config
         self.checkpoint = checkpoint
-        rows = torch.arange(task.loss_rows.X.n_rows)
-        self.n_batches = len(batches_of(rows, recipe.batch_size))
-        self.n_epochs = recipe.epochs(self.n_batches)
-        self.optimizer = make_optimizer(recipe, networks.parameters())
+        self.n_epochs = config.epochs(objective.n_batches)
+        self.n_steps = self.n_epochs * objective.n_batches
+        self.optimizer = config.make_optimizer(networks.parameters())
         self.base_rates = [float(g["lr"]) for g in self.optimizer.param_groups]
-        self.penalty = self._make_penalty()
-        device = recipe.device
-        self.lam = torch.tensor(task.weights, dtype=recipe.dtype, device=device)
-        self.warmth = torch.zeros((), dtype=recipe.dtype, device=device)
-        self.losses = torch.zeros(len(task.weights), device=device).double()
-        self.monitors = [Monitor(callbacks=recipe.callbacks) for _ in task.weights]
-        self.progress = Progress()
+        self.monitors = [
+            Monitor(callbacks=config.callbacks) for _ in range(objective.n_models)
+        ]
+        self.stopping = EarlyStopping(config.patience, MIN_GAIN)
+        self.best_state: dict[str, Tensor] = {}
+        self.mean: list[Tensor] = []
+        if config.averaged:
+            self.mean = [p.detach().clone() for p in networks.parameters()]
+        self.n_averaged = 0
+        self.epoch = 0
+        self.result: Result | None = None
 
     def train(self) -> list[Trained]:
         """Return the trained networks."""
-        with own_randomness(self.recipe), fast_products():
+        with forked_randomness(self.config), fast_products():
             if self.checkpoint is not None:
                 self.checkpoint.restore(self)
             steps = make_steps(self)
-            while self.progress.result is None:
+            while self.result is None:
                 self._run_epoch(steps)
                 if self.checkpoint is not None:
                     self.checkpoint.write(self)
-        state = self.progress.best_state or self.networks.state()
+        if self.n_averaged:
+            with torch.no_grad():
+                for mean, p in zip(self.mean, self.networks.parameters(), strict=True):
+                    p.copy_(mean)
+        modules = self.networks.modules(self.best_state or self.networks.state())
         return [
-            Trained(module, self.progress.result, tuple(m.history), self.progress.epoch)
-            for module, m in zip(
-                self.networks.modules(state), self.monitors, strict=True
-            )
+            Trained(module, self.result, tuple(monitor.history), self.epoch)
+            for module, monitor in zip(modules, self.monitors, strict=True)
         ]
 
     def step(self, index: Tensor, penalty_index: Tensor | None) -> None:
         """Take one step on the rows at some positions, without waiting for a GPU."""
-        task = self.task
-        rows = task.loss_rows
-        logits = self.networks(rows.X.take(index))  # (L, b, m)
-        loss = _cross_entropy(logits, rows.y[index])  # (L, b)
-        if rows.weight is not None:
-            loss = loss * rows.weight[index]
-        by_network = loss.mean(dim=1)
-        total = by_network
-        if self.penalty is not None and task.penalty_rows is not None:
-            judged = task.penalty_rows
-            if penalty_index is not None:
-                logits = self.networks(judged.X.take(penalty_index))
-            place = index if penalty_index is None else penalty_index
-            weight = None if judged.weight is None else judged.weight[place]
-            penalty = self.penalty(logits, judged.cell[place], weight)
-            total = total + self.warmth * self.lam * penalty.to(total.dtype)
+        total = self.objective(self.networks, (index, penalty_index))
         self.optimizer.zero_grad(set_to_none=False)
         total.sum().backward()  # type: ignore[no-untyped-call]
         self.optimizer.step()
-        self.losses += len(index) * by_network.detach()
 
     def prepare(self, step: int) -> None:
-        """Set what changes from step to step: rate, warmth and payoffs."""
-        n_steps = self.n_epochs * self.n_batches
-        set_rate(self.optimizer, self.base_rates, self.recipe.factor(step / n_steps))
-        self.warmth.fill_(min(1.0, (step + 1) / (WARM_UP * n_steps)))
-        if self.penalty is not None and self.task.penalty_rows is not None:
-            self.penalty.refresh(self._look, self.task.penalty_rows, step)
+        """Set what changes from step to step: the rate, and parts of the objective."""
+        factor = self.config.factor(step / self.n_steps)
+        for group, rate in zip(
+            self.optimizer.param_groups, self.base_rates, strict=True
+        ):
+            if isinstance(group["lr"], Tensor):
+                group["lr"].fill_(rate * factor)
+            else:
+                group["lr"] = rate * factor
+        self.objective.prepare(self.predict, step, self.n_steps)
 
-    def batches(self) -> Iterator[tuple[Tensor, Tensor | None]]:
-        """Yield the positions of each batch of the epoch, and those of its penalty."""
-        n, size = self.task.loss_rows.X.n_rows, self.recipe.batch_size
-        epoch, seed = self.progress.epoch, self.recipe.seed
-        index = self._on_device(batch_order(seed, epoch, n))
-        rows = self.task.penalty_rows
-        if rows is None or rows.X is self.task.loss_rows.X:
-            yield from ((part, None) for part in batches_of(index, size))
-            return
-        # Rows of the penalty's own go round as often as there are batches.
-        other = self._on_device(batch_order(seed + 1, epoch, rows.X.n_rows))
-        parts = batches_of(other, size)
-        for i, part in enumerate(batches_of(index, size)):
-            yield part, parts[i % len(parts)]
+    @torch.no_grad()
+    def predict(self, x: Tensor) -> Tensor:
+        """Return outputs in evaluation mode."""
+        self.networks.train(False)
+        output = self.networks(x)
+        self.networks.train(True)
+        return output
 
     def _run_epoch(self, steps: Steps) -> None:
         self.networks.train(True)
-        self.losses.zero_()
-        begin = self.progress.epoch * self.n_batches
-        for i, (index, penalty_index) in enumerate(self.batches()):
-            self.prepare(begin + i)
-            steps(index, penalty_index)
-        self.progress.epoch += 1
+        begin = self.epoch * self.objective.n_batches
+        for step, batch in enumerate(self.objective.batches(self.epoch), begin):
+            self.prepare(step)
+            steps(*batch)
+            if step >= round(self.n_steps * (1 - self.config.averaged)):
+                self._average()
+        self.epoch += 1
         self._record()
-        if self.progress.result is None and self.progress.epoch >= self.n_epochs:
-            self.progress.result = Result.schedule_completed
+        if self.result is None and self.epoch >= self.n_epochs:
+            self.result = Result.schedule_completed
+
+    @torch.no_grad()
+    def _average(self) -> None:
+        self.n_averaged += 1
+        for mean, p in zip(self.mean, self.networks.parameters(), strict=True):
+            mean += (p - mean) / self.n_averaged
 
     def _record(self) -> None:
-        weights = self.task.weights
-        losses = (self.losses / self.task.loss_rows.X.n_rows).tolist()
-        penalties = [0.0] * len(weights)
-        if self.penalty is not None:
-            penalties = self.penalty.of_epoch()
-        objectives = []
-        for weight, loss, penalty in zip(weights, losses, penalties, strict=True):
-            objectives.append(loss + weight * penalty)
-        _check_finite(objectives)
-        self.networks.train(False)
-        judged = objectives
-        if self.task.judge is not None:
-            judged = self.task.judge(self._look, weights)
-        rate = float(self.optimizer.param_groups[0]["lr"])
-        for i, monitor in enumerate(self.monitors):
-            record = {"objective": objectives[i], "loss": losses[i]}
-            record |= {"penalty": penalties[i], "fairness_weight": weights[i]}
-            record["learning_rate"] = rate
-            if self.task.judge is not None:
-                record["validation_objective"] = judged[i]
-            if monitor.record(**record):
-                self.progress.result = monitor.stopped
-        if self.recipe.is_stopped_early:
-            self._note_gains(judged)
-
-    def _note_gains(self, judged: list[float]) -> None:
-        progress = self.progress
-        if not progress.best:
-            progress.best = list(judged)
-            progress.best_state = {n: t.clone() for n, t in self._state().items()}
-            return
-        has_gained = False
-        for lane, (new, old) in enumerate(zip(judged, progress.best, strict=True)):
-            has_gained |= old - new > LEAST_GAIN * abs(old)
-            if new < old:
-                progress.best[lane] = new
-                for name, tensor in self._state().items():
-                    progress.best_state[name][lane] = tensor[lane]
-        progress.n_idle = 0 if has_gained else progress.n_idle + 1
-        if progress.n_idle >= self.recipe.patience and progress.result is None:
-            progress.result = Result.nothing_gained
-
-    def _state(self) -> dict[str, Tensor]:
-        return self.networks.state()
-
-    def _look(self, x: Tensor) -> Tensor:
-        """Return logits in evaluation mode, without gradients."""
-        self.networks.train(False)
-        with torch.no_grad():
-            logits = self.networks(x)
-        self.networks.train(True)
-        return logits
-
-    def _make_penalty(self) -> TablePenalty | None:
-        task = self.task
-        if task.fair_rows is None:
-            return None
-        if task.critic is not None:
-            critic = CriticPenalty(
-                task.critic,
-                task.objective,
-                task.fair_rows,
-                len(task.classes),
-                len(task.weights),
-                self.recipe.seed,
+        records = self.objective.records()
+        objectives = [record["objective"] for record in records]
+        if not all(map(math.isfinite, objectives)):
+            raise NonFiniteError(
+                "The objective is not a finite number. Lower learning_rate, scale the "
+                "features, or lower fairness_weight or sharpness."
             )
-            return critic.to(self.recipe.device)
-        every = self.recipe.refresh_every or max(1, self.n_batches // PASSES)
-        made = make_penalty(
-            self.recipe.solver,
-            task.objective,
-            task.fair_rows,
-            task.classes,
-            len(task.weights),
-            every,
-        )
-        return made.to(self.recipe.device)
+        self.networks.train(False)
+        judged = self.objective.validate(self.predict)
+        rate = float(self.optimizer.param_groups[0]["lr"])
+        for lane, (monitor, record) in enumerate(
+            zip(self.monitors, records, strict=True)
+        ):
+            record["learning_rate"] = rate
+            if judged is not None:
+                record["validation_objective"] = judged[lane]
+            if monitor.record(**record):
+                self.result = monitor.stopped
+        if self.config.patience is not None:
+            self._keep_best(objectives if judged is None else judged)
 
-    def _on_device(self, order: Any) -> Tensor:
-        return torch.from_numpy(order).to(self.recipe.device)
+    def _keep_best(self, values: list[float]) -> None:
+        is_lower, state = self.stopping.update(values), self.networks.state()
+        if not self.best_state:
+            self.best_state = {name: t.clone() for name, t in state.items()}
+        for lane in np.flatnonzero(is_lower):
+            for name, tensor in state.items():
+                self.best_state[name][lane] = tensor[lane]
+        if self.stopping.is_over and self.result is None:
+            self.result = Result.nothing_gained
 
 
 @contextmanager
-def own_randomness(recipe: Recipe) -> Iterator[None]:
-    """Give a run random numbers of its own, and leave the user's as they were."""
-    devices = [recipe.device] if recipe.device.type == "cuda" else []
+def forked_randomness(config: TrainingConfig) -> Iterator[None]:
+    """Seed random numbers for a run, and leave the user's as they were."""
+    devices = [config.device] if config.device.type == "cuda" else []
     with torch.random.fork_rng(devices=devices):
-        torch.manual_seed(recipe.seed)
+        torch.manual_seed(config.seed)
         yield
 
 
@@ -297,16 +527,31 @@ def fast_products() -> Iterator[None]:
         matmul.allow_tf32 = before
 
 
+def batch_order(seed: int, epoch: int, n_rows: int) -> IntArray:
+    """Return the order of rows in an epoch, a function of seed and epoch alone."""
+    return np.random.default_rng([seed, epoch]).permutation(n_rows)
+
+
+def batches_of(order: Tensor, size: int) -> tuple[Tensor, ...]:
+    """Return batches of ``size`` rows, the last with what is left.
+
+    A row that would be left alone joins the batch before it: a batch norm, which
+    compares the rows of a batch, has nothing to do with one.
+    """
+    batches: tuple[Tensor, ...] = torch.split(order, size)
+    if len(batches) > count_batches(len(order), size):
+        return *batches[:-2], torch.cat(batches[-2:])
+    return batches
+
+
+def count_batches(n_rows: int, size: int) -> int:
+    """Return the number of batches of `batches_of`."""
+    count = math.ceil(n_rows / size)
+    return count - 1 if size > 1 and count > 1 and n_rows % size == 1 else count
+
+
 def _cross_entropy(logits: Tensor, y: Tensor) -> Tensor:
     n_models, n_rows, _ = logits.shape
     repeated = y.expand(n_models, n_rows).reshape(-1)
     loss = nn.functional.cross_entropy(logits.flatten(0, 1), repeated, reduction="none")
     return loss.view(n_models, n_rows)
-
-
-def _check_finite(objectives: list[float]) -> None:
-    if not all(map(math.isfinite, objectives)):
-        raise NonFiniteError(
-            "The objective is not a finite number. Lower learning_rate, scale the "
-            "features, or lower fairness_weight or sharpness."
-        )

@@ -1,38 +1,77 @@
-"""The search: every point of a grid, or what optuna finds worth trying."""
+"""The search over divergences, radii and weights: a grid, or optuna's proposals."""
 
 import importlib
 import importlib.util
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from joblib import Parallel, delayed
+from sklearn.base import clone
 
 from fferm._typing import Table
-from fferm.data.groups import collected
-from fferm.data.rows import FitInput, check_lengths
-from fferm.data.validate import check_number, check_whole, one_column
+from fferm.data.groups import Binning, encode_sensitive
+from fferm.data.rows import FitInput, check_aligned
+from fferm.data.split import read_rows
+from fferm.data.validate import (
+    Number,
+    check_number,
+    check_params,
+    check_whole,
+    encode_labels,
+)
 from fferm.divergences import STANDARD, Divergence
-from fferm.divergences import get as get_divergence
 from fferm.errors import (
+    FfermWarning,
     InfeasibleWarning,
     InvalidInputError,
     InvalidParameterError,
     MissingDependencyError,
     MissingSensitiveError,
+    warn_user,
 )
 from fferm.estimators.base import FairClassifier
-from fferm.fairness_grid import default_weights
-from fferm.tuning.goals import Goal
-from fferm.tuning.result import Tuning
-from fferm.tuning.trials import Candidate, Judge, check_radii, own_radius
+from fferm.fairness_grid import weight_grid
+from fferm.metrics.tabulator import make_tabulator
 from fferm.tuning.validation import CrossValidation, Validation
 
 # Below every score of a candidate that can be used.
 USELESS = -2.0
-KEY = ["divergence", "radius", "fairness_weight"]
+SHOWN = ("divergence", "radius", "fairness_weight", "accuracy", "violation")
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """The result of a search.
+
+    Attributes
+    ----------
+    estimator
+        Trained on all source rows with the best candidate.
+    best
+        ``divergence``, ``radius``, ``fairness_weight``, and the ``accuracy`` and
+        ``violation`` that it was chosen by, which are therefore optimistic.
+    feasible
+        Whether ``best`` keeps the bound on the rows that judge.
+    records
+        One row per candidate and weight.
+    """
+
+    estimator: FairClassifier
+    best: dict[str, Any]
+    feasible: bool
+    records: pd.DataFrame
+
+    def __repr__(self) -> str:
+        """Return one line: the best candidate and its measures."""
+        return (
+            f"Tuning({self.best['divergence']}, radius {self.best['radius']:g}, "
+            f"fairness_weight {self.best['fairness_weight']:.4g}: accuracy "
+            f"{self.best['accuracy']:.4f} at violation {self.best['violation']:.4f})"
+        )
 
 
 def tune(
@@ -57,18 +96,18 @@ def tune(
     Parameters
     ----------
     estimator
-        An unfitted fair classifier; what is searched for here replaces its own.
+        An unfitted fair classifier; the parameters searched for replace its own.
     X, y, sensitive_features, sample_weight
         The source: the rows to train on, as in `fit`.
     validation
         Which rows judge: `CrossValidation` (default, five folds), `TargetSample` or
         `EvenHoldout`.
     max_violation, min_accuracy
-        One of them: the bound to keep on those rows. Of the candidates that keep it,
-        the most accurate, or the fairest, is chosen; of none, the closest, with an
+        One of them: the bound to keep on those rows. Among the candidates that keep it
+        the most accurate, or the fairest, is chosen; if none does, the closest, with an
         `InfeasibleWarning`.
     divergences
-        Names or instances to choose from; by default the six plain ones.
+        Names or instances to choose from; by default the six standard ones.
     radii
         Radii of the estimator's uncertainty set to choose from, 0 for none; by default
         the estimator's own.
@@ -76,7 +115,7 @@ def tune(
         The weights, or how many of the default range of each divergence.
     n_trials
         None for the whole grid. Otherwise optuna (extra ``tune``) tries this many
-        points: weights anywhere in their range, the given divergences and radii.
+        points: weights anywhere in their range, the listed divergences and radii.
     sampler
         A sampler of optuna instead of its seeded default.
     n_jobs
@@ -92,48 +131,97 @@ def tune(
     >>> from fferm.datasets import make_biased
     >>> from fferm.tuning import CrossValidation, tune
     >>> data = make_biased(random_state=0)
-    >>> found = tune(
+    >>> tuned = tune(
     ...     FairLogisticRegression(), data.X, data.y,
     ...     sensitive_features=data.sensitive_features, max_violation=0.1,
     ...     validation=CrossValidation(3), divergences=["kl"], fairness_weights=4,
     ... )
-    >>> found.best["divergence"]
+    >>> tuned.best["divergence"]
     'kl'
     """
-    _check(estimator, sensitive_features)
-    goal = Goal(max_violation, min_accuracy)
-    given = FitInput(X, one_column(y), collected(sensitive_features), sample_weight)
-    check_lengths(
-        X=given.X,
-        y=given.y,
-        sensitive_features=given.sensitive_features,
-        sample_weight=sample_weight,
-    )
-    found = _candidates(estimator, divergences, radii)
-    judge = Judge(estimator, validation or CrossValidation(), given)
-    if n_trials is None:
-        paths = Parallel(n_jobs=n_jobs)(
-            delayed(judge.path)(estimator, each, _weights(each, fairness_weights))
-            for each in found
-        )
-        records = pd.DataFrame([row for path in paths for row in path])
-    else:
-        search = _OptunaSearch(estimator, found, judge, goal, fairness_weights)
-        records = search.run(check_whole("n_trials", n_trials), sampler)
-    return _concluded(estimator, given, found, records, goal)
-
-
-def _check(estimator: FairClassifier, sensitive_features: Table) -> None:
     if not isinstance(estimator, FairClassifier):
         raise InvalidParameterError(
-            f"A {type(estimator).__name__} came. Expected a fair classifier such as "
-            "FairLogisticRegression(). Transform the features before the search."
+            "tune needs a fair classifier such as FairLogisticRegression(); got "
+            f"{type(estimator).__name__}. Transform the features before the search."
         )
     if sensitive_features is None:
         raise MissingSensitiveError(
-            "A search measures fairness and no sensitive_features came. Pass "
+            "tune needs sensitive_features, because it measures fairness. Pass "
             "tune(estimator, X, y, sensitive_features=...)."
         )
+    goal = Goal(max_violation, min_accuracy)
+    passed = read_rows(X, y, sensitive_features, sample_weight)
+    candidates = _candidates(estimator, divergences, radii)
+    judge = _Judge(estimator, validation or CrossValidation(), passed)
+    if n_trials is None:
+        paths = Parallel(n_jobs=n_jobs)(
+            delayed(judge.path)(each, each.weights(fairness_weights))
+            for each in candidates
+        )
+        records = [record for path in paths for record in path]
+    else:
+        n_trials = check_whole("n_trials", n_trials)
+        search = _OptunaSearch(candidates, judge, goal, fairness_weights)
+        records = search.run(n_trials, sampler)
+    return _conclude(passed, candidates, records, goal)
+
+
+@dataclass(frozen=True)
+class Goal:
+    """One bound; within it the other measure is optimised.
+
+    Attributes
+    ----------
+    max_violation
+        Look for the most accurate candidate with at most this violation.
+    min_accuracy
+        Look for the fairest candidate with at least this accuracy.
+    """
+
+    max_violation: float | None
+    min_accuracy: float | None
+
+    def __post_init__(self) -> None:
+        bounds = vars(self)
+        check_params(bounds, dict.fromkeys(bounds, Number(0, 1, is_optional=True)))
+        if (self.max_violation is None) == (self.min_accuracy is None):
+            raise InvalidParameterError(
+                "tune needs exactly one of max_violation and min_accuracy."
+            )
+
+    def score(self, record: Mapping[Any, Any]) -> float:
+        """Return a number that is larger the better a candidate is.
+
+        It is above 0 if the bound is kept, and then grows with the other measure; else
+        it is minus the distance to the bound.
+        """
+        accuracy, violation = record["accuracy"], record["violation"]
+        # One class for everyone is fair and useless.
+        if record["collapsed"] or np.isnan(violation):
+            return USELESS
+        if self.max_violation is not None:
+            excess, gain = violation - self.max_violation, accuracy
+        else:
+            excess, gain = float(self.min_accuracy or 0) - accuracy, 1 - violation
+        return float(1 + gain if excess <= 0 else -excess)
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A divergence and a radius (0 for no uncertainty set), in an unfitted model."""
+
+    divergence: str | Divergence
+    radius: float
+    model: FairClassifier
+
+    @property
+    def key(self) -> dict[str, Any]:
+        """What its records are found by."""
+        return {"divergence": str(self.divergence), "radius": self.radius}
+
+    def weights(self, fairness_weights: int | Sequence[float]) -> list[float]:
+        """Return the fairness weights to try."""
+        return weight_grid(fairness_weights, self.model._objective().divergence)
 
 
 def _candidates(
@@ -143,129 +231,174 @@ def _candidates(
 ) -> list[Candidate]:
     if isinstance(divergences, str):
         raise InvalidParameterError(
-            f"divergences={divergences!r} came. Expected a list: [{divergences!r}]."
+            f"divergences must be a list; got {divergences!r}. Pass [{divergences!r}]."
         )
-    names = STANDARD if divergences is None else tuple(divergences)
-    sizes = [own_radius(estimator)]
-    if radii is not None:
-        sizes = check_radii(estimator, radii)
-    found = []
-    for candidate in (Candidate(name, size) for name in names for size in sizes):
-        try:
-            candidate.of(estimator)._objective()
-        except InvalidParameterError:
-            # Total variation has no small shift; who named it is told so.
-            if divergences is not None:
-                raise
-        else:
-            found.append(candidate)
-    if not found:
+    candidates = []
+    for name in STANDARD if divergences is None else divergences:
+        for radius in _radii(estimator, radii):
+            candidate = Candidate(name, radius, _changed(estimator, name, radius))
+            try:
+                candidate.model._objective()
+            except InvalidParameterError:
+                # Total variation has no small shift; raise only if it was named.
+                if divergences is not None:
+                    raise
+            else:
+                candidates.append(candidate)
+    if not candidates:
         raise InvalidParameterError("divergences is empty. Name at least one.")
-    return found
+    return candidates
 
 
-def _weights(candidate: Candidate, given: int | Sequence[float]) -> list[float]:
-    if isinstance(given, int | np.integer):
-        divergence = get_divergence(candidate.divergence)
-        count = check_whole("fairness_weights", given) + 1
-        return [float(weight) for weight in default_weights(divergence, count)[1:]]
-    if np.ndim(given) != 1 or len(given) == 0:
+def _changed(
+    estimator: FairClassifier, divergence: str | Divergence, radius: float
+) -> FairClassifier:
+    shift = estimator.uncertainty
+    if shift is not None:
+        shift = replace(shift, radius=radius) if radius else None  # type: ignore[call-arg]
+    model: FairClassifier = clone(estimator).set_params(
+        divergence=divergence, max_violation=None, uncertainty=shift
+    )
+    return model
+
+
+def _radii(estimator: FairClassifier, radii: Sequence[float] | None) -> list[float]:
+    shift = estimator.uncertainty
+    if radii is None:
+        return [0.0 if shift is None else float(shift.parameters()["radius"])]
+    numbers = sorted({check_number("radii", radius) for radius in radii})
+    if not numbers:
         raise InvalidParameterError(
-            f"fairness_weights={given!r} came. Expected a list of numbers, or how many."
+            "radii is empty. Pass some, or None for the estimator's own."
         )
-    return sorted({check_number("fairness_weights", weight) for weight in given})
+    if shift is None and numbers[-1] > 0:
+        raise InvalidParameterError(
+            f"radii={numbers} needs an estimator with an uncertainty set, for example "
+            "uncertainty=SmallShift(radius=0.01)."
+        )
+    return numbers
+
+
+class _Judge:
+    """Measures decisions about the rows that judge, which are encoded once."""
+
+    def __init__(
+        self, estimator: FairClassifier, validation: Validation, passed: FitInput
+    ) -> None:
+        # Bands are cut once, on the whole source, for every fold.
+        binning = Binning(estimator.continuous)
+        columns = encode_sensitive(
+            passed.sensitive_features, len(passed.y), "marginal", binning
+        )
+        edges = {name: e for column in columns for name, e in column.edges.items()}
+        passed = replace(passed, edges=edges)
+        self.folds = list(validation.folds(passed))
+        self.classes = np.unique(np.asarray(passed.y))
+        rows = validation.judges(passed)
+        check_aligned(**rows.tables)
+        self.tabulator = make_tabulator(
+            encode_labels(rows.y, len(rows.y), self.classes.tolist(), "y"),
+            _changed(estimator, "kl", 0.0)._objective().notion,
+            rows.sensitive_features,
+            estimator.groups,
+            rows.sample_weight,
+            rows.X,
+            Binning(estimator.continuous, edges),
+        )
+
+    def path(
+        self, candidate: Candidate, weights: Sequence[float]
+    ) -> list[dict[str, Any]]:
+        """Return one record per weight."""
+        with warnings.catch_warnings():
+            # Folds are smaller than the data; the last fit warns about all rows.
+            warnings.simplefilter("ignore", FfermWarning)
+            decisions = [
+                [
+                    np.searchsorted(self.classes, fitted.predict(fold.judge.X))
+                    for fitted in candidate.model.fit_path(fold.train, weights)
+                ]
+                for fold in self.folds
+            ]
+        records = []
+        for weight, parts in zip(weights, zip(*decisions, strict=True), strict=True):
+            code = np.concatenate(parts)
+            is_right = code == self.tabulator.labels.y
+            accuracy = np.average(is_right, weights=self.tabulator.rows.weight)
+            measures = {
+                "accuracy": float(accuracy),
+                "violation": self.tabulator.violations(code).worst,
+                "collapsed": bool(np.unique(code).size == 1),
+            }
+            records.append({**candidate.key, "fairness_weight": weight, **measures})
+        return records
 
 
 class _OptunaSearch:
-    # Asks optuna which point to try next and tells it how that did.
+    # Asks optuna for the next point to try and reports its score.
 
     def __init__(
         self,
-        estimator: FairClassifier,
-        candidates: Sequence[Candidate],
-        judge: Judge,
+        candidates: list[Candidate],
+        judge: _Judge,
         goal: Goal,
         fairness_weights: int | Sequence[float],
     ) -> None:
-        self.estimator, self.judge, self.goal = estimator, judge, goal
-        self.candidates = list(candidates)
-        self.weights = fairness_weights
+        self.candidates, self.judge, self.goal = candidates, judge, goal
+        self.fairness_weights = fairness_weights
         self.records: list[dict[str, Any]] = []
 
-    def run(self, n_trials: int, sampler: Any) -> pd.DataFrame:
+    def run(self, n_trials: int, sampler: Any) -> list[dict[str, Any]]:
         """Return the records of all trials."""
-        optuna = _optuna()
+        if importlib.util.find_spec("optuna") is None:
+            raise MissingDependencyError(
+                "n_trials needs the package optuna, which is not installed. Run: "
+                'pip install "fferm[tune]"'
+            )
+        optuna: Any = importlib.import_module("optuna")
         chosen = optuna.samplers.TPESampler(seed=0) if sampler is None else sampler
         level = optuna.logging.get_verbosity()
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         try:
             study = optuna.create_study(direction="maximize", sampler=chosen)
-            study.optimize(self._score, n_trials=n_trials)
+            study.optimize(self._try, n_trials=n_trials)
         finally:
             optuna.logging.set_verbosity(level)
-        return pd.DataFrame(self.records)
+        return self.records
 
-    def _score(self, trial: Any) -> float:
+    def _try(self, trial: Any) -> float:
         numbers = list(range(len(self.candidates)))
         candidate = self.candidates[trial.suggest_categorical("candidate", numbers)]
-        weights = [w for w in _weights(candidate, self.weights) if w > 0]
-        # A share of the range in logarithm, for ranges differ between divergences.
+        weights = [w for w in candidate.weights(self.fairness_weights) if w > 0]
+        # A share of the range in logarithm, because ranges differ by divergence.
         share = trial.suggest_float("strength", 0.0, 1.0)
         weight = float(weights[0] * (weights[-1] / weights[0]) ** share)
-        (record,) = self.judge.path(self.estimator, candidate, [weight])
-        self.records.append(record)
-        return _score(record, self.goal)
+        self.records += self.judge.path(candidate, [weight])
+        return self.goal.score(self.records[-1])
 
 
-def _optuna() -> Any:
-    if importlib.util.find_spec("optuna") is None:
-        raise MissingDependencyError(
-            "n_trials needs the package optuna, which is not installed. Run: "
-            'pip install "fferm[tune]"'
-        )
-    return importlib.import_module("optuna")
-
-
-def _score(record: Mapping[Any, Any], goal: Goal) -> float:
-    # One class for everyone is fair and useless, and no violation is no judgement.
-    if record["collapsed"] or np.isnan(record["violation"]):
-        return USELESS
-    return goal.score(record["accuracy"], record["violation"])
-
-
-def _concluded(
-    estimator: FairClassifier,
-    given: FitInput,
-    candidates: Iterable[Candidate],
-    records: pd.DataFrame,
+def _conclude(
+    passed: FitInput,
+    candidates: list[Candidate],
+    records: list[dict[str, Any]],
     goal: Goal,
 ) -> Tuning:
-    best = max(records.to_dict("records"), key=lambda row: _score(row, goal))
-    if _score(best, goal) == USELESS:
+    best = max(records, key=goal.score)
+    score = goal.score(best)
+    if score == USELESS:
         raise InvalidInputError(
             "Every candidate predicts one class for everyone, or cannot be judged. "
             "Lower the fairness weights, or check the groups."
         )
-    is_kept = goal.is_kept(best["accuracy"], best["violation"])
-    if not is_kept:
-        warnings.warn(
-            f"No candidate keeps the bound on the rows that judge. The closest has "
+    if score <= 0:
+        warn_user(
+            "No candidate keeps the bound on the rows that judge. The closest has "
             f"accuracy {best['accuracy']:.4f} at violation {best['violation']:.4f}. "
             "Loosen the bound, or add weights.",
             InfeasibleWarning,
-            stacklevel=3,
         )
-    winner = next(
-        each
-        for each in candidates
-        if (str(each.divergence), each.radius) == (best["divergence"], best["radius"])
-    )
-    chosen = winner.of(estimator).set_params(fairness_weight=best["fairness_weight"])
-    chosen.fit(
-        given.X,
-        given.y,
-        sensitive_features=given.sensitive_features,
-        sample_weight=given.sample_weight,
-    )
-    shown = {name: best[name] for name in (*KEY, "accuracy", "violation")}
-    return Tuning(chosen, shown, is_kept, records)
+    winner = next(each for each in candidates if each.key.items() <= best.items())
+    model = winner.model.set_params(fairness_weight=best["fairness_weight"])
+    model.fit(**passed.tables)
+    shown = {name: best[name] for name in SHOWN}
+    return Tuning(model, shown, score > 0, pd.DataFrame(records))

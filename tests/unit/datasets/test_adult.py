@@ -38,7 +38,7 @@ def test_x_has_99_columns_of_which_five_are_numeric(data):
 
 def test_the_survey_weight_is_nowhere(data):
     assert "fnlwgt" not in data.feature_names
-    assert list(data.frame) == list(data.frame_test) == list(adult.COLUMNS)
+    assert list(data.frame) == list(data.frame_test) == list(pack_files.ADULT)
 
 
 def test_label_one_is_as_frequent_as_published(data):

@@ -101,5 +101,5 @@ def test_the_seed_decides_the_draw():
 )
 def test_a_parameter_out_of_range_is_refused_by_name(parameters):
     (name,) = parameters
-    with pytest.raises(InvalidParameterError, match=f"{name}=.*; expected"):
+    with pytest.raises(InvalidParameterError, match=f"{name} must be .*got"):
         make_biased(**parameters)

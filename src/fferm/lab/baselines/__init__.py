@@ -1,15 +1,15 @@
-"""Rival methods, one file each, with one signature.
+"""Other methods of fair classification, one file each, with one signature.
 
-Every rival has ``fit(X, y, *, sensitive_features)``, declares which parameter trades
+Every baseline has ``fit(X, y, *, sensitive_features)``, declares which parameter trades
 accuracy for fairness (``tradeoff_param``, ``tradeoff_values``), and says in its
-docstring where it is from and what differs from the original. Rivals that only add a
+docstring where it is from and what differs from the original. Baselines that only add a
 penalty share one compiled loop, so that they differ from each other and from f-FERM in
 the penalty alone.
 """
 
 from fferm.lab.baselines.agarwal import ExponentiatedGradient, ReductionsGrid
 from fferm.lab.baselines.baharlouei import RenyiFairInference
-from fferm.lab.baselines.base import Baseline, Rows, Target
+from fferm.lab.baselines.base import Baseline, LinearBaseline, Target, TrainingRows
 from fferm.lab.baselines.buyl import FairretNorm
 from fferm.lab.baselines.cho import KernelDensityClassifier
 from fferm.lab.baselines.constrained import ConstrainedBaseline
@@ -39,15 +39,16 @@ __all__ = [
     "KernelDensityClassifier",
     "KernelMatching",
     "LearnedFairRepresentations",
+    "LinearBaseline",
     "LinearFERM",
     "NoisyGroupsRobust",
     "PenalizedBaseline",
     "ReductionsGrid",
     "RenyiFairInference",
     "RobustCovariateShift",
-    "Rows",
     "Target",
     "ThresholdPostprocessing",
+    "TrainingRows",
     "WassersteinClassifier",
     "WassersteinRobust",
 ]

@@ -1,20 +1,25 @@
 """Agarwal et al. 2018: reductions to weighted classification, by fairlearn."""
 
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.linear_model import LogisticRegression
 
 from fferm._typing import FloatArray, Table
-from fferm.data.validate import check_number
-from fferm.lab.baselines.base import Baseline, Rows
-from fferm.lab.baselines.extra import fairlearn, moment, their_warnings_apart
+from fferm.data.validate import COUNT, Constraint, Number
+from fferm.lab.baselines._fairlearn import FairlearnBaseline, fairlearn
 from fferm.notions import Notion
 
-MAX_ITER = 1000
+# fairlearn's moment of each notion.
+MOMENTS = {
+    "demographic_parity": "DemographicParity",
+    "equal_opportunity": "TruePositiveRateParity",
+    "equalized_odds": "EqualizedOdds",
+}
 
 
-class ExponentiatedGradient(Baseline):
+class ExponentiatedGradient(FairlearnBaseline):
     """A randomised ensemble of logistic regressions within a bound.
 
     Parameters
@@ -44,9 +49,8 @@ class ExponentiatedGradient(Baseline):
 
     tradeoff_param: ClassVar[str] = "difference_bound"
     tradeoff_values: ClassVar[tuple[float, ...]] = (0.3, 0.1, 0.06, 0.03, 0.01, 0.003)
+    constraints: ClassVar[Mapping[str, Constraint]] = {"difference_bound": Number()}
     is_randomized: ClassVar[bool] = True
-
-    model_: Any
 
     def __init__(
         self,
@@ -59,20 +63,16 @@ class ExponentiatedGradient(Baseline):
         self.notion = notion
         self.random_state = random_state
 
-    def _train(self, rows: Rows) -> None:
-        bound = check_number("difference_bound", self.difference_bound)
-        model = fairlearn("reductions").ExponentiatedGradient(
-            LogisticRegression(max_iter=MAX_ITER), moment(self._notion(), bound)
-        )
-        with their_warnings_apart():
-            self.model_ = model.fit(rows.X, rows.y, sensitive_features=rows.group)
+    def _make(self, estimator: LogisticRegression) -> Any:
+        moment = _moment(self._notion(), difference_bound=self.difference_bound)
+        return fairlearn("reductions").ExponentiatedGradient(estimator, moment)
 
     def _chance(self, X: FloatArray, sensitive_features: Table) -> FloatArray:
         chance = np.asarray(self.model_._pmf_predict(X)[:, 1], dtype=np.float64)
         return np.clip(chance, 0, 1)  # weights of the ensemble sum to 1 by rounding
 
 
-class ReductionsGrid(Baseline):
+class ReductionsGrid(FairlearnBaseline):
     """The best of a grid of reweighted logistic regressions.
 
     Parameters
@@ -102,8 +102,10 @@ class ReductionsGrid(Baseline):
 
     tradeoff_param: ClassVar[str] = "constraint_weight"
     tradeoff_values: ClassVar[tuple[float, ...]] = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
-
-    model_: Any
+    constraints: ClassVar[Mapping[str, Constraint]] = {
+        "constraint_weight": Number(),
+        "grid_size": COUNT,
+    }
 
     def __init__(
         self,
@@ -116,15 +118,17 @@ class ReductionsGrid(Baseline):
         self.grid_size = grid_size
         self.notion = notion
 
-    def _train(self, rows: Rows) -> None:
-        model = fairlearn("reductions").GridSearch(
-            LogisticRegression(max_iter=MAX_ITER),
-            moment(self._notion()),
-            constraint_weight=check_number("constraint_weight", self.constraint_weight),
+    def _make(self, estimator: LogisticRegression) -> Any:
+        return fairlearn("reductions").GridSearch(
+            estimator,
+            _moment(self._notion()),
+            constraint_weight=self.constraint_weight,
             grid_size=self.grid_size,
         )
-        with their_warnings_apart():
-            self.model_ = model.fit(rows.X, rows.y, sensitive_features=rows.group)
 
     def _chance(self, X: FloatArray, sensitive_features: Table) -> FloatArray:
         return np.asarray(self.model_.predict_proba(X)[:, 1], dtype=np.float64)
+
+
+def _moment(notion: Notion, **bound: float) -> Any:
+    return getattr(fairlearn("reductions"), MOMENTS[notion.name])(**bound)

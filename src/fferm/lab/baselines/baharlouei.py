@@ -1,10 +1,11 @@
 """Baharlouei et al. 2020: Renyi fair inference."""
 
+# Numba caches code by the text of its own file alone, so each names its release: 0.1.0.
+
 from typing import ClassVar
 
-import numpy as np
-
 from fferm._typing import FloatArray, IntArray
+from fferm.lab.baselines._kernels import group_sums
 from fferm.lab.baselines.penalized import PenalizedBaseline
 
 
@@ -20,14 +21,14 @@ class RenyiFairInference(PenalizedBaseline):
 
     with shares :math:`\pi_k`, mean probabilities :math:`r_k` and :math:`c` of the
     groups and of all, all of the batch: it is the chi-square divergence of the batch's
-    table. FERMI estimates the same number without bias; this rival does not.
+    table. FERMI estimates the same number without bias; this baseline does not.
 
     Notes
     -----
-    Differs from the original: L-BFGS or Adagrad with averaging, as for all our rivals,
-    instead of plain gradient descent-ascent; the singular vector in closed form, which
-    two classes allow, instead of an SVD or an ascent step; batches smaller than all
-    rows, which the original does not speak of.
+    Differs from the original: L-BFGS or Adagrad with averaging, as in all our
+    baselines, instead of plain gradient descent-ascent; the singular vector in closed
+    form, which two classes allow, instead of an SVD or an ascent step; batches smaller
+    than all rows, which the original does not speak of.
 
     References
     ----------
@@ -46,10 +47,7 @@ class RenyiFairInference(PenalizedBaseline):
         slope: FloatArray,
     ) -> float:
         """Return the squared maximal correlation and write its derivative."""
-        count, rate = np.zeros(n_groups), np.zeros(n_groups)
-        for n in range(prob.size):
-            count[group[n]] += 1
-            rate[group[n]] += prob[n]
+        count, rate = group_sums(prob, group, n_groups)
         mean = rate.sum() / prob.size
         variance = mean * (1 - mean)
         if variance <= 0:

@@ -1,11 +1,13 @@
-"""What every rival shares: its data, its trade-off parameter and its predictions."""
+"""What every baseline shares: its data, its trade-off parameter and its predictions."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import expit
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
@@ -13,10 +15,25 @@ from sklearn.utils.validation import check_is_fitted
 from fferm._typing import FloatArray, IntArray, Table, is_sparse
 from fferm.data.groups import Binning, encode_sensitive
 from fferm.data.rows import check_aligned, encode_rows
-from fferm.data.validate import validate_features, validate_training
-from fferm.errors import InvalidInputError, InvalidParameterError, MissingSensitiveError
+from fferm.data.validate import (
+    COUNT,
+    Constraint,
+    Number,
+    check_params,
+    validate_features,
+    validate_training,
+)
+from fferm.errors import (
+    InvalidInputError,
+    InvalidParameterError,
+    MissingSensitiveError,
+    NonFiniteError,
+)
 from fferm.notions import Labels, Notion
 from fferm.notions import get as get_notion
+
+# Shares of the plain difference that may be left, from plain training on.
+SHARES = (1.0, 0.8, 0.6, 0.4, 0.2, 0.1, 0.05, 0.0)
 
 
 @dataclass(frozen=True)
@@ -36,8 +53,8 @@ class Target:
 
 
 @dataclass(frozen=True)
-class Rows:
-    """Training rows as rivals take them.
+class TrainingRows:
+    """Training rows as baselines take them.
 
     Attributes
     ----------
@@ -55,7 +72,7 @@ class Rows:
     n_strata
         How many strata there are.
     target
-        Other rows to be fair on, for rivals that take them.
+        Other rows to be fair on, for baselines that take them.
     """
 
     X: FloatArray
@@ -73,21 +90,29 @@ class Rows:
 
 
 class Baseline(ClassifierMixin, BaseEstimator, ABC):
-    """Base of the rivals, which all have the same ``fit(X, y, *, sensitive_features)``.
+    """Base of the baselines: all have ``fit(X, y, *, sensitive_features)``.
 
-    A rival declares which of its parameters trades accuracy for fairness, writes
-    `_train` and `_chance`, and says in its docstring where it is from (``References``)
-    and what differs from the original (``Notes``). `fferm.testing.check_baseline`
-    holds it to that.
+    A baseline declares which of its parameters trades accuracy for fairness and what
+    its parameters may be, writes `_train` and `_chance`, and says in its docstring
+    where it is from (``References``) and what differs from the original (``Notes``).
+    `fferm.testing.check_baseline` holds it to that.
 
     Notes
     -----
-    Rivals know two classes. Learned attributes: ``classes_``, ``band_edges_`` (where
-    the bands of sensitive numbers meet), ``n_features_in_`` and, for data frames,
-    ``feature_names_in_``.
+    Baselines know two classes. Learned attributes: ``classes_``, ``groups_``,
+    ``band_edges_`` (where the bands of sensitive numbers meet), ``n_features_in_`` and,
+    for data frames, ``feature_names_in_``.
     """
 
     kind: ClassVar[str] = "baseline"
+    #: What each parameter may be, of whichever a baseline has.
+    constraints: ClassVar[Mapping[str, Constraint]] = {
+        "fairness_weight": Number(),
+        "share": Number(high=1),
+        "l2": Number(),
+        "batch_size": Number(1, is_whole=True, is_optional=True),
+        "max_epochs": COUNT,
+    }
     #: The parameter that trades accuracy for fairness.
     tradeoff_param: ClassVar[str]
     #: Its values from plain training to the fairest that is worth trying.
@@ -104,9 +129,12 @@ class Baseline(ClassifierMixin, BaseEstimator, ABC):
     is_randomized: ClassVar[bool] = False
     #: Whether groups have to be known to predict.
     predicts_with_groups: ClassVar[bool] = False
+    #: Whether the method is made for two groups.
+    takes_two_groups: ClassVar[bool] = False
     #: Whether ``fit`` takes ``penalty_data``, unlabelled rows to be fair on.
     takes_penalty_data: ClassVar[bool] = False
 
+    groups_: tuple[str, ...]
     notion: str | Notion = "demographic_parity"
     random_state: int | np.random.RandomState | None = None
     classes_: NDArray[Any]
@@ -139,7 +167,7 @@ class Baseline(ClassifierMixin, BaseEstimator, ABC):
         X
             (n_samples, n_features).
         sensitive_features
-            For rivals that declare ``predicts_with_groups``; no other looks at it.
+            For baselines that declare ``predicts_with_groups``; no other looks at it.
         """
         chance = self.predict_proba(X, sensitive_features=sensitive_features)[:, 1]
         bar: FloatArray | float = 0.5
@@ -160,8 +188,8 @@ class Baseline(ClassifierMixin, BaseEstimator, ABC):
         dense = self._features(X)
         if self.predicts_with_groups and sensitive_features is None:
             raise MissingSensitiveError(
-                f"{type(self).__name__} decides by group and no sensitive_features "
-                "came. Pass predict(X, sensitive_features=...)."
+                f"{type(self).__name__} decides by group and needs sensitive_features. "
+                "Pass predict(X, sensitive_features=...)."
             )
         chance = self._chance(dense, sensitive_features)
         return np.column_stack([1 - chance, chance])
@@ -172,27 +200,28 @@ class Baseline(ClassifierMixin, BaseEstimator, ABC):
         return _dense(validate_features(self, X))
 
     @abstractmethod
-    def _train(self, rows: Rows) -> None:
+    def _train(self, rows: TrainingRows) -> None:
         """Learn from encoded rows; set attributes that end in an underscore."""
 
     @abstractmethod
     def _chance(self, X: FloatArray, sensitive_features: Table) -> FloatArray:
         """Return the (n_samples,) probability of the larger label."""
 
-    def _encode(self, X: Table, y: Table, sensitive_features: Table) -> Rows:
+    def _encode(self, X: Table, y: Table, sensitive_features: Table) -> TrainingRows:
         name = type(self).__name__
         if sensitive_features is None:
             raise MissingSensitiveError(
-                f"{name} trades accuracy for fairness and no sensitive_features came. "
-                "Pass fit(X, y, sensitive_features=...)."
+                f"{name} needs sensitive_features to train. Pass fit(X, y, "
+                "sensitive_features=...)."
             )
+        check_params(self.get_params(deep=False), self.constraints)
         check_aligned(X=X, y=y, sensitive_features=sensitive_features)
         notion = self._notion()
         data = validate_training(self, X, y, None)
         if data.classes.size != 2:
             raise InvalidInputError(
-                f"y has {data.classes.size} classes and {name} knows two. Merge "
-                "classes, or use FairLogisticRegression, which takes any number."
+                f"{name} needs two classes; got {data.classes.size}. Merge classes, or "
+                "use FairLogisticRegression, which takes any number."
             )
         labels = Labels(data.y.size, data.y, tuple(data.classes.tolist()))
         rows = encode_rows(sensitive_features, notion, labels)
@@ -203,9 +232,15 @@ class Baseline(ClassifierMixin, BaseEstimator, ABC):
                 f"{n_missing} rows have no value of {attribute.name} and {name} needs "
                 "one in each. Drop those rows first."
             )
+        if self.takes_two_groups and len(attribute.groups) != 2:
+            raise InvalidInputError(
+                f"{name} needs two groups; got {len(attribute.groups)}. Merge groups, "
+                "or use FairLogisticRegression."
+            )
         self.classes_ = data.classes
+        self.groups_ = attribute.groups
         self.band_edges_ = rows.band_edges
-        return Rows(
+        return TrainingRows(
             _dense(data.X),
             data.y.astype(np.float64),
             np.require(attribute.code, requirements=["C", "W"]),
@@ -218,40 +253,50 @@ class Baseline(ClassifierMixin, BaseEstimator, ABC):
         notion = get_notion(self.notion)
         if notion.name not in self.notions:
             raise InvalidParameterError(
-                f"notion={self.notion!r} came and {type(self).__name__} is made for "
-                f"{', '.join(self.notions)}. Choose one of those."
+                f"notion of {type(self).__name__} must be one of "
+                f"{', '.join(self.notions)}; got {self.notion!r}."
             )
         return notion
 
-    def _known_groups(
-        self,
-        sensitive_features: Table,
-        n_samples: int,
-        groups: tuple[str, ...],
-        learned: str,
-    ) -> IntArray:
-        """Return the code of each row's group among those that were trained on.
-
-        Parameters
-        ----------
-        sensitive_features, n_samples
-            Groups as given, and how many there must be.
-        groups
-            The name of each group that was trained on.
-        learned
-            What is learned by group, for the message where it is missing.
-        """
-        cutting = Binning(edges=self.band_edges_)
-        given = sensitive_features, n_samples
-        (attribute,) = encode_sensitive(*given, binning=cutting)
-        unknown = [name for name in attribute.groups if name not in groups]
+    def _group_codes(self, sensitive_features: Table, n_samples: int) -> IntArray:
+        """Return the code of each row's group among those that were trained on."""
+        binning = Binning(edges=self.band_edges_)
+        (attribute,) = encode_sensitive(sensitive_features, n_samples, binning=binning)
+        unknown = [name for name in attribute.groups if name not in self.groups_]
         if unknown or np.any(attribute.code < 0):
             raise InvalidInputError(
-                f"sensitive_features holds {unknown or 'missing values'}, for which no "
-                f"{learned} was learned. Known groups: {', '.join(groups)}."
+                f"{type(self).__name__} was not trained on the groups "
+                f"{unknown or 'of rows without a value'}. Known groups: "
+                f"{', '.join(self.groups_)}."
             )
-        code = [groups.index(name) for name in attribute.groups]
+        code = [self.groups_.index(name) for name in attribute.groups]
         return np.array(code, dtype=np.int64)[attribute.code]
+
+
+class LinearBaseline(Baseline):
+    """A baseline whose log-odds are linear in the features."""
+
+    coef_: FloatArray
+    intercept_: FloatArray
+
+    def decision_function(self, X: Table) -> FloatArray:
+        """Return the (n_samples,) scores of the larger label."""
+        return self._score(self._features(X))
+
+    def _score(self, X: FloatArray) -> FloatArray:
+        return np.asarray(X @ self.coef_[0] + self.intercept_[0])
+
+    def _chance(self, X: FloatArray, sensitive_features: Table) -> FloatArray:
+        return np.asarray(expit(self._score(X)))
+
+    def _store(self, theta: FloatArray) -> None:
+        """Keep coefficients and, last, the intercept."""
+        if not np.all(np.isfinite(theta)):
+            raise NonFiniteError(
+                f"{type(self).__name__} reached coefficients that are not finite. "
+                f"Scale the features, or change {self.tradeoff_param}."
+            )
+        self.coef_, self.intercept_ = theta[None, :-1], theta[-1:]
 
 
 def _dense(X: Table) -> FloatArray:

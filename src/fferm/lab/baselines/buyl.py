@@ -1,8 +1,11 @@
 """Buyl et al. 2024: the norm regulariser of fairret."""
 
+# Numba caches code by the text of its own file alone, so each names its release: 0.1.0.
+
 import numpy as np
 
 from fferm._typing import FloatArray, IntArray
+from fferm.lab.baselines._kernels import group_sums
 from fferm.lab.baselines.penalized import PenalizedBaseline
 
 
@@ -15,9 +18,9 @@ class FairretNorm(PenalizedBaseline):
 
     Notes
     -----
-    Differs from the original: the formula is written anew, since autograd is slow in
-    batches of two rows; tests hold value and gradient to fairret's own. Groups that a
-    batch lacks are left out, where fairret counts them as a constant. Adagrad with
+    Differs from the original: the formula is written out, because autograd is slow
+    in batches of two rows; tests hold value and gradient to fairret's own. Groups that
+    a batch lacks are left out, where fairret counts them as a constant. Adagrad with
     averaging or L-BFGS.
 
     References
@@ -36,10 +39,7 @@ class FairretNorm(PenalizedBaseline):
     ) -> float:
         """Return the sum of relative gaps and write its derivative."""
         size = prob.size
-        count, rate = np.zeros(n_groups), np.zeros(n_groups)
-        for n in range(size):
-            count[group[n]] += 1
-            rate[group[n]] += prob[n]
+        count, rate = group_sums(prob, group, n_groups)
         mean = rate.sum() / size
         if mean <= 0:  # where all are sure of the other label, no rate differs
             return 0.0

@@ -1,31 +1,27 @@
-"""Rivals that bound linear functions of a linear model's coefficients."""
+"""Baselines that bound linear functions of a linear model's coefficients."""
 
-import warnings
 from abc import abstractmethod
 from typing import ClassVar
 
 import numpy as np
 from scipy.linalg import block_diag, null_space
 from scipy.optimize import LinearConstraint, minimize
-from scipy.special import expit
 
-from fferm._typing import FloatArray, Table
-from fferm.data.validate import check_number
-from fferm.errors import ConvergenceWarning, InvalidParameterError, NonFiniteError
-from fferm.lab.baselines.base import Baseline, Rows
+from fferm._typing import FloatArray
+from fferm.errors import ConvergenceWarning, warn_user
+from fferm.lab.baselines.base import SHARES, LinearBaseline, TrainingRows
 from fferm.notions import Notion
 
 MAX_ITER = 200
-SHARES = (1.0, 0.8, 0.6, 0.4, 0.2, 0.1, 0.05, 0.0)
 
 
-class ConstrainedBaseline(Baseline):
+class ConstrainedBaseline(LinearBaseline):
     r"""A linear model, the groups of which may differ by a share of what they would.
 
     Minimises a convex loss of the scores :math:`\theta^T x` subject to
     :math:`|a_k^T \theta| \le \text{share} \cdot |a_k^T \theta_0|` for each row
-    :math:`a_k` of a matrix that the rival makes of the data, :math:`\theta_0` being the
-    unconstrained minimum.
+    :math:`a_k` of a matrix made of the data; :math:`\theta_0` is the unconstrained
+    minimum.
 
     Parameters
     ----------
@@ -46,9 +42,6 @@ class ConstrainedBaseline(Baseline):
     tradeoff_param: ClassVar[str] = "share"
     tradeoff_values: ClassVar[tuple[float, ...]] = SHARES
 
-    coef_: FloatArray
-    intercept_: FloatArray
-
     def __init__(
         self,
         *,
@@ -65,75 +58,55 @@ class ConstrainedBaseline(Baseline):
         """Return the mean loss and its derivative by the (n_samples,) scores."""
 
     @abstractmethod
-    def _differences(self, rows: Rows) -> FloatArray:
+    def _differences(self, rows: TrainingRows) -> FloatArray:
         """Return the (n_constraints, n_features) matrix of what is bounded."""
 
-    def _chance(self, X: FloatArray, sensitive_features: Table) -> FloatArray:
-        return np.asarray(expit(X @ self.coef_[0] + self.intercept_[0]))
-
-    def _train(self, rows: Rows) -> None:
-        share = check_number("share", self.share)
-        if share > 1:
-            raise InvalidParameterError(
-                f"share={self.share!r} came. Expected a number from 0, no difference, "
-                "to 1, plain training."
-            )
+    def _train(self, rows: TrainingRows) -> None:
         differences = self._differences(rows)
-        free = np.zeros_like(differences) if share > 0 else differences
+        free = np.zeros_like(differences) if self.share > 0 else differences
         # Where nothing may differ, what is free is a linear space, and nothing else is
         # asked for.
-        theta = self._minimize(rows, _null_space(free))
-        if 0 < share < 1:
-            theta = self._minimize_within(rows, theta, differences, share)
-        if not np.all(np.isfinite(theta)):
-            raise NonFiniteError(
-                f"{type(self).__name__} reached numbers that are not finite. Scale the "
-                "features."
-            )
-        self.coef_, self.intercept_ = theta[None, :-1], theta[-1:]
-
-    def _evaluate(self, rows: Rows, theta: FloatArray) -> tuple[float, FloatArray]:
-        loss, slope = self._loss(rows.X @ theta[:-1] + theta[-1], rows.y)
-        ridge = np.append(check_number("l2", self.l2) * theta[:-1], 0.0)
-        gradient = np.append(rows.X.T @ slope, slope.sum()) + ridge
-        return loss + float(ridge @ theta) / 2, gradient
-
-    def _minimize(self, rows: Rows, basis: FloatArray) -> FloatArray:
-        """Return the optimum among combinations of the columns of a basis."""
-
-        def evaluate(z: FloatArray) -> tuple[float, FloatArray]:
-            value, gradient = self._evaluate(rows, basis @ z)
-            return value, basis.T @ gradient
-
+        basis = _null_space(free)
         start = np.zeros(basis.shape[1])
-        found = minimize(evaluate, start, jac=True, method="L-BFGS-B")
-        return np.asarray(basis @ found.x)
+        solution = minimize(
+            self._evaluate, start, (rows, basis), jac=True, method="L-BFGS-B"
+        )
+        theta = np.asarray(basis @ solution.x)
+        if 0 < self.share < 1:
+            theta = self._minimize_within(rows, theta, differences)
+        self._store(theta)
+
+    def _evaluate(
+        self, z: FloatArray, rows: TrainingRows, basis: FloatArray
+    ) -> tuple[float, FloatArray]:
+        """Return value and gradient at a combination of the columns of a basis."""
+        theta = basis @ z
+        loss, slope = self._loss(rows.X @ theta[:-1] + theta[-1], rows.y)
+        ridge = np.append(self.l2 * theta[:-1], 0.0)
+        gradient = np.append(rows.X.T @ slope, slope.sum()) + ridge
+        return loss + float(ridge @ theta) / 2, basis.T @ gradient
 
     def _minimize_within(
-        self, rows: Rows, start: FloatArray, differences: FloatArray, share: float
+        self, rows: TrainingRows, start: FloatArray, differences: FloatArray
     ) -> FloatArray:
-        bound = share * np.abs(differences @ start[:-1])
+        bound = self.share * np.abs(differences @ start[:-1])
         limited = np.column_stack([differences, np.zeros(len(bound))])
-
-        def evaluate(theta: FloatArray) -> tuple[float, FloatArray]:
-            return self._evaluate(rows, theta)
-
-        found = minimize(
-            evaluate,
+        solution = minimize(
+            self._evaluate,
             start,
+            (rows, np.eye(start.size)),
             jac=True,
             method="SLSQP",
             constraints=LinearConstraint(limited, -bound, bound),
             options={"maxiter": MAX_ITER, "ftol": 1e-9},
         )
-        if not found.success:
-            warnings.warn(
-                f"{type(self).__name__} stopped before the optimum: {found.message}. "
-                "Scale the features, or take another share.",
+        if not solution.success:
+            warn_user(
+                f"{type(self).__name__} stopped before the optimum: "
+                f"{solution.message}. Scale the features, or take another share.",
                 ConvergenceWarning,
-                stacklevel=5,
             )
-        return np.asarray(found.x)
+        return np.asarray(solution.x)
 
 
 def _null_space(differences: FloatArray) -> FloatArray:
@@ -144,7 +117,7 @@ def _null_space(differences: FloatArray) -> FloatArray:
     return block_diag(null_space(differences), np.ones((1, 1)))
 
 
-def group_means(rows: Rows) -> tuple[FloatArray, FloatArray, FloatArray]:
+def group_means(rows: TrainingRows) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Return the shares and mean features of groups by stratum, and of all in it.
 
     Shapes (n_strata, n_groups), (n_strata, n_groups, d) and (n_strata, 1, d); a group

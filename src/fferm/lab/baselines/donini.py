@@ -3,7 +3,7 @@
 import numpy as np
 
 from fferm._typing import FloatArray
-from fferm.lab.baselines.base import Rows
+from fferm.lab.baselines.base import TrainingRows
 from fferm.lab.baselines.constrained import ConstrainedBaseline, group_means
 
 
@@ -20,7 +20,7 @@ class LinearFERM(ConstrainedBaseline):
     Differs from the original: the squared hinge loss, which is smooth, for the hinge;
     a linear kernel only; any number of groups, compared with their mean, where the
     original has two. At ``share=0`` and two groups the constraint is the original's.
-    Scores are no probabilities; ``predict_proba`` is their logistic function, and only
+    Scores are not probabilities; ``predict_proba`` is their logistic function, and only
     its order and sign mean anything.
 
     References
@@ -34,7 +34,7 @@ class LinearFERM(ConstrainedBaseline):
         short = np.maximum(1 - sign * score, 0)
         return float(np.mean(short**2)), -2 * sign * short / score.size
 
-    def _differences(self, rows: Rows) -> FloatArray:
+    def _differences(self, rows: TrainingRows) -> FloatArray:
         _, mean, _ = group_means(rows)
         difference = mean - mean.mean(axis=1, keepdims=True)
         return np.asarray(difference.reshape(-1, rows.X.shape[1]))

@@ -1,26 +1,23 @@
 """Hardt et al. 2016: thresholds by group after training, by fairlearn."""
 
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.linear_model import LogisticRegression
 
 from fferm._typing import FloatArray, Table
-from fferm.data.validate import check_number
+from fferm.data.validate import Constraint, Number
 from fferm.errors import InvalidParameterError
-from fferm.lab.baselines.base import Baseline, Rows
-from fferm.lab.baselines.extra import fairlearn, their_warnings_apart
+from fferm.lab.baselines._fairlearn import (
+    FairlearnBaseline,
+    fairlearn,
+    mute_fairlearn,
+)
 from fferm.notions import Notion
 
-CONSTRAINTS = {
-    "demographic_parity": "demographic_parity",
-    "equal_opportunity": "true_positive_rate_parity",
-    "equalized_odds": "equalized_odds",
-}
-MAX_ITER = 1000
 
-
-class ThresholdPostprocessing(Baseline):
+class ThresholdPostprocessing(FairlearnBaseline):
     """Logistic regression with thresholds by group, drawn by chance where needed.
 
     Parameters
@@ -52,11 +49,9 @@ class ThresholdPostprocessing(Baseline):
 
     tradeoff_param: ClassVar[str] = "tolerance"
     tradeoff_values: ClassVar[tuple[float, ...]] = (0.3, 0.2, 0.1, 0.05, 0.02, 0.0)
+    constraints: ClassVar[Mapping[str, Constraint]] = {"tolerance": Number()}
     is_randomized: ClassVar[bool] = True
     predicts_with_groups: ClassVar[bool] = True
-
-    model_: Any
-    groups_: tuple[str, ...]
 
     def __init__(
         self,
@@ -69,27 +64,23 @@ class ThresholdPostprocessing(Baseline):
         self.notion = notion
         self.random_state = random_state
 
-    def _train(self, rows: Rows) -> None:
-        tolerance = check_number("tolerance", self.tolerance)
-        if tolerance and self._notion().name == "equalized_odds":
+    def _make(self, estimator: LogisticRegression) -> Any:
+        notion = self._notion().name
+        if self.tolerance and notion == "equalized_odds":
             raise InvalidParameterError(
-                f"tolerance={self.tolerance!r} came with equalized odds, which "
-                "fairlearn cannot relax. Set tolerance=0, or choose another notion."
+                "tolerance must be 0 for equalized odds, which fairlearn cannot relax; "
+                f"got {self.tolerance!r}. Set tolerance=0, or choose another notion."
             )
-        model = fairlearn("postprocessing").ThresholdOptimizer(
-            estimator=LogisticRegression(max_iter=MAX_ITER),
-            constraints=CONSTRAINTS[self._notion().name],
+        is_of_positives = notion == "equal_opportunity"
+        return fairlearn("postprocessing").ThresholdOptimizer(
+            estimator=estimator,
+            constraints="true_positive_rate_parity" if is_of_positives else notion,
             predict_method="predict_proba",
-            tol=tolerance or None,
+            tol=self.tolerance or None,
         )
-        with their_warnings_apart():
-            self.model_ = model.fit(rows.X, rows.y, sensitive_features=rows.group)
-        self.groups_ = rows.groups
 
     def _chance(self, X: FloatArray, sensitive_features: Table) -> FloatArray:
-        group = self._known_groups(
-            sensitive_features, len(X), self.groups_, "threshold"
-        )
-        with their_warnings_apart():
+        group = self._group_codes(sensitive_features, len(X))
+        with mute_fairlearn():
             chance = self.model_._pmf_predict(X, sensitive_features=group)
         return np.asarray(chance[:, 1], dtype=np.float64)

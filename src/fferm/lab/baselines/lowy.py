@@ -6,7 +6,7 @@ import numpy as np
 
 from fferm._typing import FloatArray, Table
 from fferm.estimators.linear import FairLogisticRegression
-from fferm.lab.baselines.base import Baseline, Rows
+from fferm.lab.baselines.base import Baseline, TrainingRows
 from fferm.notions import Notion
 
 
@@ -14,8 +14,8 @@ class Fermi(Baseline):
     """Logistic regression with the exponential Rényi mutual information.
 
     ERMI is the chi-square divergence of the table of class and group from
-    independence, so this rival is ``FairLogisticRegression(divergence="chi2",
-    solver="sgda")`` with the signature of a rival.
+    independence, so this baseline is ``FairLogisticRegression(divergence="chi2",
+    solver="sgda")`` with the signature of a baseline.
 
     Parameters
     ----------
@@ -67,7 +67,7 @@ class Fermi(Baseline):
         self.l2 = l2
         self.random_state = random_state
 
-    def _train(self, rows: Rows) -> None:
+    def _train(self, rows: TrainingRows) -> None:
         model = FairLogisticRegression(
             divergence="chi2",
             notion=self._notion(),

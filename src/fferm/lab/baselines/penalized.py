@@ -1,6 +1,5 @@
-"""Rivals that add a penalty on each batch to the loss of a logistic regression."""
+"""Baselines that add a penalty on each batch to the loss of a logistic regression."""
 
-import warnings
 from abc import abstractmethod
 from typing import Any, ClassVar
 
@@ -9,11 +8,10 @@ from scipy.optimize import minimize
 from scipy.special import expit
 from sklearn.utils import check_random_state
 
-from fferm._typing import FloatArray, IntArray, Table
-from fferm.data.validate import check_number, check_whole
-from fferm.errors import ConvergenceWarning, NonFiniteError
-from fferm.lab.baselines._minibatch import Data, Terms, compiled, kernels
-from fferm.lab.baselines.base import Baseline, Rows
+from fferm._typing import FloatArray, IntArray
+from fferm.errors import ConvergenceWarning, NonFiniteError, warn_user
+from fferm.lab.baselines._kernels import Data, Terms, compiled, kernels
+from fferm.lab.baselines.base import LinearBaseline, TrainingRows
 from fferm.notions import Notion
 
 # As fferm.solvers has it for its own minibatches, so that only penalties differ.
@@ -25,7 +23,7 @@ MAX_ITER, LEAST_GAIN = 500, 1e-7
 WEIGHTS = (0.0, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
 
 
-class PenalizedBaseline(Baseline):
+class PenalizedBaseline(LinearBaseline):
     """Logistic regression with a penalty that is estimated on each batch.
 
     A subclass is its `penalty`, a function that is compiled and called thousands of
@@ -57,9 +55,6 @@ class PenalizedBaseline(Baseline):
 
     tradeoff_param: ClassVar[str] = "fairness_weight"
     tradeoff_values: ClassVar[tuple[float, ...]] = WEIGHTS
-
-    coef_: FloatArray
-    intercept_: FloatArray
 
     def __init__(
         self,
@@ -107,61 +102,41 @@ class PenalizedBaseline(Baseline):
         """Return the numbers that the penalty takes."""
         return ()
 
-    def decision_function(self, X: Table) -> FloatArray:
-        """Return the (n_samples,) logits of the larger label."""
-        return np.asarray(self._features(X) @ self.coef_[0] + self.intercept_[0])
-
-    def _chance(self, X: FloatArray, sensitive_features: Table) -> FloatArray:
-        return np.asarray(expit(X @ self.coef_[0] + self.intercept_[0]))
-
-    def _train(self, rows: Rows) -> None:
+    def _train(self, rows: TrainingRows) -> None:
         data = Data(**{name: getattr(rows, name) for name in Data._fields})
         settings = np.array(self._settings(), dtype=np.float64)
-        terms = Terms(
-            check_number("fairness_weight", self.fairness_weight),
-            settings,
-            check_number("l2", self.l2),
-        )
+        terms = Terms(float(self.fairness_weight), settings, float(self.l2))
         penalty = compiled(type(self).penalty)
         try:
             if self.batch_size is None:
                 theta = _minimize(penalty, data, terms)
             else:
-                theta = self._descend(penalty, data, terms)
+                theta = self._descend(penalty, data, terms, self.batch_size)
         except ZeroDivisionError as error:  # compiled code says no more than that
             raise NonFiniteError(
                 f"The penalty of {type(self).__name__} divided by zero. In a batch any "
                 "group may be missing, and probabilities may be 0 or 1: keep them from "
                 "the divisor."
             ) from error
-        if not np.all(np.isfinite(theta)):
-            raise NonFiniteError(
-                f"{type(self).__name__} reached numbers that are not finite. Lower "
-                "fairness_weight, or scale the features."
-            )
-        self.coef_, self.intercept_ = theta[None, :-1], theta[-1:]
+        self._store(theta)
 
-    def _descend(self, penalty: Any, data: Data, terms: Terms) -> FloatArray:
+    def _descend(
+        self, penalty: Any, data: Data, terms: Terms, batch_size: int
+    ) -> FloatArray:
         n = data.y.size
-        size = min(check_whole("batch_size", self.batch_size), n)
+        size = min(batch_size, n)
         n_batches = -(-n // size)
-        n_epochs = max(
-            check_whole("max_epochs", self.max_epochs),
-            -(-LEAST_STEPS // n_batches),
-            -(-LEAST_ROWS // n),
-        )
+        least = -(-LEAST_STEPS // n_batches), -(-LEAST_ROWS // n)
+        n_epochs = max(self.max_epochs, *least)
         rng = np.random.default_rng(
             check_random_state(self.random_state).randint(2**31 - 1)
         )
         theta = np.zeros(data.X.shape[1] + 1)
         state = theta, np.zeros_like(theta), np.zeros_like(theta), np.zeros(2)
+        steps = size, terms, LEARNING_RATE, n_epochs * n_batches // 2
         run_epoch = kernels()[1]
-        average_from = n_epochs * n_batches // 2
         for _ in range(n_epochs):
-            order = rng.permutation(n)
-            run_epoch(
-                penalty, data, order, size, terms, LEARNING_RATE, average_from, state
-            )
+            run_epoch(penalty, data, rng.permutation(n), *steps, state)
         return np.asarray(state[2] / state[3][1])
 
 
@@ -172,35 +147,28 @@ def _minimize(penalty: Any, data: Data, terms: Terms) -> FloatArray:
     """
     theta = np.zeros(data.X.shape[1] + 1)
     for weight in sorted({0.0, terms.weight}):
-        weighted = terms._replace(weight=weight)
-
-        def evaluate(
-            theta: FloatArray, weighted: Terms = weighted
-        ) -> tuple[float, FloatArray]:
-            return _objective(penalty, data, weighted, theta)
-
-        found = minimize(
-            evaluate,
+        solution = minimize(
+            _objective,
             theta,
+            (penalty, data, terms._replace(weight=weight)),
             jac=True,
             method="L-BFGS-B",
             options={"maxiter": MAX_ITER, "ftol": LEAST_GAIN},
         )
-        theta = np.asarray(found.x)
+        theta = np.asarray(solution.x)
     # A kink stops the line search where nothing is left to gain; too few iterations
     # are another matter.
-    if found.nit >= MAX_ITER:
-        warnings.warn(
+    if solution.nit >= MAX_ITER:
+        warn_user(
             f"The full batch stopped after {MAX_ITER} iterations, before the optimum. "
             "Scale the features, or lower fairness_weight.",
             ConvergenceWarning,
-            stacklevel=5,
         )
     return theta
 
 
 def _objective(
-    penalty: Any, data: Data, terms: Terms, theta: FloatArray
+    theta: FloatArray, penalty: Any, data: Data, terms: Terms
 ) -> tuple[float, FloatArray]:
     """Return the objective of all rows and its gradient."""
     score = data.X @ theta[:-1] + theta[-1]

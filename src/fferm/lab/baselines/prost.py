@@ -3,7 +3,7 @@
 # Numba caches code by the text of its own file alone, so each names its release: 0.1.0.
 
 from fferm._typing import FloatArray, IntArray
-from fferm.lab.baselines._discrepancy import discrepancy_into
+from fferm.lab.baselines._kernels import discrepancy_into
 from fferm.lab.baselines.penalized import PenalizedBaseline
 
 BANDWIDTH = 0.1

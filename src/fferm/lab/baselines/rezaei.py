@@ -1,23 +1,26 @@
 """Rezaei et al. 2021: fair, and robust to what labels may be where rows are rare."""
 
-import warnings
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 
 import numpy as np
-from scipy.optimize import brentq
+from scipy.optimize import brentq, minimize
+from scipy.special import expit
 from sklearn.linear_model import LogisticRegression
 
 from fferm._typing import FloatArray, IntArray, Table
 from fferm.data.rows import check_aligned
-from fferm.data.validate import check_number, read_penalty_data
-from fferm.errors import ConvergenceWarning, InvalidInputError, InvalidParameterError
-from fferm.lab.baselines.base import Baseline, Rows, Target
-from fferm.lab.baselines.constrained import SHARES
-from fferm.lab.baselines.saddle import Game, Saddle, Side, play, play_on_labels
+from fferm.data.validate import read_penalty_data
+from fferm.errors import ConvergenceWarning, warn_user
+from fferm.lab.baselines.base import SHARES, Baseline, Target, TrainingRows
 from fferm.notions import Notion
 
+# Newton's method needs a dozen steps, down to a gradient far below that of a row in a
+# million.
+MAX_ITER, LARGEST_SLOPE = 200, 1e-7
+# Newton's steps on one row, which halve the bracket where they would leave it.
+MAX_STEPS, ROUNDING = 60, 1e-12
 # Where one sample has next to no rows the ratio is a guess; a row counts ten times as
 # much as another at most.
 LARGEST_RATIO = 10.0
@@ -57,8 +60,8 @@ class RobustCovariateShift(Baseline):
     Parameters
     ----------
     share
-        What is left of the violation at :math:`\mu = 0`: 1 is no fairness, 0 no
-        violation, which is what the original asks for.
+        What is left of the violation at :math:`\mu = 0`: 1 leaves all of it, 0
+        none, which is what the original asks for.
     notion
         ``"equal_opportunity"``, as in the original, or ``"demographic_parity"``.
     l2
@@ -76,7 +79,7 @@ class RobustCovariateShift(Baseline):
     pull_ : ndarray of shape (2,)
         The multiplier of each group, :math:`\mu f`.
     ratio_ : LogisticRegression or None
-        Tells training rows from target rows; None where no target rows came.
+        Tells training rows from target rows; None without target rows.
 
     Notes
     -----
@@ -107,11 +110,11 @@ class RobustCovariateShift(Baseline):
     tradeoff_values: ClassVar[tuple[float, ...]] = SHARES
     notions: ClassVar[tuple[str, ...]] = ("demographic_parity", "equal_opportunity")
     predicts_with_groups: ClassVar[bool] = True
+    takes_two_groups: ClassVar[bool] = True
     takes_penalty_data: ClassVar[bool] = True
 
     coef_: FloatArray
     intercept_: FloatArray
-    groups_: tuple[str, ...]
     shift_: FloatArray
     pull_: FloatArray
     ratio_: LogisticRegression | None
@@ -154,32 +157,17 @@ class RobustCovariateShift(Baseline):
             X, sensitive, *_ = read_penalty_data(penalty_data)
             check_aligned(X=X, sensitive_features=sensitive)
             X = self._features(X)
-            group = self._known_groups(sensitive, len(X), rows.groups, "multiplier")
-            rows = replace(rows, target=Target(X, group))
+            rows = replace(rows, target=Target(X, self._group_codes(sensitive, len(X))))
         self._train(rows)
         return self
 
     def _chance(self, X: FloatArray, sensitive_features: Table) -> FloatArray:
-        group = self._known_groups(
-            sensitive_features, len(X), self.groups_, "multiplier"
-        )
+        group = self._group_codes(sensitive_features, len(X))
         z = X @ self.coef_[0] + self.intercept_[0]
         score = self._density_ratio(X) * z + self.shift_[group]
         return self._play(score, self.pull_[group]).chance
 
-    def _train(self, rows: Rows) -> None:
-        share = check_number("share", self.share)
-        if share > 1:
-            raise InvalidParameterError(
-                f"share={self.share!r} came. Expected a number from 0, no violation, "
-                "to 1, no fairness."
-            )
-        if rows.n_groups != 2:
-            raise InvalidInputError(
-                f"{rows.n_groups} groups came and RobustCovariateShift knows two. "
-                "Merge groups, or use FairLogisticRegression."
-            )
-        self.groups_ = rows.groups
+    def _train(self, rows: TrainingRows) -> None:
         self.ratio_ = None if rows.target is None else _tell_apart(rows.X, rows.target)
         game = self._game(rows)
         theta, multiplier = np.zeros(game.known.size), 0.0
@@ -190,10 +178,10 @@ class RobustCovariateShift(Baseline):
             return game.violation(value, theta)
 
         plain = violation(0.0)
-        if share < 1 and plain != 0:
+        if self.share < 1 and plain != 0:
             sign = np.sign(plain)
             _find_root(
-                lambda value: sign * (violation(sign * value) - share * plain),
+                lambda value: sign * (violation(sign * value) - self.share * plain),
                 float(1 / np.abs(game.pull).max()),
             )
         d = rows.X.shape[1]
@@ -201,7 +189,7 @@ class RobustCovariateShift(Baseline):
         self.shift_ = theta[d + 1 :] if self._is_of_labels() else np.zeros(2)
         self.pull_ = multiplier * game.pull
 
-    def _game(self, rows: Rows) -> Game:
+    def _game(self, rows: TrainingRows) -> "Game":
         """Return the problem, with shares of groups, or of their positive labels."""
         target = rows.target or Target(rows.X, rows.group)
         ratio = self._density_ratio(rows.X)
@@ -213,12 +201,12 @@ class RobustCovariateShift(Baseline):
             # The weights need not add to 1.
             known = np.append(known, weight.sum() * share)
         # Without it groups and intercept could move against each other.
-        ridge = np.full(known.size, check_number("l2", self.l2))
+        ridge = np.full(known.size, float(self.l2))
         ridge[rows.X.shape[1]] = 0.0
         return Game(
             self._play,
-            self._side(rows.X, rows.group),
-            self._side(target.X, target.group),
+            (self._scores(rows.X, rows.group), rows.group),
+            (self._scores(target.X, target.group), target.group),
             weight,
             known,
             ridge,
@@ -226,16 +214,17 @@ class RobustCovariateShift(Baseline):
             self._is_of_labels(),
         )
 
-    def _side(self, X: FloatArray, group: IntArray) -> Side:
+    def _scores(self, X: FloatArray, group: IntArray) -> FloatArray:
+        """Return the matrix that turns parameters into scores."""
         ratio = self._density_ratio(X)[:, None]
         blocks = [ratio * X, ratio]
         if self._is_of_labels():
             blocks.append(np.eye(2)[group])
-        return Side(np.hstack(blocks), group)
+        return np.hstack(blocks)
 
-    def _positive_shares(self, rows: Rows, target: Target) -> FloatArray:
+    def _positive_shares(self, rows: TrainingRows, target: Target) -> FloatArray:
         """Return the share of target rows in each group that a plain model calls 1."""
-        strength = max(check_number("l2", self.l2), LEAST_RIDGE) * len(rows.y)
+        strength = max(self.l2, LEAST_RIDGE) * len(rows.y)
         model = LogisticRegression(C=1 / strength, solver="newton-cholesky")
         chance = model.fit(rows.X, rows.y).predict_proba(target.X)[:, 1]
         return np.bincount(target.group, chance, 2) / len(target.group)
@@ -251,7 +240,7 @@ class RobustCovariateShift(Baseline):
         bound = np.log(LARGEST_RATIO)
         return np.asarray(np.exp(np.clip(odds, -bound, bound)))
 
-    def _play(self, score: FloatArray, pull: FloatArray) -> Saddle:
+    def _play(self, score: FloatArray, pull: FloatArray) -> "Saddle":
         return (play_on_labels if self._is_of_labels() else play)(score, pull)
 
 
@@ -271,9 +260,162 @@ def _find_root(function: Callable[[float], float], unit: float) -> None:
             function(float(brentq(function, low, high, xtol=PRECISION * unit)))
             return
         low, high = high, 2 * high
-    warnings.warn(
+    warn_user(
         "RobustCovariateShift found no multiplier at which the violation is small "
         "enough and took the largest that it tried. Raise share.",
         ConvergenceWarning,
-        stacklevel=5,
     )
+
+
+@dataclass(frozen=True)
+class Saddle:
+    """What both play on each row, and the value of the game there.
+
+    The value is convex in the score: its derivative is ``label``, whose own is
+    ``bend``.
+    """
+
+    chance: FloatArray
+    label: FloatArray
+    value: FloatArray
+    bend: FloatArray
+
+
+def play(score: FloatArray, pull: FloatArray) -> Saddle:
+    """Return the saddle point of -q log p - (1 - q) log(1 - p) + pull p + score q.
+
+    Parameters
+    ----------
+    score, pull
+        (n_samples,) each. Beyond a pull of 1 in either direction the adversary may be
+        certain, and p stays where that begins.
+    """
+    with np.errstate(divide="ignore"):
+        end = np.log(np.maximum(np.abs(pull) - 1, 0))
+    logit = np.clip(score, np.where(pull < 0, end, -np.inf), _highest_logit(pull))
+    p = np.asarray(expit(logit))
+    q = p + pull * p * (1 - p)
+    value = np.logaddexp(0, logit) + q * (score - logit) + pull * p
+    bend = (logit == score) * p * (1 - p) * (1 + pull * (1 - 2 * p))
+    return Saddle(p, q, value, bend)
+
+
+def play_on_labels(score: FloatArray, pull: FloatArray) -> Saddle:
+    """Return the saddle point of -q log p - (1 - q) log(1 - p) + pull p q + score q.
+
+    Parameters
+    ----------
+    score, pull
+        (n_samples,) each.
+    """
+    end = _highest_logit(pull)
+    is_certain = score + 1 >= end  # there pull times p is 1
+    low = np.where(is_certain, end, score + np.minimum(pull, 0))
+    high = np.minimum(end, np.maximum(low, score + np.maximum(pull, 0)))
+    logit = np.clip(score, low, high)
+    for _ in range(MAX_STEPS):
+        p = expit(logit)
+        rest = logit - pull * p - score
+        low, high = np.where(rest < 0, logit, low), np.where(rest > 0, logit, high)
+        step = rest / (1 - pull * p * (1 - p))
+        is_done = (np.abs(step) < ROUNDING) | (low >= high)
+        is_inside = (low < logit - step) & (logit - step < high)
+        halved = np.where(is_done, logit, (low + high) / 2)
+        logit = np.where(is_inside, logit - step, halved)
+        if np.all(is_done):
+            break
+    p = np.asarray(expit(logit))
+    curve = 1 - pull * p * (1 - p)
+    q = p / curve
+    value = np.logaddexp(0, logit) + q * (score + pull * p - logit)
+    bend = ~is_certain * p * (1 - p) * (1 - pull * p**2) / curve**3
+    return Saddle(p, q, value, bend)
+
+
+def _highest_logit(pull: FloatArray) -> FloatArray:
+    """Return the logit of 1 / pull, at which the adversary is certain, or infinity."""
+    with np.errstate(divide="ignore"):
+        end = -np.log(np.maximum(pull - 1, 0))
+    return np.asarray(end)
+
+
+@dataclass(frozen=True)
+class Game:
+    """The convex problem that is left when a multiplier is given.
+
+    Rows of the source, to train on, and of the target, to be fair on, are a matrix A
+    and the group of each row: scores are ``A @ theta``. A holds features and a 1, times
+    the density ratio, and, where shares of positive labels are matched, an indicator of
+    each group.
+
+    Attributes
+    ----------
+    play
+        From scores and pulls to the saddle point.
+    source, target
+        The rows of each.
+    weight
+        What each row to train on counts in a mean over the target.
+    known
+        The mean over training rows of label times features and, where they are
+        matched, the shares of positive labels.
+    ridge
+        The strength of the ridge on each parameter.
+    pull
+        What a multiplier of 1 pulls in each group.
+    is_of_labels
+        Whether the violation looks at the adversary's labels.
+    """
+
+    play: Callable[[FloatArray, FloatArray], Saddle]
+    source: tuple[FloatArray, IntArray]
+    target: tuple[FloatArray, IntArray]
+    weight: FloatArray
+    known: FloatArray
+    ridge: FloatArray
+    pull: FloatArray
+    is_of_labels: bool
+
+    def solve(self, multiplier: float, start: FloatArray) -> FloatArray:
+        """Return the parameters at a multiplier."""
+        solution = minimize(
+            self._evaluate,
+            start,
+            (multiplier,),
+            jac=True,
+            hess=self._hessian,
+            method="trust-exact",
+            tol=LARGEST_SLOPE,
+            options={"maxiter": MAX_ITER},
+        )
+        if solution.nit >= MAX_ITER:
+            warn_user(
+                f"RobustCovariateShift stopped after {MAX_ITER} iterations, before the "
+                "optimum. Scale the features.",
+                ConvergenceWarning,
+            )
+        return np.asarray(solution.x)
+
+    def violation(self, multiplier: float, theta: FloatArray) -> float:
+        """Return how far the second group is ahead of the first on target rows."""
+        A, group = self.target
+        saddle = self.play(A @ theta, multiplier * self.pull[group])
+        is_counted = saddle.label if self.is_of_labels else 1.0
+        return float(np.mean(self.pull[group] * saddle.chance * is_counted))
+
+    def _evaluate(
+        self, theta: FloatArray, multiplier: float
+    ) -> tuple[float, FloatArray]:
+        """Return the value of the game, less what is known of labels, and gradient."""
+        A, group = self.source
+        saddle = self.play(A @ theta, multiplier * self.pull[group])
+        ridge = self.ridge * theta
+        value = self.weight @ saddle.value - self.known @ theta + ridge @ theta / 2
+        gradient = (self.weight * saddle.label) @ A - self.known + ridge
+        return float(value), np.asarray(gradient)
+
+    def _hessian(self, theta: FloatArray, multiplier: float) -> FloatArray:
+        A, group = self.source
+        saddle = self.play(A @ theta, multiplier * self.pull[group])
+        weight = self.weight * saddle.bend
+        return np.asarray((A * weight[:, None]).T @ A + np.diag(self.ridge))

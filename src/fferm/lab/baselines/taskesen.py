@@ -1,22 +1,22 @@
 """Taskesen et al. 2020: fair logistic regression, robust in Wasserstein's sense."""
 
+from collections.abc import Mapping
 from typing import ClassVar
 
 import numpy as np
 from scipy.optimize import minimize, minimize_scalar
 from scipy.special import expit
 
-from fferm._typing import FloatArray, Table
-from fferm.data.validate import check_number
-from fferm.errors import InvalidInputError, InvalidParameterError
-from fferm.lab.baselines.base import Baseline, Rows
+from fferm._typing import FloatArray
+from fferm.data.validate import Constraint, Number
+from fferm.lab.baselines.base import LinearBaseline, TrainingRows
 from fferm.notions import Notion
 
 # The norm has a kink at 0, far below any coefficient that counts.
 ROUNDING = 1e-12
 
 
-class WassersteinRobust(Baseline):
+class WassersteinRobust(LinearBaseline):
     r"""Logistic regression, fair in log-probability against shifts of the features.
 
     Minimises the worst case over a Wasserstein ball of
@@ -63,10 +63,12 @@ class WassersteinRobust(Baseline):
     tradeoff_values: ClassVar[tuple[float, ...]] = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
     # Its penalty is of bounded strength: it gives up before half of the gap is gone.
     largest_rest: ClassVar[float] = 0.9
+    constraints: ClassVar[Mapping[str, Constraint]] = {
+        "unfairness_share": Number(high=1),  # beyond it the problem is not convex
+        "radius": Number(),
+    }
     notions: ClassVar[tuple[str, ...]] = ("equal_opportunity",)
-
-    coef_: FloatArray
-    intercept_: FloatArray
+    takes_two_groups: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -79,21 +81,16 @@ class WassersteinRobust(Baseline):
         self.radius = radius
         self.notion = notion
 
-    def _chance(self, X: FloatArray, sensitive_features: Table) -> FloatArray:
-        return np.asarray(expit(X @ self.coef_[0] + self.intercept_[0]))
-
-    def _train(self, rows: Rows) -> None:
+    def _train(self, rows: TrainingRows) -> None:
         weights = self._weights(rows)
         start = np.zeros(rows.X.shape[1] + 1)
 
         def solve(mixture: float) -> tuple[float, FloatArray]:
-            mixed = np.array([mixture, 1 - mixture])
-
-            def evaluate(theta: FloatArray) -> tuple[float, FloatArray]:
-                return self._worst_case(rows, weights, mixed, theta)
-
-            found = minimize(evaluate, start, jac=True, method="L-BFGS-B")
-            return float(found.fun), np.asarray(found.x)
+            args = rows, weights, np.array([mixture, 1 - mixture])
+            solution = minimize(
+                self._worst_case, start, args, jac=True, method="L-BFGS-B"
+            )
+            return float(solution.fun), np.asarray(solution.x)
 
         # The least of the larger function is the largest least of a mixture.
         best = minimize_scalar(
@@ -102,38 +99,26 @@ class WassersteinRobust(Baseline):
             method="bounded",
             options={"xatol": 1e-2},
         )
-        theta = solve(float(best.x))[1]
-        self.coef_, self.intercept_ = theta[None, :-1], theta[-1:]
+        self._store(solve(float(best.x))[1])
 
-    def _weights(self, rows: Rows) -> FloatArray:
+    def _weights(self, rows: TrainingRows) -> FloatArray:
         """Return the (2, n_samples) weights of the log-loss, one row per sign."""
-        share = check_number("unfairness_share", self.unfairness_share)
-        if share > 1:
-            raise InvalidParameterError(
-                f"unfairness_share={self.unfairness_share!r} came. Expected a number "
-                "from 0 to 1, beyond which the problem is not convex."
-            )
-        if rows.n_groups != 2:
-            raise InvalidInputError(
-                f"{rows.n_groups} groups came and WassersteinRobust knows two. Merge "
-                "groups, or use FairLogisticRegression."
-            )
         inside = rows.stratum == 0
         sizes = [np.mean(inside & (rows.group == k)) for k in (0, 1)]
-        eta = share * min(sizes)
+        eta = self.unfairness_share * min(sizes)
         tilt = np.where(rows.group == 1, eta / sizes[1], -eta / sizes[0]) * inside
         return np.array([1 + tilt, 1 - tilt])
 
     def _worst_case(
         self,
-        rows: Rows,
+        theta: FloatArray,
+        rows: TrainingRows,
         weights: FloatArray,
         mixture: FloatArray,
-        theta: FloatArray,
     ) -> tuple[float, FloatArray]:
         score = rows.X @ theta[:-1] + theta[-1]
         weight = mixture @ weights / score.size
-        largest = check_number("radius", self.radius) * mixture @ weights.max(axis=1)
+        largest = self.radius * mixture @ weights.max(axis=1)
         norm = np.sqrt(theta[:-1] @ theta[:-1] + ROUNDING)
         loss = weight @ (np.logaddexp(0, score) - rows.y * score) + largest * norm
         slope = weight * (expit(score) - rows.y)

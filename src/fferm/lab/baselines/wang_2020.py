@@ -1,11 +1,15 @@
 """Wang et al. 2020: fairness where groups are recorded with errors."""
 
+# Numba caches code by the text of its own file alone, so each names its release: 0.1.0.
+
+from collections.abc import Mapping
 from typing import ClassVar
 
 import numpy as np
 
 from fferm._typing import FloatArray, IntArray
-from fferm.data.validate import check_number
+from fferm.data.validate import Constraint, Number
+from fferm.lab.baselines._kernels import group_sums
 from fferm.lab.baselines.penalized import PenalizedBaseline
 from fferm.notions import Notion
 
@@ -52,6 +56,11 @@ class NoisyGroupsRobust(PenalizedBaseline):
     # Its penalty is of bounded strength: it gives up before half of the gap is gone.
     largest_rest: ClassVar[float] = 0.9
 
+    constraints: ClassVar[Mapping[str, Constraint]] = {
+        **PenalizedBaseline.constraints,
+        "noise": Number(),
+    }
+
     def __init__(
         self,
         *,
@@ -74,7 +83,7 @@ class NoisyGroupsRobust(PenalizedBaseline):
         self.noise = noise
 
     def _settings(self) -> tuple[float, ...]:
-        return (check_number("noise", self.noise),)
+        return (self.noise,)
 
     @staticmethod
     def penalty(  # noqa: C901 - groups, directions and rows
@@ -86,10 +95,7 @@ class NoisyGroupsRobust(PenalizedBaseline):
     ) -> float:
         """Return half the sum of squared worst gaps and write its derivative."""
         size, noise = prob.size, settings[0]
-        count, rate = np.zeros(n_groups), np.zeros(n_groups)
-        for n in range(size):
-            count[group[n]] += 1
-            rate[group[n]] += prob[n]
+        count, rate = group_sums(prob, group, n_groups)
         mean = rate.sum() / size
         order = np.argsort(prob)
         value = 0.0

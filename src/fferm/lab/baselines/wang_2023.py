@@ -2,11 +2,14 @@
 
 # Numba caches code by the text of its own file alone, so each names its release: 0.1.0.
 
+from collections.abc import Mapping
+from typing import ClassVar
+
 import numpy as np
 
 from fferm._typing import FloatArray, IntArray
-from fferm.data.validate import check_number
-from fferm.lab.baselines._discrepancy import discrepancy_into
+from fferm.data.validate import Constraint, Number
+from fferm.lab.baselines._kernels import discrepancy_into
 from fferm.lab.baselines.penalized import MAX_EPOCHS, PenalizedBaseline
 from fferm.lab.baselines.prost import BANDWIDTH
 from fferm.notions import Notion
@@ -50,8 +53,8 @@ class CurvatureMatching(PenalizedBaseline):
 
     Differs from the original: logistic regression, not a network, for which curvatures
     are exact and need no power iteration; they are measured in units of
-    :math:`\|\theta\|^2`, which all rows share, so that small coefficients are no way
-    out; the fairness term is the discrepancy of probabilities, which is the best that
+    :math:`\|\theta\|^2`, which all rows share, so that small coefficients do not
+    help; the fairness term is the discrepancy of probabilities, which is the best that
     an adversary from the unit ball of the kernel can do, where the original trains an
     adversary that is a network; the Laplace kernel, of width 0.1 for probabilities and
     a quarter of it for curvatures, whose range is a quarter as wide; any number of
@@ -66,6 +69,11 @@ class CurvatureMatching(PenalizedBaseline):
     H. Wang, J. Hong, J. Zhou, Z. Wang. How Robust is Your Fairness? Evaluating and
     Sustaining Fairness under Unseen Distribution Shifts. TMLR 2023, arXiv:2207.01168.
     """
+
+    constraints: ClassVar[Mapping[str, Constraint]] = {
+        **PenalizedBaseline.constraints,
+        "curvature_weight": Number(),
+    }
 
     def __init__(
         self,
@@ -89,7 +97,7 @@ class CurvatureMatching(PenalizedBaseline):
         self.curvature_weight = curvature_weight
 
     def _settings(self) -> tuple[float, ...]:
-        return BANDWIDTH, check_number("curvature_weight", self.curvature_weight)
+        return BANDWIDTH, self.curvature_weight
 
     @staticmethod
     def penalty(

@@ -4,7 +4,7 @@ import numpy as np
 from scipy.special import expit
 
 from fferm._typing import FloatArray
-from fferm.lab.baselines.base import Rows
+from fferm.lab.baselines.base import TrainingRows
 from fferm.lab.baselines.constrained import ConstrainedBaseline, group_means
 
 
@@ -36,7 +36,7 @@ class CovarianceConstraint(ConstrainedBaseline):
         loss = np.mean(np.logaddexp(0, score) - y * score)
         return float(loss), (expit(score) - y) / score.size
 
-    def _differences(self, rows: Rows) -> FloatArray:
+    def _differences(self, rows: TrainingRows) -> FloatArray:
         share, mean, overall = group_means(rows)
         covariance = share[..., None] * (mean - overall)
         return covariance.reshape(-1, rows.X.shape[1])

@@ -1,5 +1,6 @@
 """Zemel et al. 2013: learning fair representations."""
 
+from collections.abc import Mapping
 from typing import ClassVar
 
 import numpy as np
@@ -8,8 +9,8 @@ from scipy.special import expit, softmax
 from sklearn.utils import check_random_state
 
 from fferm._typing import FloatArray, Table
-from fferm.data.validate import check_number, check_whole
-from fferm.lab.baselines.base import Baseline, Rows
+from fferm.data.validate import COUNT, Constraint, Number
+from fferm.lab.baselines.base import Baseline, TrainingRows
 from fferm.notions import Notion
 
 MAX_ITER = 300
@@ -67,6 +68,11 @@ class LearnedFairRepresentations(Baseline):
 
     tradeoff_param: ClassVar[str] = "fairness_weight"
     tradeoff_values: ClassVar[tuple[float, ...]] = (0.0, 0.1, 0.3, 1, 3, 10)
+    constraints: ClassVar[Mapping[str, Constraint]] = {
+        "fairness_weight": Number(),
+        "reconstruction_weight": Number(),
+        "n_prototypes": COUNT,
+    }
     notions: ClassVar[tuple[str, ...]] = ("demographic_parity",)
 
     prototypes_: FloatArray
@@ -88,28 +94,24 @@ class LearnedFairRepresentations(Baseline):
         self.notion = notion
         self.random_state = random_state
 
-    def _train(self, rows: Rows) -> None:
+    def _train(self, rows: TrainingRows) -> None:
         n_samples, d = rows.X.shape
-        count = min(check_whole("n_prototypes", self.n_prototypes), n_samples)
-        check_number("fairness_weight", self.fairness_weight)
-        check_number("reconstruction_weight", self.reconstruction_weight)
+        count = min(self.n_prototypes, n_samples)
         rng = check_random_state(self.random_state)
         chosen = rng.choice(n_samples, count, replace=False)
         # Distances of about 1 at first: prototypes share rows.
         scale = np.full(d, -np.log(d))
         start = np.concatenate([rows.X[chosen].ravel(), scale, rng.normal(size=count)])
 
-        def evaluate(theta: FloatArray) -> tuple[float, FloatArray]:
-            return self._objective(rows, theta, count)
-
-        found = minimize(
-            evaluate,
+        solution = minimize(
+            self._objective,
             start,
+            (rows, count),
             jac=True,
             method="L-BFGS-B",
             options={"maxiter": MAX_ITER},
         )
-        prototypes, scale, label = _unpack(np.asarray(found.x), count, d)
+        prototypes, scale, label = _unpack(np.asarray(solution.x), count, d)
         self.prototypes_, self.feature_weights_ = prototypes, np.exp(scale)
         self.labels_ = np.asarray(expit(label))
 
@@ -118,7 +120,7 @@ class LearnedFairRepresentations(Baseline):
         return np.asarray(mapped @ self.labels_)
 
     def _objective(
-        self, rows: Rows, theta: FloatArray, count: int
+        self, theta: FloatArray, rows: TrainingRows, count: int
     ) -> tuple[float, FloatArray]:
         """Return the objective and its derivative by all parameters."""
         n_samples, d = rows.X.shape
@@ -163,7 +165,7 @@ def _map(X: FloatArray, prototypes: FloatArray, alpha: FloatArray) -> FloatArray
     return np.asarray(softmax(logits, axis=1))
 
 
-def _differences(rows: Rows, mapped: FloatArray) -> tuple[float, FloatArray]:
+def _differences(rows: TrainingRows, mapped: FloatArray) -> tuple[float, FloatArray]:
     """Return how differently groups are mapped, and the derivative by the map."""
     member = np.eye(rows.n_groups)[rows.group]  # (n, G)
     share = member / member.sum(axis=0)

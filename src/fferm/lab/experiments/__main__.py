@@ -19,17 +19,11 @@ def main() -> None:
     parser.add_argument(
         "--only", action="append", default=[], help="label of a method; may be repeated"
     )
-    given = parser.parse_args()
-    where = given.size, given.out, given.data_home
+    options = vars(parser.parse_args())
+    names, options["n_jobs"] = options.pop("names"), options.pop("jobs")
     try:
-        for name in given.names or known():
-            run(
-                name,
-                *where,
-                only=given.only,
-                first_seed=given.first_seed,
-                n_jobs=given.jobs,
-            )
+        for name in names or known():
+            run(name, **options)
     except FfermError as error:
         parser.error(str(error))
 

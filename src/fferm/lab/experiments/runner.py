@@ -1,35 +1,58 @@
-"""The runner: from a spec to records in a file, gone on with where it stopped."""
+"""The runner: from a spec to records in a file, resumed where it stopped.
+
+A task is a method in a panel with a seed: it draws its rows, fits one model per value
+of the trade-off parameter and measures each on every part of the data.
+"""
 
 import contextlib
+import functools
 import importlib
 import json
 import os
 import sys
+import time
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 from joblib import Parallel, delayed
+from sklearn.base import clone
 
-from fferm.data.validate import encode_labels
-from fferm.errors import FfermWarning, InvalidParameterError, UnknownNameError
-from fferm.lab.experiments.methods import (
-    Point,
-    fit_sweep,
-    make_model,
-    takes_part,
-    trade_offs,
+from fferm import divergences
+from fferm._typing import FloatArray, IntArray
+from fferm.data.rows import FitInput
+from fferm.data.validate import Number, OneOf, check_params, encode_labels
+from fferm.datasets import (
+    FairDataset,
+    load_acs_income,
+    load_adult,
+    load_compas,
+    load_german,
 )
-from fferm.lab.experiments.parts import Part, load_parts
+from fferm.divergences import Divergence
+from fferm.errors import FfermWarning, UnknownNameError
+from fferm.estimators.linear import FairLogisticRegression
+from fferm.fairness_grid import weight_range
+from fferm.lab import baselines
+from fferm.lab.baselines import Baseline
 from fferm.lab.experiments.specs import SIZES, Method, Panel, Size, Spec, read_spec
 from fferm.metrics.tabulator import Tabulator, make_tabulator
 from fferm.notions import get as get_notion
 from fferm.registry import unknown_name
+from fferm.uncertainty import Uncertainty
 
 Record = dict[str, Any]
+Model = FairLogisticRegression | Baseline
+
+DATA_HOME = "FFERM_DATA_HOME"
+TRAIN_SHARE = 0.8
+TARGET_SHARE = 0.05
+# Those with a random split, which follows the seed; Adult has a published one.
+SPLIT_BY_SEED = {"compas": load_compas, "german": load_german}
 
 
 class Task(NamedTuple):
@@ -88,14 +111,10 @@ def run(  # noqa: PLR0913 - one call states all that a run depends on
         One row per value, seed and part that was judged.
     """
     spec = read_spec(name)
-    if size not in SIZES:
-        raise InvalidParameterError(
-            f"size={size!r} came. Expected one of {', '.join(SIZES)}."
-        )
-    if first_seed < 0:
-        raise InvalidParameterError(
-            f"first_seed={first_seed!r} came. Expected a whole number from 0 on."
-        )
+    check_params(
+        {"size": size, "first_seed": first_seed},
+        {"size": OneOf(SIZES), "first_seed": Number(is_whole=True)},
+    )
     labels = tuple(method.label for method in spec.methods)
     for label in only:
         if label not in labels:
@@ -104,8 +123,8 @@ def run(  # noqa: PLR0913 - one call states all that a run depends on
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / f"{name}-{size}.jsonl"
     with _environment(data_home):
-        found = tasks_of(spec, spec.sizes[size], first_seed)
-        tasks = [task for task in found if not only or task.method.label in only]
+        tasks = tasks_of(spec, spec.sizes[size], first_seed)
+        tasks = [task for task in tasks if not only or task.method.label in only]
         records = _run_missing(tasks, spec.sizes[size], file, n_jobs, progress)
     from fferm.report import write_experiment
 
@@ -146,10 +165,10 @@ def _run_missing(
     )
     # One line a task: a run that is cut off loses no task that had ended.
     with file.open("a", encoding="utf-8") as target:
-        for found in _shown(batches, len(missing), file.stem, progress):
-            target.write(json.dumps(found) + "\n")
+        for batch in _shown(batches, len(missing), file.stem, progress):
+            target.write(json.dumps(batch) + "\n")
             target.flush()
-            records.extend(found)
+            records.extend(batch)
     return pd.DataFrame(records)
 
 
@@ -165,7 +184,7 @@ def run_task(task: Task, size: Size) -> list[Record]:
         judged = dict(parts.judged)
         if method.penalty_on_target and parts.target is not None:
             judged["train"] = parts.target  # where the penalty was taken
-        settings = {name: _setting(part, panel.notion) for name, part in judged.items()}
+        tables = {name: part.tabulator(panel.notion) for name, part in judged.items()}
         return [
             {
                 "task": task.key,
@@ -174,32 +193,13 @@ def run_task(task: Task, size: Size) -> list[Record]:
                 "seed": seed,
                 "choice": task.choice,
                 "part": name,
-                **_judge(point, part, settings[name]),
+                **point.measure(part, tables[name]),
             }
             for point in fit_sweep(
                 method, model, parts, trade_offs(method, model, size.n_values)
             )
             for name, part in judged.items()
         ]
-
-
-def _setting(part: Part, notion: str) -> Tabulator:
-    labels = encode_labels(part.y, len(part.y), (0, 1), "y")
-    groups = part.sensitive_features
-    return make_tabulator(labels, get_notion(notion), groups, "intersection", None)
-
-
-def _judge(point: Point, part: Part, setting: Tabulator) -> Record:
-    chance = point.chances(part)
-    right = chance[np.arange(len(part.y)), part.y]
-    rate = chance[:, 1].mean()
-    return {
-        "value": point.value,
-        "accuracy": float(right.mean()),
-        "violation": setting.violations(chance).worst,
-        "collapsed": bool(rate in (0.0, 1.0)),
-        "seconds": point.seconds,
-    }
 
 
 def _shown(
@@ -212,9 +212,9 @@ def _shown(
     try:
         tqdm = importlib.import_module("tqdm.auto").tqdm
     except ImportError:
-        for count, found in enumerate(batches, 1):
+        for count, batch in enumerate(batches, 1):
             sys.stderr.write(f"\r{name}: {count} of {total}")
-            yield found
+            yield batch
         sys.stderr.write("\n")
         return
     yield from tqdm(batches, total=total, desc=name, unit="sweep")
@@ -223,13 +223,263 @@ def _shown(
 @contextlib.contextmanager
 def _environment(data_home: str | os.PathLike[str] | None) -> Iterator[None]:
     """Point the loaders, of worker processes too, at a folder of data files."""
-    before = os.environ.get("FFERM_DATA_HOME")
+    before = os.environ.get(DATA_HOME)
     if data_home is not None:
-        os.environ["FFERM_DATA_HOME"] = os.fspath(data_home)
+        os.environ[DATA_HOME] = os.fspath(data_home)
     try:
         yield
     finally:
-        if data_home is not None:
-            os.environ.pop("FFERM_DATA_HOME")
-            if before is not None:
-                os.environ["FFERM_DATA_HOME"] = before
+        os.environ.pop(DATA_HOME, None)
+        if before is not None:
+            os.environ[DATA_HOME] = before
+
+
+# The rows
+
+
+@dataclass(frozen=True)
+class Part:
+    """Rows with labels and groups."""
+
+    X: FloatArray
+    y: IntArray
+    sensitive_features: pd.DataFrame
+
+    def take(self, rows: IntArray) -> "Part":
+        """Return some of the rows."""
+        groups = self.sensitive_features.iloc[rows]
+        return Part(self.X[rows], self.y[rows], groups)
+
+    def tabulator(self, notion: str) -> Tabulator:
+        """Return what counts decisions on these rows."""
+        labels = encode_labels(self.y, len(self.y), (0, 1), "y")
+        groups = self.sensitive_features
+        return make_tabulator(labels, get_notion(notion), groups, "intersection", None)
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What one task needs of the data.
+
+    Attributes
+    ----------
+    train
+        Rows to train on.
+    judged
+        Rows to judge on, by name; ``"train"`` is among them, with groups as recorded.
+        ``"validation"`` and ``"target"`` are there to choose on.
+    target
+        Rows of the target to train on, without their labels.
+    """
+
+    train: Part
+    judged: Mapping[str, Part]
+    target: Part | None = None
+
+
+def load_parts(panel: Panel, size: Size, seed: int) -> Parts:
+    """Return the rows of a panel and a seed."""
+    return _load_parts(json.dumps(panel.data), size, seed)
+
+
+# Tasks come seed by seed, and the methods of a seed share their rows.
+@functools.lru_cache(maxsize=2)
+def _load_parts(settings: str, size: Size, seed: int) -> Parts:
+    options = json.loads(settings)
+    loader, flip = options.pop("loader"), options.pop("flip", None)
+    rng = np.random.default_rng([seed, 7])
+    if loader == "acs_income":
+        parts = _acs_income(options, size, rng, seed)
+    elif loader == "adult":
+        parts = _split(load_adult(**options), size.train_rows, rng)
+    else:
+        data = SPLIT_BY_SEED[loader](**options, random_state=seed)
+        parts = _split(data, len(data.y), rng)
+    judged = {"train": parts.train, **parts.judged}
+    if flip is None:
+        judged.pop("validation", None)  # nothing to choose
+        return replace(parts, judged=judged)
+    # What is chosen is chosen on rows recorded with the same errors.
+    noisy = {name: _flip(judged[name], flip, rng) for name in ("train", "validation")}
+    return Parts(noisy["train"], {**judged, **noisy})
+
+
+def _split(data: FairDataset, n: int | None, rng: np.random.Generator) -> Parts:
+    """Return a draw of the training rows, those not drawn, and all test rows."""
+    train = Part(data.X, data.y.astype(np.int64), data.sensitive_features)
+    n = n or int(TRAIN_SHARE * len(train.y))
+    order = rng.permutation(len(train.y))
+    drawn, rest = train.take(order[:n]), train.take(order[n:])
+    test = Part(data.X_test, data.y_test.astype(np.int64), data.sensitive_features_test)
+    return Parts(drawn, {"validation": rest, "test": test})
+
+
+def _acs_income(
+    options: dict[str, Any], size: Size, rng: np.random.Generator, seed: int
+) -> Parts:
+    """Return rows of one state to train on, and all states to judge on.
+
+    The target sample is five in a hundred rows of all states, as the paper allows; they
+    are not judged on. States in which a group has fewer than ``least_rows`` rows are
+    left out: there the largest gap is chance.
+    """
+    races, least_rows = options.pop("races", None), options.pop("least_rows", 0)
+    data = load_acs_income(**options, test_states="all", random_state=seed)
+    whole = _split(data, size.train_rows, rng)
+    train, everywhere = whole.train, whole.judged["test"]
+    if races is not None:
+        train, everywhere = (_merge_races(part, races) for part in (train, everywhere))
+    state = data.frame_test.index.get_level_values("STATE").to_numpy()
+    is_target = rng.random(len(state)) < TARGET_SHARE
+    target = everywhere.take(np.flatnonzero(is_target))
+    judged = {"target": target}
+    groups = target.sensitive_features.value_counts().index
+    for name in np.unique(state):
+        rows = rng.permutation(np.flatnonzero((state == name) & ~is_target))
+        part = everywhere.take(rows[: size.test_rows])
+        rows_of = part.sensitive_features.value_counts().reindex(groups, fill_value=0)
+        if rows_of.min() >= least_rows:
+            judged[str(name)] = part
+    return Parts(train, judged, target)
+
+
+def _merge_races(part: Part, races: list[str]) -> Part:
+    """Return the rows with all races but those named called other."""
+    groups = part.sensitive_features
+    race = groups["race"].where(groups["race"].isin(races), "Other")
+    return replace(part, sensitive_features=groups.assign(race=race))
+
+
+def _flip(part: Part, share: float, rng: np.random.Generator) -> Part:
+    """Return the rows with the group of a share of them changed, in two groups."""
+    (name,) = part.sensitive_features.columns
+    groups = part.sensitive_features[name].to_numpy()
+    first, second = np.unique(groups)
+    other = np.where(groups == first, second, first)
+    is_flipped = rng.random(len(groups)) < share
+    flipped = pd.DataFrame({name: np.where(is_flipped, other, groups)})
+    return replace(part, sensitive_features=flipped)
+
+
+# The models
+
+
+@dataclass(frozen=True)
+class Point:
+    """One fitted model of a sweep."""
+
+    value: float
+    model: Model
+    seconds: float
+
+    def chances(self, part: Part) -> FloatArray:
+        """Return (n_samples, 2) chances of decisions, 0 and 1 unless drawn."""
+        if isinstance(self.model, Baseline):
+            groups = part.sensitive_features
+            prob = self.model.predict_proba(part.X, sensitive_features=groups)
+            if self.model.is_randomized:
+                return prob
+        else:
+            prob = self.model.predict_proba(part.X)
+        return np.eye(2)[(prob[:, 1] > 0.5).astype(np.int64)]
+
+    def measure(self, part: Part, tabulator: Tabulator) -> Record:
+        """Return what the model does on some rows."""
+        chance = self.chances(part)
+        right = chance[np.arange(len(part.y)), part.y]
+        return {
+            "value": self.value,
+            "accuracy": float(right.mean()),
+            "violation": tabulator.violations(chance).worst,
+            "collapsed": bool(chance[:, 1].mean() in (0.0, 1.0)),
+            "seconds": self.seconds,
+        }
+
+
+def make_model(method: Method, panel: Panel, seed: int) -> Model:
+    """Return the unfitted model of a method."""
+    params = dict(method.params)
+    if "normalisation" in params:
+        form = params.pop("normalisation")
+        params["divergence"] = divergences.get(params["divergence"], normalisation=form)
+    if "uncertainty" in params:
+        options = dict(params["uncertainty"])
+        params["uncertainty"] = Uncertainty.registered(options.pop("name"))(**options)
+    model: Model = _class(method.name)(**params, notion=panel.notion)
+    if "random_state" in model.get_params():
+        model.set_params(random_state=seed)
+    if panel.batch_size is not None:
+        model.set_params(batch_size=panel.batch_size)
+        if isinstance(model, FairLogisticRegression) and model.solver == "auto":
+            solver = "semi_stochastic" if model.uncertainty else "sgda"
+            model.set_params(solver=solver)
+    elif isinstance(model, FairLogisticRegression):
+        model.set_params(solver="lbfgs")
+    return model
+
+
+def takes_part(method: Method, panel: Panel) -> bool:
+    """Return whether a method is run in a panel."""
+    if method.panels and panel.name not in method.panels:
+        return False
+    model = _class(method.name)
+    if issubclass(model, Baseline) and panel.notion not in model.notions:
+        return False
+    # A method that knows no batches is shown once, where all rows are used.
+    return panel.batch_size is None or "batch_size" in model().get_params()
+
+
+def trade_offs(method: Method, model: Model, n_values: int) -> list[float]:
+    """Return the values of the trade-off parameter to try."""
+    if method.values:
+        return list(method.values)
+    n_values *= method.finer
+    if isinstance(model, FairLogisticRegression):
+        divergence = Divergence.resolve(model.divergence)
+        low, high = weight_range(divergence, *method.weights)
+        if method.largest_reach is not None:
+            high = min(
+                high, method.largest_reach / method.params["uncertainty"]["radius"]
+            )
+        return [0.0, *np.geomspace(low, high, n_values - 1).tolist()]
+    first, *rest = (0.0, *method.weights) if method.weights else model.tradeoff_values
+    if first == 0 and rest[-1] > rest[0] > 0:  # a weight, which acts by its logarithm
+        return [0.0, *np.geomspace(rest[0], rest[-1], n_values - 1).tolist()]
+    return [first, *rest]
+
+
+def fit_sweep(
+    method: Method, model: Model, parts: Parts, values: list[float]
+) -> Iterator[Point]:
+    """Yield a fitted model per value."""
+    train, target = parts.train, parts.target
+    penalty_data = None
+    if method.penalty_on_target and target is not None:
+        penalty_data = target.X, target.sensitive_features
+    models: Iterable[Model]
+    if isinstance(model, FairLogisticRegression):
+        groups = None if penalty_data else train.sensitive_features
+        rows = FitInput(train.X, train.y, groups, penalty_data=penalty_data)
+        models = model.fit_path(rows, values)
+    else:
+        features: dict[str, Any] = {"sensitive_features": train.sensitive_features}
+        if penalty_data is not None:
+            features["penalty_data"] = penalty_data
+        name = model.tradeoff_param
+        models = (
+            clone(model).set_params(**{name: value}).fit(train.X, train.y, **features)
+            for value in values
+        )
+    began = time.perf_counter()
+    for value, fitted in zip(values, models, strict=True):
+        yield Point(value, fitted, time.perf_counter() - began)
+        began = time.perf_counter()
+
+
+def _class(name: str) -> Any:
+    if name == "FairLogisticRegression":
+        return FairLogisticRegression
+    if name not in baselines.__all__:
+        known = ("FairLogisticRegression", *baselines.__all__)
+        raise UnknownNameError(unknown_name("method", name, known))
+    return getattr(baselines, name)

@@ -163,23 +163,23 @@ def read_spec(name: str) -> Spec:
     if name not in known():
         raise UnknownNameError(unknown_name("experiment", name, known()))
     text = (_folder() / f"{name}.toml").read_text(encoding="utf-8")
-    given = tomllib.loads(text)
+    content = tomllib.loads(text)
     return Spec(
         name=name,
-        title=given["title"],
-        kind=given["kind"],
-        panels=tuple(_panel(panel, given) for panel in given["panels"]),
-        methods=tuple(_method(method) for method in given["methods"]),
-        sizes={size: Size(**given["sizes"][size]) for size in SIZES},
-        bounds=given["bounds"],
+        title=content["title"],
+        kind=content["kind"],
+        panels=tuple(_panel(panel, content) for panel in content["panels"]),
+        methods=tuple(_method(method) for method in content["methods"]),
+        sizes={size: Size(**content["sizes"][size]) for size in SIZES},
+        bounds=content["bounds"],
     )
 
 
-def _panel(panel: dict[str, Any], given: dict[str, Any]) -> Panel:
+def _panel(panel: dict[str, Any], content: dict[str, Any]) -> Panel:
     return Panel(
         panel["name"],
-        {**given["data"], **panel.get("data", {})},
-        panel.get("notion", given["notion"]),
+        {**content["data"], **panel.get("data", {})},
+        panel.get("notion", content["notion"]),
         panel.get("batch_size"),
         panel.get("bounds", {}),
     )

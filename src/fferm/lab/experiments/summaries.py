@@ -47,10 +47,11 @@ def summarize(spec: Spec, records: pd.DataFrame) -> pd.DataFrame:
     columns = [name for name in seeds.columns if name not in KEYS]
     groups = seeds.groupby(["panel", "method"], sort=False)[columns]
     spread = groups.agg(half_width).add_suffix("_pm")
-    found = groups.mean().join(spread)
+    summary = groups.mean().join(spread)
     # Tasks end in any order; the spec says which comes first.
     order = [(p.name, m.label) for p in spec.panels for m in spec.methods]
-    return found.loc[[key for key in order if key in found.index]].reset_index()
+    present = [key for key in order if key in summary.index]
+    return summary.loc[present].reset_index()
 
 
 def by_seed(spec: Spec, records: pd.DataFrame) -> pd.DataFrame:
@@ -61,7 +62,7 @@ def by_seed(spec: Spec, records: pd.DataFrame) -> pd.DataFrame:
         "shift": (_shift_numbers, _shift_cost),
     }[spec.kind]
     rows = []
-    # A column of nothing but None is no column of numbers.
+    # A column of nothing but None has no numeric dtype.
     numbered = records.astype({"choice": np.float64})
     for key, part in numbered.groupby(KEYS, sort=False):
         bounded = _bounded(spec, numbered, part)
@@ -100,8 +101,8 @@ def _bounded(spec: Spec, records: pd.DataFrame, part: pd.DataFrame) -> Spec:
 
 
 def _looked_up(base: pd.Series, rows: pd.DataFrame, keys: list[str]) -> pd.Series:
-    found = base.reindex(pd.MultiIndex.from_frame(rows[keys]))
-    return pd.Series(found.to_numpy(), index=rows.index)
+    values = base.reindex(pd.MultiIndex.from_frame(rows[keys])).to_numpy()
+    return pd.Series(values, index=rows.index)
 
 
 def _without_batches(spec: Spec, panel: Panel) -> str | None:
@@ -123,11 +124,11 @@ def _chosen(
 
 def half_width(values: pd.Series) -> float:
     """Return the half-width of a 95 % interval for the mean."""
-    found = values.dropna()
-    if len(found) < 2:
+    known = values.dropna()
+    if len(known) < 2:
         return float("nan")
-    quantile = student.ppf((1 + CONFIDENCE) / 2, len(found) - 1)
-    return float(quantile * found.std(ddof=1) / np.sqrt(len(found)))
+    quantile = student.ppf((1 + CONFIDENCE) / 2, len(known) - 1)
+    return float(quantile * known.std(ddof=1) / np.sqrt(len(known)))
 
 
 def front(records: pd.DataFrame) -> pd.DataFrame:

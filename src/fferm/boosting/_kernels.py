@@ -1,0 +1,678 @@
+"""Compiled passes over rows, and the small linear algebra of a round.
+
+Rows are taken by blocks that stay in cache, and each loop reads few arrays, because
+compilers vectorise only such loops. Arrays of scores are (n_scores, n): two classes
+have one score, that of the second. A dozen calls of NumPy on a few numbers each would
+take longer, after LightGBM has had the cache to itself, than a pass over all rows.
+
+Arrays in, arrays changed in place.
+"""
+
+# mypy: disable-error-code="no-untyped-def,no-untyped-call,call-arg"
+# ruff: noqa: ANN001, ANN202, C901, PLR0913, PLR0917
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fferm._jit import _bits, _double, exp, kernel, log1p_of_share
+from fferm._typing import FloatArray
+
+# Least curvature of a row, relative to its weight: what a saturated score leaves.
+LEAST_CURVATURE = 1e-12
+# Spreads integers over the slots of a hash table: 2^64 over the golden ratio.
+SPREAD = np.uint64(0x9E3779B97F4A7C15)
+SPREAD_BITS = np.uint64(40)
+BLOCK = 1024
+# A sum that is read right after it was written waits for it: so many take turns.
+N_TURNS = 4
+# So few cells are summed one after the other.
+FEW_CELLS = 6
+# A sharpness of so many halves needs no exponential of its own.
+MOST_HALVES = 8
+
+
+class Rows(NamedTuple):
+    """Constants of the rows, in the smallest numbers that hold them."""
+
+    y: NDArray[np.signedinteger]
+    weight: NDArray[np.floating]  # in the loss
+    hessian_weight: NDArray[np.floating]  # in the curvature
+    table_weight: NDArray[np.floating]  # in the tables
+    cell: NDArray[np.unsignedinteger]  # joint cell, see `JointCells`
+
+
+class Gradients(NamedTuple):
+    """What trees are grown along, in the single precision that LightGBM takes.
+
+    ``cell_gradient`` is the gradient of the penalty by the probability of a class; with
+    two classes only that of the second is used.
+    """
+
+    cell_gradient: FloatArray  # (n_classes, n_joint)
+    gradient: NDArray[np.float32]  # (n_scores, n)
+    diagonal: NDArray[np.float32]  # (n_scores, n)
+
+
+class Workspace(NamedTuple):
+    """Memory for one block of rows, and for sums over joint cells."""
+
+    top: FloatArray  # (BLOCK,)
+    total: FloatArray  # (BLOCK,)
+    soft: FloatArray  # (n_turns, n_joint), or (n_classes, n_joint)
+    hard: FloatArray  # the same shape
+
+
+def make_workspace(n_classes: int, n_joint: int) -> Workspace:
+    """Return the memory that `row_pass_into` needs."""
+    shape = (N_TURNS if n_classes == 2 else n_classes, n_joint)
+    return Workspace(np.empty(BLOCK), np.empty(BLOCK), np.zeros(shape), np.zeros(shape))
+
+
+@kernel
+def row_pass_into(
+    rows,
+    sharpness,
+    before,
+    value,
+    code,
+    scores,
+    prob,
+    penalized,
+    gradients,
+    workspace,
+):
+    """Add the values of leaves to scores, and evaluate the rows there.
+
+    Writes scores, probabilities, those that the penalty sees, gradient and curvature;
+    sums of probabilities and decisions over joint cells go into the workspace. Returns
+    the weighted loss.
+
+    Parameters
+    ----------
+    rows, sharpness
+        Constants.
+    before
+        (n_scores, n) scores.
+    value, code
+        (n_scores, n_leaves) values of leaves, and the (n_scores, n) leaves of rows.
+    scores, prob, penalized, gradients
+        Memory for the results.
+    workspace
+        Memory for blocks, and for sums over joint cells.
+    """
+    workspace.soft[:] = 0.0
+    workspace.hard[:] = 0.0
+    n_scores, n = before.shape
+    loss = 0.0
+    for begin in range(0, n, BLOCK):
+        end = min(begin + BLOCK, n)
+        for c in range(n_scores):
+            z = scores[c][begin:end]
+            _add_leaf_values(before[c][begin:end], value[c], code[c][begin:end], z)
+        if n_scores == 1:
+            z, decay = scores[0][begin:end], workspace.total[: end - begin]
+            p, s = prob[0][begin:end], penalized[0][begin:end]
+            _logistic(z, sharpness, decay, p, s)
+            loss += _logistic_loss(z, decay, rows.y[begin:end], rows.weight[begin:end])
+            weight, cell = rows.table_weight[begin:end], rows.cell[begin:end]
+            _add_two(weight, cell, z, s, workspace.soft, workspace.hard)
+        else:
+            _softmax(scores, 1.0, begin, end, prob, workspace)
+            loss += _softmax_loss(rows, begin, end, scores, workspace)
+            _softmax(scores, sharpness, begin, end, penalized, workspace)
+            _add_many(rows, begin, end, scores, penalized, workspace)
+        _gradients_of_block(rows, begin, end, prob, penalized, gradients)
+    return loss
+
+
+@kernel
+def _add_leaf_values(before, value, code, scores):
+    for i in range(before.size):
+        scores[i] = before[i] + value[code[i]]
+
+
+@kernel
+def _logistic(z, sharpness, decay, prob, penalized):
+    # Probabilities of the second class, and e^-|z|, of which the smaller is a share.
+    halves = round(2.0 * sharpness)
+    if halves == 2.0 * sharpness and 2 <= halves <= MOST_HALVES:
+        # Multiplications take less than an exponential of its own.
+        _decay(z, 0.5, decay)
+        for i in range(z.size):
+            penalized[i] = decay[i] * decay[i]
+        for _ in range(halves - 2):
+            for i in range(z.size):
+                penalized[i] *= decay[i]
+        for i in range(z.size):
+            decay[i] *= decay[i]
+    else:
+        _decay(z, 1.0, decay)
+        _decay(z, sharpness, penalized)
+    _shares(z, decay, prob, penalized)
+
+
+@kernel
+def _decay(z, factor, decay):
+    for i in range(z.size):
+        decay[i] = exp(-factor * abs(z[i]))
+
+
+@kernel
+def _shares(z, decay, prob, penalized):
+    # One division serves both.
+    for i in range(z.size):
+        a, b = 1.0 + decay[i], 1.0 + penalized[i]
+        both = 1.0 / (a * b)
+        larger, largest = b * both, a * both
+        prob[i] = larger if z[i] >= 0 else decay[i] * larger
+        penalized[i] = largest if z[i] >= 0 else penalized[i] * largest
+
+
+@kernel
+def _logistic_loss(z, decay, y, weight):
+    loss = 0.0
+    for i in range(z.size):
+        x = z[i]
+        value = (x if x > 0 else 0.0) + log1p_of_share(decay[i]) - y[i] * x
+        loss += weight[i] * value
+    return loss
+
+
+@kernel
+def _add_two(weight, cell, z, prob, soft, hard):
+    if soft.shape[1] <= FEW_CELLS:  # a vector of rows at once, of one cell
+        for k in range(soft.shape[1]):
+            _add_cell(weight, cell, z, prob, k, soft, hard)
+        return
+    for i in range(weight.size):
+        turn, k, w = i & (N_TURNS - 1), cell[i], weight[i]
+        soft[turn, k] += w * prob[i]
+        hard[turn, k] += w if z[i] > 0 else 0.0
+
+
+@kernel
+def _add_cell(weight, cell, z, prob, k, soft, hard):
+    probable, decided = 0.0, 0.0
+    for i in range(weight.size):
+        w = weight[i] if cell[i] == k else 0.0
+        probable += w * prob[i]
+        decided += w if z[i] > 0 else 0.0
+    soft[0, k] += probable
+    hard[0, k] += decided
+
+
+@kernel
+def _softmax(scores, factor, begin, end, prob, workspace):
+    # Leaves the highest scores and the sums of exponentials in the workspace.
+    n_scores, n = scores.shape[0], end - begin
+    top, total = workspace.top[:n], workspace.total[:n]
+    for i in range(n):
+        top[i] = -math.inf
+        total[i] = 0.0
+    for c in range(n_scores):
+        _raise_to(scores[c][begin:end], top)
+    for c in range(n_scores):
+        _exponential(scores[c][begin:end], top, factor, prob[c][begin:end])
+        _increase(prob[c][begin:end], total)
+    for c in range(n_scores):
+        _divide(prob[c][begin:end], total)
+
+
+@kernel
+def _raise_to(z, top):
+    for i in range(z.size):
+        top[i] = z[i] if z[i] > top[i] else top[i]
+
+
+@kernel
+def _exponential(z, top, factor, prob):
+    for i in range(z.size):
+        prob[i] = exp(factor * (z[i] - top[i]))
+
+
+@kernel
+def _increase(prob, total):
+    for i in range(prob.size):
+        total[i] += prob[i]
+
+
+@kernel
+def _divide(prob, total):
+    for i in range(prob.size):
+        prob[i] /= total[i]
+
+
+@kernel
+def _softmax_loss(rows, begin, end, scores, workspace):
+    loss = 0.0
+    for i in range(begin, end):
+        above = workspace.top[i - begin] - scores[rows.y[i], i]
+        loss += rows.weight[i] * (math.log(workspace.total[i - begin]) + above)
+    return loss
+
+
+@kernel
+def _add_many(rows, begin, end, scores, penalized, workspace):
+    for i in range(begin, end):
+        k, w, best = rows.cell[i], rows.table_weight[i], 0
+        for c in range(scores.shape[0]):
+            workspace.soft[c, k] += w * penalized[c, i]
+            best = c if scores[c, i] > scores[best, i] else best
+        workspace.hard[best, k] += w
+
+
+@kernel
+def gradients_into(rows, prob, penalized, gradients):
+    """Write gradient and curvature of all rows after a pass."""
+    n = prob.shape[1]
+    for begin in range(0, n, BLOCK):
+        end = min(begin + BLOCK, n)
+        _gradients_of_block(rows, begin, end, prob, penalized, gradients)
+
+
+@kernel
+def _gradients_of_block(rows, begin, end, prob, penalized, gradients):
+    n_scores = prob.shape[0]
+    if n_scores == 1:
+        p, g = prob[0][begin:end], gradients.gradient[0][begin:end]
+        _loss_gradient_into(rows.y[begin:end], rows.weight[begin:end], p, g)
+        weight, cell = rows.table_weight[begin:end], rows.cell[begin:end]
+        s, by_cell = penalized[0][begin:end], gradients.cell_gradient[1]
+        _add_penalty_gradient(weight, cell, s, by_cell, g)
+        diagonal = gradients.diagonal[0][begin:end]
+        _hessian_into(rows.hessian_weight[begin:end], p, 1.0, diagonal)
+        return
+    _gradients_of_many(rows, begin, end, prob, penalized, gradients)
+    factor = n_scores / (n_scores - 1)
+    for c in range(n_scores):
+        weight, diagonal = rows.hessian_weight[begin:end], gradients.diagonal[c]
+        _hessian_into(weight, prob[c][begin:end], factor, diagonal[begin:end])
+
+
+@kernel
+def _loss_gradient_into(y, weight, prob, gradient):
+    for i in range(prob.size):
+        gradient[i] = weight[i] * (prob[i] - y[i])
+
+
+@kernel
+def _add_penalty_gradient(weight, cell, prob, cell_gradient, gradient):
+    if cell_gradient.size <= FEW_CELLS:
+        for k in range(cell_gradient.size):
+            _add_cell_gradient(weight, cell, prob, k, cell_gradient[k], gradient)
+        return
+    for i in range(prob.size):
+        gradient[i] += cell_gradient[cell[i]] * weight[i] * prob[i] * (1.0 - prob[i])
+
+
+@kernel
+def _add_cell_gradient(weight, cell, prob, k, cell_gradient, gradient):
+    for i in range(prob.size):
+        w = weight[i] if cell[i] == k else 0.0
+        gradient[i] += cell_gradient * w * prob[i] * (1.0 - prob[i])
+
+
+@kernel
+def _gradients_of_many(rows, begin, end, prob, penalized, gradients):
+    by_cell, gradient = gradients.cell_gradient, gradients.gradient
+    for i in range(begin, end):
+        k, y, mean = rows.cell[i], rows.y[i], 0.0
+        for c in range(penalized.shape[0]):
+            mean += by_cell[c, k] * penalized[c, i]
+        for c in range(penalized.shape[0]):
+            descent = rows.weight[i] * (prob[c, i] - (1.0 if y == c else 0.0))
+            slope = rows.table_weight[i] * penalized[c, i] * (by_cell[c, k] - mean)
+            gradient[c, i] = descent + slope
+
+
+@kernel
+def _hessian_into(weight, prob, factor, diagonal):
+    for i in range(prob.size):
+        h = factor * prob[i] * (1.0 - prob[i])
+        diagonal[i] = weight[i] * (h if h > LEAST_CURVATURE else LEAST_CURVATURE)
+
+
+class Slots(NamedTuple):
+    """Memory for leaves, told apart by how far they move a score."""
+
+    slot: NDArray[np.int32]  # the leaf of a key, a power of 2 in size
+    key: NDArray[np.int64]  # (n_keys,) moves of leaves, in whole units
+
+
+def make_slots(n_keys: int) -> Slots:
+    """Return memory for so many leaves, a power of 2."""
+    return Slots(np.empty(4 * n_keys, dtype=np.int32), np.empty(n_keys, dtype=np.int64))
+
+
+@kernel
+def gather_into(rows, prob, penalized, before, after, tolerance, slots, code, c, sums):
+    """Find the leaves of rows, and add up derivatives over leaves.
+
+    A leaf is recognised by how far it moved a score; leaves are numbered in order of
+    appearance. Returns their number, -1 if they do not fit into the slots, and the unit
+    that moves were rounded to. In the end ``before`` is ``after``.
+
+    Parameters
+    ----------
+    rows, prob, penalized
+        The rows, and what the last pass over them gave.
+    before, after
+        (n,) scores of the library that grows trees.
+    tolerance
+        Moves are rounded to this, relative to the largest score or 1.
+    slots
+        Memory for leaves.
+    code
+        (n,) memory for the leaf of each row.
+    c
+        The score.
+    sums
+        (n_keys, n_joint, 2 + n_classes) memory for sums: gradient and curvature of the
+        loss, and how the probability of each class but the first moves with the score.
+    """
+    slots.slot[:] = -1
+    n_leaves, n_scores, unit = 0, prob.shape[0], tolerance * max(1.0, _largest(after))
+    for begin in range(0, before.size, BLOCK):
+        end = min(begin + BLOCK, before.size)
+        leaf, known = code[begin:end], n_leaves
+        moves = before[begin:end], after[begin:end], 1.0 / unit
+        n_leaves = _find_leaves(*moves, slots, leaf, known)
+        if n_leaves < 0:
+            return n_leaves, unit
+        sums[known:n_leaves] = 0.0
+        if n_scores == 1:
+            _add_rows_of_two(rows, begin, leaf, prob[0], penalized[0], sums)
+        else:
+            _add_rows_of_many(rows, begin, leaf, prob, penalized, c, sums)
+    for i in range(before.size):
+        before[i] = after[i]
+    return n_leaves, unit
+
+
+@kernel
+def _largest(scores):
+    # The bits of positive numbers are in the order of the numbers, and whole numbers
+    # are compared in vectors.
+    bits = np.int64(0)
+    for i in range(scores.size):
+        bits = max(bits, _bits(abs(scores[i])))
+    return _double(bits)
+
+
+@kernel
+def _find_leaves(before, after, per_unit, slots, code, n_leaves):
+    last = np.uint64(slots.slot.size - 1)
+    for i in range(before.size):
+        key = np.int64(np.rint((after[i] - before[i]) * per_unit))
+        at = ((np.uint64(key) * SPREAD) >> SPREAD_BITS) & last
+        while slots.slot[at] >= 0 and slots.key[slots.slot[at]] != key:
+            at = (at + np.uint64(1)) & last
+        if slots.slot[at] < 0:
+            if n_leaves == slots.key.size:
+                return -1
+            slots.key[n_leaves] = key
+            slots.slot[at] = n_leaves
+            n_leaves += 1
+        code[i] = slots.slot[at]
+    return n_leaves
+
+
+@kernel
+def _add_rows_of_two(rows, begin, leaf, prob, penalized, sums):
+    end = begin + leaf.size
+    y, cell, weight = rows.y[begin:end], rows.cell[begin:end], rows.weight[begin:end]
+    bent, table_weight = rows.hessian_weight[begin:end], rows.table_weight[begin:end]
+    prob, penalized = prob[begin:end], penalized[begin:end]
+    for i in range(leaf.size):
+        p, s, leaf_, k = prob[i], penalized[i], leaf[i], cell[i]
+        h = p * (1.0 - p)
+        sums[leaf_, k, 0] += weight[i] * (p - y[i])
+        sums[leaf_, k, 1] += bent[i] * (h if h > LEAST_CURVATURE else LEAST_CURVATURE)
+        sums[leaf_, k, 3] += table_weight[i] * s * (1.0 - s)
+
+
+@kernel
+def _add_rows_of_many(rows, begin, leaf, prob, penalized, c, sums):
+    n_scores = prob.shape[0]
+    for n in range(leaf.size):
+        i, at, k = begin + n, leaf[n], rows.cell[begin + n]
+        p, s = prob[c, i], penalized[c, i]
+        h = n_scores / (n_scores - 1) * p * (1.0 - p)
+        sums[at, k, 0] += rows.weight[i] * (p - (1.0 if rows.y[i] == c else 0.0))
+        sums[at, k, 1] += rows.hessian_weight[i] * max(h, LEAST_CURVATURE)
+        for j in range(1, n_scores):
+            moved = penalized[j, i] * ((1.0 if j == c else 0.0) - s)
+            sums[at, k, 2 + j] += rows.table_weight[i] * moved
+
+
+@kernel
+def tables_into(sums, membership, mass, cells):
+    """Write table cells from sums over joint cells; the first class gets the rest.
+
+    Parameters
+    ----------
+    sums
+        (n_classes, n_joint), or parts of the sums of the second of two classes.
+    membership
+        (n_cells, n_joint).
+    mass
+        (n_cells, 1) weights of all rows in a cell.
+    cells
+        (n_cells, n_classes) memory for the result.
+    """
+    n_cells, n_classes = cells.shape
+    first = 0 if n_classes == 2 else 1
+    for q in range(n_cells):
+        cells[q, :] = 0.0
+        for k in range(membership.shape[1]):
+            if membership[q, k] != 0:
+                for n in range(first, sums.shape[0]):
+                    j = 1 if n_classes == 2 else n
+                    cells[q, j] += membership[q, k] * sums[n, k]
+        rest = mass[q, 0]
+        for j in range(1, n_classes):
+            rest -= cells[q, j]
+        cells[q, 0] = rest if rest > 0 else 0.0
+
+
+@kernel
+def are_apart(keys):
+    """Return whether no two whole numbers are within 2 of each other."""
+    for a in range(keys.size):
+        for b in range(a):
+            if abs(keys[a] - keys[b]) <= 2:
+                return False
+    return True
+
+
+@kernel
+def leaf_sums_into(sums, member, gradient, diagonal, moved):
+    """Add up over joint cells, and over the table cells that they belong to.
+
+    Parameters
+    ----------
+    sums
+        (n_leaves, n_joint, 2 + n_classes), as passes over rows leave them: nothing yet
+        of the first class.
+    member
+        (n_cells, n_joint): how a table cell moves with a joint cell.
+    gradient, diagonal
+        (n_leaves,) memory for derivatives of the loss.
+    moved
+        (n_cells * n_classes, n_leaves) memory for how tables move.
+    """
+    n_cells, n_joint = member.shape
+    n_classes = sums.shape[2] - 2
+    for leaf in range(gradient.size):
+        gradient[leaf], diagonal[leaf] = 0.0, 0.0
+        for k in range(n_joint):
+            gradient[leaf] += sums[leaf, k, 0]
+            diagonal[leaf] += sums[leaf, k, 1]
+        for q in range(n_cells):
+            first = q * n_classes
+            moved[first, leaf] = 0.0  # probabilities sum to 1
+            for j in range(1, n_classes):
+                total = 0.0
+                for k in range(n_joint):
+                    total += member[q, k] * sums[leaf, k, 2 + j]
+                moved[first + j, leaf] = total
+                moved[first, leaf] -= total
+
+
+@kernel
+def newton_into(gradient, diagonal, moved, model, rate, root, system, values, payoff):
+    """Write the Newton step over leaves, and the payoff that it leads to.
+
+    Returns how fast the objective falls along it.
+
+    Parameters
+    ----------
+    gradient, diagonal, moved
+        Derivatives by the values of leaves.
+    model
+        A `QuadraticModel` of the penalty.
+    rate
+        The share of a step that is taken where the table does not move.
+    root, system
+        (n, n_leaves) and (n, n) memory, with n the cells of all classes.
+    values, payoff
+        (n_leaves,) and (n_cells, n_classes) memory for the results.
+    """
+    n, n_leaves = moved.shape
+    lam, total = model.weight, model.total
+    pull, solved = model.payoff.reshape(-1), payoff.reshape(-1)
+    for u in range(n_leaves):
+        slope = 0.0
+        for q in range(n):
+            slope += pull[q] * moved[q, u]
+        values[u] = gradient[u] / total + lam * slope
+    for q in range(n):
+        root[q, :] = 0.0
+        for c in range(n):
+            if model.root[q, c] != 0:
+                for u in range(n_leaves):
+                    root[q, u] += model.root[q, c] * moved[c, u]
+    scale = rate * total
+    for q in range(n):
+        solved[q] = 0.0
+        for u in range(n_leaves):
+            solved[q] += root[q, u] * values[u] * scale / diagonal[u]
+        for c in range(q + 1):
+            shared = 0.0
+            for u in range(n_leaves):
+                shared += root[q, u] * root[c, u] * scale / diagonal[u]
+            system[q, c] = lam * shared + (1.0 if q == c else 0.0)
+    _cholesky_solve(system, solved)
+    slope = 0.0
+    for u in range(n_leaves):
+        held = 0.0
+        for q in range(n):
+            held += lam * solved[q] * root[q, u]
+        down = values[u]
+        values[u] = (held - down) * scale / diagonal[u]
+        slope += down * values[u]
+    _payoff_after_into(root, model.root, values, pull, solved)
+    return slope
+
+
+@kernel
+def _cholesky_solve(system, solved):
+    # Cholesky's factor takes the place of the lower half.
+    n = solved.size
+    for i in range(n):
+        for j in range(i + 1):
+            rest = system[i, j]
+            for k in range(j):
+                rest -= system[i, k] * system[j, k]
+            system[i, j] = math.sqrt(rest) if i == j else rest / system[j, j]
+    for i in range(n):
+        for k in range(i):
+            solved[i] -= system[i, k] * solved[k]
+        solved[i] /= system[i, i]
+    for i in range(n - 1, -1, -1):
+        for k in range(i + 1, n):
+            solved[i] -= system[k, i] * solved[k]
+        solved[i] /= system[i, i]
+
+
+@kernel
+def _payoff_after_into(root, model_root, values, pull, solved):
+    for q in range(solved.size):
+        solved[q] = pull[q]
+    for q in range(solved.size):
+        change = 0.0
+        for u in range(values.size):
+            change += root[q, u] * values[u]
+        for c in range(solved.size):
+            solved[c] += model_root[q, c] * change
+
+
+@kernel
+def regularisation_into(sums, pulled, output, rate, least, most, added):
+    """Write what LightGBM added to the curvature of each leaf, from its output.
+
+    Parameters
+    ----------
+    sums
+        A `LeafSums`.
+    pulled
+        (n_cells * n_classes,) the gradient of the penalty that trees were grown along.
+    output
+        (n_leaves,) values that LightGBM gave.
+    rate
+        The learning rate.
+    least, most
+        Bounds.
+    added
+        (n_leaves,) memory for the result.
+    """
+    for u in range(output.size):
+        gradient = sums.gradient[u]
+        for q in range(pulled.size):
+            gradient += pulled[q] * sums.moved[q, u]
+        whole = -rate * gradient / output[u] if output[u] != 0 else 0.0
+        added[u] = min(max(whole - sums.diagonal[u], least), most)
+
+
+@kernel
+def update_offsets_into(cells, decided, ends, rate, least_decided, offsets):
+    """Move offsets a step nearer to those that lead to the tables of decisions.
+
+    Parameters
+    ----------
+    cells, decided
+        (n_cells, n_classes) cells of the tables of probabilities and of decisions.
+    ends
+        Where the cells of each table end.
+    rate
+        How much of the way.
+    least_decided
+        Decisions are trusted in full where every class is decided at least so often,
+        as a share of its probability.
+    offsets
+        (n_cells, n_classes) the last ones, changed.
+    """
+    begin = 0
+    for end in ends:
+        trust = 1.0
+        for j in range(cells.shape[1]):
+            mass, known = 0.0, 0.0
+            for q in range(begin, end):
+                mass += cells[q, j]
+                known += decided[q, j]
+            if mass > 0:
+                trust = min(trust, known / (least_decided * mass))
+        for q in range(begin, end):
+            slack = 1.0
+            for j in range(cells.shape[1]):
+                goal = trust * (decided[q, j] - cells[q, j])
+                offsets[q, j] += rate * (goal - offsets[q, j])
+                # Every class keeps a tenth of its own.
+                if offsets[q, j] < 0:
+                    slack = min(slack, 0.9 * cells[q, j] / -offsets[q, j])
+            for j in range(cells.shape[1]):
+                offsets[q, j] *= slack
+        begin = end

@@ -1,0 +1,275 @@
+r"""The values of leaves: a Newton step over all leaves of a round, tried before taken.
+
+A library divides the gradient of a leaf by its curvature, one leaf at a time. But the
+table couples leaves: with a large fairness weight every leaf responds to the same gap,
+and all of them together overshoot it. Given the leaves of a round,
+
+.. math:: F(z + L u) \approx F(z) + (L'g)'u
+          + \tfrac12 u' \big(L'DL + \lambda L'J'C'C J L\big) u ,
+
+with ``L`` the incidence of rows and leaves. A learning rate divides ``D`` and leaves
+the table's part whole: a step is short for the loss and exact for the table. The matrix
+is positive definite, so the minimiser is a direction of descent, and halving it until
+the objective falls ends.
+
+A tree can be fair in probability and unfair in decisions: scores a little above the
+threshold in one group and a little below it in another have the same mean. So the
+penalty is taken at the table of decisions, and only its *slope* is that of the
+probabilities: the table is ``P(sigma z) + Delta`` with constant offsets ``Delta``,
+which move a little every round towards the difference between decisions and
+probabilities, as long as the objective does not rise above where the round began.
+Between two moves the objective is one smooth function; at rest ``P + Delta`` is the
+table of decisions.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fferm._typing import FloatArray, IntArray
+from fferm.boosting import _kernels as kernels
+from fferm.boosting.objective import (
+    SAME_OUTPUT,
+    LeafSums,
+    Leaves,
+    RowPass,
+    ScoreObjective,
+)
+from fferm.penalty.objective import check_finite
+
+# A step decreases the objective by this share of what its slope promises, or is halved.
+LEAST_DESCENT = 1e-4
+N_HALVINGS = 40
+# The shares of a move of the offsets that are tried before they stay where they are.
+SHARES = tuple(0.5**n for n in range(6))
+# The share of the way that offsets move in a round. Decisions jump where probabilities
+# move, and a weight of 1000 would respond to each jump.
+OFFSET_RATE = 0.1
+# Decisions are trusted in full if every class is decided at least this often, as a
+# share of its probability.
+LEAST_DECIDED = 0.5
+
+
+class QuadraticModel(NamedTuple):
+    """The penalty near its tables, and its weight beside the loss."""
+
+    payoff: FloatArray  # (n_cells, n_classes), gradient by the tables
+    root: FloatArray  # (n_cells * n_classes, the same), of the curvature
+    weight: float  # of the penalty, lambda
+    total: float  # W, by which the sums of the loss are divided
+
+
+@dataclass(frozen=True)
+class NewtonStep:
+    """A Newton step over the leaves of a round.
+
+    Attributes
+    ----------
+    values
+        (n_leaves of all trees,).
+    slope
+        How fast the objective falls along it, below 0.
+    payoff
+        (n_cells, n_classes) payoff at the table that the step leads to in its linear
+        model: the multiplier of the problem over these leaves.
+    """
+
+    values: FloatArray
+    slope: float
+    payoff: FloatArray
+
+
+def newton_step(
+    sums: LeafSums,
+    model: QuadraticModel,
+    rate: float = 1.0,
+    regularisation: FloatArray | float = 0.0,
+) -> NewtonStep:
+    """Return the Newton step over all leaves.
+
+    Parameters
+    ----------
+    sums
+        Derivatives by the values of leaves.
+    model
+        Derivatives by the tables.
+    rate
+        The share of a step that is taken where the table does not move.
+    regularisation
+        (n_leaves,) what is added to the curvature of the loss.
+    """
+    n, n_leaves = sums.moved.shape
+    values, payoff = np.empty(n_leaves), np.empty_like(model.payoff)
+    workspace = np.empty((n, n_leaves)), np.empty((n, n))
+    slope = kernels.newton_into(
+        sums.gradient,
+        sums.diagonal + regularisation,
+        sums.moved,
+        model,
+        rate,
+        *workspace,
+        values,
+        payoff,
+    )
+    return NewtonStep(values, slope, payoff)
+
+
+def update_offsets(
+    cells: FloatArray, decided: FloatArray, offsets: FloatArray, ends: IntArray
+) -> FloatArray:
+    """Return offsets a step nearer to those that lead to the tables of decisions.
+
+    Decisions that hardly contain a class, as those before the first tree, are equal for
+    all groups and carry no information; following them would keep them so.
+
+    Parameters
+    ----------
+    cells, decided
+        (n_cells, n_classes) cells of the tables of probabilities and of decisions.
+    offsets
+        The last ones.
+    ends
+        Where the cells of each table end.
+    """
+    updated = offsets.copy()
+    kernels.update_offsets_into(
+        cells, decided, ends, OFFSET_RATE, LEAST_DECIDED, updated
+    )
+    return updated
+
+
+class Descent:
+    """Loss and penalty at the current scores, and the steps taken from there.
+
+    Parameters
+    ----------
+    objective
+        Loss and penalty of raw scores.
+    scores
+        (n_scores, n) first scores.
+    is_calibrated
+        Whether the penalty is taken at the tables of decisions.
+    """
+
+    def __init__(
+        self, objective: ScoreObjective, scores: FloatArray, is_calibrated: bool
+    ) -> None:
+        self._objective = objective
+        self._weight = objective.objective.fairness_weight
+        shape = len(objective.cells.membership), objective.n_classes
+        # None if the tables are those of probabilities.
+        self._offsets = np.zeros(shape) if is_calibrated else None
+        self._at: RowPass
+        self._cells: FloatArray
+        self.penalty: float  # at the tables plus their offsets
+        self._payoff: FloatArray
+        self.restart(scores)
+
+    def restart(self, scores: FloatArray) -> None:
+        """Continue from other scores."""
+        self._accept(self._objective.start(scores), self._offsets, np.inf)
+        self._move_offsets(np.inf)
+
+    @property
+    def scores(self) -> FloatArray:
+        """The (n_scores, n) scores."""
+        return self._at.scores
+
+    @property
+    def loss(self) -> float:
+        """The loss at the scores."""
+        return self._at.loss
+
+    @property
+    def value(self) -> float:
+        """The objective at the scores."""
+        return self.loss + self._weight * self.penalty
+
+    def gradients(
+        self, payoff: FloatArray | None
+    ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """Return the gradient that a tree is grown along, and the curvature.
+
+        ``payoff`` replaces the gradient of the penalty by its tables, the default.
+        """
+        payoff = self._payoff if payoff is None else payoff
+        return self._objective.gradients(self._at, payoff)
+
+    def gather(
+        self, before: FloatArray, after: FloatArray, tolerance: float = SAME_OUTPUT
+    ) -> tuple[list[Leaves], LeafSums]:
+        """Return the leaves of the last trees; see `ScoreObjective.gather`."""
+        return self._objective.gather(self._at, before, after, tolerance)
+
+    def model(self) -> QuadraticModel:
+        """Return gradient and curvature of the penalty."""
+        root = self._objective.penalty.root(self._cells)
+        return QuadraticModel(self._payoff, root, self._weight, self._objective.total)
+
+    def take(
+        self, leaves: Sequence[Leaves], step: NewtonStep
+    ) -> tuple[list[FloatArray], int]:
+        """Take a step, halved until the objective falls; 0 if it never does.
+
+        Returns
+        -------
+        tuple of list of FloatArray and int
+            The values of the leaves of each tree, and how often they were halved.
+        """
+        ends = np.cumsum([tree.size for tree in leaves])[:-1]
+        start = self.value
+        for n_halvings in range(N_HALVINGS):
+            factor = 0.5**n_halvings
+            values = np.split(factor * step.values, ends)
+            at = self._objective.move(self._at, leaves, values, step.payoff)
+            most = start + LEAST_DESCENT * factor * min(step.slope, 0.0)
+            if self._try(at, most):
+                return values, n_halvings
+        values = np.split(0.0 * step.values, ends)
+        at = self._objective.move(self._at, leaves, values, step.payoff)
+        self._accept(at, self._offsets, np.inf)
+        self._move_offsets(start)
+        return values, N_HALVINGS
+
+    def _try(self, at: RowPass, most: float) -> bool:
+        # Offsets mostly can go all the way with the step, and one look at the tables
+        # is enough.
+        if self._accept(at, self._goal(at), most):
+            return True
+        start = self.value
+        is_taken = self._accept(at, self._offsets, most)
+        if is_taken:
+            self._move_offsets(start)
+        return is_taken
+
+    def _move_offsets(self, most: float) -> None:
+        # As far as the objective stays within ``most``.
+        at, last = self._at, self._offsets
+        goal = self._goal(at)
+        if goal is None or last is None:
+            return
+        for share in SHARES:
+            if self._accept(at, last + share * (goal - last), most):
+                return
+
+    def _goal(self, at: RowPass) -> FloatArray | None:
+        if self._offsets is None:
+            return None
+        ends = self._objective.penalty.ends
+        return update_offsets(at.cells, at.decided, self._offsets, ends)
+
+    def _accept(self, at: RowPass, offsets: FloatArray | None, most: float) -> bool:
+        # Move there if the objective is within ``most``; return whether it is.
+        cells = at.cells if offsets is None else at.cells + offsets
+        if cells.min() < 0:
+            return False
+        penalty, payoff = self._objective.penalty.value_and_payoff(cells)
+        check_finite(penalty, payoff)
+        if at.loss + self._weight * penalty > most:
+            return False
+        self._at, self._offsets, self._cells = at, offsets, cells
+        self.penalty, self._payoff = penalty, payoff
+        return True

@@ -1,0 +1,403 @@
+r"""The objective as a function of raw scores, evaluated in fused passes over the rows.
+
+.. math::
+
+    F(z) = \frac1W \sum_i w_i \ell(z_i, y_i)
+      + \lambda R\big(P(\sigma z) + \Delta\big),
+    \qquad P(z) = \sum_i \text{share}_i \, \text{softmax}(z_i) .
+
+The loss is a sum over rows, and its curvature is the diagonal ``D``, as in LightGBM.
+The penalty sees rows only through a small table, so its curvature has the rank of the
+table: with ``J`` the derivative of the table by the scores and ``C'C`` the curvature of
+``R``, the whole is ``D + lambda J' C'C J``; `fferm.boosting.newton` inverts it.
+``Delta`` are the offsets of `Descent`, constant under derivatives.
+
+Two classes have one score, that of the second; more have one each. A round makes two
+passes: one finds the leaves of the rows and adds up what a Newton step over leaves
+needs, the other adds the values of leaves to the scores and evaluates the rows there.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import log_softmax
+
+from fferm._typing import FloatArray, IntArray
+from fferm.boosting import _kernels as kernels
+from fferm.data.rows import Rows
+from fferm.penalty.compiled import CompiledPenalty
+from fferm.penalty.objective import Objective, Penalty
+
+# Outputs of leaves nearer than this, relative to the scores, are one: a score plus an
+# output less the score is the output up to rounding.
+SAME_OUTPUT = 1e-12
+# Memory for so many leaves to begin with; it grows with the trees.
+N_KEYS = 256
+# Probabilities nearer to 0 or 1 than this have scores that are only rounding.
+LEAST_PROBABILITY = 1e-15
+
+
+def n_scores_for(n_classes: int) -> int:
+    """Return how many raw scores there are: one for two classes, else one each."""
+    return 1 if n_classes == 2 else n_classes
+
+
+def mean_loss(scores: FloatArray, y: IntArray, weight: FloatArray) -> float:
+    """Return the weighted mean cross-entropy of (n_scores, n) scores."""
+    logits = scores if len(scores) > 1 else np.vstack([np.zeros_like(scores), scores])
+    log_prob = log_softmax(logits, axis=0)
+    return -float(np.average(log_prob[y, np.arange(y.size)], weights=weight))
+
+
+def first_scores(y: IntArray, weight: FloatArray, n_classes: int) -> FloatArray:
+    """Return the (n_scores,) scores at which probabilities are the shares of labels."""
+    mass = np.bincount(y, weights=weight, minlength=n_classes)
+    share = mass / mass.sum()
+    return np.asarray(np.log(share[1:] / share[:1] if n_classes == 2 else share))
+
+
+def scores_of(prob: FloatArray) -> FloatArray:
+    """Return the (n_scores, n) scores of the probabilities that LightGBM returns."""
+    if len(prob) > 1:
+        return np.log(np.maximum(prob, LEAST_PROBABILITY))
+    safe = np.clip(prob, LEAST_PROBABILITY, 1 - LEAST_PROBABILITY)
+    return np.asarray(np.log(safe / (1 - safe)))
+
+
+def decide(scores: FloatArray) -> IntArray:
+    """Return the (n,) class of highest score."""
+    decided = scores.argmax(axis=0) if len(scores) > 1 else scores[0] > 0
+    return np.asarray(decided, dtype=np.int64)
+
+
+@dataclass(frozen=True)
+class JointCells:
+    """The cells of all tables that a row is counted in, as one code.
+
+    A view of the `CellIndex` of each attribute. Sums over rows are taken once, over
+    joint cells, and a small matrix adds them up to the cells of each table.
+
+    Attributes
+    ----------
+    code
+        (n_samples,) joint cells.
+    weight
+        (n_samples,) weights in the tables, 0 for rows in no cell.
+    membership
+        (n_cells, n_joint): what one unit of weight adds to a cell of stratum and group,
+        over all tables.
+    """
+
+    code: IntArray
+    weight: FloatArray
+    membership: FloatArray
+
+    @property
+    def n_joint(self) -> int:
+        """Number of joint cells."""
+        return int(self.membership.shape[1])
+
+
+def join_cells(rows: Rows, n_samples: int) -> JointCells:
+    """Return the joint cells of ``n_samples`` rows, of which ``rows`` are the last."""
+    begin = n_samples - rows.weight.size
+    codes = np.full((len(rows.cells), n_samples), -1, dtype=np.int64)
+    joint = np.zeros(n_samples, dtype=np.int64)
+    for code, index in zip(codes, rows.cells, strict=True):
+        code[begin:][index.rows] = index.cell
+        pair = joint * (np.prod(index.shape) + 1) + code
+        first, joint = np.unique(pair, return_index=True, return_inverse=True)[1:]
+    blocks = []
+    for code, index in zip(codes[:, first], rows.cells, strict=True):
+        block = np.zeros((np.prod(index.shape), code.size))
+        counted = np.flatnonzero(code >= 0)
+        block[code[counted], counted] = 1 / index.total
+        blocks.append(block)
+    weight = np.concatenate([np.zeros(begin), rows.weight])
+    weight[(codes < 0).all(axis=0)] = 0.0
+    return JointCells(joint.astype(np.int64), weight, np.vstack(blocks))
+
+
+@dataclass(frozen=True)
+class Leaves:
+    """The leaves of one tree, told apart by their outputs, in any order."""
+
+    code: IntArray | NDArray[np.unsignedinteger]  # (n,)
+    output: FloatArray  # (n_leaves,)
+
+    @property
+    def size(self) -> int:
+        """Number of leaves."""
+        return self.output.size
+
+
+class LeafSums(NamedTuple):
+    """What a Newton step needs of the rows; leaves of all trees in a row."""
+
+    gradient: FloatArray  # (n_leaves,) of the loss, times W
+    diagonal: FloatArray  # (n_leaves,) curvature of the loss, times W
+    moved: FloatArray  # (n_cells * n_classes, n_leaves), how the tables move
+
+
+@dataclass(frozen=True)
+class RowPass:
+    """What a pass over the rows gives at some scores."""
+
+    scores: FloatArray  # (n_scores, n)
+    prob: FloatArray  # (n_scores, n), with two classes that of the second
+    penalized: FloatArray  # (n_scores, n), the probabilities that the penalty sees
+    loss: float
+    cells: FloatArray  # (n_cells, n_classes), of the tables that the penalty sees
+    decided: FloatArray  # the same, of the tables of decisions
+
+
+class ScoreObjective:
+    """Loss plus penalty of raw scores.
+
+    The scores of a pass, and of one that moves on from it, are kept; probabilities are
+    those of the last pass, so that they fit into cache.
+
+    Parameters
+    ----------
+    objective
+        Divergence, notion, uncertainty set, weight and sharpness.
+    y
+        (n_samples,) class codes.
+    weight
+        (n_samples,) weights in the loss, 0 for rows of the penalty alone.
+    n_classes
+        Number of classes.
+    penalty
+        The penalty; its rows are the last ones.
+    """
+
+    def __init__(
+        self,
+        objective: Objective,
+        y: IntArray,
+        weight: FloatArray,
+        n_classes: int,
+        penalty: Penalty,
+    ) -> None:
+        self.objective = objective
+        self.y, self.weight, self.total = y, weight, float(weight.sum())
+        self.n_classes, self.n_scores = n_classes, n_scores_for(n_classes)
+        self.penalty = CompiledPenalty(penalty)
+        self.cells = join_cells(penalty.rows, y.size)
+        sums = np.bincount(self.cells.code, self.cells.weight, self.cells.n_joint)
+        self._mass = self.cells.membership @ sums[:, None]
+        # Rows without a label have curvature as if they had one: a leaf of such rows
+        # alone would have none, and no end to its step.
+        share = self.cells.weight * (self.total / self.cells.weight.sum())
+        self.hessian_weight = np.where(weight > 0, weight, share)
+        self._rows = self._pack()
+        self._member = objective.sharpness * self.cells.membership
+        self._shape = self.n_scores, y.size
+        self._workspace = kernels.make_workspace(n_classes, self.cells.n_joint)
+        self._scores = [np.empty(self._shape) for _ in range(2)]
+        self._prob, self._penalized = np.empty(self._shape), np.empty(self._shape)
+        self._gradients = [np.empty(self._shape, dtype=np.float32) for _ in range(2)]
+        # The pass and the payoff that the gradients are of.
+        self._gradients_of: tuple[RowPass, FloatArray] | None = None
+        self._code = np.zeros(self._shape, dtype=np.uint8)
+        self._make_slots(N_KEYS)
+
+    def value(self, scores: FloatArray) -> float:
+        """Return loss plus penalty at (n_scores, n) scores, without offsets."""
+        at = self.start(scores)
+        penalty = self.penalty.value_and_payoff(at.cells)[0]
+        return at.loss + self.objective.fairness_weight * penalty
+
+    def start(self, scores: FloatArray) -> RowPass:
+        """Return a pass at (n_scores, n) scores."""
+        self._code[:] = 0
+        nothing = np.zeros((self.n_scores, 1))
+        return self._pass(scores, nothing, np.zeros((len(self._mass), self.n_classes)))
+
+    def move(
+        self,
+        last: RowPass,
+        leaves: Sequence[Leaves],
+        values: Sequence[FloatArray],
+        payoff: FloatArray,
+    ) -> RowPass:
+        """Return a pass at the scores of the last one plus the values of leaves.
+
+        Parameters
+        ----------
+        last, leaves, values
+            The last pass, and the value that each leaf of each tree adds.
+        payoff
+            The payoff that the next trees will probably be grown along.
+        """
+        padded = values[0][None]
+        if len(leaves) > 1:
+            padded = np.zeros((len(leaves), max(tree.size for tree in leaves)))
+            for row, value in zip(padded, values, strict=True):
+                row[: value.size] = value
+        return self._pass(last.scores, padded, payoff)
+
+    def gradients(
+        self, at: RowPass, payoff: FloatArray
+    ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """Return (n_scores, n) gradient and curvature, times ``W``.
+
+        Parameters
+        ----------
+        at
+            Where.
+        payoff
+            (n_cells, n_classes) gradient of the penalty by its tables.
+        """
+        known = self._gradients_of
+        if known is None or known[0] is not at or known[1] is not payoff:
+            target = self._target(payoff)
+            kernels.gradients_into(self._rows, at.prob, at.penalized, target)
+            self._gradients_of = at, payoff
+        return self._gradients[0], self._gradients[1]
+
+    def gather(
+        self,
+        at: RowPass,
+        before: FloatArray,
+        after: FloatArray,
+        tolerance: float = SAME_OUTPUT,
+    ) -> tuple[list[Leaves], LeafSums]:
+        """Return the leaves of each tree, and what a Newton step needs of them.
+
+        Parameters
+        ----------
+        at
+            Where the step starts.
+        before, after
+            (n_scores, n) scores of the library that grows trees, around the last ones;
+            the former become the latter.
+        tolerance
+            Outputs of leaves nearer than this, relative to scores, are one.
+
+        Notes
+        -----
+        Codes of leaves are valid until the next call.
+        """
+        pairs = enumerate(zip(before, after, strict=True))
+        gathered = [self._gather(at, c, *pair, tolerance) for c, pair in pairs]
+        leaves, parts = [tree for tree, _ in gathered], [sums for _, sums in gathered]
+        if len(parts) == 1:
+            return leaves, parts[0]
+        gradient = np.concatenate([part.gradient for part in parts])
+        diagonal = np.concatenate([part.diagonal for part in parts])
+        return leaves, LeafSums(
+            gradient, diagonal, np.hstack([part.moved for part in parts])
+        )
+
+    def _gather(
+        self, at: RowPass, c: int, before: FloatArray, after: FloatArray, same: float
+    ) -> tuple[Leaves, LeafSums]:
+        known = self._rows, at.prob, at.penalized, before, after, same
+        n, unit = -1, 0.0
+        while n < 0:
+            memory = self._slots, self._code[c], c, self._sums
+            n, unit = kernels.gather_into(*known, *memory)
+            if n < 0:
+                self._make_slots(2 * self._slots.key.size)
+        code = self._code[c]
+        tree, sums = merge_leaves(code, self._slots.key[:n], unit, self._sums[:n])
+        n_moved = len(self._mass) * self.n_classes
+        leaf_sums = LeafSums(
+            np.empty(tree.size), np.empty(tree.size), np.empty((n_moved, tree.size))
+        )
+        kernels.leaf_sums_into(sums, self._member, *leaf_sums)
+        return tree, leaf_sums
+
+    def _make_slots(self, n_keys: int) -> None:
+        self._code = self._code.astype(np.min_scalar_type(n_keys - 1))
+        self._slots = kernels.make_slots(n_keys)
+        self._sums = np.empty((n_keys, self.cells.n_joint, 2 + self.n_classes))
+
+    def _pass(
+        self, before: FloatArray, values: FloatArray, payoff: FloatArray
+    ) -> RowPass:
+        one, other = self._scores
+        scores = other if before is one else one
+        loss = kernels.row_pass_into(
+            self._rows,
+            self.objective.sharpness,
+            before,
+            values,
+            self._code,
+            scores,
+            self._prob,
+            self._penalized,
+            self._target(payoff),
+            self._workspace,
+        )
+        cells = np.empty((2, len(self._mass), self.n_classes))  # soft and hard
+        for sums, table in zip(self._workspace[2:], cells, strict=True):
+            kernels.tables_into(sums, self.cells.membership, self._mass, table)
+        at = RowPass(scores, self._prob, self._penalized, loss / self.total, *cells)
+        self._gradients_of = at, payoff
+        return at
+
+    def _target(self, payoff: FloatArray) -> kernels.Gradients:
+        # Gradients by ``sharpness`` times the scores, for a row of weight 1.
+        # Probabilities sum to 1: only differences to the first class matter.
+        scaled = self.objective.fairness_weight * self.total * payoff
+        cell_gradient = self._member.T @ (scaled - scaled[:, :1])
+        return kernels.Gradients(
+            np.ascontiguousarray(cell_gradient.T), *self._gradients
+        )
+
+    def _pack(self) -> kernels.Rows:
+        # Equal arrays are one, and numbers are as small as they can be: from main
+        # memory they take longer to arrive than to be worked on.
+        cells, weight = self.cells, self.weight
+        is_counted = (cells.membership > 0).max(axis=0)[cells.code]
+        table_weight = np.where(is_counted, cells.weight, weight)  # others: no effect
+        short = _short(weight)
+        return kernels.Rows(
+            self.y.astype(np.min_scalar_type(-self.n_classes)),
+            short,
+            short
+            if np.array_equal(self.hessian_weight, weight)
+            else _short(self.hessian_weight),
+            short if np.array_equal(table_weight, weight) else _short(table_weight),
+            cells.code.astype(np.min_scalar_type(cells.n_joint)),
+        )
+
+
+def _short(weight: FloatArray) -> NDArray[np.floating]:
+    rounded = weight.astype(np.float32)
+    return rounded if np.array_equal(rounded, weight) else weight
+
+
+def merge_leaves(
+    code: NDArray[np.unsignedinteger], keys: IntArray, unit: float, sums: FloatArray
+) -> tuple[Leaves, FloatArray]:
+    """Return leaves and their sums, with outputs one unit apart merged.
+
+    They are one output, rounded up and down.
+
+    Parameters
+    ----------
+    code
+        (n,) leaves of rows; it is changed if there is something to merge.
+    keys
+        Outputs as multiples of the unit, all different, in the order of codes.
+    unit
+        What outputs are rounded to.
+    sums
+        Any sums over rows, leaves first.
+    """
+    if kernels.are_apart(keys):
+        return Leaves(code, np.asarray(keys * unit)), sums
+    order = np.argsort(keys)
+    ordered = keys[order]
+    is_new = np.append(True, ordered[1:] - ordered[:-1] > 2)
+    rank = np.empty(keys.size, dtype=code.dtype)
+    rank[order] = np.cumsum(is_new) - 1
+    np.take(rank, code, out=code)
+    added = np.add.reduceat(sums[order], np.flatnonzero(is_new), axis=0)
+    return Leaves(code, np.asarray(ordered[is_new] * unit)), added

@@ -1,0 +1,243 @@
+"""Tables as commands get them: CSV, Parquet, or a data set by name."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+
+from fferm.cli.options import TaskKind
+from fferm.data.frame import as_pandas
+from fferm.data.groups import assign, encode_sensitive, find_edges
+from fferm.data.split import combine, split_strata
+from fferm.data.validate import Number, check_params
+from fferm.datasets._catalog import CATALOG
+from fferm.errors import (
+    DataFairnessWarning,
+    InvalidInputError,
+    InvalidParameterError,
+    warn_user,
+)
+from fferm.estimators.base import FairEstimator
+from fferm.estimators.frame import (
+    FrameClassifier,
+    FrameModel,
+    FrameRegressor,
+    is_quantity,
+)
+from fferm.estimators.regression import FairRegressor
+
+# What stands for a missing value in a CSV file.
+GAPS = ["", "NA", "N/A", "n/a", "NaN", "nan", "NULL", "null", "None", "?"]
+DELIMITERS = ",;\t|"
+# One block of a file this large is read at once, so that types are those of all rows.
+LARGEST_BLOCK = 2**31 - 1
+
+
+@dataclass(frozen=True)
+class Source:
+    """A table to train on or to audit.
+
+    Attributes
+    ----------
+    frame
+        All rows, or those to train on if the data set has a split of its own.
+    test
+        The test rows of the data set; None if it has no split.
+    target, sensitive
+        The columns in question: those named, or the defaults of the data set.
+    """
+
+    frame: pd.DataFrame
+    test: pd.DataFrame | None
+    target: str
+    sensitive: tuple[str, ...]
+
+    def is_regression(self, task: TaskKind) -> bool:
+        """Return whether the target is to be predicted as a number."""
+        if task is not TaskKind.auto or self.target not in self.frame.columns:
+            return task is TaskKind.regression
+        return is_quantity(self.frame[self.target])
+
+    def model(
+        self,
+        estimator: FairEstimator,
+        drop: Sequence[str] | None,
+        drop_sensitive: bool,
+        bands: Sequence[str] | None,
+    ) -> FrameModel:
+        """Return an unfitted model of this table."""
+        is_number = isinstance(estimator, FairRegressor)
+        return (FrameRegressor if is_number else FrameClassifier)(
+            estimator,
+            target=self.target,
+            sensitive=list(self.sensitive),
+            drop=[*(drop or ()), *(self.sensitive if drop_sensitive else ())],
+            bands=list(bands or ()),
+        )
+
+    def split(
+        self, model: FrameModel, test_share: float, seed: int
+    ) -> tuple[pd.DataFrame, pd.DataFrame]:
+        """Return rows to train and to test on, by the data set's own split if any."""
+        if self.test is not None:
+            return self.frame, self.test
+        frame = drop_unlabelled(self.frame, self.target)
+        labels, groups = model.labels(frame), model.groups(frame)
+        distinct, label = np.unique(labels, return_inverse=True)
+        if distinct.size < 2:
+            what = "class" if labels.dtype.kind == "U" else "value"
+            raise InvalidInputError(
+                f"The target has only one {what}, {str(labels[0])!r}. It needs at "
+                "least two."
+            )
+        attributes = encode_sensitive(groups, len(groups), model.estimator.groups)
+        for attribute in attributes:
+            if len(attribute.groups) < 2:
+                raise InvalidInputError(
+                    f"{attribute.name} has {len(attribute.groups)} group, and a "
+                    "comparison needs at least two. Name another column."
+                )
+        options = {"--test-share": test_share, "--seed": seed}
+        limits = Number(0, 1, open_low=True, open_high=True), Number(is_whole=True)
+        check_params(options, dict(zip(options, limits, strict=True)))
+        if isinstance(model, FrameRegressor):
+            label = assign(labels, find_edges(labels))  # stratified by size
+        stratum = combine([*(each.code for each in attributes), label])
+        rng = np.random.default_rng(seed)
+        train, test = split_strata(stratum, test_share, rng)
+        return frame.iloc[train], frame.iloc[test]
+
+
+def open_source(
+    data: str, target: str | None, sensitive: Sequence[str] | None
+) -> Source:
+    """Return the table of a name or a path."""
+    if data in CATALOG and not Path(data).exists():
+        return _open_dataset(data, target, sensitive)
+    if target is None or not sensitive:
+        missing = "--target" if target is None else "--sensitive"
+        raise InvalidParameterError(
+            f"{missing} is missing. Name the column, for example {missing} NAME."
+        )
+    return Source(read_table(Path(data)), None, target, _distinct(sensitive))
+
+
+def read_table(path: Path) -> pd.DataFrame:
+    """Return the rows of a CSV or Parquet file."""
+    if not path.exists():
+        raise InvalidInputError(
+            f"{path} does not exist. Name a CSV or Parquet file, or one of the data "
+            f"sets {', '.join(CATALOG)}."
+        )
+    if path.is_dir():
+        raise InvalidInputError(f"{path} is a folder. Name a CSV or Parquet file.")
+    try:
+        with path.open("rb") as stream:
+            is_parquet = stream.read(4) == b"PAR1"
+        table = pyarrow.parquet.read_table(path) if is_parquet else _read_csv(path)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise InvalidInputError(f"Cannot read {path} ({reason}).") from error
+    except (pa.ArrowException, ValueError) as error:
+        raise InvalidInputError(
+            f"{path} cannot be read as {'Parquet' if is_parquet else 'CSV'} "
+            f"({error}). It needs a header, and rows with as many fields."
+        ) from error
+    frame = as_pandas(_to_pandas(table, path))
+    if len(frame) == 0:
+        raise InvalidInputError(f"{path} has a header and no rows.")
+    return frame
+
+
+def drop_unlabelled(frame: pd.DataFrame, target: str) -> pd.DataFrame:
+    """Return the rows that have a label, with a warning if some have none."""
+    if target not in frame.columns:
+        return frame  # the model refuses it and names all columns
+    is_known = frame[target].notna()
+    n_missing = int((~is_known).sum())
+    if n_missing == len(frame):
+        raise InvalidInputError(f"The target {target!r} is missing in every row.")
+    if n_missing:
+        warn_user(
+            f"{n_missing} of {len(frame)} rows have no label in {target!r} and are "
+            "left out.",
+            DataFairnessWarning,
+        )
+    return frame[is_known].reset_index(drop=True) if n_missing else frame
+
+
+def _open_dataset(
+    name: str, target: str | None, sensitive: Sequence[str] | None
+) -> Source:
+    entry = CATALOG[name]
+    target = entry.target if target is None else target
+    if target not in entry.targets:
+        raise InvalidParameterError(
+            f"--target must be {' or '.join(entry.targets)} for the data set {name}; "
+            f"got {target}."
+        )
+    columns = _distinct(sensitive) if sensitive else entry.sensitive
+    data = entry.load(columns, target)
+    train, test = (
+        frame.drop(columns=list(columns), errors="ignore")
+        .join(groups)
+        .assign(**{target: y})
+        .reset_index(drop=True)
+        for frame, groups, y in (
+            (data.frame, data.sensitive_features, data.y),
+            (data.frame_test, data.sensitive_features_test, data.y_test),
+        )
+    )
+    return Source(train, test, target, columns)
+
+
+def _distinct(names: Sequence[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(names))
+
+
+def _read_csv(path: Path) -> pa.Table:
+    with path.open("rb") as stream:
+        header = stream.readline(2**20)
+    if not header.strip():
+        raise ValueError("it is empty, or begins with an empty line")
+    if b"\0" in header:
+        raise ValueError("it is not a text file")
+    text = header.decode("utf-8-sig")
+    table = pyarrow.csv.read_csv(
+        path,
+        read_options=pyarrow.csv.ReadOptions(
+            block_size=min(path.stat().st_size + 2, LARGEST_BLOCK)
+        ),
+        parse_options=pyarrow.csv.ParseOptions(
+            delimiter=max(DELIMITERS, key=text.count), newlines_in_values=True
+        ),
+        convert_options=pyarrow.csv.ConvertOptions(
+            null_values=GAPS, strings_can_be_null=True
+        ),
+    )
+    for field in table.schema:
+        if pa.types.is_binary(field.type):
+            raise ValueError(f"column {field.name!r} is not encoded in UTF-8")
+    return table
+
+
+def _to_pandas(table: pa.Table, path: Path) -> pd.DataFrame:
+    names = table.column_names
+    if not all(name.strip() for name in names):
+        position = names.index("") + 1 if "" in names else 1
+        raise InvalidInputError(
+            f"Column {position} of {path} has no name. The header must name every "
+            "column."
+        )
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise InvalidInputError(
+            f"Two columns of {path} are named {twice!r}. Rename one."
+        )
+    frame: pd.DataFrame = table.to_pandas(ignore_metadata=True)
+    return frame

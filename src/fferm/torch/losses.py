@@ -1,0 +1,764 @@
+r"""Fairness losses of tables, to be added to any loss.
+
+`FairnessLoss` is Algorithm 1. With batch masses ``P``, its dual table moves by
+
+.. math::
+
+    G_{rjk} = \frac{w_r}{\rho_r}
+        \Big(A_{rjk} - \sum_{k'} \pi_{rk'} f^*(A_{rjk'})\Big), \qquad
+    g_{rjk} = \hat P_{rjk} - \pi_{rk} \hat P_{rj} (f^*)'(A_{rjk})
+
+The table holds log-ratios, ``A = f'(e^z)``, or for steep divergences A itself, and
+moves along ``g / (pi_k P_j)`` as in the fused kernel for linear models: it rests where
+the ratio is ``P / Q``, whatever the divergence. The user's optimizer does not move it:
+Adam would ignore the preconditioner, weight decay would pull the dual to the wrong
+place, and a dual that was not passed to an optimizer would never move.
+
+`SemiStochasticFairnessLoss` takes its payoff from a pass over all rows and holds it
+fixed. Any penalty of the table can be trained so, also one whose dual is not linear in
+the predictions: under shifts, or for sufficiency.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Self, cast
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from fferm._typing import FloatArray, Namespace, Table
+from fferm.data.groups import GroupMode, band_names
+from fferm.divergences import Divergence, strip
+from fferm.errors import InvalidInputError, InvalidParameterError, NonFiniteError
+from fferm.metrics.tabulator import compared, rates_of
+from fferm.notions import Notion
+from fferm.penalty.dual import (
+    FIRST_DUAL_STEP,
+    LARGEST_PUSH,
+    SMALLEST_RATE,
+    DualVariable,
+    GroupWeights,
+    dual_variable,
+    group_weights,
+)
+from fferm.penalty.objective import Objective, Penalty, make_objective, table_penalty
+from fferm.penalty.soft_bins import SoftBins
+from fferm.torch.distributed import add_ranks
+from fferm.torch.reader import (
+    BatchRows,
+    Outputs,
+    Reader,
+    read_bins,
+    read_outputs,
+    read_training,
+    split_groups,
+)
+from fferm.uncertainty import Uncertainty
+
+# PyTorch spells the five functions of a formula as NumPy does.
+TORCH = cast(Namespace, torch)
+# Soft bins of a predicted number by default.
+N_BINS = 10
+
+
+@dataclass(frozen=True)
+class DualSteps:
+    """How the dual of a loss moves.
+
+    Parameters
+    ----------
+    lr
+        Step ``t`` is ``lr / t``: the dual averages over the last ``1 / lr`` of all.
+    window
+        But over no more than this many members of a group, so that it follows a model
+        that keeps moving: a dual that lags behind makes the model swing, more than one
+        that is noisy. ``math.inf`` averages for ever, as for a run that settles down.
+    accumulate
+        Calls a step. Set it to the number of backward passes between two steps of your
+        optimizer, and small batches train exactly as the large one that they make.
+    """
+
+    lr: float = 4.0
+    window: float = 30.0
+    accumulate: int = 1
+
+    def __post_init__(self) -> None:
+        is_count = isinstance(self.accumulate, int) and self.accumulate >= 1
+        if not (self.lr > 0 and self.window > 0 and is_count):
+            raise InvalidParameterError(
+                "lr and window must be positive and accumulate an integer of at least "
+                f"1; got {self!r}."
+            )
+
+
+class Dual(nn.Module):
+    """The dual table of a penalty, and the constants of the data that it needs.
+
+    Parameters
+    ----------
+    divergence
+        Any; its factor and its floor are taken apart from its formulas.
+    weights
+        Of groups and strata.
+    n_classes
+        Number of classes.
+    steps
+        How it moves.
+    n_models
+        How many tables there are, one for each of several models; None is one, without
+        an axis for it.
+    """
+
+    def __init__(
+        self,
+        divergence: Divergence,
+        weights: GroupWeights,
+        n_classes: int,
+        steps: DualSteps,
+        n_models: int | None = None,
+    ) -> None:
+        super().__init__()
+        self.kind = dual_variable(divergence)
+        self.lower = self.kind.lower
+        self.steps = steps
+        n_strata, n_groups = weights.prior.shape
+        self._add_constants(weights, strip(divergence)[1])
+        shape = (n_strata, n_classes, n_groups)
+        models = () if n_models is None else (n_models,)
+        zeros = torch.zeros(*models, *shape, dtype=torch.float64)
+        # A parameter, so that it is found where parameters are looked for; without a
+        # gradient, so that no optimizer, weight decay or clipping touches it.
+        self.variable = nn.Parameter(zeros, requires_grad=False)
+        self.register_buffer("rate", zeros + 1 / n_classes)
+        self.register_buffer("pooled", zeros.clone())
+        for name in ("n_steps", "pooled_rows", "n_pooled"):
+            self.register_buffer(name, torch.zeros((), dtype=torch.float64))
+
+    prior: Tensor
+    pace: Tensor
+    factor: Tensor
+    share: Tensor
+    upper: Tensor
+    members: Tensor
+    block: Tensor
+    rate: Tensor
+    n_steps: Tensor
+    pooled: Tensor
+    pooled_rows: Tensor
+    n_pooled: Tensor
+
+    def _add_constants(self, weights: GroupWeights, scale: float) -> None:
+        # All (R, 1, K), and 0 where a group is absent, so that its cell stays put.
+        sizes = np.diff(weights.ends)
+        share, factor = (
+            np.repeat(table, sizes, axis=1) for table in (weights.share, weights.factor)
+        )
+        prior, is_live = weights.prior, weights.prior > 0
+        constants = {
+            "prior": prior,
+            "pace": self.kind.speed * is_live / np.where(is_live, prior, 1.0),
+            "factor": scale * factor,
+            "share": share,
+            "upper": self.kind.upper(prior),
+            "members": prior / np.where(is_live, share, 1.0),  # of a row, on average
+        }
+        for name, table in constants.items():
+            self.register_buffer(name, torch.from_numpy(table)[:, None, :])
+        block = np.repeat(np.eye(len(sizes)), sizes, axis=0)  # (K, A)
+        self.register_buffer("block", torch.from_numpy(block))
+
+    @torch.no_grad()
+    def payoff(self) -> Tensor:
+        """Return ``G`` of the current dual, (R, m, K)."""
+        dual, conjugate = self.kind.dual_and_charge(self.variable.detach(), TORCH)
+        # The variable of an absent group is 0, and so is its conjugate.
+        payoff: Tensor = self.factor * (dual - self._total(self.prior * conjugate))
+        return payoff
+
+    @torch.no_grad()
+    def slope(self, mass: Tensor) -> Tensor:
+        """Return ``g``, the gradient by A, of (R, m, K) mean masses."""
+        mass = self.share * mass
+        ratio: Tensor = self.kind.ratio(self.variable.detach(), TORCH)
+        return mass - self.prior * self._total(mass) * ratio
+
+    @torch.no_grad()
+    def observe(self, mass: Tensor, n_rows: Tensor) -> None:
+        """Move the dual by (R, m, K) sums over ``n_rows`` rows.
+
+        A batch that is not finite moves nothing.
+        """
+        finite = torch.isfinite(mass).all()
+        mass = torch.where(finite, mass, 0.0)
+        n_rows = torch.where(finite, n_rows, 0.0)
+        if self.steps.accumulate == 1:
+            self._ascend(mass, n_rows, n_rows > 0)
+            return
+        self.pooled += mass
+        self.pooled_rows += n_rows
+        self.n_pooled += 1
+        is_due = self.n_pooled >= self.steps.accumulate
+        self._ascend(self.pooled, self.pooled_rows, is_due & (self.pooled_rows > 0))
+        for total in (self.pooled, self.pooled_rows, self.n_pooled):
+            total.mul_(torch.where(is_due, 0.0, 1.0))
+
+    def _ascend(self, mass: Tensor, n_rows: Tensor, is_due: Tensor) -> None:
+        # Branches would wait for the device: what is not due steps by 0.
+        mass = mass / n_rows.clamp_min(1)
+        self.n_steps += is_due
+        step = self.steps.lr / self.n_steps.clamp_min(1)
+        slope, live = self.slope(mass), torch.where(is_due, 1.0, 0.0)
+        n_members = n_rows * self.members
+        # Steps of strata and of cells: not so short that the window is too long.
+        pace, paced = (
+            torch.maximum(step, n / self.steps.window).clamp_max(FIRST_DUAL_STEP)
+            for n in (n_rows * self._total(self.members), n_members)
+        )
+        self.rate += live * pace * (self._total(self.share * mass) - self.rate)
+        eta = torch.minimum(paced, LARGEST_PUSH * n_members)
+        move = eta * self.pace * slope / self.rate.clamp_min(SMALLEST_RATE)
+        moved = self.variable + live * move
+        self.variable.copy_(torch.minimum(moved.clamp_min(self.lower), self.upper))
+
+    def _total(self, table: Tensor) -> Tensor:
+        """Return (..., K) summed over the groups of each attribute, for each group."""
+        if self.block.shape[1] == 1:
+            return table.sum(dim=-1, keepdim=True)
+        return table @ self.block @ self.block.T
+
+
+@dataclass(frozen=True)
+class Diagnostics:
+    """The state of a loss, over the batches since it was last asked.
+
+    Attributes
+    ----------
+    dual_value
+        Mean of the loss at the dual as it is now: a lower bound of the divergence, up
+        to the noise of a part of an epoch.
+    divergence
+        The penalty of the table of those batches.
+    violation
+        Its largest gap between the rates of two groups, of probabilities; NaN where
+        the batches held no two groups to compare.
+    dual_distance
+        How far the dual's variable (log-ratios, as a rule) is from its optimum on that
+        table: root of the mean square, cells weighted by their probability.
+    n_samples
+        Rows that were seen, NaN figures where there were none.
+    """
+
+    dual_value: float
+    divergence: float
+    violation: float
+    dual_distance: float
+    n_samples: int
+
+    @property
+    def gap(self) -> float:
+        """What the dual still misses of the divergence."""
+        return self.divergence - self.dual_value
+
+
+class TableLoss(nn.Module):
+    """What the losses of tables share: how batches are read, and names.
+
+    Parameters
+    ----------
+    reader
+        Places a batch in the table.
+    objective
+        Divergence, notion and uncertainty set.
+    """
+
+    def __init__(self, reader: Reader, objective: Objective) -> None:
+        super().__init__()
+        self.reader: Any = reader
+        self.objective = objective
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """Names of all groups, in the order of the table."""
+        attributes = self.reader.attributes
+        if len(attributes) == 1:
+            names: tuple[str, ...] = attributes[0].groups
+            return names
+        return tuple(f"{a.name}={group}" for a in attributes for group in a.groups)
+
+    @property
+    def strata(self) -> tuple[str, ...]:
+        """Names of the strata, in the order of the table."""
+        names: tuple[str, ...] = self.reader.strata_names
+        return names
+
+    @property
+    def classes(self) -> tuple[object, ...]:
+        """The label of each class."""
+        labels: tuple[object, ...] = self.reader.classes
+        return labels
+
+    def encode(self, sensitive_features: Table) -> Tensor:
+        """Return sensitive features as `forward` takes them: once, before training."""
+        encoded: Tensor = self.reader.encode(sensitive_features)
+        return encoded
+
+    def encode_labels(self, y: Table) -> Tensor:
+        """Return labels as (n,) class codes."""
+        codes: Tensor = self.reader.encode_labels(y)
+        return codes
+
+    def encode_control(self, values: Table) -> Tensor:
+        """Return the control feature of the notion as (n,) whole numbers."""
+        codes: Tensor = self.reader.encode_control(values)
+        return codes
+
+    def extra_repr(self) -> str:
+        """Return what `repr` shows first: divergence, notion, groups and shift."""
+        objective = self.objective
+        parts = [repr(objective.divergence), objective.notion.name]
+        parts.append(f"n_groups={len(self.groups)}")
+        if objective.uncertainty is not None:
+            parts.append(repr(objective.uncertainty))
+        return ", ".join(parts)
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        super()._apply(keep_precision(fn), recurse)  # type: ignore[no-untyped-call]
+        return self
+
+
+class FairnessLoss(TableLoss):
+    r"""The fairness penalty of a batch, to be added to any loss.
+
+    .. math:: \frac1b \sum_{i \in B} \sum_j F_{ij} \, G_{r_i j k_i}
+
+    with the payoff ``G`` of a dual table. For that dual, its value, its gradient by the
+    model and the gradient of the dual are unbiased at every batch size, 1 included:
+    the sizes of groups and strata are those of the training labels, never of the batch.
+    Make one with `FairnessLoss.from_labels`.
+
+    The dual ascends by itself, once for every call in training mode with gradients on,
+    as the running averages of a batch norm do. It is a parameter without a gradient, so
+    it may be given to your optimizer, which leaves it alone: no learning rate, weight
+    decay, clipping, loss scale or fairness weight changes how it moves. Use ``eval()``
+    or ``torch.no_grad()`` to look at the loss without moving it.
+
+    Where ``torch.distributed`` is running, the batches of all ranks move the dual
+    together, so it is the same on each; call the loss as often on every rank.
+
+    Parameters
+    ----------
+    reader
+        Places a batch in the table.
+    dual
+        The dual table.
+    objective
+        Divergence and notion.
+
+    Examples
+    --------
+    >>> import torch.nn.functional as F
+    >>> y, s = torch.tensor([0, 1] * 40), torch.tensor([0, 0, 1, 1] * 20)
+    >>> fair = FairnessLoss.from_labels(y, s, divergence="kl")
+    >>> logits = torch.zeros(80, 2, requires_grad=True)
+    >>> loss = F.cross_entropy(logits, y) + 2.0 * fair(logits, s, y)
+    >>> loss.backward()
+    """
+
+    def __init__(self, reader: Reader, dual: Dual, objective: Objective) -> None:
+        super().__init__(reader, objective)
+        self.dual = dual
+        self.register_buffer("seen", torch.zeros_like(dual.variable))
+        self.register_buffer("n_seen", torch.zeros((), dtype=torch.float64))
+
+    seen: Tensor
+    n_seen: Tensor
+
+    @classmethod
+    def from_labels(
+        cls,
+        y: Table,
+        sensitive_features: Table,
+        *,
+        divergence: str | Divergence = "kl",
+        notion: str | Notion = "demographic_parity",
+        sharpness: float = 1.0,
+        groups: GroupMode = "intersection",
+        classes: Sequence[object] | None = None,
+        sample_weight: Table = None,
+        outputs: Outputs = "auto",
+        bins: int | SoftBins = N_BINS,
+        dual_steps: DualSteps | None = None,
+        check: bool = True,
+    ) -> Self:
+        """Return the loss for training data with these labels.
+
+        Parameters
+        ----------
+        y
+            Training labels: tensor, array, list or Series; strings too. None where the
+            notion does not need them and ``classes`` are given.
+        sensitive_features
+            As in `fferm.FairLogisticRegression.fit`, or a tensor (n,) or (n, a). -1 and
+            missing values: the group is unknown. A column of many fractional numbers is
+            cut into quantile bands; `fferm.bands.quantile_bands` cuts others.
+        divergence, notion, sharpness, groups
+            As in `fferm.FairLogisticRegression`. The control feature of
+            `ConditionalParity` is one value per training row.
+        classes
+            The classes that the model predicts, in the order of its outputs; by default
+            those of ``y``, sorted.
+        sample_weight
+            Weights of the training rows. Give those of a batch in each call then.
+        outputs
+            What the loss is called with: ``"logits"``, ``"probabilities"``, or
+            ``"numbers"`` of a regression, which are counted in soft bins. ``"auto"``:
+            numbers where y holds more than 20 different fractional numbers.
+        bins
+            Of predicted numbers: how many, with edges at quantiles of y, or the bins
+            themselves, `fferm.penalty.soft_bins.make_bins`.
+        dual_steps
+            How the dual moves.
+        check
+            Whether values are checked where they are on the CPU. On a GPU they never
+            are, for that would wait for it: a group that training did not have is
+            left out there.
+        """
+        objective = make_objective(divergence, notion, sharpness=sharpness)
+        if not objective.has_linear_dual:
+            raise InvalidParameterError(
+                f"The dual of {objective.notion.name} is not linear in the predictions,"
+                " so no batch is right alone. Use SemiStochasticFairnessLoss."
+            )
+        outputs, soft = read_outputs(y, outputs), None
+        if outputs == "numbers":
+            soft = read_bins(y, bins, objective.notion)
+            y, classes = None, band_names(soft.edges)
+        reader, rows = read_training(
+            y,
+            sensitive_features,
+            objective.notion,
+            sharpness=objective.sharpness,
+            how=groups,
+            classes=classes,
+            sample_weight=sample_weight,
+            outputs=outputs,
+            bins=soft,
+            check=check,
+        )
+        Penalty(objective, rows).check_comparable()
+        dual = Dual(
+            objective.divergence,
+            group_weights(rows, objective.notion.weighting),
+            len(reader.classes),
+            dual_steps or DualSteps(),
+        )
+        return cls(reader, dual, objective)
+
+    @property
+    def dual_variable(self) -> Tensor:
+        """(n_strata, n_classes, n_groups) what the dual table holds.
+
+        At its optimum ``ln(P / Q)``; for steep divergences (total variation) the dual
+        ``f'(P / Q)`` itself.
+        """
+        return self.dual.variable
+
+    def forward(
+        self,
+        output: Tensor,
+        sensitive: Table,
+        y: Table = None,
+        *,
+        control: Table = None,
+        sample_weight: Tensor | None = None,
+    ) -> Tensor:
+        """Return the penalty of a batch, a number to be added to the loss.
+
+        Parameters
+        ----------
+        output
+            (n, n_classes) logits or probabilities; of two classes also (n, 1) or (n,),
+            those of the second.
+        sensitive
+            One whole number per row and column, (n,) or (n, a): the values themselves
+            where they are whole numbers, else as `encode` gives them. Or (n, n_groups)
+            one-hot in the order of `groups`. Or raw values that are no tensor. Unknown:
+            -1, NaN or no hot column; such rows add nothing.
+        y
+            (n,) class codes, or raw labels that are no tensor; -1 where unknown. Not
+            looked at under demographic parity.
+        control
+            (n,) control feature, if the notion has one.
+        sample_weight
+            (n,) weights, if the training rows had some.
+        """
+        rows: BatchRows = self.reader(output, sensitive, y, control, sample_weight)
+        value = rows.term(self.dual.payoff())
+        if self.training and torch.is_grad_enabled():
+            self._observe(rows)
+        return value
+
+    def diagnostics(self, *, reset: bool = True) -> Diagnostics:
+        """Return how the loss fares since it was last asked, in training mode.
+
+        Waits for the device, so ask once an epoch. ``reset=False`` goes on counting.
+        """
+        n_rows = float(self.n_seen)
+        if n_rows == 0:
+            nan = math.nan
+            return Diagnostics(nan, nan, nan, nan, 0)
+        tables = split_groups(self.seen.cpu().numpy(), self.reader)
+        report = Diagnostics(
+            float((self.dual.payoff() * self.seen).sum()) / n_rows,
+            penalty_of(tables, self.objective),
+            violation_of(tables),
+            distance_of(
+                tables, self.dual_variable.detach().cpu().numpy(), self.dual.kind
+            ),
+            round(n_rows),
+        )
+        if reset:
+            self.seen.zero_()
+            self.n_seen.zero_()
+        return report
+
+    @torch.no_grad()
+    def _observe(self, rows: BatchRows) -> None:
+        mass = rows.mass(self.reader.shape)
+        n_rows = mass.new_full((), float(rows.prob.shape[-2]))
+        if dist.is_available() and dist.is_initialized():
+            mass, n_rows = add_ranks(mass, n_rows)
+        self.dual.observe(mass, n_rows)
+        finite = torch.isfinite(mass).all()
+        self.seen += torch.where(finite, mass, 0.0)
+        self.n_seen += torch.where(finite, n_rows, 0.0)
+
+
+class SemiStochasticFairnessLoss(TableLoss):
+    r"""The fairness penalty linearised at the table of the last `refresh`.
+
+    .. math:: R(P_0) + \langle \nabla R(P_0), \hat P_B - P_0 \rangle
+
+    Right after a refresh its mean over batches is the penalty and its gradient that of
+    the penalty, at any batch size; then it grows stale until the next. Refresh once an
+    epoch or more often. Make one with `SemiStochasticFairnessLoss.from_labels`.
+
+    Parameters
+    ----------
+    reader
+        Places a batch in the table.
+    objective
+        Divergence, notion and uncertainty set.
+
+    Examples
+    --------
+    >>> from fferm import SmallShift
+    >>> y, s = torch.tensor([0, 1] * 40), torch.tensor([0, 0, 1, 1] * 20)
+    >>> fair = SemiStochasticFairnessLoss.from_labels(
+    ...     y, s, uncertainty=SmallShift(0.01)
+    ... )
+    >>> model = torch.nn.Linear(3, 2)
+    >>> x = torch.ones(80, 3)
+    >>> _ = fair.refresh(model, [(x[:40], s[:40]), (x[40:], s[40:])])
+    >>> fair(model(x), s).backward()
+    """
+
+    def __init__(self, reader: Reader, objective: Objective) -> None:
+        super().__init__(reader, objective)
+        self._is_fresh = False
+        shape = reader.shape
+        self.register_buffer("payoff", torch.zeros(shape, dtype=torch.float64))
+        self.register_buffer("offset", torch.zeros((), dtype=torch.float64))
+        self.register_buffer("n_rows", torch.zeros((), dtype=torch.float64))
+
+    payoff: Tensor
+    offset: Tensor
+    n_rows: Tensor
+
+    @classmethod
+    def from_labels(
+        cls,
+        y: Table,
+        sensitive_features: Table,
+        *,
+        divergence: str | Divergence = "kl",
+        notion: str | Notion = "demographic_parity",
+        uncertainty: Uncertainty | None = None,
+        sharpness: float = 1.0,
+        groups: GroupMode = "intersection",
+        classes: Sequence[object] | None = None,
+        sample_weight: Table = None,
+        outputs: Outputs = "logits",
+        check: bool = True,
+    ) -> Self:
+        """Return the loss for training data with these labels.
+
+        Parameters are those of `FairnessLoss.from_labels`; ``uncertainty`` is None,
+        `SmallShift` or `LargeShift`, and every notion is allowed.
+        """
+        objective = make_objective(divergence, notion, uncertainty, sharpness=sharpness)
+        reader, rows = read_training(
+            y,
+            sensitive_features,
+            objective.notion,
+            sharpness=objective.sharpness,
+            how=groups,
+            classes=classes,
+            sample_weight=sample_weight,
+            outputs=outputs,
+            check=check,
+        )
+        Penalty(objective, rows).check_comparable()
+        return cls(reader, objective)
+
+    def refresh(self, model: nn.Module, loader: Iterable[Sequence[Any]]) -> Diagnostics:
+        """Take the payoff from the model's predictions on all batches of a loader.
+
+        A batch is ``(x, sensitive)``, or ``(x, sensitive, y, control, sample_weight)``
+        as far as needed. The model is in evaluation mode for the pass; ``x`` is moved
+        to the device of its first parameter.
+        """
+        device = next((p.device for p in model.parameters()), torch.device("cpu"))
+        was_training = model.training
+        model.eval()
+        try:
+            return self.refresh_from(
+                (model(x.to(device) if isinstance(x, Tensor) else x), *rest)
+                for x, *rest in loader
+            )
+        finally:
+            model.train(was_training)
+
+    @torch.no_grad()
+    def refresh_from(self, batches: Iterable[Sequence[Any]]) -> Diagnostics:
+        """Take the payoff from batches ``(output, sensitive, ...)`` of a whole pass.
+
+        Returns
+        -------
+        Diagnostics
+            Penalty and violation of the table.
+        """
+        mass = torch.zeros_like(self.payoff)
+        n_rows = torch.zeros_like(self.offset)
+        for batch in batches:
+            rows: BatchRows = self.reader(*batch)
+            mass += rows.mass(self.reader.shape)
+            n_rows += rows.prob.shape[-2]
+        mass, n_rows = add_ranks(mass, n_rows)
+        if float(n_rows) == 0 or not bool(torch.isfinite(mass).all()):
+            raise InvalidInputError(
+                f"The pass had {int(n_rows)} rows, or outputs that are not finite. It "
+                "must see every training row once; a generator that is used up yields "
+                "none."
+            )
+        return self._linearise(mass.cpu().numpy(), float(n_rows))
+
+    def forward(
+        self,
+        output: Tensor,
+        sensitive: Table,
+        y: Table = None,
+        *,
+        control: Table = None,
+        sample_weight: Tensor | None = None,
+    ) -> Tensor:
+        """Return the linearised penalty of a batch; parameters as in `FairnessLoss`."""
+        if not self._is_fresh:
+            raise InvalidInputError(
+                "There is no payoff yet. Call fair.refresh(model, loader) before the "
+                "first batch, and again every epoch."
+            )
+        rows: BatchRows = self.reader(output, sensitive, y, control, sample_weight)
+        return rows.term(self.payoff) + self.offset.to(rows.prob.dtype)
+
+    def _linearise(self, mass: FloatArray, n_rows: float) -> Diagnostics:
+        reader = self.reader
+        comparison = self.objective.notion.comparison(
+            reader.strata_names, reader.classes
+        )
+        tables = split_groups(mass, reader)
+        value, payoffs = 0.0, []
+        for table in tables:
+            known = float(table.sum())
+            if known <= 0:
+                payoffs.append(np.zeros_like(table))
+                continue
+            part, payoff = table_penalty(self.objective, table / known, comparison)
+            value += part
+            # A batch is a mean over all its rows, the table one over some of them.
+            payoffs.append(payoff * (n_rows / known))
+        payoff = np.concatenate(payoffs, axis=2)
+        if not (np.isfinite(value) and np.all(np.isfinite(payoff))):
+            raise NonFiniteError(
+                "The penalty is infinite here: the worst case gives some cell no "
+                "probability. Give LargeShift a floor, or choose a divergence that "
+                "stays finite (jensen_shannon, squared_hellinger, total_variation)."
+            )
+        linear = float(np.sum(payoff * mass)) / n_rows
+        self.payoff.copy_(torch.from_numpy(payoff))
+        self.offset.fill_(value - linear)
+        self.n_rows.fill_(n_rows)
+        self._is_fresh = True
+        violation = violation_of([comparison.tables(table) for table in tables])
+        return Diagnostics(value, value, violation, 0.0, round(n_rows))
+
+    def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
+        super()._load_from_state_dict(*args, **kwargs)
+        self._is_fresh = bool(self.n_rows > 0)
+
+
+def penalty_of(tables: list[FloatArray], objective: Objective) -> float:
+    """Return the penalty of one table of mass per attribute."""
+    return sum(
+        table_penalty(objective, table / table.sum())[0]
+        for table in tables
+        if table.sum() > 0
+    )
+
+
+def violation_of(tables: list[FloatArray]) -> float:
+    """Return the largest gap between two groups' rates in any stratum and class.
+
+    NaN where no two groups can be compared: undefined is never fair.
+    """
+    gaps = []
+    for table in tables:
+        rate = compared(rates_of(table))
+        rate = rate[np.sum(~np.isnan(rate), axis=1) > 1]
+        if rate.size:
+            gaps.append(
+                float(np.max(np.nanmax(rate, axis=1) - np.nanmin(rate, axis=1)))
+            )
+    return max(gaps, default=math.nan)
+
+
+def distance_of(
+    tables: list[FloatArray], variable: FloatArray, kind: DualVariable
+) -> float:
+    """Return the distance of an (R, m, K) dual from the best one for tables."""
+    begin, square, weight = 0, 0.0, 0.0
+    for table in tables:
+        end = begin + table.shape[2]
+        mass = table.sum(axis=(1, 2), keepdims=True)
+        p = table / np.where(mass > 0, mass, 1.0)
+        q = p.sum(axis=1, keepdims=True) * p.sum(axis=2, keepdims=True)
+        best = kind.best(np.where(q > 0, p, 1.0) / np.where(q > 0, q, 1.0))
+        square += float(np.sum(q * (variable[:, :, begin:end] - best) ** 2))
+        weight += float(q.sum())
+        begin = end
+    return float(np.sqrt(square / weight)) if weight > 0 else float("nan")
+
+
+def keep_precision(fn: Callable[[Tensor], Tensor]) -> Callable[[Any], Any]:
+    """Return a conversion of tensors that moves tables and does not round them."""
+
+    def moved(tensor: Tensor) -> Tensor:
+        converted = fn(tensor)
+        if converted.dtype == tensor.dtype:
+            return converted
+        return tensor.to(converted.device)
+
+    return moved

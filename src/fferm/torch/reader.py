@@ -1,0 +1,791 @@
+"""Reads a batch: which probabilities the penalty sees, and in which cells they count.
+
+A batch holds one integer per sensitive column. Where the values of a column are whole
+numbers they stand for themselves; other values are numbered, and `Column.encode` turns
+them into their numbers. -1 and NaN mean that the group is unknown. Nothing here waits
+for a GPU: shapes are checked always, values only on the CPU.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, Protocol
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor, nn
+
+from fferm._typing import FloatArray, IntArray, Table
+from fferm.data.groups import (
+    Attribute,
+    GroupMode,
+    assign,
+    encode_column,
+    encode_sensitive,
+    is_continuous,
+    partition,
+    quantile_edges,
+    split_columns,
+)
+from fferm.data.rows import (
+    Rows,
+    check_aligned,
+    control_labels,
+    warn_of_control,
+    warn_of_gaps,
+)
+from fferm.data.validate import (
+    SUM_TOLERANCE,
+    check_number,
+    encode_labels,
+    encode_weight,
+)
+from fferm.errors import InvalidInputError, InvalidParameterError, InvalidTypeError
+from fferm.notions import Labels, Notion, Strata
+from fferm.penalty.soft_bins import SoftBins, make_bins
+
+Outputs = Literal["auto", "logits", "probabilities", "numbers"]
+
+# What stands for an unknown group, in data and in batches.
+UNKNOWN = "-1"
+# Whole numbers are looked up in a table, which must not be longer than this.
+MOST_WHOLE_NUMBERS = 100_000
+# Rows of half precision sum to 1 up to this.
+HALF_TOLERANCE = 1e-2
+
+
+@dataclass(frozen=True)
+class Column:
+    """The groups of one column, and the whole number that stands for each.
+
+    The groups of a continuous column are bands, which meet at its edges.
+    """
+
+    name: str
+    groups: tuple[str, ...]
+    edges: tuple[float, ...] | None = None
+
+    @property
+    def values(self) -> IntArray:
+        """(n_groups,) whole numbers: the groups themselves, or their positions."""
+        try:
+            numbers = np.array([int(group) for group in self.groups], dtype=np.int64)
+        except (ValueError, OverflowError):
+            return np.arange(len(self.groups))
+        if np.ptp(numbers) >= MOST_WHOLE_NUMBERS:
+            raise InvalidInputError(
+                f"{self.name} contains numbers from {numbers.min()} to "
+                f"{numbers.max()}, too far apart for a table. Number the groups 0, 1, "
+                "2..., or name them by strings."
+            )
+        return numbers
+
+    def encode(self, values: Table) -> IntArray:
+        """Return the whole number of each value, -1 where it is missing."""
+        if self.edges is not None:
+            return assign(np.asarray(values, dtype=np.float64), np.array(self.edges))
+        # Each row of a small batch may be of another group, so identifiers are allowed.
+        column = encode_column(values, self.name, len(values), is_batch=True)
+        batch = _without_unknown(column)
+        unseen = [group for group in batch.groups if group not in self.groups]
+        if unseen:
+            raise InvalidInputError(
+                f"{self.name} contains {unseen[0]!r}, which is not in the training "
+                f"data. Pass one of {', '.join(self.groups)}, or -1 where it is "
+                "unknown."
+            )
+        number = [int(self.values[self.groups.index(group)]) for group in batch.groups]
+        return np.array([*number, -1], dtype=np.int64)[batch.code]
+
+
+@dataclass(frozen=True)
+class BatchRows:
+    """A batch, placed in the table.
+
+    Attributes
+    ----------
+    prob
+        (..., b, m) probabilities that the penalty sees; axes before these are models.
+    cell
+        (b, A) ``stratum * K + group`` for each attribute; ``R * K`` where the row is in
+        no stratum or its group is unknown.
+    weight
+        (b,) sample weights of mean 1 over the training rows, or None.
+    """
+
+    prob: Tensor
+    cell: Tensor
+    weight: Tensor | None
+
+    def mass(self, shape: tuple[int, int, int]) -> Tensor:
+        """Return the (..., R, m, K) sums of probabilities, in double precision."""
+        n_strata, n_classes, n_groups = shape
+        prob = self.prob.detach().double()
+        if self.weight is not None:
+            prob = prob * self.weight[:, None]
+        # A product with the rows' places: to add up rows in a few cells, one by one,
+        # is slow on a GPU and in no fixed order.
+        cells = torch.arange(n_strata * n_groups, device=prob.device)
+        place = (self.cell[:, :, None] == cells).sum(dim=1).to(prob.dtype)  # (b, R K)
+        table = prob.transpose(-1, -2) @ place  # (..., m, R K)
+        models = prob.shape[:-2]
+        table = table.reshape(*models, n_classes, n_strata, n_groups)
+        return table.transpose(-2, -3)
+
+    def term(self, payoff: Tensor) -> Tensor:
+        """Return ``(1/b) sum_i sum_j prob[i, j] payoff[r_i, j, k_i]`` of each model."""
+        by_cell = payoff.detach().transpose(-1, -2).flatten(-3, -2)  # (..., R K, m)
+        flat = nn.functional.pad(by_cell, (0, 0, 0, 1)).to(self.prob.dtype)
+        looked_up = flat[..., self.cell, :].sum(dim=-2)  # (..., b, m)
+        by_row = (self.prob * looked_up).sum(dim=-1)
+        if self.weight is not None:
+            by_row = by_row * self.weight.to(by_row.dtype)
+        return by_row.sum(dim=-1) / max(self.prob.shape[-2], 1)
+
+
+class Reader(Protocol):
+    """What a loss needs to know of the training data, and how it reads a batch.
+
+    `BatchReader` takes the values that a user's loop holds; `CellReader` takes rows
+    whose cells are known already.
+    """
+
+    attributes: tuple[Column, ...]
+    classes: tuple[object, ...]
+    strata_names: tuple[str, ...]
+    shape: tuple[int, int, int]  # strata, classes, groups
+
+    def __call__(
+        self,
+        output: Tensor,
+        sensitive: Table,
+        y: Table = None,
+        control: Table = None,
+        sample_weight: Tensor | None = None,
+    ) -> BatchRows:
+        """Return a batch, placed in the table."""
+
+
+def split_groups(table: FloatArray, reader: Reader) -> list[FloatArray]:
+    """Return the (R, m, K) table of all groups as one table per attribute."""
+    sizes = [len(attribute.groups) for attribute in reader.attributes]
+    return np.split(table, np.cumsum(sizes)[:-1], axis=2)
+
+
+class CellReader(nn.Module):
+    """Reads rows whose cells in the table are known, for several models at once.
+
+    Parameters
+    ----------
+    rows
+        Groups and strata.
+    classes
+        The label of each class.
+    sharpness
+        The penalty sees ``softmax(sharpness * logits)``.
+    bins
+        Of predicted numbers, None where the models predict classes.
+    """
+
+    def __init__(
+        self,
+        rows: Rows,
+        classes: Sequence[object],
+        sharpness: float,
+        bins: SoftBins | None = None,
+    ) -> None:
+        super().__init__()
+        self.bins = bins
+        self.attributes = tuple(Column(a.name, a.groups) for a in rows.attributes)
+        self.classes = tuple(classes)
+        self.strata_names = rows.strata.names
+        self.sharpness = sharpness
+        n_groups = sum(len(attribute.groups) for attribute in self.attributes)
+        self.shape = len(self.strata_names), len(self.classes), n_groups
+
+    def forward(
+        self,
+        output: Tensor,
+        sensitive: Tensor,
+        y: None = None,
+        control: None = None,
+        sample_weight: Tensor | None = None,
+    ) -> BatchRows:
+        """Return a batch of (..., b, m) logits or (..., b) numbers in (b, A) cells."""
+        if self.bins is not None:
+            output = bin_logits(output, self.bins)
+        prob = torch.softmax(self.sharpness * output, dim=-1)
+        return BatchRows(prob, sensitive, sample_weight)
+
+
+class ColumnReader(nn.Module):
+    """Looks up the positions of a column's numbers among its groups."""
+
+    def __init__(self, column: Column) -> None:
+        super().__init__()
+        self.column = column
+        values = column.values
+        table = np.full(int(np.ptp(values)) + 1, -1, dtype=np.int64)
+        table[values - values.min()] = np.arange(values.size)
+        self.low = int(values.min())
+        # Made from the column alone, so a state_dict need not hold it.
+        self.register_buffer("table", torch.from_numpy(table), persistent=False)
+
+    table: Tensor
+
+    def forward(self, values: Tensor, check: bool) -> Tensor:
+        """Return positions, -1 where a value is unknown."""
+        if values.is_floating_point():
+            is_missing = torch.isnan(values)
+            if self.column.edges is not None:
+                edges = torch.tensor(self.column.edges, dtype=torch.float64)
+                numbers = values.double().contiguous()
+                band = torch.bucketize(numbers, edges.to(values.device), right=True)
+                return torch.where(is_missing, -1, band)
+            values = torch.where(is_missing, -1, values)
+        whole = values.long()
+        place = whole - self.low
+        inside = (place >= 0) & (place < len(self.table))
+        position = torch.where(
+            inside, self.table[place.clamp(0, len(self.table) - 1)], -1
+        )
+        if check:
+            self._check(values, whole, position)
+        return position
+
+    def _check(self, values: Tensor, whole: Tensor, position: Tensor) -> None:
+        name = self.column.name
+        if bool((whole != values).any()):
+            raise InvalidInputError(
+                f"{name} contains {float(values[whole != values][0]):g}, which is not "
+                "a whole number. Pass the values of training, or what fair.encode "
+                "returns for them."
+            )
+        is_unknown = (position < 0) & (whole != -1)
+        if bool(is_unknown.any()):
+            known = ", ".join(
+                group if group == str(value) else f"{value} ({group})"
+                for value, group in zip(
+                    self.column.values, self.column.groups, strict=True
+                )
+            )
+            raise InvalidInputError(
+                f"{name} contains {int(whole[is_unknown][0])}, which is not in the "
+                f"training data. Pass one of {known}, or -1 where it is unknown."
+            )
+
+
+class LabelReader(nn.Module):
+    """Reads labels, control features and weights as those of training were read.
+
+    Parameters
+    ----------
+    labels, notion, strata
+        The training labels, and the stratum of each row under the notion.
+    mean_weight
+        Mean of the training rows' weights.
+    check
+        Whether values are checked where they are on the CPU.
+    """
+
+    def __init__(
+        self,
+        labels: Labels,
+        notion: Notion,
+        strata: Strata,
+        mean_weight: float,
+        check: bool = True,
+    ) -> None:
+        super().__init__()
+        self.classes, self.strata_names = labels.classes, strata.names
+        self.mean_weight, self.check = mean_weight, check
+        table = torch.tensor(_stratum_table(labels, notion, strata.code))
+        # Where the label changes nothing it need not be known.
+        self.needs_labels = bool((table != table[:1]).any())
+        self.register_buffer("stratum_of", table, persistent=False)
+        codes = tuple(map(str, range(len(self.classes))))
+        self.label = ColumnReader(Column("y", codes))
+        self.control: ColumnReader | None = None
+        if labels.control is not None:
+            self.control = ColumnReader(Column("control", labels.control_names))
+
+    stratum_of: Tensor
+
+    def can_check(self, values: Tensor) -> bool:
+        """Return whether values are looked at: on a GPU that would wait for it."""
+        is_read = values.device.type == "cpu" and not torch.compiler.is_compiling()
+        return self.check and is_read
+
+    def strata(self, y: Table, control: Table, like: Tensor) -> Tensor:
+        """Return the (n,) stratum of each row of an output, -1 where it is in none."""
+        n, check = len(like), self.can_check(like)
+        row = column = torch.zeros(n, dtype=torch.int64, device=like.device)
+        if self.needs_labels:
+            if y is None:
+                raise InvalidInputError(
+                    "The notion conditions on the label, so y is needed. Call "
+                    "fair(output, sensitive, y), or use demographic parity."
+                )
+            y = y if isinstance(y, Tensor) else self.encode_labels(y)
+            row = 1 + self.label(_aligned(y, like, "y"), check)
+        if self.control is not None:
+            if control is None:
+                raise InvalidInputError(
+                    "The notion conditions on a control feature, so control= is "
+                    "needed. Pass its value for each row of the batch."
+                )
+            if not isinstance(control, Tensor):
+                control = self.encode_control(control)
+            column = 1 + self.control(_aligned(control, like, "control"), check)
+        return self.stratum_of[row, column]
+
+    def weights(self, sample_weight: Table, n: int) -> Tensor:
+        """Return (n,) weights of mean 1 over the training rows."""
+        weight = torch.as_tensor(sample_weight).detach().double()
+        weight = _aligned(weight, weight.new_empty(n), "sample_weight")
+        if self.can_check(weight):
+            is_sound = torch.isfinite(weight) & (weight >= 0)
+            if not bool(is_sound.all()):
+                raise InvalidInputError(
+                    f"sample_weight contains {float(weight[~is_sound][0]):g} in "
+                    f"{int((~is_sound).sum())} of {n} rows. Weights must be finite and "
+                    "at least 0; pass 0 for rows that are not to count."
+                )
+        return weight / self.mean_weight
+
+    def encode_labels(self, y: Table) -> Tensor:
+        """Return labels as class codes (n,)."""
+        y = plain(y)
+        code = encode_labels(y, count_rows(y), self.classes, "y").y
+        return torch.as_tensor(code)
+
+    def encode_control(self, values: Table) -> Tensor:
+        """Return the control feature as whole numbers (n,)."""
+        if self.control is None:
+            raise InvalidInputError("The notion has no control feature; pass none.")
+        return torch.from_numpy(self.control.column.encode(plain(values)))
+
+
+class BatchReader(LabelReader):
+    """Reads the batches of a user's loop as training labels were read.
+
+    Parameters
+    ----------
+    labels, notion, strata, mean_weight, check
+        As in `LabelReader`.
+    columns, attributes
+        The sensitive columns, and the partitions that they make: one for each, or one
+        for their intersection.
+    sharpness
+        The penalty sees ``softmax(sharpness * logits)``.
+    outputs
+        ``"logits"`` or ``"probabilities"``; ``"numbers"`` where there are bins.
+    bins
+        Of predicted numbers, None where the model predicts classes.
+    """
+
+    def __init__(
+        self,
+        labels: Labels,
+        notion: Notion,
+        strata: Strata,
+        mean_weight: float,
+        check: bool,
+        *,
+        columns: Sequence[Attribute],
+        attributes: Sequence[Attribute],
+        sharpness: float,
+        outputs: Outputs,
+        bins: SoftBins | None = None,
+    ) -> None:
+        super().__init__(labels, notion, strata, mean_weight, check)
+        self.sharpness, self.outputs, self.bins = float(sharpness), outputs, bins
+        self.columns, self.attributes = (
+            tuple(Column(a.name, a.groups, a.edges.get(a.name)) for a in part)
+            for part in (columns, attributes)
+        )
+        sizes = [len(attribute.groups) for attribute in attributes]
+        self.shape = len(self.strata_names), len(self.classes), sum(sizes)
+        self._begins = np.cumsum([0, *sizes])[:-1].tolist()
+        self._lookups = nn.ModuleList(map(ColumnReader, self.columns))
+        is_joint = len(columns) > len(attributes)
+        joint = torch.from_numpy(_joint(columns, attributes[0])) if is_joint else None
+        self.register_buffer("_joint", joint, persistent=False)
+
+    _joint: Tensor | None
+
+    def forward(
+        self,
+        output: Tensor,
+        sensitive: Table,
+        y: Table = None,
+        control: Table = None,
+        sample_weight: Tensor | None = None,
+    ) -> BatchRows:
+        """Return a batch, placed in the table."""
+        outputs, (n_strata, n_classes, n_groups) = self.outputs, self.shape
+        if self.bins is not None:
+            output, outputs = bin_logits(as_numbers(output), self.bins), "logits"
+        prob = penalized_prob(output, n_classes, self.sharpness, outputs, self.check)
+        group = self._groups(sensitive, prob)  # (b, A)
+        cell = torch.where(group >= 0, group, n_strata * n_groups)
+        if self.needs_labels or self.control is not None or n_strata > 1:
+            stratum = self.strata(y, control, prob)[:, None]
+            is_known = (stratum >= 0) & (group >= 0)
+            cell = torch.where(
+                is_known, stratum * n_groups + group, n_strata * n_groups
+            )
+        weight = None
+        if sample_weight is not None:
+            weight = self.weights(sample_weight, len(prob))
+        return BatchRows(prob, cell, weight)
+
+    def encode(self, sensitive_features: Table) -> Tensor:
+        """Return sensitive features as one whole number a column: (n,) or (n, a)."""
+        table = plain(sensitive_features)
+        values = [part for _, part in split_columns(table)]
+        if len(values) != len(self.columns):
+            raise InvalidInputError(
+                f"sensitive_features has {len(values)} columns of {count_rows(table)} "
+                f"rows; training had {len(self.columns)}. Pass the same columns."
+            )
+        numbers = [c.encode(part) for c, part in zip(self.columns, values, strict=True)]
+        return torch.from_numpy(
+            np.stack(numbers, axis=1) if len(numbers) > 1 else numbers[0]
+        )
+
+    def _groups(self, sensitive: Table, like: Tensor) -> Tensor:
+        # (n, A) groups numbered through all attributes, -1 where unknown.
+        n, n_columns, n_groups = len(like), len(self.columns), self.shape[2]
+        if not isinstance(sensitive, Tensor):
+            sensitive = self.encode(sensitive)
+        sensitive = sensitive.to(like.device, non_blocking=True)
+        table = sensitive[:, None] if sensitive.dim() == 1 else sensitive
+        if table.dim() != 2 or len(table) != n:
+            raise InvalidInputError(
+                f"sensitive must have shape ({n},), ({n}, {n_columns}) with one number "
+                f"a column, or ({n}, {n_groups}) one-hot, because the output has {n} "
+                f"rows; got {tuple(sensitive.shape)}."
+            )
+        if table.shape[1] == n_groups != n_columns:
+            return self._hot_groups(table)
+        if table.shape[1] != n_columns:
+            raise InvalidInputError(
+                f"sensitive must have {n_columns} columns, as in training, or "
+                f"{n_groups} one-hot, one for each group; got {table.shape[1]}."
+            )
+        check = self.can_check(like)
+        positions = [
+            lookup(table[:, a], check) for a, lookup in enumerate(self._lookups)
+        ]
+        if self._joint is None:
+            numbered = [
+                torch.where(position >= 0, position + begin, -1) if begin else position
+                for position, begin in zip(positions, self._begins, strict=True)
+            ]
+            return torch.stack(numbered, dim=1)
+        place, known = torch.zeros_like(positions[0]), positions[0] >= 0
+        for position, column in zip(positions, self.columns, strict=True):
+            place = place * len(column.groups) + position.clamp_min(0)
+            known = known & (position >= 0)
+        return torch.where(known, self._joint[place], -1)[:, None]
+
+    def _hot_groups(self, table: Tensor) -> Tensor:
+        groups = []
+        for begin, attribute in zip(self._begins, self.attributes, strict=True):
+            part = torch.nan_to_num(table[:, begin : begin + len(attribute.groups)])
+            position = part.argmax(dim=1) + begin
+            groups.append(torch.where(part.amax(dim=1) > 0, position, -1))
+        return torch.stack(groups, dim=1)
+
+
+def read_training(
+    y: Table,
+    sensitive_features: Table,
+    notion: Notion,
+    *,
+    sharpness: float = 1.0,
+    how: GroupMode = "intersection",
+    classes: Sequence[object] | None = None,
+    sample_weight: Table = None,
+    outputs: Outputs = "logits",
+    bins: SoftBins | None = None,
+    check: bool = True,
+) -> tuple[BatchReader, Rows]:
+    """Return what reads batches like training data with these labels, and its rows."""
+    if outputs not in ("logits", "probabilities") and bins is None:
+        raise InvalidParameterError(
+            f"outputs must be 'logits' or 'probabilities'; got {outputs!r}."
+        )
+    check_aligned(
+        y=y, sensitive_features=sensitive_features, sample_weight=sample_weight
+    )
+    sensitive_features = plain(sensitive_features)
+    labels = read_classes(plain(y), count_rows(sensitive_features), classes)
+    labels = with_control(labels, notion)
+    columns = _read_columns(sensitive_features, labels.n_samples)
+    weight = encode_weight(plain(sample_weight), labels.n_samples)
+    rows = Rows(partition(columns, how), notion.strata(labels), weight)
+    warn_of_control(labels)
+    warn_of_gaps(rows)
+    reader = BatchReader(
+        labels,
+        notion,
+        rows.strata,
+        float(weight.mean()),
+        check,
+        columns=columns,
+        attributes=rows.attributes,
+        sharpness=check_number("sharpness", sharpness, above=True),
+        outputs=outputs,
+        bins=bins,
+    )
+    return reader, rows
+
+
+def plain(table: Table) -> Table:
+    """Return a tensor as an array, anything else as it is."""
+    if isinstance(table, dict):
+        return {name: plain(values) for name, values in table.items()}
+    if not isinstance(table, Tensor):
+        return table
+    table = table.detach().cpu()
+    return table.float().numpy() if table.dtype == torch.bfloat16 else table.numpy()
+
+
+def count_rows(table: Table) -> int:
+    """Return the number of rows of labels or of sensitive features."""
+    if isinstance(table, dict):
+        return len(next(iter(table.values()))) if table else 0
+    return table.shape[0] if hasattr(table, "shape") else len(table)
+
+
+def read_classes(y: Table, n_rows: int, classes: Sequence[object] | None) -> Labels:
+    """Return labels as codes among ``classes``, or among those that they contain."""
+    if y is None and classes is None:
+        raise InvalidParameterError(
+            "Either y or classes is needed. Pass the training labels, or name the "
+            "classes that the model predicts: classes=[0, 1]."
+        )
+    if classes is None:
+        classes = np.unique(np.asarray(y)).tolist()
+    n_samples = n_rows if y is None else count_rows(y)
+    labels = encode_labels(y, n_samples, classes, "y")
+    if len(labels.classes) < 2:
+        raise InvalidInputError(
+            f"y has one class only, {labels.classes[0]!r}. Name all classes that the "
+            "model predicts: classes=[0, 1]."
+        )
+    return labels
+
+
+def with_control(labels: Labels, notion: Notion) -> Labels:
+    """Return labels with the control feature of a notion, if it has one."""
+    feature = notion.control_feature()
+    if isinstance(feature, str | int | np.integer):
+        raise InvalidParameterError(
+            f"The notion names column {feature!r} of X, and a loss sees no X. Pass one "
+            "value per training row, ConditionalParity(frame['department']), and "
+            "control= in each call."
+        )
+    if isinstance(feature, Tensor):
+        notion = replace(notion, control=plain(feature))  # type: ignore[call-arg]
+    control, names = control_labels(notion, None, labels.n_samples)
+    return replace(labels, control=control, control_names=names)
+
+
+def _read_columns(sensitive_features: Table, n_samples: int) -> list[Attribute]:
+    encoded = encode_sensitive(sensitive_features, n_samples, "marginal")
+    columns = [_without_unknown(column) for column in encoded]
+    for column in columns:
+        if not column.groups:
+            raise InvalidInputError(
+                f"No row has a value of {column.name}; -1 and NaN mean that the group "
+                "is unknown. Check how sensitive_features was read."
+            )
+    return columns
+
+
+def _without_unknown(attribute: Attribute) -> Attribute:
+    # -1 is not a group: batches use it where a group is unknown.
+    if UNKNOWN not in attribute.groups:
+        return attribute
+    k = attribute.groups.index(UNKNOWN)
+    code = np.where(attribute.code == k, -1, attribute.code)
+    groups = attribute.groups[:k] + attribute.groups[k + 1 :]
+    return Attribute(attribute.name, groups, np.where(code > k, code - 1, code))
+
+
+def _joint(columns: Sequence[Attribute], attribute: Attribute) -> IntArray:
+    # Positions in the columns, flattened -> group of their intersection.
+    shape = tuple(len(column.groups) for column in columns)
+    table = np.full(int(np.prod(shape)), -1, dtype=np.int64)
+    known = attribute.code >= 0
+    cell = np.ravel_multi_index(tuple(c.code[known] for c in columns), shape)
+    table[cell] = attribute.code[known]
+    return table
+
+
+def _stratum_table(labels: Labels, notion: Notion, strata: IntArray) -> IntArray:
+    # (n_classes + 1, n_controls + 1) the stratum by class and control, each shifted by
+    # one because -1 is first. A notion assigns strata by class and control, so asking
+    # about each pair once is enough.
+    n_classes, n_controls = len(labels.classes), len(labels.control_names)
+    y, control = np.mgrid[-1:n_classes, -1:n_controls].reshape(2, -1)
+    pairs = Labels(
+        y.size,
+        np.maximum(y, 0),
+        labels.classes,
+        None if labels.control is None else control,
+        labels.control_names,
+    )
+    code = notion.strata(pairs).code
+    if notion.needs_labels:
+        code = np.where(y < 0, -1, code)
+    table = code.reshape(n_classes + 1, n_controls + 1)
+    unknown = np.full(labels.n_samples, -1)
+    row = unknown if labels.y is None else labels.y
+    column = unknown if labels.control is None else labels.control
+    if not np.array_equal(table[row + 1, column + 1], strata):
+        raise InvalidParameterError(
+            f"{notion!r} gives rows of the same label different strata. A notion must "
+            "look at one row at a time, because batches hold few."
+        )
+    return table
+
+
+def _aligned(values: Tensor, like: Tensor, name: str) -> Tensor:
+    if values.numel() != len(like):
+        raise InvalidInputError(
+            f"{name} must have shape ({len(like)},), because the output has "
+            f"{len(like)} rows; got {tuple(values.shape)}."
+        )
+    return values.reshape(-1).to(like.device, non_blocking=True)
+
+
+def penalized_prob(
+    output: Tensor, n_classes: int, sharpness: float, outputs: Outputs, check: bool
+) -> Tensor:
+    """Return (n, n_classes) ``softmax(sharpness * logits)``, never in half precision.
+
+    Parameters
+    ----------
+    output
+        (n, n_classes); of two classes also (n, 1) or (n,), those of the second.
+    n_classes, sharpness, outputs
+        Classes, factor of the logits, and what ``output`` holds.
+    check
+        Whether probabilities on the CPU are checked.
+    """
+    is_single = check_shape(output, n_classes)
+    is_half = output.dtype in (torch.float16, torch.bfloat16)
+    output = output.float() if is_half else output
+    if outputs == "probabilities":
+        if is_single:
+            second = output.reshape(-1)
+            output = torch.stack([1 - second, second], dim=1)
+        if check and output.device.type == "cpu" and not torch.compiler.is_compiling():
+            tolerance = HALF_TOLERANCE if is_half else SUM_TOLERANCE
+            _check_prob(output.detach(), tolerance)
+        if sharpness == 1:
+            return output
+        # A probability of 0 has no logarithm; the smallest normal number has.
+        output = torch.log(output.clamp_min(torch.finfo(output.dtype).tiny))
+    elif is_single:
+        logit = sharpness * output.reshape(-1)
+        return torch.stack([torch.sigmoid(-logit), torch.sigmoid(logit)], dim=1)
+    return torch.softmax(sharpness * output, dim=1)
+
+
+def check_shape(output: Tensor, n_classes: int) -> bool:
+    """Return whether one output stands for two classes; raise for other shapes."""
+    _check_floating(output, "logits (or probabilities, with outputs='probabilities')")
+    is_single = output.dim() == 1 or (output.dim() == 2 and output.shape[1] == 1)
+    is_full = output.dim() == 2 and output.shape[1] == n_classes
+    if is_full or (is_single and n_classes == 2):
+        return is_single
+    also = ", (n, 1) or (n,)" if n_classes == 2 else ""
+    raise InvalidInputError(
+        f"The output of the model must have shape (n, {n_classes}){also}, because "
+        f"there are {n_classes} classes; got {tuple(output.shape)}."
+    )
+
+
+def _check_floating(output: object, what: str) -> None:
+    if not isinstance(output, Tensor) or not output.is_floating_point():
+        kind = type(output).__name__
+        if isinstance(output, Tensor):
+            kind = f"tensor of {output.dtype}"
+        raise InvalidTypeError(
+            f"The output of the model must be a floating tensor of {what}; got a "
+            f"{kind}."
+        )
+
+
+def _check_prob(prob: Tensor, tolerance: float) -> None:
+    is_sound = ((prob.sum(dim=1) - 1).abs() <= tolerance).all() and (prob >= 0).all()
+    if not bool(is_sound):
+        raise InvalidInputError(
+            "Some rows of the output are not probabilities: negative, missing, or not "
+            "summing to 1. Apply a softmax, or pass logits with outputs='logits'."
+        )
+
+
+def read_outputs(y: Table, outputs: Outputs) -> Outputs:
+    """Return what a loss is called with; ``"auto"`` looks at the labels."""
+    if outputs != "auto":
+        return outputs
+    if y is None:
+        return "logits"
+    values = np.asarray(plain(y))
+    is_number = values.ndim == 1 and is_continuous(pd.Series(values))
+    return "numbers" if is_number else "logits"
+
+
+def read_bins(y: Table, bins: int | SoftBins, notion: Notion) -> SoftBins:
+    """Return the bins, or as many as asked for, between quantiles of y."""
+    check_numeric_notion(notion)
+    if isinstance(bins, SoftBins):
+        return bins
+    if not isinstance(bins, int | np.integer) or bins < 2 or y is None:
+        raise InvalidParameterError(
+            "bins must be an integer of at least 2, with y to place them by, or "
+            f"fferm.penalty.soft_bins.make_bins(edges); got {bins!r}."
+        )
+    values = np.asarray(plain(y), dtype=np.float64)
+    edges = quantile_edges(values, int(bins), np.ones(values.size))
+    if edges.size == 0:
+        raise InvalidInputError(
+            "y has one distinct number only, so there are no bins to predict. Check y, "
+            "or pass bins=fferm.penalty.soft_bins.make_bins(edges)."
+        )
+    return make_bins(edges)
+
+
+def check_numeric_notion(notion: Notion) -> None:
+    """Raise if a notion conditions on labels, which predicted numbers lack."""
+    if notion.needs_labels:
+        raise InvalidParameterError(
+            f"{notion.name} conditions on a label, and the model predicts numbers. Use "
+            "demographic_parity, or ConditionalParity with one value per row."
+        )
+
+
+def bin_logits(u: Tensor, bins: SoftBins) -> Tensor:
+    """Return the (..., n, n_bins) logits of (..., n) predicted numbers."""
+    slopes = torch.as_tensor(bins.slopes, device=u.device).to(u.dtype)
+    offsets = torch.as_tensor(bins.offsets, device=u.device).to(u.dtype)
+    return u[..., None] * slopes + offsets
+
+
+def as_numbers(output: Tensor) -> Tensor:
+    """Return predicted numbers as (n,), never in half precision."""
+    _check_floating(output, "predicted numbers")
+    is_column = output.dim() == 2 and output.shape[1] == 1
+    if not (output.dim() == 1 or is_column):
+        raise InvalidInputError(
+            "The output of the model must hold one number a row, (n,) or (n, 1); got "
+            f"shape {tuple(output.shape)}."
+        )
+    u = output.reshape(-1)
+    return u.float() if u.dtype in (torch.float16, torch.bfloat16) else u

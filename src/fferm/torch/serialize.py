@@ -1,0 +1,175 @@
+"""Networks and runs as bytes: numbers, never code.
+
+A saved network is in the safetensors format. A folder of checkpoints holds one file per
+run, written after every epoch and named by a digest of data, parameters and settings:
+a search or a curve that was interrupted resumes run by run, and a run that was trained
+on anything else is never taken for it.
+"""
+
+import hashlib
+import os
+import secrets
+from collections.abc import Iterable
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+import fferm
+from fferm._typing import Table, is_sparse
+from fferm.errors import MissingDependencyError, PersistenceError
+from fferm.solvers.base import Result
+
+if TYPE_CHECKING:
+    from fferm.torch.training import Run
+
+
+def pack(module: nn.Module) -> bytes:
+    """Return the parameters and buffers of a module as bytes."""
+    # Copies: the format refuses tensors that share memory, as tied weights do.
+    state = {
+        name: tensor.detach().cpu().contiguous().clone()
+        for name, tensor in module.state_dict().items()
+    }
+    packed: bytes = _safetensors().save(state)
+    return packed
+
+
+def unpack(packed: bytes) -> dict[str, Tensor]:
+    """Return what `pack` wrote."""
+    state: dict[str, Tensor] = _safetensors().load(packed)
+    return state
+
+
+def load(state: dict[str, Tensor], module: nn.Module) -> nn.Module:
+    """Return a module with the parameters of a state, in evaluation mode."""
+    floating = [t.dtype for t in state.values() if t.is_floating_point()]
+    try:
+        module = module.to(floating[0]) if floating else module
+        module.load_state_dict(state)
+    except RuntimeError as error:
+        raise PersistenceError(
+            f"The saved parameters do not fit {type(module).__name__} ({error}). Pass "
+            "the module that the model was trained with."
+        ) from error
+    return module.eval()
+
+
+def _safetensors() -> ModuleType:
+    try:
+        import safetensors.torch
+    except ImportError as error:
+        raise MissingDependencyError(
+            "Networks are saved with the package safetensors, which is not installed. "
+            'Run: pip install "fferm[torch]"'
+        ) from error
+    return safetensors.torch
+
+
+class Checkpoint:
+    """The file of one run.
+
+    Parameters
+    ----------
+    folder
+        Where checkpoints are kept; made if it is not there.
+    digest
+        Names the run.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str], digest: str) -> None:
+        self.path = Path(folder) / f"{digest[:32]}.pt"
+
+    def read(self) -> dict[str, Any] | None:
+        """Return what was written last, None where there is nothing yet."""
+        if not self.path.exists():
+            return None
+        try:
+            content: dict[str, Any] = torch.load(
+                self.path, map_location="cpu", weights_only=True
+            )
+        except Exception as error:  # whatever a damaged file may provoke
+            raise PersistenceError(
+                f"{self.path} is not a readable checkpoint ({error}). Delete it "
+                "to train from the beginning."
+            ) from error
+        return content
+
+    def restore(self, run: "Run") -> None:
+        """Put a run where it was when the checkpoint was written."""
+        content = self.read()
+        if content is None:
+            return
+        run.networks.load(content["networks"])
+        run.optimizer.load_state_dict(content["optimizer"])
+        for group in run.optimizer.param_groups:
+            if isinstance(group["lr"], Tensor):
+                # A captured step follows a rate on its device, and freezes any other.
+                group["lr"] = group["lr"].to(run.config.device)
+        if run.objective.penalty is not None:
+            run.objective.penalty.load_state_dict(content["penalty"])
+        for monitor, history in zip(run.monitors, content["histories"], strict=True):
+            monitor.history[:] = history
+            monitor.began -= history[-1]["seconds"] if history else 0.0
+        device = run.config.device
+        run.epoch, run.stopping.n_idle = content["epoch"], content["n_idle"]
+        run.stopping.best = content["best"]
+        run.best_state = {n: t.to(device) for n, t in content["best_state"].items()}
+        run.result = Result[content["result"]] if content["result"] else None
+        torch.set_rng_state(content["random"])
+        if device.type == "cuda":
+            torch.cuda.set_rng_state(content["cuda_random"], device)
+
+    def write(self, run: "Run") -> None:
+        """Write where a run is, whole or not at all."""
+        device, penalty = run.config.device, run.objective.penalty
+        content = {
+            "seed": run.config.seed,
+            "networks": run.networks.state(),
+            "optimizer": run.optimizer.state_dict(),
+            "penalty": None if penalty is None else penalty.state_dict(),
+            "histories": [monitor.history for monitor in run.monitors],
+            "epoch": run.epoch,
+            "n_idle": run.stopping.n_idle,
+            "best": run.stopping.best,
+            "best_state": run.best_state,
+            "result": None if run.result is None else run.result.name,
+            "random": torch.get_rng_state(),
+        }
+        if device.type == "cuda":
+            content["cuda_random"] = torch.cuda.get_rng_state(device)
+        temporary = self.path.with_name(f".{self.path.name}.{secrets.token_hex(8)}")
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            torch.save(content, temporary)
+            os.replace(temporary, self.path)
+        except (OSError, RuntimeError) as error:
+            raise PersistenceError(
+                f"Cannot write the checkpoint {self.path} ({error}). Choose a writable "
+                "folder, or checkpoint=None."
+            ) from error
+        finally:
+            temporary.unlink(missing_ok=True)
+
+
+def digest_of(settings: Iterable[object], tables: Iterable[Table]) -> str:
+    """Return a digest of settings, by how they read, and of the numbers of tables."""
+    digest = hashlib.sha256(fferm.__version__.encode())
+    for setting in settings:
+        digest.update(repr(setting).encode())
+    for table in tables:
+        for array in _arrays(table):
+            digest.update(f"{array.dtype}{array.shape}".encode())
+            digest.update(np.ascontiguousarray(array).data)
+    return digest.hexdigest()
+
+
+def _arrays(table: Table) -> list[Any]:
+    if table is None:
+        return []
+    if is_sparse(table):
+        return [table.data, table.indices, table.indptr]
+    return [np.asarray(table)]
