@@ -422,7 +422,7 @@ def test_what_cannot_be_audited_is_refused_by_name(rows):
         audit_regression(None, u, ["a"] * 500, **words)
     with pytest.raises(UnknownNameError, match="Unknown measure 'size'"):
         audit_regression(None, u, u, metric="size", **words)
-    with pytest.raises(InvalidParameterError, match="No 'correlation' was measured"):
+    with pytest.raises(InvalidParameterError, match="'correlation' was not measured"):
         audit_regression(None, u, u, metric="correlation", **words)
     with pytest.raises(InvalidInputError, match=r"has 1 group\(s\)"):
         audit_regression(None, u, u, sensitive_features=np.zeros(500, dtype=int))
