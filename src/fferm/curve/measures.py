@@ -10,10 +10,10 @@ from scipy.stats import norm
 from sklearn import config_context
 
 from fferm._typing import FloatArray
-from fferm.auditing import Audit, RegressionAudit, audit, audit_regression
-from fferm.auditing.number_columns import read_finite
+from fferm.auditing import Audit, audit, audit_regression
+from fferm.auditing.regression import read_finite
 from fferm.curve.pareto import CONFIDENCE
-from fferm.data.groups import BandEdges, Binning, encode_sensitive, merged_edges
+from fferm.data.groups import BandEdges, Binning, encode_sensitive
 from fferm.data.rows import FitInput
 from fferm.data.validate import encode_labels, encode_weight
 from fferm.errors import (
@@ -88,7 +88,7 @@ def measure_models(
             yield record, model
 
 
-def audit_rows(model: FairEstimator, rows: FitInput) -> Audit | RegressionAudit | None:
+def audit_rows(model: FairEstimator, rows: FitInput) -> Audit | None:
     """Return a short audit of a model on some rows.
 
     None for a regressor if some sensitive column has no two groups to compare.
@@ -250,7 +250,7 @@ class RegressionMeasure:
         columns = encode_sensitive(
             split.sensitive_features, self.y.size, "marginal", binning
         )
-        self.edges = merged_edges(column.edges for column in columns)
+        self.edges = {name: e for column in columns for name, e in column.edges.items()}
         measures = {"violation": model.violation_metric}
         measures |= {name: name for name in GROUP_MEASURES if name != "violation"}
         self.tabulators = {

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from fferm._typing import FloatArray, IntArray, Table
-from fferm.data.groups import group_name, number_cells, read_column, split_columns
+from fferm.data.groups import encode_column, group_name, number_cells, split_columns
 from fferm.data.rows import check_aligned
 from fferm.data.validate import encode_weight, factorize
 from fferm.errors import InvalidInputError, InvalidTypeError
@@ -46,7 +46,9 @@ def read_cells(sensitive_features: Table, n_samples: int | None = None) -> CellR
     """Return sensitive features, given as in `fit`, as codes of their cells."""
     parts = split_columns(sensitive_features)
     n_rows = len(parts[0][1]) if n_samples is None else n_samples
-    columns = [read_column(values, name, n_rows) for name, values in parts]
+    columns = [
+        encode_column(values, name, n_rows, is_batch=True) for name, values in parts
+    ]
     shape = tuple(len(column.groups) + 1 for column in columns)
     flat = number_cells(np.stack([column.code + 1 for column in columns]), shape)
     present, code = np.unique(flat, return_inverse=True)

@@ -8,7 +8,7 @@ between bands is a lower bound of the divergence between numbers (data processin
 
 import itertools
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
@@ -83,7 +83,8 @@ class Binning:
         self, series: "pd.Series[Any]", name: str, n_columns: int
     ) -> FloatArray | None:
         """Return the band edges of a column, None if its values are groups."""
-        kind, known = column_kind(series), self.known(name, n_columns)
+        kind = column_kind(series)
+        known = self.known(name, n_columns) if self.edges else None
         if known is not None and (kind != "label" or not series.notna().any()):
             return np.array(known, dtype=np.float64)
         is_named = not isinstance(self.continuous, str) and name in self.continuous
@@ -167,33 +168,33 @@ def partition(columns: Sequence[Attribute], how: GroupMode) -> tuple[Attribute, 
     return (_intersection(columns),)
 
 
-def encode_column(values: Table, name: str, n_samples: int) -> Attribute:
-    """Return the groups of one column; raise if its values identify rows."""
-    attribute = read_column(values, name, n_samples)
-    n_groups = len(attribute.groups)
-    if n_groups > MOST_FRACTIONAL_VALUES:
-        refuse_identifiers(name, n_groups, int(np.sum(attribute.code >= 0)))
-    return attribute
+def encode_column(
+    values: Table, name: str, n_samples: int, *, is_batch: bool = False
+) -> Attribute:
+    """Return the groups of one column; raise if its values identify rows.
 
-
-def read_column(values: Table, name: str, n_samples: int) -> Attribute:
-    """Return the groups of one column, which may be one batch of a longer one."""
+    A batch of a longer column may have few rows of each group.
+    """
     series = read_series(values, name, n_samples)
     if isinstance(series.dtype, np.dtype) and series.dtype.kind in "iu":
         # Integers are never missing, and groups follow their order.
         numbers, code = encode_sorted(series.to_numpy())
-        return Attribute(name, tuple(map(str, numbers.tolist())), code)
-    try:
-        code, distinct = pd.factorize(series, use_na_sentinel=True)
-    except TypeError as error:
-        raise InvalidInputError(
-            f"{name} contains values that cannot be compared ({error}). Sensitive "
-            "values must be strings, numbers or booleans."
-        ) from error
-    if any(isinstance(value, float) for value in distinct):
-        refuse_continuous(series, name)
-    groups, position = number_groups([group_name(value) for value in distinct])
-    return Attribute(name, groups, np.append(position, -1)[np.asarray(code)])
+        groups = tuple(map(str, numbers.tolist()))
+    else:
+        try:
+            code, distinct = pd.factorize(series, use_na_sentinel=True)
+        except TypeError as error:
+            raise InvalidInputError(
+                f"{name} contains values that cannot be compared ({error}). Sensitive "
+                "values must be strings, numbers or booleans."
+            ) from error
+        if any(isinstance(value, float) for value in distinct):
+            refuse_continuous(series, name)
+        groups, position = number_groups([group_name(value) for value in distinct])
+        code = np.append(position, -1)[np.asarray(code)]
+    if len(groups) > MOST_FRACTIONAL_VALUES and not is_batch:
+        refuse_identifiers(name, len(groups), int(np.sum(code >= 0)))
+    return Attribute(name, groups, code)
 
 
 def number_groups(names: Sequence[str | None]) -> tuple[tuple[str, ...], IntArray]:
@@ -403,7 +404,8 @@ def _intersection(columns: Sequence[Attribute]) -> Attribute:
     code = np.full(codes.shape[1], -1, dtype=np.int64)
     code[is_known] = inverse.reshape(-1)
     name = " × ".join(column.name for column in columns)
-    return Attribute(name, groups, code, merged_edges(c.edges for c in columns))
+    edges = {column: e for c in columns for column, e in c.edges.items()}
+    return Attribute(name, groups, code, edges)
 
 
 def number_cells(codes: IntArray, shape: tuple[int, ...]) -> IntArray:
@@ -457,11 +459,6 @@ def quantile_bands(values: Table, n_bands: int = N_BANDS) -> NDArray[Any]:
     edges = find_edges(numbers, int(n_bands))
     names = np.array([*band_names(edges), None], dtype=object)
     return np.asarray(names[assign(numbers, edges)])
-
-
-def merged_edges(parts: Iterable[BandEdges]) -> dict[str, tuple[float, ...]]:
-    """Return the band edges of all columns."""
-    return {name: edges for part in parts for name, edges in part.items()}
 
 
 def find_edges(numbers: FloatArray, n_bands: int = N_BANDS) -> FloatArray:

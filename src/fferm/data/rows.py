@@ -26,7 +26,6 @@ from fferm.data.groups import (
     GroupMode,
     encode_column,
     encode_sensitive,
-    merged_edges,
 )
 from fferm.errors import (
     EmptyStratumWarning,
@@ -192,7 +191,7 @@ class Rows:
     @property
     def band_edges(self) -> dict[str, tuple[float, ...]]:
         """The band edges of continuous sensitive columns."""
-        return merged_edges(attribute.edges for attribute in self.attributes)
+        return {name: e for a in self.attributes for name, e in a.edges.items()}
 
     @property
     def group_names(self) -> tuple[str, ...]:

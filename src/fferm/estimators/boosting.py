@@ -481,11 +481,10 @@ class FairBoostingClassifier(FairClassifier):
         scores = self.booster_.predict(X, raw_score=True, num_threads=self._n_threads())
         return np.asarray(scores, dtype=np.float64)
 
-    def _store(self, grown: Grown, encoded: Encoded, *, is_path: bool) -> Self:
+    def _store(self, grown: Grown, encoded: Encoded, *, is_path: bool) -> None:
         data, problem = encoded.data, encoded.problem
         self.classes_ = data.classes
         self.booster_ = grown.booster
-        self._learn_groups(encoded.rows)
         self.history_ = grown.history
         self.n_iter_ = grown.n_rounds
         self.result_ = grown.result
@@ -499,9 +498,7 @@ class FairBoostingClassifier(FairClassifier):
             penalized = all_classes(self._raw_scores(problem.penalty_X))
         self.dual_ = self._best_dual(problem, penalized)
         self._warn_of_reach(problem, penalized)
-        self._warn_of_result(grown.result)
         self._warn_of_collapse(scores.argmax(axis=1))
-        return self
 
     def _to_saved(self) -> tuple[dict[str, Any], dict[str, Any]]:
         parameters, learned = super()._to_saved()

@@ -450,12 +450,11 @@ class FairLogisticRegression(FairClassifier):
             )
         return theta
 
-    def _store(self, solution: Solution, encoded: Encoded, *, is_path: bool) -> Self:
+    def _store(self, solution: Solution, encoded: Encoded, *, is_path: bool) -> None:
         problem = encoded.problem
         self.classes_ = encoded.data.classes
         self.coef_ = solution.value[:, :-1].copy()
         self.intercept_ = solution.value[:, -1].copy()
-        self._learn_groups(encoded.rows)
         self.dual_ = (
             np.concatenate(solution.dual, axis=2)
             if solution.dual
@@ -466,9 +465,7 @@ class FairLogisticRegression(FairClassifier):
         self.result_ = solution.result
         self.divergence_ = problem.objective.divergence
         self._partial = None
-        self._warn_of_result(solution.result)
         if not is_path:  # the caller of a path looks for collapsed models itself
             if problem.objective.uncertainty is not None:
                 self._warn_of_reach(problem, penalized_logits(problem, solution.value))
             self._warn_of_collapse(predicted_codes(problem.X, solution.value))
-        return self

@@ -471,11 +471,10 @@ class FairNetClassifier(FairClassifier):
             )
         return [check_whole("hidden", width) for width in self.hidden]
 
-    def _store(self, trained: Trained, encoded: Encoded, *, is_path: bool) -> Self:
-        data, problem, rows, _ = encoded
+    def _store(self, trained: Trained, encoded: Encoded, *, is_path: bool) -> None:
+        data, problem = encoded.data, encoded.problem
         self.classes_ = data.classes
         self.module_ = trained.module
-        self._learn_groups(rows)
         self.history_ = trained.history
         self.n_iter_ = trained.n_epochs
         self.result_ = trained.result
@@ -484,6 +483,4 @@ class FairNetClassifier(FairClassifier):
             penalized = networks.predict(trained.module, problem.penalty_X)
         self.dual_ = self._best_dual(problem, penalized)
         self._warn_of_reach(problem, penalized)
-        self._warn_of_result(trained.result)
         self._warn_of_collapse(logits.argmax(axis=1))
-        return self

@@ -143,12 +143,12 @@ def fit_batch(
     theta = piece_parameters(piece, run)
     model.classes_ = classes
     model.coef_, model.intercept_ = theta[:, :-1].copy(), theta[:, -1].copy()
-    names = placed.known.names if placed.known else ()
-    model.groups_, model.band_edges_ = np.array(names, dtype=object), {}
+    model._learn(None, Choice(objective.fairness_weight))
+    if placed.known is not None:
+        model.groups_ = np.array(placed.known.names, dtype=object)
     model.dual_ = piece_dual(solver, piece, run)
     model.n_iter_, model.history_ = n_batches, ()
     model.result_ = Result.schedule_completed
-    model._learn_weight(Choice(objective.fairness_weight))
     return model
 
 

@@ -551,7 +551,7 @@ class FairRegressor(RegressorMixin, FairEstimator):
             kept = np.arange(_penalized(encoded.problem).shape[0])
         return _torch().CriticColumns(take_rows(sensitive, kept), self.continuous)
 
-    def _store(self, fitted: Fitted, encoded: Encoded, *, is_path: bool) -> Self:
+    def _store(self, fitted: Fitted, encoded: Encoded, *, is_path: bool) -> None:
         data = encoded.data
         for name in ("coef_", "intercept_", "module_", "unit_"):
             if hasattr(self, name):  # of an earlier fit, perhaps of the other kind
@@ -562,14 +562,11 @@ class FairRegressor(RegressorMixin, FairEstimator):
         else:
             self.module_ = fitted.module
             self.unit_ = np.array([data.centre, data.scale])
-        self._learn_groups(encoded.rows)
         self.bin_edges_ = fitted.problem.bins.edges * data.scale + data.centre
         self.dual_ = fitted.dual
         self.n_iter_ = fitted.n_iter
         self.history_: tuple[dict[str, Any], ...] = fitted.history
         self.result_ = fitted.result
-        self._warn_of_result(fitted.result)
-        return self
 
     def _to_saved(self) -> tuple[dict[str, Any], dict[str, Any]]:
         parameters, learned = super()._to_saved()

@@ -260,7 +260,7 @@ class CompiledPenalty:
         # the table of an attribute is a mean over the rows whose group is known.
         self._order: IntArray | slice = slice(None)
         known = np.array([sums.known_share for sums in rows.cell_sums])
-        self._known = known[0] if known.size == 1 else known
+        self._known = known
         if known.size > 1:
             order = np.arange(n_strata * n_groups.sum()).reshape(n_strata, -1)
             parts = np.split(order, np.cumsum(n_groups)[:-1], axis=1)
@@ -341,7 +341,7 @@ class CompiledPenalty:
             if self._place is not None:
                 size = self._compared.prod(axis=1).sum() * self._n_outcomes
                 sums = np.bincount(self._place, cells.ravel(), size + 1)[:-1]
-                compared = sums.reshape(-1, self._n_outcomes)
+                compared = np.asarray(sums, np.float64).reshape(-1, self._n_outcomes)
             product, ratio = np.empty_like(compared), np.empty_like(compared)
             _products_into(compared, self._compared, product, ratio)
             slopes = self._formulas(ratio)

@@ -20,11 +20,11 @@ from fferm.data.groups import (
     Attribute,
     GroupMode,
     assign,
+    encode_column,
     encode_sensitive,
     is_continuous,
     partition,
     quantile_edges,
-    read_column,
     split_columns,
 )
 from fferm.data.rows import (
@@ -85,7 +85,8 @@ class Column:
         if self.edges is not None:
             return assign(np.asarray(values, dtype=np.float64), np.array(self.edges))
         # Each row of a small batch may be of another group, so identifiers are allowed.
-        batch = _without_unknown(read_column(values, self.name, len(values)))
+        column = encode_column(values, self.name, len(values), is_batch=True)
+        batch = _without_unknown(column)
         unseen = [group for group in batch.groups if group not in self.groups]
         if unseen:
             raise InvalidInputError(

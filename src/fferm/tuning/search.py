@@ -13,7 +13,7 @@ from joblib import Parallel, delayed
 from sklearn.base import clone
 
 from fferm._typing import Table
-from fferm.data.groups import Binning, encode_sensitive, merged_edges
+from fferm.data.groups import Binning, encode_sensitive
 from fferm.data.rows import FitInput, check_aligned
 from fferm.data.split import read_rows
 from fferm.data.validate import (
@@ -290,7 +290,7 @@ class _Judge:
         columns = encode_sensitive(
             passed.sensitive_features, len(passed.y), "marginal", binning
         )
-        edges = merged_edges(column.edges for column in columns)
+        edges = {name: e for column in columns for name, e in column.edges.items()}
         passed = replace(passed, edges=edges)
         self.folds = list(validation.folds(passed))
         self.classes = np.unique(np.asarray(passed.y))

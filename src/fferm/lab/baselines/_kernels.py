@@ -9,7 +9,6 @@ returns its value and writes the derivative by each probability into ``slope``, 
 comes as zeros. It sees the rows of one stratum at a time.
 """
 
-# Numba caches code by the text of its own file alone, so each names its release: 0.1.0.
 # mypy: disable-error-code="no-untyped-def,no-untyped-call"
 # ruff: noqa: ANN001, ANN202, PLR0913, PLR0917
 
@@ -22,6 +21,7 @@ import numba
 import numpy as np
 from numba import types
 
+from fferm._jit import CACHE_KEY, cached
 from fferm._typing import FloatArray, IntArray
 
 Penalty = Callable[[FloatArray, IntArray, int, FloatArray, FloatArray], float]
@@ -132,7 +132,7 @@ def epoch(penalty, data, order, size, terms, lr, average_from, state):
 # What penalties share
 
 
-@numba.njit(nogil=True, cache=True)
+@functools.partial(cached, nogil=True)
 def group_sums(number, group, n_groups):
     """Return the rows of each group and the sum of their numbers."""
     count, total = np.zeros(n_groups), np.zeros(n_groups)
@@ -142,7 +142,7 @@ def group_sums(number, group, n_groups):
     return count, total
 
 
-@numba.njit(nogil=True, cache=True)
+@functools.partial(cached, nogil=True)
 def discrepancy_into(number, group, n_groups, h, slope):
     """Return the discrepancy of a batch and write its derivative into ``slope``.
 
@@ -194,7 +194,7 @@ SIGNATURE = types.float64(VECTOR, CODES, types.int64, VECTOR, VECTOR)
 def compiled(penalty: Penalty) -> Any:
     """Return the compiled form of a penalty."""
     try:
-        return numba.njit(SIGNATURE, nogil=True, cache=True)(penalty)
+        return _cached(penalty, SIGNATURE)
     except RuntimeError:  # written in a notebook, which has no file to cache beside
         return numba.njit(SIGNATURE, nogil=True)(penalty)
 
@@ -212,8 +212,10 @@ def kernels() -> tuple[Any, Any]:
         (add_penalty, real(penalty, data, CODES, terms, VECTOR, VECTOR)),
         (epoch, types.void(penalty, data, CODES, whole, terms, real, whole, state)),
     )
-    penalize, run = (
-        numba.njit(signature, nogil=True, cache=True)(kernel.py_func)
-        for kernel, signature in signatures
-    )
+    penalize, run = (_cached(k.py_func, signature) for k, signature in signatures)
     return penalize, run
+
+
+def _cached(function: Callable[..., Any], signature: Any) -> Any:
+    function.__qualname__ += f"_{CACHE_KEY}"
+    return numba.njit(signature, nogil=True, cache=True)(function)

@@ -1,7 +1,5 @@
 """Baharlouei et al. 2020: Renyi fair inference."""
 
-# Numba caches code by the text of its own file alone, so each names its release: 0.1.0.
-
 from typing import ClassVar
 
 from fferm._typing import FloatArray, IntArray

@@ -1,7 +1,5 @@
 """Buyl et al. 2024: the norm regulariser of fairret."""
 
-# Numba caches code by the text of its own file alone, so each names its release: 0.1.0.
-
 import numpy as np
 
 from fferm._typing import FloatArray, IntArray

@@ -1,7 +1,5 @@
 """Cho et al. 2020: a fair classifier by kernel density estimation."""
 
-# Numba caches code by the text of its own file alone, so each names its release: 0.1.0.
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Prost et al. 2019: matching distributions of scores by a kernel (MinDiff)."""
 
-# Numba caches code by the text of its own file alone, so each names its release: 0.1.0.
-
 from fferm._typing import FloatArray, IntArray
 from fferm.lab.baselines._kernels import discrepancy_into
 from fferm.lab.baselines.penalized import PenalizedBaseline

@@ -1,7 +1,5 @@
 """Wang et al. 2020: fairness where groups are recorded with errors."""
 
-# Numba caches code by the text of its own file alone, so each names its release: 0.1.0.
-
 from collections.abc import Mapping
 from typing import ClassVar
 

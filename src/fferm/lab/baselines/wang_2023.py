@@ -1,7 +1,5 @@
 """Wang et al. 2023: matching the curvature of the loss between groups (CUMA)."""
 
-# Numba caches code by the text of its own file alone, so each names its release: 0.1.0.
-
 from collections.abc import Mapping
 from typing import ClassVar
 
