@@ -17,7 +17,7 @@ Solvers that ascend the dual by minibatches keep its table themselves: `make_dua
 """
 
 # mypy: disable-error-code="no-untyped-def,no-untyped-call,call-arg"
-# ruff: noqa: ANN001, ANN201, ANN202, C901, PLR0913, PLR0917
+# ruff: noqa: ANN001, ANN201, ANN202, C901, PLR0912, PLR0913, PLR0917
 
 import math
 from collections.abc import Callable, Sequence
@@ -225,7 +225,8 @@ class CompiledPenalty:
 
     The cells of all attributes are rows of one (n_cells, n_classes) array, in the order
     (attribute, stratum, group). Linear models sum up one (strata, classes, groups)
-    table of all attributes instead, the *mass*.
+    table of all attributes instead, the *mass*. Kernels run over the cells of the
+    tables that the notion compares, (attribute, condition, group) times outcomes.
 
     Parameters
     ----------
@@ -235,16 +236,20 @@ class CompiledPenalty:
 
     def __init__(self, penalty: Penalty) -> None:
         self._penalty = penalty
+        self._comparison = penalty.comparison
         objective, rows = penalty.objective, penalty.rows
         self._divergence = objective.trained_divergence
-        self._is_robust = objective.uncertainty is not None
-        self._is_sufficiency = not penalty.comparison.has_fixed_groups
-        self._counts_one = objective.notion.weighting == "unit"
-        kept = penalty.comparison.kept
-        self._kept = -1 if kept is None else kept
+        self._weighting = objective.notion.weighting
+        self._is_fixed = self._comparison.has_fixed_groups
+        is_compiled = self._is_fixed or self._weighting == "probability"
+        self._is_plain = objective.uncertainty is None and is_compiled
         n_strata = len(rows.strata.names)
-        self._shapes = np.array([(n_strata, len(a.groups)) for a in rows.attributes])
+        n_conditions = len(self._comparison.kept_conditions)
+        sizes = [len(attribute.groups) for attribute in rows.attributes]
+        self._shapes = np.array([(n_strata, size) for size in sizes])
+        self._compared = np.array([(n_conditions, size) for size in sizes])
         self.ends = np.cumsum(self._shapes.prod(axis=1))
+        self._ones = np.ones(len(sizes))
         # The row of each cell in a (R K, m) mass, which is a mean over all rows, where
         # the table of an attribute is a mean over the rows whose group is known.
         n_groups = self._shapes[:, 1]
@@ -258,18 +263,18 @@ class CompiledPenalty:
 
     def value_and_payoff(self, cells: FloatArray) -> tuple[float, FloatArray]:
         """Return the penalty, and its (n_cells, n_classes) gradient by the cells."""
-        if self._is_robust:
+        if not self._is_plain:
             value, payoffs = self._penalty.on_tables(self.split(cells))
-            payoff = self.join(payoffs)
+            return value, self.join(payoffs)
+        compared, product, _, dual, conjugate = self._at(cells)
+        payoff, shapes = np.empty_like(compared), self._compared
+        slopes = product, dual, conjugate, payoff
+        if self._is_fixed:
+            rule = self._weighting == "unit", self._whole(compared)
+            value = _fixed_into(compared, shapes, *rule, *slopes)
         else:
-            product, _, dual, conjugate = self._at(cells)
-            payoff, shapes = np.empty_like(cells), self._shapes
-            slopes = product, dual, conjugate, payoff
-            if self._is_sufficiency:
-                value = _sufficiency_into(cells, shapes, self._kept, *slopes)
-            else:
-                value = _independence_into(cells, shapes, self._counts_one, *slopes)
-        return value, payoff
+            value = _moving_into(compared, shapes, *slopes)
+        return value, self._pull_back(payoff)
 
     def on_mass(self, mass: FloatArray) -> tuple[float, FloatArray]:
         """Return the penalty on a (R, m, K) mass, and its gradient by the mass."""
@@ -295,20 +300,26 @@ class CompiledPenalty:
         FloatArray
             Square, over the cells of all classes, classes last.
         """
-        product, ratio, dual, _ = self._at(cells)
+        compared, product, ratio, dual, _ = self._at(cells)
         second = evaluate(self._divergence.f_second, ratio)
-        root = np.zeros((cells.size, cells.size))
-        rule = self._is_sufficiency, self._counts_one, self._kept
-        _root_into(cells, self._shapes, *rule, product, dual, second, root)
-        return root
+        root = np.zeros((compared.size, compared.size))
+        rule = self._is_fixed, self._weighting == "unit"
+        whole = self._whole(compared)
+        _root_into(compared, self._compared, *rule, whole, product, dual, second, root)
+        if self._comparison.place is None:
+            return root
+        # A cell moves the one that it is counted in; -1, the last, is none of them.
+        numbers = np.arange(1.0, compared.size + 1).reshape(compared.shape)
+        counted = self._pull_back(numbers).astype(np.int64).reshape(-1) - 1
+        is_repeated = np.ones(counted.size, dtype=bool)
+        is_repeated[np.unique(counted, return_index=True)[1]] = False
+        moved = np.pad(root, (0, 1))[counted][:, counted]
+        moved[is_repeated] = 0.0
+        return moved
 
     def split(self, cells: FloatArray) -> list[FloatArray]:
         """Return the (strata, classes, groups) table of each attribute."""
-        parts = np.split(cells, self.ends[:-1])
-        return [
-            part.reshape(*shape, -1).transpose(0, 2, 1)
-            for part, shape in zip(parts, self._shapes, strict=True)
-        ]
+        return _split(cells, self._shapes)
 
     def join(self, tables: Sequence[FloatArray]) -> FloatArray:
         """Return the cells of the tables of all attributes."""
@@ -316,14 +327,40 @@ class CompiledPenalty:
         cells = np.concatenate([part.reshape(-1, part.shape[2]) for part in parts])
         return np.ascontiguousarray(cells)
 
+    def _pull_back(self, compared: FloatArray) -> FloatArray:
+        # What the cells of compared tables hold, for the cells that they are made of.
+        if self._comparison.place is None:
+            return compared
+        tables = _split(compared, self._compared)
+        return self.join([self._comparison.pull_back(table) for table in tables])
+
+    def _whole(self, compared: FloatArray) -> FloatArray:
+        # The mass that a condition's share is taken of, by attribute.
+        if self._weighting != "frequency":
+            return self._ones
+        ends = np.cumsum(self._compared.prod(axis=1))
+        return np.array([part.sum() for part in np.split(compared, ends[:-1])])
+
     def _at(self, cells: FloatArray) -> tuple[FloatArray, ...]:
-        # The product of marginals, the ratio to it, and dual and conjugate there. The
-        # root is computed at the cells of the last payoff.
+        # The cells that are compared, the product of marginals, the ratio to it, and
+        # dual and conjugate there. The root is taken at the cells of the last payoff.
         if not self._last or self._last[0] is not cells:
-            product, ratio = np.empty_like(cells), np.empty_like(cells)
-            _products_into(cells, self._shapes, self._is_sufficiency, product, ratio)
-            self._last = cells, product, ratio, *self._formulas(ratio)
+            compared = cells
+            if self._comparison.place is not None:
+                tables = map(self._comparison.tables, self.split(cells))
+                compared = self.join(list(tables))
+            product, ratio = np.empty_like(compared), np.empty_like(compared)
+            _products_into(compared, self._compared, product, ratio)
+            self._last = cells, compared, product, ratio, *self._formulas(ratio)
         return self._last[1:]
+
+
+def _split(cells: FloatArray, shapes: Sequence[Sequence[int]]) -> list[FloatArray]:
+    parts = np.split(cells, np.cumsum([n * size for n, size in shapes])[:-1])
+    return [
+        part.reshape(n, size, -1).transpose(0, 2, 1)
+        for part, (n, size) in zip(parts, shapes, strict=True)
+    ]
 
 
 def _compiled_formulas(
@@ -377,127 +414,114 @@ def _formulas_into(pointer, lower, scale, tilt, ratio, z, dual, conjugate, unuse
 
 
 @kernel
-def _products_into(cells, shapes, is_sufficiency, product, ratio):
+def _products_into(cells, shapes, product, ratio):
     """Write the products of marginals, and the ratios to them; 1 if both are 0."""
     begin = 0
     for a in range(shapes.shape[0]):
-        n_strata, n_groups = shapes[a, 0], shapes[a, 1]
-        for r in range(n_strata):
-            for k in range(n_groups):
-                q = begin + r * n_groups + k
+        n_conditions, n_groups = shapes[a, 0], shapes[a, 1]
+        for c in range(n_conditions):
+            first = begin + c * n_groups
+            for q in range(first, first + n_groups):
                 for j in range(cells.shape[1]):
-                    by_group, by_other, mass = _marginals(
-                        cells, begin, n_strata, n_groups, r, k, j, is_sufficiency
+                    by_group, by_outcome, mass = _marginals(
+                        cells, first, n_groups, q, j
                     )
-                    expected = by_group * by_other / mass if mass > 0 else 0.0
+                    expected = by_group * by_outcome / mass if mass > 0 else 0.0
                     product[q, j] = expected
                     ratio[q, j] = cells[q, j] / expected if expected > 0 else 1.0
-        begin += n_strata * n_groups
+        begin += n_conditions * n_groups
 
 
 @kernel
-def _marginals(cells, begin, n_strata, n_groups, r, k, j, is_sufficiency):
-    # Two marginals around a cell, and the mass that they are marginals of: of classes
-    # and groups within a stratum, or of labels and groups within a predicted class.
-    by_group, by_other, mass = 0.0, 0.0, 0.0
-    if is_sufficiency:
-        for label in range(n_strata):
-            for g in range(n_groups):
-                value = cells[begin + label * n_groups + g, j]
-                by_group += value if g == k else 0.0
-                by_other += value if label == r else 0.0
-                mass += value
-        return by_group, by_other, mass
-    for g in range(n_groups):
-        for c in range(cells.shape[1]):
-            value = cells[begin + r * n_groups + g, c]
-            by_group += value if g == k else 0.0
-            by_other += value if c == j else 0.0
+def _marginals(cells, first, n_groups, q, j):
+    # Of the group and of the outcome of a cell, and the mass of its condition.
+    by_group, by_outcome, mass = 0.0, 0.0, 0.0
+    for other in range(first, first + n_groups):
+        for o in range(cells.shape[1]):
+            value = cells[other, o]
+            by_group += value if other == q else 0.0
+            by_outcome += value if o == j else 0.0
             mass += value
-    return by_group, by_other, mass
+    return by_group, by_outcome, mass
 
 
 @kernel
-def _independence_into(cells, shapes, counts_one, product, dual, conjugate, payoff):
-    """Write the payoff of a notion that compares rates; return the penalty."""
+def _fixed_into(cells, shapes, counts_one, whole, product, dual, conjugate, payoff):
+    """Write the payoff at fixed group weights; return the penalty."""
     value, begin = 0.0, 0
-    n_classes = cells.shape[1]
+    n_outcomes = cells.shape[1]
     for a in range(shapes.shape[0]):
-        n_strata, n_groups = shapes[a, 0], shapes[a, 1]
-        whole = cells[begin : begin + n_strata * n_groups].sum()
-        for r in range(n_strata):
-            first = begin + r * n_groups
+        n_conditions, n_groups = shapes[a, 0], shapes[a, 1]
+        for c in range(n_conditions):
+            first = begin + c * n_groups
             share, part = 0.0, 0.0
             for q in range(first, first + n_groups):
-                for j in range(n_classes):
+                for j in range(n_outcomes):
                     share += cells[q, j]
                     part += cells[q, j] * dual[q, j] - product[q, j] * conjugate[q, j]
-            if share <= 0:  # an empty stratum
+            if share <= 0:  # an empty condition
                 payoff[first : first + n_groups, :] = 0.0
                 continue
-            scale = 1.0 / (share if counts_one else whole)
+            scale = 1.0 / (share if counts_one else whole[a])
             value += scale * part
-            for j in range(n_classes):
+            for j in range(n_outcomes):
                 mean = 0.0
                 for q in range(first, first + n_groups):
                     prior = 0.0
-                    for c in range(n_classes):
-                        prior += cells[q, c]
+                    for o in range(n_outcomes):
+                        prior += cells[q, o]
                     mean += prior / share * conjugate[q, j]
                 for q in range(first, first + n_groups):
                     payoff[q, j] = scale * (dual[q, j] - mean)
-        begin += n_strata * n_groups
+        begin += n_conditions * n_groups
     return value
 
 
 @kernel
-def _sufficiency_into(cells, shapes, kept, product, dual, conjugate, payoff):
-    """Write the payoff of sufficiency; return the penalty.
+def _moving_into(cells, shapes, product, dual, conjugate, payoff):
+    """Write the payoff of conditions that count by probability; return the penalty.
 
-    ``kept`` is the one predicted class that is compared, below 0 for all of them.
+    Group weights move with the model: the product of marginals is differentiated by
+    both, and the mass of a condition too.
     """
     value, begin = 0.0, 0
+    n_outcomes = cells.shape[1]
     for a in range(shapes.shape[0]):
-        n_strata, n_groups = shapes[a, 0], shapes[a, 1]
-        end = begin + n_strata * n_groups
-        for j in range(cells.shape[1]):
+        n_conditions, n_groups = shapes[a, 0], shapes[a, 1]
+        for c in range(n_conditions):
+            first = begin + c * n_groups
+            last = first + n_groups
             mass, part = 0.0, 0.0
-            for q in range(begin, end):
-                mass += cells[q, j]
-                part += cells[q, j] * dual[q, j] - product[q, j] * conjugate[q, j]
-            if mass <= 0 or (kept >= 0 and j != kept):
-                payoff[begin:end, j] = 0.0
+            for q in range(first, last):
+                for j in range(n_outcomes):
+                    mass += cells[q, j]
+                    part += cells[q, j] * dual[q, j] - product[q, j] * conjugate[q, j]
+            if mass <= 0:
+                payoff[first:last, :] = 0.0
                 continue
             value += part
             radial = 0.0
-            for q in range(begin, end):
-                slope = dual[q, j]
-                r, k = (q - begin) // n_groups, (q - begin) % n_groups
-                for other in range(begin, end):
-                    label, g = (other - begin) // n_groups, (other - begin) % n_groups
-                    # dQ / dP reaches cells of the same label and of the same group.
-                    if label == r:
-                        share = _sum(cells, begin + g, end, n_groups, j) / mass
-                        slope -= share * conjugate[other, j]
-                    if g == k:
-                        first = begin + label * n_groups
-                        share = _sum(cells, first, first + n_groups, 1, j) / mass
-                        slope -= share * conjugate[other, j]
-                payoff[q, j] = slope
-                radial += slope * cells[q, j] / mass
+            for q in range(first, last):
+                for j in range(n_outcomes):
+                    slope = dual[q, j]
+                    for other in range(first, last):
+                        by_group = 0.0
+                        for o in range(n_outcomes):
+                            by_group += cells[other, o]
+                        slope -= by_group / mass * conjugate[other, j]
+                    for o in range(n_outcomes):
+                        by_outcome = 0.0
+                        for other in range(first, last):
+                            by_outcome += cells[other, o]
+                        slope -= by_outcome / mass * conjugate[q, o]
+                    payoff[q, j] = slope
+                    radial += slope * cells[q, j] / mass
             # R = mass V(cells / mass): the product rule takes out the radial part.
-            for q in range(begin, end):
-                payoff[q, j] += part / mass - radial
-        begin = end
+            for q in range(first, last):
+                for j in range(n_outcomes):
+                    payoff[q, j] += part / mass - radial
+        begin += n_conditions * n_groups
     return value
-
-
-@kernel
-def _sum(cells, begin, end, step, j):
-    total = 0.0
-    for q in range(begin, end, step):
-        total += cells[q, j]
-    return total
 
 
 @kernel
@@ -512,52 +536,48 @@ def _curvature(t, slope, second):
 
 
 @kernel
-def _root_into(
-    cells, shapes, is_sufficiency, counts_one, kept, product, dual, second, root
-):
-    """Write the root of the curvature, over cells and classes, into zeros.
+def _root_into(cells, shapes, is_fixed, counts_one, whole, product, dual, second, root):
+    """Write the root of the curvature, over cells and outcomes, into zeros.
 
     Parameters
     ----------
-    cells, shapes, is_sufficiency, counts_one, kept
-        The tables; whether they compare labels within a predicted class; whether
-        strata have equal weights; the one predicted class that is compared, below 0
-        for all.
+    cells, shapes
+        The tables.
+    is_fixed, counts_one, whole
+        Whether group weights are fixed; whether conditions have equal weights; the mass
+        that their shares are taken of, by attribute.
     product
         Of marginals.
     dual, second
         ``f'`` and ``f''`` at each ratio.
     root
-        (n_cells * n_classes, the same) of zeros.
+        (n_cells * n_outcomes, the same) of zeros.
     """
     begin, m = 0, cells.shape[1]
     for a in range(shapes.shape[0]):
-        n_strata, n_groups = shapes[a, 0], shapes[a, 1]
-        end = begin + n_strata * n_groups
-        whole = 1.0 if is_sufficiency else cells[begin:end].sum()
+        n_conditions, n_groups = shapes[a, 0], shapes[a, 1]
+        end = begin + n_conditions * n_groups
         for q in range(begin, end):
-            r, k = (q - begin) // n_groups, (q - begin) % n_groups
+            first = q - (q - begin) % n_groups
             for j in range(m):
-                if product[q, j] <= 0 or (kept >= 0 and j != kept):
+                if product[q, j] <= 0:
                     continue
-                by_group, by_other, mass = _marginals(
-                    cells, begin, n_strata, n_groups, r, k, j, is_sufficiency
-                )
+                by_group, by_outcome, mass = _marginals(cells, first, n_groups, q, j)
                 # The penalty weighs D of a table over its share: unit weights leave one
                 # factor of 1 / share behind, others that of the whole.
-                share = mass if counts_one and not is_sufficiency else whole
+                share = mass if counts_one else whole[a]
                 t = cells[q, j] / product[q, j]
                 curvature = _curvature(t, dual[q, j], second[q, j])
                 scale = math.sqrt(curvature / (product[q, j] * share))
-                for other in range(begin, end):
-                    label, g = (other - begin) // n_groups, (other - begin) % n_groups
-                    if not (is_sufficiency or label == r):
-                        continue
-                    # The derivative of the product by the other cell.
-                    moved = by_group / mass if label == r else 0.0
-                    if is_sufficiency:
-                        moved += by_other / mass if g == k else 0.0
-                        moved -= by_group * by_other / (mass * mass)
-                    itself = 1.0 if other == q else 0.0
-                    root[q * m + j, other * m + j] = scale * (itself - t * moved)
+                for other in range(first, first + n_groups):
+                    for o in range(m):
+                        if is_fixed and o != j:
+                            continue
+                        # The derivative of the product by the other cell.
+                        moved = by_group / mass if o == j else 0.0
+                        if not is_fixed:
+                            moved += by_outcome / mass if other == q else 0.0
+                            moved -= by_group * by_outcome / (mass * mass)
+                        itself = 1.0 if other == q and o == j else 0.0
+                        root[q * m + j, other * m + o] = scale * (itself - t * moved)
         begin = end
