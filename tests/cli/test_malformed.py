@@ -353,7 +353,7 @@ TARGETS = [
 ]
 MODELS = [
     ("no model", csv(GOOD), "audit none.fferm data.csv", "none.fferm"),
-    ("a CSV for a model", csv(GOOD), "audit data.csv data.csv", "is no saved model"),
+    ("a CSV for a model", csv(GOOD), "audit data.csv data.csv", "not a saved fferm"),
     ("a folder for a model", csv(GOOD), "audit out data.csv", "out"),
     ("other columns", csv(GOOD), AUDIT, "no column"),
     ("a feature missing", csv("region,outcome\nA,low\nB,high\n"), AUDIT, "lack"),
