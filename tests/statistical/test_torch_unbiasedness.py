@@ -115,7 +115,7 @@ def dual_value(case, notion, divergence):
     """Return the dual objective on all rows, by its definition."""
     scale, value = strip(divergence)[1], 0.0
     variable = case.fair.dual_variable.detach().numpy()
-    A, C = case.fair.dual.kind.dual_and_charge(variable, np)
+    A, C = case.fair.dual.kind.dual_and_conjugate(variable, np)
     for table in case.tables():
         for r, stratum in enumerate(table):
             if stratum.sum() == 0:
