@@ -56,7 +56,8 @@ def test_value_and_gradient_are_those_of_numpy(case, divergence):
 def test_every_penalty_is_evaluated(change, n_classes):
     problem = make_problem("kl", "equalized_odds", n=40, n_classes=n_classes)
     objective = replace(problem.objective, **change)
-    penalty = type(problem.penalty)(objective, problem.penalty.rows)
+    rows, classes = problem.penalty.rows, problem.penalty.classes
+    penalty = type(problem.penalty)(objective, rows, classes)
     assert_parity(replace(problem, objective=objective, penalty=penalty))
 
 

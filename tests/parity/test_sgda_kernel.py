@@ -66,7 +66,7 @@ def make_problem(
     label = np.minimum(y, 1) if n_classes == 2 else np.arange(n) % 2
     labels = Labels(n, label, (0, 1), np.arange(n) % 5 // 2 - 1, ("low", "high"))
     rows = encode_rows(s, objective.notion, labels, how=how, sample_weight=weight)
-    penalty = Penalty(objective, rows)
+    penalty = Penalty(objective, rows, tuple(range(n_classes)))
     return Problem(objective, X, y, weight / weight.sum(), n_classes, penalty)
 
 

@@ -117,7 +117,7 @@ def hessian(divergence, notion, table):
     n_strata, _, n_groups = shape = table.shape
     y, group = (a.ravel() for a in np.indices((2, n_groups)))
     rows = encode_rows(group, objective.notion, Labels(y.size, y, (0, 1)))
-    penalty = Penalty(objective, rows)
+    penalty = Penalty(objective, rows, (0, 1))
     compiled = CompiledPenalty(penalty)
     cells = table.transpose(0, 2, 1).reshape(n_strata * n_groups, -1)
 

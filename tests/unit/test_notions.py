@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 from numpy.testing import assert_array_equal
 
-from fferm import FairLogisticRegression, audit
+from fferm import FairBoostingClassifier, FairLogisticRegression, audit
 from fferm.datasets import make_biased
 from fferm.errors import InvalidInputError, InvalidParameterError, UnknownNameError
 from fferm.notions import (
@@ -138,6 +138,17 @@ def test_a_notion_with_tables_of_its_own_is_one_class():
             found = audit(model, data.X, y, notion=notion, **sides)
             gaps[solver, weight] = found.soft_violation
         assert gaps[solver, 30.0] < 0.5 * gaps[solver, 0.0]
+    trees = {
+        weight: FairBoostingClassifier(
+            notion=notion, fairness_weight=weight, n_estimators=20
+        ).fit(data.X, y, **sides)
+        for weight in (0.0, 30.0)
+    }
+    plain, fair = (
+        audit(tree, data.X, y, notion=notion, **sides).soft_violation
+        for tree in trees.values()
+    )
+    assert fair < 0.5 * plain
     right = model.predict(data.X) == y
     by_group = pd.Series(right).groupby(group).mean()
     assert found.violation == pytest.approx(by_group.max() - by_group.min(), abs=1e-12)

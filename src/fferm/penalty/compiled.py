@@ -31,6 +31,7 @@ from fferm._typing import FloatArray, IntArray, Namespace, Operand
 from fferm.divergences import Divergence, strip
 from fferm.divergences.base import evaluate
 from fferm.errors import InvalidParameterError
+from fferm.notions import Comparison
 from fferm.penalty.dual import (
     NO_GROUPS,
     GroupWeights,
@@ -46,6 +47,8 @@ from fferm.penalty.formulas import (
 from fferm.penalty.objective import Objective, Penalty, Problem
 
 VARIABLES = ("auto", "log_ratio", "projected")
+WEIGHTINGS = ("unit", "frequency", "probability")
+UNIT, FREQUENCY = 0, 1
 # Nearer to 1 than this, the slope of f over the distance is nothing but rounding.
 SECANT_WIDTH = 1e-6
 
@@ -237,55 +240,47 @@ class CompiledPenalty:
         self._penalty = penalty
         objective, rows = penalty.objective, penalty.rows
         self._divergence = objective.trained_divergence
+        self._formulas = _compiled_formulas(self._divergence)
         self._is_robust = objective.uncertainty is not None
-        self._is_sufficiency = not penalty.comparison.has_fixed_groups
-        self._counts_one = objective.notion.weighting == "unit"
-        kept = penalty.comparison.kept
-        self._kept = -1 if kept is None else kept
+        comparison = penalty.comparison
+        self._is_moving = not comparison.has_fixed_groups
+        self._weighting = WEIGHTINGS.index(objective.notion.weighting)
+        n_groups = np.array([len(attribute.groups) for attribute in rows.attributes])
         n_strata = len(rows.strata.names)
-        self._shapes = np.array([(n_strata, len(a.groups)) for a in rows.attributes])
-        self.ends = np.cumsum(self._shapes.prod(axis=1))
+        self._shapes = np.column_stack([np.full_like(n_groups, n_strata), n_groups])
+        self.ends = np.cumsum(n_strata * n_groups)
+        # What is compared: tables of the same form, and the place in them of each cell
+        # and class, None if it is the same.
+        self._compared = self._shapes
+        self._place: IntArray | None = None
+        if comparison.place is not None:
+            self._compared, self._place = _compared_places(comparison, self._shapes)
+        self._n_outcomes = len(comparison.outcomes)
         # The row of each cell in a (R K, m) mass, which is a mean over all rows, where
         # the table of an attribute is a mean over the rows whose group is known.
-        n_groups = self._shapes[:, 1]
-        place = np.arange(n_strata * n_groups.sum()).reshape(n_strata, -1)
-        parts = np.split(place, np.cumsum(n_groups)[:-1], axis=1)
-        self._place = np.concatenate([part.ravel() for part in parts])
-        known = [sums.known_share for sums in rows.cell_sums]
-        self._known = np.repeat(known, n_strata * n_groups)[:, None]
-        self._formulas = _compiled_formulas(self._divergence)
+        self._order: IntArray | slice = slice(None)
+        known = np.array([sums.known_share for sums in rows.cell_sums])
+        self._known = known
+        if known.size > 1:
+            order = np.arange(n_strata * n_groups.sum()).reshape(n_strata, -1)
+            parts = np.split(order, np.cumsum(n_groups)[:-1], axis=1)
+            self._order = np.concatenate([part.ravel() for part in parts])
+            self._known = np.repeat(known, n_strata * n_groups)[:, None]
         self._last: tuple[FloatArray, ...] = ()
 
     def value_and_payoff(self, cells: FloatArray) -> tuple[float, FloatArray]:
         """Return the penalty, and its (n_cells, n_classes) gradient by the cells."""
         if self._is_robust:
             value, payoffs = self._penalty.on_tables(self.split(cells))
-            payoff = self.join(payoffs)
-        else:
-            product, _, dual, conjugate = self._at(cells)
-            payoff, shapes = np.empty_like(cells), self._shapes
-            slopes = product, dual, conjugate, payoff
-            if self._is_sufficiency:
-                value = _sufficiency_into(cells, shapes, self._kept, *slopes)
-            else:
-                value = _independence_into(cells, shapes, self._counts_one, *slopes)
+            return value, self.join(payoffs)
+        compared, product, _, dual, conjugate = self._at(cells)
+        payoff = np.empty_like(compared)
+        rule = self._compared, self._weighting, self._is_moving
+        value = _payoff_into(compared, *rule, product, dual, conjugate, payoff)
+        if self._place is not None:
+            padded = np.append(payoff.ravel(), 0.0)  # the last for cells left out
+            payoff = padded[self._place].reshape(cells.shape)
         return value, payoff
-
-    def on_mass(self, mass: FloatArray) -> tuple[float, FloatArray]:
-        """Return the penalty on a (R, m, K) mass, and its gradient by the mass."""
-        value, payoff = self.value_and_payoff(self._cells(mass))
-        by_mass = np.empty_like(payoff)
-        by_mass[self._place] = payoff / self._known
-        tables = by_mass.reshape(mass.shape[0], mass.shape[2], -1).transpose(0, 2, 1)
-        return value, np.ascontiguousarray(tables)
-
-    def duals(self, mass: FloatArray) -> tuple[FloatArray, ...]:
-        """Return the optimal dual on the table of each attribute."""
-        return self._penalty.duals(self.split(self._cells(mass)))
-
-    def _cells(self, mass: FloatArray) -> FloatArray:
-        flat = mass.transpose(0, 2, 1).reshape(-1, mass.shape[1])
-        return np.asarray(flat[self._place] / self._known)
 
     def root(self, cells: FloatArray) -> FloatArray:
         """Return a matrix whose Gram matrix is the curvature at the cells.
@@ -295,12 +290,30 @@ class CompiledPenalty:
         FloatArray
             Square, over the cells of all classes, classes last.
         """
-        product, ratio, dual, _ = self._at(cells)
+        compared, product, ratio, dual, _ = self._at(cells)
         second = evaluate(self._divergence.f_second, ratio)
-        root = np.zeros((cells.size, cells.size))
-        rule = self._is_sufficiency, self._counts_one, self._kept
-        _root_into(cells, self._shapes, *rule, product, dual, second, root)
-        return root
+        root = np.zeros((compared.size, compared.size))
+        rule = self._compared, self._weighting, self._is_moving
+        _root_into(compared, *rule, product, dual, second, root)
+        if self._place is None:
+            return root
+        used = np.unique(self._place[self._place < compared.size])
+        padded = np.hstack([root, np.zeros((len(root), 1))])
+        by_cell = np.zeros((cells.size, cells.size))
+        by_cell[: used.size] = padded[used][:, self._place]
+        return by_cell
+
+    def on_mass(self, mass: FloatArray) -> tuple[float, FloatArray]:
+        """Return the penalty on a (R, m, K) mass, and its gradient by the mass."""
+        value, payoff = self.value_and_payoff(self._cells(mass))
+        by_mass = np.empty_like(payoff)
+        by_mass[self._order] = payoff / self._known
+        tables = by_mass.reshape(mass.shape[0], mass.shape[2], -1).transpose(0, 2, 1)
+        return value, np.ascontiguousarray(tables)
+
+    def duals(self, mass: FloatArray) -> tuple[FloatArray, ...]:
+        """Return the optimal dual on the table of each attribute."""
+        return self._penalty.duals(self.split(self._cells(mass)))
 
     def split(self, cells: FloatArray) -> list[FloatArray]:
         """Return the (strata, classes, groups) table of each attribute."""
@@ -316,14 +329,49 @@ class CompiledPenalty:
         cells = np.concatenate([part.reshape(-1, part.shape[2]) for part in parts])
         return np.ascontiguousarray(cells)
 
+    def _cells(self, mass: FloatArray) -> FloatArray:
+        flat = mass.transpose(0, 2, 1).reshape(-1, mass.shape[1])
+        return np.asarray(flat[self._order] / self._known)
+
     def _at(self, cells: FloatArray) -> tuple[FloatArray, ...]:
-        # The product of marginals, the ratio to it, and dual and conjugate there. The
-        # root is computed at the cells of the last payoff.
+        # The compared cells, their products of marginals, the ratios to those, and dual
+        # and conjugate there. The root is computed at the cells of the last payoff.
         if not self._last or self._last[0] is not cells:
-            product, ratio = np.empty_like(cells), np.empty_like(cells)
-            _products_into(cells, self._shapes, self._is_sufficiency, product, ratio)
-            self._last = cells, product, ratio, *self._formulas(ratio)
+            compared = cells
+            if self._place is not None:
+                size = self._compared.prod(axis=1).sum() * self._n_outcomes
+                sums = np.bincount(self._place, cells.ravel(), size + 1)[:-1]
+                compared = np.asarray(sums, np.float64).reshape(-1, self._n_outcomes)
+            product, ratio = np.empty_like(compared), np.empty_like(compared)
+            _products_into(compared, self._compared, product, ratio)
+            slopes = self._formulas(ratio)
+            self._last = cells, compared, product, ratio, *slopes
         return self._last[1:]
+
+
+def _compared_places(
+    comparison: Comparison, shapes: IntArray
+) -> tuple[IntArray, IntArray]:
+    # The shapes of the compared tables, and the flat place in them of each cell and
+    # class, one beyond the last for those that are left out.
+    assert comparison.place is not None
+    n_outcomes, kept = len(comparison.outcomes), comparison.kept
+    condition, outcome = np.divmod(comparison.place, n_outcomes)
+    is_out = comparison.place < 0
+    n_conditions = len(comparison.conditions)
+    if kept is not None:
+        is_out |= condition != kept
+        condition, n_conditions = np.zeros_like(condition), 1
+    places, begin = [], 0
+    for n_groups in shapes[:, 1]:
+        group = np.arange(n_groups)[:, None]  # strata, groups, classes
+        row = begin + condition[:, None, :] * n_groups + group
+        place = row * n_outcomes + outcome[:, None, :]
+        places.append(np.where(is_out[:, None, :], -1, place).ravel())
+        begin += n_conditions * n_groups
+    place = np.concatenate(places)
+    compared = np.column_stack([np.full(len(shapes), n_conditions), shapes[:, 1]])
+    return compared, np.where(place < 0, begin * n_outcomes, place)
 
 
 def _compiled_formulas(
@@ -377,127 +425,119 @@ def _formulas_into(pointer, lower, scale, tilt, ratio, z, dual, conjugate, unuse
 
 
 @kernel
-def _products_into(cells, shapes, is_sufficiency, product, ratio):
-    """Write the products of marginals, and the ratios to them; 1 if both are 0."""
+def _products_into(cells, shapes, product, ratio):
+    # The products of marginals, and the ratios to them; 1 if both are 0.
     begin = 0
     for a in range(shapes.shape[0]):
-        n_strata, n_groups = shapes[a, 0], shapes[a, 1]
-        for r in range(n_strata):
+        n_conditions, n_groups = shapes[a, 0], shapes[a, 1]
+        for first in range(begin, begin + n_conditions * n_groups, n_groups):
             for k in range(n_groups):
-                q = begin + r * n_groups + k
                 for j in range(cells.shape[1]):
-                    by_group, by_other, mass = _marginals(
-                        cells, begin, n_strata, n_groups, r, k, j, is_sufficiency
+                    by_group, by_outcome, mass = _marginals(
+                        cells, first, n_groups, k, j
                     )
-                    expected = by_group * by_other / mass if mass > 0 else 0.0
+                    expected = by_group * by_outcome / mass if mass > 0 else 0.0
+                    q = first + k
                     product[q, j] = expected
                     ratio[q, j] = cells[q, j] / expected if expected > 0 else 1.0
-        begin += n_strata * n_groups
+        begin += n_conditions * n_groups
 
 
 @kernel
-def _marginals(cells, begin, n_strata, n_groups, r, k, j, is_sufficiency):
-    # Two marginals around a cell, and the mass that they are marginals of: of classes
-    # and groups within a stratum, or of labels and groups within a predicted class.
-    by_group, by_other, mass = 0.0, 0.0, 0.0
-    if is_sufficiency:
-        for label in range(n_strata):
-            for g in range(n_groups):
-                value = cells[begin + label * n_groups + g, j]
-                by_group += value if g == k else 0.0
-                by_other += value if label == r else 0.0
-                mass += value
-        return by_group, by_other, mass
+def _marginals(cells, first, n_groups, k, j):
+    # The mass of a group, of an outcome, and of all, within the condition of a cell.
+    by_group, by_outcome, mass = 0.0, 0.0, 0.0
     for g in range(n_groups):
-        for c in range(cells.shape[1]):
-            value = cells[begin + r * n_groups + g, c]
+        for o in range(cells.shape[1]):
+            value = cells[first + g, o]
             by_group += value if g == k else 0.0
-            by_other += value if c == j else 0.0
+            by_outcome += value if o == j else 0.0
             mass += value
-    return by_group, by_other, mass
+    return by_group, by_outcome, mass
 
 
 @kernel
-def _independence_into(cells, shapes, counts_one, product, dual, conjugate, payoff):
-    """Write the payoff of a notion that compares rates; return the penalty."""
+def _scale(mass, whole, weighting):
+    # The weight of a condition over its mass.
+    if weighting == UNIT:
+        return 1.0 / mass
+    return 1.0 / whole if weighting == FREQUENCY else 1.0
+
+
+@kernel
+def _payoff_into(cells, shapes, weighting, is_moving, product, dual, conjugate, payoff):
+    # Writes the payoff, and returns the penalty.
     value, begin = 0.0, 0
-    n_classes = cells.shape[1]
     for a in range(shapes.shape[0]):
-        n_strata, n_groups = shapes[a, 0], shapes[a, 1]
-        whole = cells[begin : begin + n_strata * n_groups].sum()
-        for r in range(n_strata):
-            first = begin + r * n_groups
-            share, part = 0.0, 0.0
-            for q in range(first, first + n_groups):
-                for j in range(n_classes):
-                    share += cells[q, j]
-                    part += cells[q, j] * dual[q, j] - product[q, j] * conjugate[q, j]
-            if share <= 0:  # an empty stratum
+        n_groups = shapes[a, 1]
+        end = begin + shapes[a, 0] * n_groups
+        whole, before = cells[begin:end].sum(), value
+        for first in range(begin, end, n_groups):
+            part, mass = _part(cells, product, dual, conjugate, first, n_groups)
+            if mass > 0:
+                value += _scale(mass, whole, weighting) * part
+        for first in range(begin, end, n_groups):
+            part, mass = _part(cells, product, dual, conjugate, first, n_groups)
+            if mass <= 0:  # an empty condition
                 payoff[first : first + n_groups, :] = 0.0
                 continue
-            scale = 1.0 / (share if counts_one else whole)
-            value += scale * part
-            for j in range(n_classes):
-                mean = 0.0
-                for q in range(first, first + n_groups):
-                    prior = 0.0
-                    for c in range(n_classes):
-                        prior += cells[q, c]
-                    mean += prior / share * conjugate[q, j]
-                for q in range(first, first + n_groups):
-                    payoff[q, j] = scale * (dual[q, j] - mean)
-        begin += n_strata * n_groups
-    return value
-
-
-@kernel
-def _sufficiency_into(cells, shapes, kept, product, dual, conjugate, payoff):
-    """Write the payoff of sufficiency; return the penalty.
-
-    ``kept`` is the one predicted class that is compared, below 0 for all of them.
-    """
-    value, begin = 0.0, 0
-    for a in range(shapes.shape[0]):
-        n_strata, n_groups = shapes[a, 0], shapes[a, 1]
-        end = begin + n_strata * n_groups
-        for j in range(cells.shape[1]):
-            mass, part = 0.0, 0.0
-            for q in range(begin, end):
-                mass += cells[q, j]
-                part += cells[q, j] * dual[q, j] - product[q, j] * conjugate[q, j]
-            if mass <= 0 or (kept >= 0 and j != kept):
-                payoff[begin:end, j] = 0.0
-                continue
-            value += part
-            radial = 0.0
-            for q in range(begin, end):
-                slope = dual[q, j]
-                r, k = (q - begin) // n_groups, (q - begin) % n_groups
-                for other in range(begin, end):
-                    label, g = (other - begin) // n_groups, (other - begin) % n_groups
-                    # dQ / dP reaches cells of the same label and of the same group.
-                    if label == r:
-                        share = _sum(cells, begin + g, end, n_groups, j) / mass
-                        slope -= share * conjugate[other, j]
-                    if g == k:
-                        first = begin + label * n_groups
-                        share = _sum(cells, first, first + n_groups, 1, j) / mass
-                        slope -= share * conjugate[other, j]
-                payoff[q, j] = slope
-                radial += slope * cells[q, j] / mass
-            # R = mass V(cells / mass): the product rule takes out the radial part.
-            for q in range(begin, end):
-                payoff[q, j] += part / mass - radial
+            _slopes_into(cells, first, n_groups, mass, dual, conjugate, payoff)
+            scale, shift = _scale(mass, whole, weighting), 0.0
+            if is_moving:
+                radial = _move_groups(cells, first, n_groups, mass, conjugate, payoff)
+                # The product rule: the weight of a condition moves with its mass.
+                if weighting == FREQUENCY:
+                    shift = (part / mass - (value - before)) / whole
+                elif weighting != UNIT:
+                    shift = part / mass
+                shift -= scale * radial
+            for q in range(first, first + n_groups):
+                for j in range(cells.shape[1]):
+                    payoff[q, j] = scale * payoff[q, j] + shift
         begin = end
     return value
 
 
 @kernel
-def _sum(cells, begin, end, step, j):
-    total = 0.0
-    for q in range(begin, end, step):
-        total += cells[q, j]
-    return total
+def _part(cells, product, dual, conjugate, first, n_groups):
+    # The divergence of a condition times its mass, and its mass.
+    part, mass = 0.0, 0.0
+    for q in range(first, first + n_groups):
+        for j in range(cells.shape[1]):
+            part += cells[q, j] * dual[q, j] - product[q, j] * conjugate[q, j]
+            mass += cells[q, j]
+    return part, mass
+
+
+@kernel
+def _slopes_into(cells, first, n_groups, mass, dual, conjugate, payoff):
+    # The slope of the divergence at fixed group weights.
+    for j in range(cells.shape[1]):
+        mean = 0.0
+        for q in range(first, first + n_groups):
+            prior = 0.0
+            for o in range(cells.shape[1]):
+                prior += cells[q, o]
+            mean += prior / mass * conjugate[q, j]
+        for q in range(first, first + n_groups):
+            payoff[q, j] = dual[q, j] - mean
+
+
+@kernel
+def _move_groups(cells, first, n_groups, mass, conjugate, payoff):
+    # Adds what moving group weights change, and returns the slope along the cells.
+    radial, n_outcomes = 0.0, cells.shape[1]
+    for q in range(first, first + n_groups):
+        mean = 0.0
+        for j in range(n_outcomes):
+            by_outcome = 0.0
+            for g in range(first, first + n_groups):
+                by_outcome += cells[g, j]
+            mean += by_outcome / mass * conjugate[q, j]
+        for j in range(n_outcomes):
+            payoff[q, j] -= mean
+            radial += payoff[q, j] * cells[q, j] / mass
+    return radial
 
 
 @kernel
@@ -512,52 +552,32 @@ def _curvature(t, slope, second):
 
 
 @kernel
-def _root_into(
-    cells, shapes, is_sufficiency, counts_one, kept, product, dual, second, root
-):
-    """Write the root of the curvature, over cells and classes, into zeros.
-
-    Parameters
-    ----------
-    cells, shapes, is_sufficiency, counts_one, kept
-        The tables; whether they compare labels within a predicted class; whether
-        strata have equal weights; the one predicted class that is compared, below 0
-        for all.
-    product
-        Of marginals.
-    dual, second
-        ``f'`` and ``f''`` at each ratio.
-    root
-        (n_cells * n_classes, the same) of zeros.
-    """
+def _root_into(cells, shapes, weighting, is_moving, product, dual, second, root):
+    # Writes the root of the curvature, over cells and outcomes, into zeros.
     begin, m = 0, cells.shape[1]
     for a in range(shapes.shape[0]):
-        n_strata, n_groups = shapes[a, 0], shapes[a, 1]
-        end = begin + n_strata * n_groups
-        whole = 1.0 if is_sufficiency else cells[begin:end].sum()
+        n_groups = shapes[a, 1]
+        end = begin + shapes[a, 0] * n_groups
+        whole = cells[begin:end].sum()
         for q in range(begin, end):
-            r, k = (q - begin) // n_groups, (q - begin) % n_groups
+            k = (q - begin) % n_groups
+            first = q - k
             for j in range(m):
-                if product[q, j] <= 0 or (kept >= 0 and j != kept):
+                if product[q, j] <= 0:
                     continue
-                by_group, by_other, mass = _marginals(
-                    cells, begin, n_strata, n_groups, r, k, j, is_sufficiency
-                )
-                # The penalty weighs D of a table over its share: unit weights leave one
-                # factor of 1 / share behind, others that of the whole.
-                share = mass if counts_one and not is_sufficiency else whole
+                by_group, by_outcome, mass = _marginals(cells, first, n_groups, k, j)
                 t = cells[q, j] / product[q, j]
                 curvature = _curvature(t, dual[q, j], second[q, j])
-                scale = math.sqrt(curvature / (product[q, j] * share))
-                for other in range(begin, end):
-                    label, g = (other - begin) // n_groups, (other - begin) % n_groups
-                    if not (is_sufficiency or label == r):
-                        continue
-                    # The derivative of the product by the other cell.
-                    moved = by_group / mass if label == r else 0.0
-                    if is_sufficiency:
-                        moved += by_other / mass if g == k else 0.0
-                        moved -= by_group * by_other / (mass * mass)
-                    itself = 1.0 if other == q else 0.0
-                    root[q * m + j, other * m + j] = scale * (itself - t * moved)
+                scale = _scale(mass, whole, weighting) / product[q, j]
+                for g in range(n_groups):
+                    for o in range(m):
+                        # The derivative of the product by the other cell.
+                        moved = by_group / mass if o == j else 0.0
+                        if is_moving:
+                            moved += by_outcome / mass if g == k else 0.0
+                            moved -= by_group * by_outcome / (mass * mass)
+                        itself = 1.0 if g == k and o == j else 0.0
+                        root[q * m + j, (first + g) * m + o] = math.sqrt(
+                            curvature * scale
+                        ) * (itself - t * moved)
         begin = end
