@@ -355,7 +355,7 @@ class CompiledPenalty:
         return self._last[1:]
 
 
-def _split(cells: FloatArray, shapes: Sequence[Sequence[int]]) -> list[FloatArray]:
+def _split(cells: FloatArray, shapes: IntArray) -> list[FloatArray]:
     parts = np.split(cells, np.cumsum([n * size for n, size in shapes])[:-1])
     return [
         part.reshape(n, size, -1).transpose(0, 2, 1)
