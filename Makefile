@@ -45,7 +45,6 @@ reproduce: $(VENV)/dev
 docs: $(VENV)/dev
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
-# Compiled code is cached by file: after a change of one kernel, those that call it too.
 clean:
 	rm -rf $(VENV) site report.html report.png
 	find src -name '*.nbi' -o -name '*.nbc' | xargs rm -f

@@ -47,7 +47,7 @@ def make(
     groups = {"a": rng.integers(0, 2, n), "b": rng.integers(0, 3, n)}
     objective = make_objective(
         divergence,
-        NOTIONS[notion],
+        NOTIONS.get(notion, notion),
         uncertainty,
         fairness_weight=fairness_weight,
         sharpness=1.7,

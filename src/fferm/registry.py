@@ -89,6 +89,26 @@ class Registered:
         }
 
 
+def code_of(value: Any, name: str) -> str:
+    """Return the code that makes a value; what has no short code becomes its name.
+
+    Examples
+    --------
+    >>> from fferm.notions import ConditionalParity, EqualOpportunity
+    >>> code_of(EqualOpportunity(positive="yes"), "notion")
+    "EqualOpportunity(positive='yes')"
+    >>> code_of(ConditionalParity(range(9000)), "notion")
+    "ConditionalParity(control=control, weights='frequency')"
+    """
+    if hasattr(value, "item") and not getattr(value, "shape", ()):
+        value = value.item()  # of NumPy
+    if isinstance(value, Registered):
+        parts = (f"{key}={code_of(v, key)}" for key, v in value.parameters().items())
+        return f"{type(value).__name__}({', '.join(parts)})"
+    is_short = value is None or isinstance(value, str | int | float)
+    return repr(value) if is_short else name
+
+
 def unknown_name(kind: str, name: str, known: Collection[str]) -> str:
     """Return the message for a name that nothing answers to."""
     message = f"Unknown {kind} {name!r}. Known: {', '.join(known)}."

@@ -195,13 +195,13 @@ REGRESSION = [
      "--max-violation must be between 0 and 1; got 2.0"),
     ("a bound that is none", csv(NUMBERS), GIVEN + " --max-violation nan", "got nan"),
     ("confidence in numbers", csv(NUMBERS), GIVEN + " --sensitive age --metric "
-     "correlation --max-violation 0.5 --confident", "has no interval"),
+     "correlation --max-violation 0.5 --confident", "needs an interval"),
     ("a metric of given classes", csv("g,y,p\n" + "a,x,x\nb,z,z\n" * 9),
      GIVEN + " --metric mean_gap", "are classes"),
     ("a notion of given numbers", csv(NUMBERS), GIVEN + " --notion equalized_odds",
      "are numbers"),
     ("no audit of numbers", csv('{"kind": "regression"}'), "report data.csv",
-     "make no audit"),
+     "are not an audit"),
 ]  # fmt: skip
 OPTIONS = [
     (
@@ -353,7 +353,7 @@ TARGETS = [
 ]
 MODELS = [
     ("no model", csv(GOOD), "audit none.fferm data.csv", "none.fferm"),
-    ("a CSV for a model", csv(GOOD), "audit data.csv data.csv", "is no saved model"),
+    ("a CSV for a model", csv(GOOD), "audit data.csv data.csv", "not a saved fferm"),
     ("a folder for a model", csv(GOOD), "audit out data.csv", "out"),
     ("other columns", csv(GOOD), AUDIT, "no column"),
     ("a feature missing", csv("region,outcome\nA,low\nB,high\n"), AUDIT, "lack"),

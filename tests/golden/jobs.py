@@ -1183,7 +1183,7 @@ def call_json(*arguments):
 
 def without_paths(told):
     """Return JSON without paths, times, and how a result is repeated."""
-    dropped = ("asked", "seconds", "out", "path", "model", "records", "html", "page")
+    dropped = ("spec", "seconds", "out", "path", "model", "records", "html", "page")
     if isinstance(told, dict):
         return {k: without_paths(v) for k, v in told.items() if k not in dropped}
     return [without_paths(v) for v in told] if isinstance(told, list) else told

@@ -35,7 +35,7 @@ from fferm.lab.baselines import (
     WassersteinClassifier,
     WassersteinRobust,
 )
-from fferm.lab.baselines._fairlearn import mute_fairlearn
+from fferm.lab.baselines.fairlearn import mute_fairlearn
 from fferm.lab.baselines.rezaei import play, play_on_labels
 
 L2 = 1e-4

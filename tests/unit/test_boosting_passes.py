@@ -1,5 +1,7 @@
 """Fused passes and table kernels against the NumPy forms that they stand for."""
 
+from dataclasses import dataclass
+
 import numpy as np
 import pytest
 from boosting_problems import NOTIONS, classes_of, make
@@ -8,8 +10,9 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from fferm import LargeShift
 from fferm.boosting.objective import N_KEYS, Leaves
-from fferm.divergences import trainable
+from fferm.divergences import Alpha, trainable
 from fferm.divergences.base import FEW, evaluate
+from fferm.notions import Comparison, EqualizedOdds, Notion
 
 pytestmark = pytest.mark.filterwarnings("ignore::fferm.errors.DataFairnessWarning")
 
@@ -42,6 +45,49 @@ def test_attributes_one_by_one_and_empty_cells_are_those_of_tables(n_classes):
     assert_same_penalty(objective, oracle, scores - 1e4)
     problem = make(n_classes=n_classes, uncertainty=LargeShift(0.01))
     assert_same_penalty(*problem)
+
+
+@dataclass(frozen=True)
+class Merged(Notion, abstract=True):
+    """A notion with tables of its own, for tests."""
+
+    weights: str
+    is_moving: bool
+
+    @property
+    def weighting(self):
+        return self.weights
+
+    def strata(self, labels):
+        return EqualizedOdds().strata(labels)
+
+    def comparison(self, strata, classes):
+        # Labels given the prediction, of which two are one; or two predictions that are
+        # one given the label. One prediction of the first label is left out.
+        condition, outcome = np.indices((len(strata), len(classes)))
+        outcome = np.minimum(outcome, 1)
+        if self.is_moving:
+            condition, outcome = outcome, condition
+        n_outcomes = int(outcome.max()) + 1
+        place = condition * n_outcomes + outcome
+        place[0, -1] = -1
+        names = [tuple(map(str, range(n.max() + 1))) for n in (condition, outcome)]
+        return Comparison(*names, place)
+
+
+@pytest.mark.parametrize("how", ["intersection", "marginal"])
+@pytest.mark.parametrize("weights", ["unit", "frequency", "probability"])
+@pytest.mark.parametrize("is_moving", [False, True])
+def test_tables_of_a_notion_of_ones_own_are_compared(is_moving, weights, how):
+    notion = Merged(weights, is_moving)
+    for divergence in ("kl", "total_variation", Alpha(3)):
+        problem = make(divergence, notion, 3, how)
+        assert_same_penalty(*problem)
+        objective, oracle, scores = problem
+        cells = oracle.cells(oracle.at(scores))
+        root = objective.penalty.root(cells)
+        assert root.shape == (cells.size, cells.size)
+        assert np.isfinite(root).all()
 
 
 def passes(objective, scores):

@@ -238,5 +238,5 @@ def test_undefined_and_infinite_numbers_survive_a_file(data, tmp_path):
 
 @pytest.mark.parametrize("broken", [{}, {"groups": 3}, {"groups": {}}])
 def test_values_that_make_no_audit_are_refused(broken):
-    with pytest.raises(PersistenceError, match="make no audit"):
+    with pytest.raises(PersistenceError, match="are not an audit"):
         Audit.from_dict(broken)

@@ -311,7 +311,7 @@ def test_drawing_leaves_nothing_behind_in_matplotlib(curve, tmp_path):
 
 
 def test_an_unknown_split_is_named(curve):
-    with pytest.raises(InvalidParameterError, match="split='validation' came"):
+    with pytest.raises(InvalidParameterError, match="split must be 'train' or 'test'"):
         plot_curve(curve, split="validation")
 
 
@@ -488,14 +488,14 @@ def test_the_recipe_of_an_audit_gives_the_same_audit(
 ):
     model = LogisticRegression().fit(biased["X"], biased["y"])
     names = {"model": model, **biased, "sample_weight": options.get("sample_weight")}
-    names["control"] = getattr(options.get("notion"), "control", None)
+    names |= {"Mine": Mine, "control": getattr(options.get("notion"), "control", None)}
     if "random_state" in options and options["random_state"] == "generator":
         options = {"random_state": np.random.default_rng(3)}
         names["random_state"] = np.random.default_rng(3)
     found = audit(model, **biased, **{"n_bootstrap": 20} | options)
 
     page = report(write_audit, found, folder=tmp_path, max_violation=0.1)
-    again = follow(page, monkeypatch, tmp_path, **names)["found"]
+    again = follow(page, monkeypatch, tmp_path, **names)["result"]
 
     assert again.to_dict() == found.to_dict()
     assert (tmp_path / "audit.html").read_text("utf-8") == page.source
@@ -514,7 +514,7 @@ def test_the_recipe_of_an_audit_behind_a_pipeline_finds_the_same_control(
     found = audit(model, **biased, n_bootstrap=20)
 
     page = report(write_audit, found, folder=tmp_path)
-    again = follow(page, monkeypatch, tmp_path, model=model, **biased)["found"]
+    again = follow(page, monkeypatch, tmp_path, model=model, **biased)["result"]
 
     assert again.to_dict() == found.to_dict()
     assert {gap.stratum for gap in found.gaps} == {"0", "1"}
@@ -528,7 +528,7 @@ def test_a_class_that_cannot_be_imported_is_left_to_the_reader(tmp_path, monkeyp
         name: ClassVar[str] = "local_of_test_report"
 
     page = report(write_audit, make_audit(notion=Local()), folder=tmp_path)
-    assert "# Local: the class of your own script. found = audit(" in page.text
+    assert "# Local: your own class. result = audit(" in page.text
 
 
 def test_rows_without_a_group_are_counted_on_the_page(tmp_path):
@@ -855,4 +855,4 @@ def test_the_report_package_can_be_imported_without_its_extra():
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     )
-    assert "'write_curve', 'write_experiment', 'write_regression_audit'" in done.stdout
+    assert "'plot_curve', 'write_audit', 'write_curve'" in done.stdout

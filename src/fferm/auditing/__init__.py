@@ -1,22 +1,25 @@
 """Audits: what a fitted model does to each group, and how sure one can be.
 
-An audit puts decisions and probabilities side by side, for fairness of one is not
-fairness of the other. It gives the violation with two intervals, the divergences of
-the same tables and the bounds these imply, and names every group that it could not
-judge.
+One `Audit`, in two kinds: that of a classifier puts decisions and probabilities side by
+side, because fairness of one is not fairness of the other; that of a regressor measures
+how its predictions depend on each sensitive column. Both give the violation with an
+interval, name every group that they could not judge, and become JSON and pages in the
+same way. An audit imports `fferm.metrics` and `fferm.data`, and no model.
 """
 
-from fferm.auditing.judgement import audit
-from fferm.auditing.number_reading import read_any
-from fferm.auditing.number_result import RegressionAudit
-from fferm.auditing.numbers import audit_regression
-from fferm.auditing.result import Audit, DivergenceValue
+from fferm.auditing.classification import (
+    ClassificationAudit,
+    DivergenceValue,
+    audit,
+)
+from fferm.auditing.regression import RegressionAudit, audit_regression
+from fferm.auditing.result import Audit
 
 __all__ = [
     "Audit",
+    "ClassificationAudit",
     "DivergenceValue",
     "RegressionAudit",
     "audit",
     "audit_regression",
-    "read_any",
 ]

@@ -122,7 +122,7 @@ def measure(
     rows: pd.DataFrame,
     notion: str | None = None,
     metric: str | None = None,
-) -> Audit | RegressionAudit:
+) -> Audit:
     """Return the audit of a model on some rows."""
     is_number = isinstance(model, FrameRegressor)
     _check_options(is_number, notion, metric)
@@ -144,7 +144,7 @@ def measure(
 
 def _measure_data(
     model: FrameModel, data: str | None, notion: str | None, metric: str | None
-) -> Audit | RegressionAudit:
+) -> Audit:
     if data is None:
         raise InvalidParameterError(
             "Missing argument DATA. Name a table: fferm audit MODEL DATA; or the "
@@ -195,7 +195,7 @@ def _measure_predictions(
     task: TaskKind,
     notion: str | None,
     metric: str | None,
-) -> Audit | RegressionAudit:
+) -> Audit:
     predicted, truth, sensitive = rows
     is_number = task is TaskKind.regression
     if task is TaskKind.auto:
@@ -256,7 +256,7 @@ def _check_bound(max_violation: float | None, metric: str | None) -> None:
 
 
 def _verdict(
-    audited: Audit | RegressionAudit,
+    audited: Audit,
     max_violation: float,
     confident: bool,
     passes: bool,
@@ -266,5 +266,4 @@ def _verdict(
         what += f" ({audited.metric})"
     value = audited.interval[1] if confident else audited.violation
     sign = "PASSES: at most" if passes else "FAILS: above"
-    shown = f"{value:.4f}" if isinstance(audited, Audit) else f"{value:.4g}"
-    return f"{sign} {max_violation:g}; {what} is {shown}."
+    return f"{sign} {max_violation:g}; {what} is {audited.format_number(value)}."

@@ -6,7 +6,7 @@ from typing import Annotated, Any, cast
 import typer
 
 import fferm
-from fferm.auditing import Audit, RegressionAudit
+from fferm.auditing import Audit
 from fferm.cli import options
 from fferm.cli.audit import measure
 from fferm.cli.inputs import open_source
@@ -128,9 +128,7 @@ def _make_regressor(
     return estimator
 
 
-def _summary(
-    model: FrameModel, audit: Audit | RegressionAudit, out: Path
-) -> tuple[str, dict[str, Any]]:
+def _summary(model: FrameModel, audit: Audit, out: Path) -> tuple[str, dict[str, Any]]:
     weight = model.estimator_.fairness_weight_
     feasible = getattr(model.estimator_, "feasible_", None)
     dropped = list(model.encoder_.dropped_)

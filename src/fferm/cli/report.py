@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from fferm.auditing import Audit, RegressionAudit, read_any
+from fferm.auditing import Audit
 from fferm.cli import options
 from fferm.cli.outputs import Output, check_writable
 from fferm.curve import TradeoffCurve
@@ -40,14 +40,14 @@ def report(
         )
     check_writable(out, str(source))
     with output.warnings_as_lines():
-        result: TradeoffCurve | Audit | RegressionAudit
+        result: TradeoffCurve | Audit
         result = TradeoffCurve.load(source) if source.is_dir() else _read_audit(source)
         result.to_html(out, title=title, max_violation=max_violation)
     output.result(f"Wrote {out}", {"report": str(out)})
     return 0
 
 
-def _read_audit(path: Path) -> Audit | RegressionAudit:
+def _read_audit(path: Path) -> Audit:
     try:
         content: Any = json_format.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:
@@ -61,4 +61,4 @@ def _read_audit(path: Path) -> Audit | RegressionAudit:
         raise InvalidInputError(
             f"{path} is not an audit. Name a file that `fferm audit --json` wrote."
         )
-    return read_any(content)
+    return Audit.from_dict(content)

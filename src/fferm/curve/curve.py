@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Generic, Literal, NamedTuple, Self, TypeVar
 import numpy as np
 import pandas as pd
 
-from fferm.auditing import Audit, RegressionAudit
+from fferm.auditing import Audit
 from fferm.curve.pareto import (
     confidence_bands,
     dominated_area,
@@ -104,7 +104,7 @@ class TradeoffCurve:
     models: Mapping[Key, FairEstimator]
     descriptions: Mapping[str, Mapping[str, str]]
     baseline: pd.DataFrame = field(default_factory=pd.DataFrame)
-    audits: Mapping[Key, Audit | RegressionAudit | None] = field(default_factory=dict)
+    audits: Mapping[Key, Audit | None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Name the curve of records that were made by hand, without a name."""

@@ -10,8 +10,8 @@ from scipy.stats import norm
 from sklearn import config_context
 
 from fferm._typing import FloatArray
-from fferm.auditing import Audit, RegressionAudit, audit, audit_regression
-from fferm.auditing.number_columns import read_finite
+from fferm.auditing import Audit, audit, audit_regression
+from fferm.auditing.regression import read_finite
 from fferm.curve.pareto import CONFIDENCE
 from fferm.data.groups import BandEdges, Binning, encode_sensitive
 from fferm.data.rows import FitInput
@@ -88,7 +88,7 @@ def measure_models(
             yield record, model
 
 
-def audit_rows(model: FairEstimator, rows: FitInput) -> Audit | RegressionAudit | None:
+def audit_rows(model: FairEstimator, rows: FitInput) -> Audit | None:
     """Return a short audit of a model on some rows.
 
     None for a regressor if some sensitive column has no two groups to compare.

@@ -22,7 +22,7 @@ import numpy as np
 import pandas as pd
 
 from fferm._typing import FloatArray
-from fferm.auditing import Audit, RegressionAudit, read_any
+from fferm.auditing import Audit
 from fferm.auditing.result import json_ready
 from fferm.curve.curve import Key, LazyValues, TradeoffCurve
 from fferm.errors import PersistenceError
@@ -210,7 +210,7 @@ def load_curve(path: str | os.PathLike[str]) -> TradeoffCurve:
 
 def assemble(
     paths: Iterable[Recorded],
-    audit: Callable[[FairEstimator, int], Audit | RegressionAudit | None] | None = None,
+    audit: Callable[[FairEstimator, int], Audit | None] | None = None,
 ) -> TradeoffCurve:
     """Return the curve of all paths, in their order.
 
@@ -233,7 +233,7 @@ def assemble(
             if isinstance(model, Path):
                 models[key] = partial(load, model)
                 if fit.get("audit") is not None:
-                    audits[key] = partial(read_any, fit["audit"])
+                    audits[key] = partial(Audit.from_dict, fit["audit"])
             elif audit is not None:
                 audits[key] = partial(audit, model, seed)
     return TradeoffCurve(

@@ -15,8 +15,7 @@ from joblib import Parallel, delayed
 from sklearn.base import clone
 
 from fferm._typing import Table
-from fferm.auditing import Audit, RegressionAudit
-from fferm.auditing.spelling import spell, spell_model
+from fferm.auditing import Audit
 from fferm.curve.curve import TradeoffCurve
 from fferm.curve.measures import audit_rows, make_measures, measure_models
 from fferm.curve.records import (
@@ -39,6 +38,7 @@ from fferm.errors import (
 from fferm.estimators.base import FairEstimator
 from fferm.fairness_grid import weight_grid
 from fferm.persistence import load, save
+from fferm.registry import code_of
 
 logger = logging.getLogger(__name__)
 
@@ -64,7 +64,7 @@ class SweepRows:
             self._last = seed, dict(zip(("train", "test"), parts, strict=True))
         return self._last[1]
 
-    def audit(self, model: FairEstimator, seed: int) -> Audit | RegressionAudit | None:
+    def audit(self, model: FairEstimator, seed: int) -> Audit | None:
         """Return the audit of a model on the test rows."""
         return audit_rows(model, self.split(seed)["test"])
 
@@ -187,8 +187,9 @@ def _named_estimators(
 
 def _shortest(divergence: Divergence) -> str:
     # Its name, if that says all of it.
-    spelled = spell(divergence, "divergence").code
-    return divergence.name if spelled == repr(divergence.name) else repr(divergence)
+    is_ours = type(divergence).__module__.startswith("fferm.")
+    is_usual = is_ours and divergence == get_divergence(divergence.name)
+    return divergence.name if is_usual else repr(divergence)
 
 
 def _read_test(
@@ -216,7 +217,7 @@ def _header(
     name: str, model: FairEstimator, rows: SweepRows, digest: str
 ) -> dict[str, Any]:
     # What is swept; it becomes the first line of a file.
-    objective, spelled = model._objective(), spell_model(model, SWEPT)
+    objective = model._objective()
     parts = (objective.divergence, objective.notion, objective.uncertainty)
     # The description has only the name of what is large, such as a control feature.
     inside = [None if part is None else part.parameters() for part in parts]
@@ -233,9 +234,7 @@ def _header(
         "sample_weight": "none" if rows.whole.sample_weight is None else "given",
         "rows": str(n_rows),
         "features": str(n_features),
-        "code": spelled.code,
-        "imports": "\n".join(spelled.imports),
-        "notes": "\n".join(spelled.notes),
+        "code": _code(model),
     }
     return {
         "format": FORMAT,
@@ -327,3 +326,15 @@ def _train_path(
     for fitted in path:
         yield [fitted], time.perf_counter() - began
         began = time.perf_counter()
+
+
+def _code(model: FairEstimator) -> str:
+    # The call that makes a model; defaults and what the sweep sets are left out.
+    usual, values = type(model)().get_params(deep=False), model.get_params(deep=False)
+    code = {name: code_of(value, name) for name, value in values.items()}
+    changed = [
+        f"{name}={code[name]}"
+        for name in code
+        if name not in SWEPT and code[name] != code_of(usual[name], name)
+    ]
+    return f"{type(model).__name__}({', '.join(changed)})"

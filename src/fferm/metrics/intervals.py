@@ -10,30 +10,39 @@ all gaps between groups at once, each with its own limits, then
 
 which holds whenever all limits hold, wherever the truth lies.
 
-Rates come as (comparisons x groups) arrays, one per sensitive attribute, NaN where a
-group is absent. This file knows nothing of notions, models or data frames.
+Rates are (comparisons x groups) arrays, one per sensitive attribute, NaN where a group
+is absent.
 """
 
 import functools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from numbers import Integral
 from typing import TypeAlias
 
 import numpy as np
-from scipy.sparse import csr_array, diags_array, vstack
+from scipy.sparse import csr_array, diags_array, hstack, vstack
 from scipy.stats import norm
 
 from fferm._typing import FloatArray, IntArray
-from fferm.errors import InvalidInputError, InvalidParameterError
-from fferm.metrics.tabulator import BoolArray, RateTable, compared
+from fferm.data.validate import COUNT, Number, check_params
+from fferm.errors import InvalidInputError
+from fferm.metrics.tabulator import (
+    BoolArray,
+    RateTable,
+    Tabulator,
+    compared,
+    rates_of,
+)
 
 Interval: TypeAlias = tuple[float, float]
 # From (n_draws, n_cells) totals to the (n_draws, comparisons, groups) rates of each
 # attribute.
 RatesOf: TypeAlias = Callable[[FloatArray], Sequence[FloatArray]]
 
+# What a number of draws may be, 0 for none, and a confidence level.
+DRAWS = Number(low=0, is_whole=True)
+LEVEL = Number(high=1.0, open_low=True, open_high=True)
 UNDEFINED: Interval = (math.nan, math.nan)
 # Numbers drawn at a time: bounds the memory of a bootstrap to some tens of megabytes.
 DRAWS_AT_A_TIME = 4_000_000
@@ -64,9 +73,7 @@ def wilson_interval(rate: float, size: float, confidence: float = 0.95) -> Inter
     (0.0435, 0.2136)
     """
     if not 0 <= rate <= 1 and not math.isnan(rate):
-        raise InvalidInputError(
-            f"A rate of {rate!r} came. Expected a number between 0 and 1."
-        )
+        raise InvalidInputError(f"rate must be between 0 and 1, or NaN; got {rate!r}.")
     quantile = two_sided(confidence)
     low, high = wilson_limits(np.array([rate]), np.array([size]), quantile)
     return float(low[0]), float(high[0])
@@ -204,6 +211,61 @@ class Sample:
     row_weight: float = 1.0
 
 
+def bootstrap_sample(
+    tabulator: Tabulator, prob: FloatArray, decision: IntArray | None = None
+) -> Sample:
+    """Return what to draw from; kinds of rows where decisions are given, else rows."""
+    weight, attributes = tabulator.rows.weight, tabulator.rows.attributes
+    cells = [cell.by_row(len(prob)) for cell in tabulator.rows.cells]
+    first, count = np.arange(len(prob)), np.ones(len(prob), dtype=np.int64)
+    if decision is not None:
+        code = np.unique(weight, return_inverse=True)[1]
+        for column in (decision, *cells):
+            # Numbered again each time: the product of many columns would overflow.
+            pair = code * (column.max() + 2) + column + 1
+            code = np.unique(pair, return_inverse=True)[1]
+        _, first, count = np.unique(code, return_index=True, return_counts=True)
+    n_strata, n_classes = len(tabulator.rows.strata.names), prob.shape[1]
+    shapes = [(n_strata, n_classes, len(a.groups)) for a in attributes]
+    part = weight[first, None] * prob[first]
+    totals = csr_array(
+        hstack(
+            [
+                _cell_totals(part, cell[first], shape)
+                for cell, shape in zip(cells, shapes, strict=True)
+            ]
+        )
+    )
+    ends = np.cumsum([math.prod(shape) for shape in shapes])[:-1]
+
+    def split(table: FloatArray) -> list[FloatArray]:
+        return [
+            block.reshape(-1, *shape)
+            for block, shape in zip(np.split(table, ends, axis=1), shapes, strict=True)
+        ]
+
+    def rates(table: FloatArray) -> list[FloatArray]:
+        return [compared(rates_of(tabulator.orient(block))) for block in split(table)]
+
+    is_present = []
+    for (block,) in split((count @ totals)[None]):
+        oriented = tabulator.orient(block)
+        has_rows = np.broadcast_to(
+            oriented.sum(axis=1, keepdims=True) > 0, oriented.shape
+        )
+        is_present.append(tabulator.comparison.pull_back(has_rows).ravel())
+    return Sample(count, totals, np.concatenate(is_present), rates, weight.mean())
+
+
+def _cell_totals(
+    part: FloatArray, cell: IntArray, shape: tuple[int, int, int]
+) -> csr_array:
+    n_classes, n_groups = shape[1:]
+    row, j = np.nonzero((part > 0) & (cell >= 0)[:, None])
+    column = (cell[row] // n_groups * n_classes + j) * n_groups + cell[row] % n_groups
+    return csr_array((part[row, j], (row, column)), shape=(len(part), math.prod(shape)))
+
+
 def bootstrap_interval(
     sample: Sample,
     confidence: float = 0.95,
@@ -253,7 +315,7 @@ def bootstrap_interval(
     True
     """
     two_sided(confidence)
-    check_draws("n_bootstrap", n_bootstrap, fewest=1)
+    check_params({"n_bootstrap": n_bootstrap}, {"n_bootstrap": COUNT})
     observed = sample.rates((sample.count @ sample.totals)[None])
     if not any(_count_pairs(rate[0]) for rate in observed):
         return UNDEFINED
@@ -271,18 +333,6 @@ def bootstrap_interval(
     half = np.quantile(largest, confidence, method="higher") * np.concatenate(errors)
     gap = np.concatenate(gaps)
     return _folded(gap - half, gap + half)
-
-
-def check_draws(name: str, value: object, *, fewest: int) -> None:
-    """Refuse a number of draws that is none."""
-    is_whole = isinstance(value, Integral) and not isinstance(value, bool)
-    if is_whole and int(value) >= fewest:  # type: ignore[call-overload]
-        return
-    expected = "a positive whole number" if fewest else "0 or a positive whole number"
-    raise InvalidParameterError(
-        f"{name}={value!r} came. Expected {expected} of draws. Take some hundreds or "
-        f"more{'' if fewest else ', or 0 for none'}."
-    )
 
 
 def _with_one_of_each(sample: Sample) -> Sample:
@@ -341,9 +391,5 @@ def _pairs(
 @functools.lru_cache
 def two_sided(confidence: float) -> float:
     """Return the quantile of a two-sided interval, after checking its level."""
-    if not 0 < confidence < 1:
-        raise InvalidParameterError(
-            f"confidence={confidence!r} came. Expected a level between 0 and 1, for "
-            "example 0.95."
-        )
+    check_params({"confidence": confidence}, {"confidence": LEVEL})
     return float(norm.isf((1 - confidence) / 2))

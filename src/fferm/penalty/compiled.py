@@ -17,7 +17,7 @@ Solvers that ascend the dual by minibatches keep its table themselves: `make_dua
 """
 
 # mypy: disable-error-code="no-untyped-def,no-untyped-call,call-arg"
-# ruff: noqa: ANN001, ANN201, ANN202, C901, PLR0912, PLR0913, PLR0917
+# ruff: noqa: ANN001, ANN201, ANN202, C901, PLR0913, PLR0917
 
 import math
 from collections.abc import Callable, Sequence
@@ -31,6 +31,7 @@ from fferm._typing import FloatArray, IntArray, Namespace, Operand
 from fferm.divergences import Divergence, strip
 from fferm.divergences.base import evaluate
 from fferm.errors import InvalidParameterError
+from fferm.notions import Comparison
 from fferm.penalty.dual import (
     NO_GROUPS,
     GroupWeights,
@@ -46,6 +47,8 @@ from fferm.penalty.formulas import (
 from fferm.penalty.objective import Objective, Penalty, Problem
 
 VARIABLES = ("auto", "log_ratio", "projected")
+WEIGHTINGS = ("unit", "frequency", "probability")
+UNIT, FREQUENCY = 0, 1
 # Nearer to 1 than this, the slope of f over the distance is nothing but rounding.
 SECANT_WIDTH = 1e-6
 
@@ -225,8 +228,7 @@ class CompiledPenalty:
 
     The cells of all attributes are rows of one (n_cells, n_classes) array, in the order
     (attribute, stratum, group). Linear models sum up one (strata, classes, groups)
-    table of all attributes instead, the *mass*. Kernels run over the cells of the
-    tables that the notion compares, (attribute, condition, group) times outcomes.
+    table of all attributes instead, the *mass*.
 
     Parameters
     ----------
@@ -236,61 +238,49 @@ class CompiledPenalty:
 
     def __init__(self, penalty: Penalty) -> None:
         self._penalty = penalty
-        self._comparison = penalty.comparison
         objective, rows = penalty.objective, penalty.rows
         self._divergence = objective.trained_divergence
-        self._weighting = objective.notion.weighting
-        self._is_fixed = self._comparison.has_fixed_groups
-        is_compiled = self._is_fixed or self._weighting == "probability"
-        self._is_plain = objective.uncertainty is None and is_compiled
+        self._formulas = _compiled_formulas(self._divergence)
+        self._is_robust = objective.uncertainty is not None
+        comparison = penalty.comparison
+        self._is_moving = not comparison.has_fixed_groups
+        self._weighting = WEIGHTINGS.index(objective.notion.weighting)
+        n_groups = np.array([len(attribute.groups) for attribute in rows.attributes])
         n_strata = len(rows.strata.names)
-        n_conditions = len(self._comparison.kept_conditions)
-        sizes = [len(attribute.groups) for attribute in rows.attributes]
-        self._shapes = np.array([(n_strata, size) for size in sizes])
-        self._compared = np.array([(n_conditions, size) for size in sizes])
-        self.ends = np.cumsum(self._shapes.prod(axis=1))
-        self._ones = np.ones(len(sizes))
+        self._shapes = np.column_stack([np.full_like(n_groups, n_strata), n_groups])
+        self.ends = np.cumsum(n_strata * n_groups)
+        # What is compared: tables of the same form, and the place in them of each cell
+        # and class, None if it is the same.
+        self._compared = self._shapes
+        self._place: IntArray | None = None
+        if comparison.place is not None:
+            self._compared, self._place = _compared_places(comparison, self._shapes)
+        self._n_outcomes = len(comparison.outcomes)
         # The row of each cell in a (R K, m) mass, which is a mean over all rows, where
         # the table of an attribute is a mean over the rows whose group is known.
-        n_groups = self._shapes[:, 1]
-        place = np.arange(n_strata * n_groups.sum()).reshape(n_strata, -1)
-        parts = np.split(place, np.cumsum(n_groups)[:-1], axis=1)
-        self._place = np.concatenate([part.ravel() for part in parts])
-        known = [sums.known_share for sums in rows.cell_sums]
-        self._known = np.repeat(known, n_strata * n_groups)[:, None]
-        self._formulas = _compiled_formulas(self._divergence)
+        self._order: IntArray | slice = slice(None)
+        known = np.array([sums.known_share for sums in rows.cell_sums])
+        self._known = known
+        if known.size > 1:
+            order = np.arange(n_strata * n_groups.sum()).reshape(n_strata, -1)
+            parts = np.split(order, np.cumsum(n_groups)[:-1], axis=1)
+            self._order = np.concatenate([part.ravel() for part in parts])
+            self._known = np.repeat(known, n_strata * n_groups)[:, None]
         self._last: tuple[FloatArray, ...] = ()
 
     def value_and_payoff(self, cells: FloatArray) -> tuple[float, FloatArray]:
         """Return the penalty, and its (n_cells, n_classes) gradient by the cells."""
-        if not self._is_plain:
+        if self._is_robust:
             value, payoffs = self._penalty.on_tables(self.split(cells))
             return value, self.join(payoffs)
         compared, product, _, dual, conjugate = self._at(cells)
-        payoff, shapes = np.empty_like(compared), self._compared
-        slopes = product, dual, conjugate, payoff
-        if self._is_fixed:
-            rule = self._weighting == "unit", self._whole(compared)
-            value = _fixed_into(compared, shapes, *rule, *slopes)
-        else:
-            value = _moving_into(compared, shapes, *slopes)
-        return value, self._pull_back(payoff)
-
-    def on_mass(self, mass: FloatArray) -> tuple[float, FloatArray]:
-        """Return the penalty on a (R, m, K) mass, and its gradient by the mass."""
-        value, payoff = self.value_and_payoff(self._cells(mass))
-        by_mass = np.empty_like(payoff)
-        by_mass[self._place] = payoff / self._known
-        tables = by_mass.reshape(mass.shape[0], mass.shape[2], -1).transpose(0, 2, 1)
-        return value, np.ascontiguousarray(tables)
-
-    def duals(self, mass: FloatArray) -> tuple[FloatArray, ...]:
-        """Return the optimal dual on the table of each attribute."""
-        return self._penalty.duals(self.split(self._cells(mass)))
-
-    def _cells(self, mass: FloatArray) -> FloatArray:
-        flat = mass.transpose(0, 2, 1).reshape(-1, mass.shape[1])
-        return np.asarray(flat[self._place] / self._known)
+        payoff = np.empty_like(compared)
+        rule = self._compared, self._weighting, self._is_moving
+        value = _payoff_into(compared, *rule, product, dual, conjugate, payoff)
+        if self._place is not None:
+            padded = np.append(payoff.ravel(), 0.0)  # the last for cells left out
+            payoff = padded[self._place].reshape(cells.shape)
+        return value, payoff
 
     def root(self, cells: FloatArray) -> FloatArray:
         """Return a matrix whose Gram matrix is the curvature at the cells.
@@ -303,23 +293,35 @@ class CompiledPenalty:
         compared, product, ratio, dual, _ = self._at(cells)
         second = evaluate(self._divergence.f_second, ratio)
         root = np.zeros((compared.size, compared.size))
-        rule = self._is_fixed, self._weighting == "unit"
-        whole = self._whole(compared)
-        _root_into(compared, self._compared, *rule, whole, product, dual, second, root)
-        if self._comparison.place is None:
+        rule = self._compared, self._weighting, self._is_moving
+        _root_into(compared, *rule, product, dual, second, root)
+        if self._place is None:
             return root
-        # A cell moves the one that it is counted in; -1, the last, is none of them.
-        numbers = np.arange(1.0, compared.size + 1).reshape(compared.shape)
-        counted = self._pull_back(numbers).astype(np.int64).reshape(-1) - 1
-        is_repeated = np.ones(counted.size, dtype=bool)
-        is_repeated[np.unique(counted, return_index=True)[1]] = False
-        moved = np.pad(root, (0, 1))[counted][:, counted]
-        moved[is_repeated] = 0.0
-        return moved
+        used = np.unique(self._place[self._place < compared.size])
+        padded = np.hstack([root, np.zeros((len(root), 1))])
+        by_cell = np.zeros((cells.size, cells.size))
+        by_cell[: used.size] = padded[used][:, self._place]
+        return by_cell
+
+    def on_mass(self, mass: FloatArray) -> tuple[float, FloatArray]:
+        """Return the penalty on a (R, m, K) mass, and its gradient by the mass."""
+        value, payoff = self.value_and_payoff(self._cells(mass))
+        by_mass = np.empty_like(payoff)
+        by_mass[self._order] = payoff / self._known
+        tables = by_mass.reshape(mass.shape[0], mass.shape[2], -1).transpose(0, 2, 1)
+        return value, np.ascontiguousarray(tables)
+
+    def duals(self, mass: FloatArray) -> tuple[FloatArray, ...]:
+        """Return the optimal dual on the table of each attribute."""
+        return self._penalty.duals(self.split(self._cells(mass)))
 
     def split(self, cells: FloatArray) -> list[FloatArray]:
         """Return the (strata, classes, groups) table of each attribute."""
-        return _split(cells, self._shapes)
+        parts = np.split(cells, self.ends[:-1])
+        return [
+            part.reshape(*shape, -1).transpose(0, 2, 1)
+            for part, shape in zip(parts, self._shapes, strict=True)
+        ]
 
     def join(self, tables: Sequence[FloatArray]) -> FloatArray:
         """Return the cells of the tables of all attributes."""
@@ -327,40 +329,49 @@ class CompiledPenalty:
         cells = np.concatenate([part.reshape(-1, part.shape[2]) for part in parts])
         return np.ascontiguousarray(cells)
 
-    def _pull_back(self, compared: FloatArray) -> FloatArray:
-        # What the cells of compared tables hold, for the cells that they are made of.
-        if self._comparison.place is None:
-            return compared
-        tables = _split(compared, self._compared)
-        return self.join([self._comparison.pull_back(table) for table in tables])
-
-    def _whole(self, compared: FloatArray) -> FloatArray:
-        # The mass that a condition's share is taken of, by attribute.
-        if self._weighting != "frequency":
-            return self._ones
-        ends = np.cumsum(self._compared.prod(axis=1))
-        return np.array([part.sum() for part in np.split(compared, ends[:-1])])
+    def _cells(self, mass: FloatArray) -> FloatArray:
+        flat = mass.transpose(0, 2, 1).reshape(-1, mass.shape[1])
+        return np.asarray(flat[self._order] / self._known)
 
     def _at(self, cells: FloatArray) -> tuple[FloatArray, ...]:
-        # The cells that are compared, the product of marginals, the ratio to it, and
-        # dual and conjugate there. The root is taken at the cells of the last payoff.
+        # The compared cells, their products of marginals, the ratios to those, and dual
+        # and conjugate there. The root is computed at the cells of the last payoff.
         if not self._last or self._last[0] is not cells:
             compared = cells
-            if self._comparison.place is not None:
-                tables = map(self._comparison.tables, self.split(cells))
-                compared = self.join(list(tables))
+            if self._place is not None:
+                size = self._compared.prod(axis=1).sum() * self._n_outcomes
+                sums = np.bincount(self._place, cells.ravel(), size + 1)[:-1]
+                compared = np.asarray(sums, np.float64).reshape(-1, self._n_outcomes)
             product, ratio = np.empty_like(compared), np.empty_like(compared)
             _products_into(compared, self._compared, product, ratio)
-            self._last = cells, compared, product, ratio, *self._formulas(ratio)
+            slopes = self._formulas(ratio)
+            self._last = cells, compared, product, ratio, *slopes
         return self._last[1:]
 
 
-def _split(cells: FloatArray, shapes: IntArray) -> list[FloatArray]:
-    parts = np.split(cells, np.cumsum([n * size for n, size in shapes])[:-1])
-    return [
-        part.reshape(n, size, -1).transpose(0, 2, 1)
-        for part, (n, size) in zip(parts, shapes, strict=True)
-    ]
+def _compared_places(
+    comparison: Comparison, shapes: IntArray
+) -> tuple[IntArray, IntArray]:
+    # The shapes of the compared tables, and the flat place in them of each cell and
+    # class, one beyond the last for those that are left out.
+    assert comparison.place is not None
+    n_outcomes, kept = len(comparison.outcomes), comparison.kept
+    condition, outcome = np.divmod(comparison.place, n_outcomes)
+    is_out = comparison.place < 0
+    n_conditions = len(comparison.conditions)
+    if kept is not None:
+        is_out |= condition != kept
+        condition, n_conditions = np.zeros_like(condition), 1
+    places, begin = [], 0
+    for n_groups in shapes[:, 1]:
+        group = np.arange(n_groups)[:, None]  # strata, groups, classes
+        row = begin + condition[:, None, :] * n_groups + group
+        place = row * n_outcomes + outcome[:, None, :]
+        places.append(np.where(is_out[:, None, :], -1, place).ravel())
+        begin += n_conditions * n_groups
+    place = np.concatenate(places)
+    compared = np.column_stack([np.full(len(shapes), n_conditions), shapes[:, 1]])
+    return compared, np.where(place < 0, begin * n_outcomes, place)
 
 
 def _compiled_formulas(
@@ -415,113 +426,118 @@ def _formulas_into(pointer, lower, scale, tilt, ratio, z, dual, conjugate, unuse
 
 @kernel
 def _products_into(cells, shapes, product, ratio):
-    """Write the products of marginals, and the ratios to them; 1 if both are 0."""
+    # The products of marginals, and the ratios to them; 1 if both are 0.
     begin = 0
     for a in range(shapes.shape[0]):
         n_conditions, n_groups = shapes[a, 0], shapes[a, 1]
-        for c in range(n_conditions):
-            first = begin + c * n_groups
-            for q in range(first, first + n_groups):
+        for first in range(begin, begin + n_conditions * n_groups, n_groups):
+            for k in range(n_groups):
                 for j in range(cells.shape[1]):
                     by_group, by_outcome, mass = _marginals(
-                        cells, first, n_groups, q, j
+                        cells, first, n_groups, k, j
                     )
                     expected = by_group * by_outcome / mass if mass > 0 else 0.0
+                    q = first + k
                     product[q, j] = expected
                     ratio[q, j] = cells[q, j] / expected if expected > 0 else 1.0
         begin += n_conditions * n_groups
 
 
 @kernel
-def _marginals(cells, first, n_groups, q, j):
-    # Of the group and of the outcome of a cell, and the mass of its condition.
+def _marginals(cells, first, n_groups, k, j):
+    # The mass of a group, of an outcome, and of all, within the condition of a cell.
     by_group, by_outcome, mass = 0.0, 0.0, 0.0
-    for other in range(first, first + n_groups):
+    for g in range(n_groups):
         for o in range(cells.shape[1]):
-            value = cells[other, o]
-            by_group += value if other == q else 0.0
+            value = cells[first + g, o]
+            by_group += value if g == k else 0.0
             by_outcome += value if o == j else 0.0
             mass += value
     return by_group, by_outcome, mass
 
 
 @kernel
-def _fixed_into(cells, shapes, counts_one, whole, product, dual, conjugate, payoff):
-    """Write the payoff at fixed group weights; return the penalty."""
+def _scale(mass, whole, weighting):
+    # The weight of a condition over its mass.
+    if weighting == UNIT:
+        return 1.0 / mass
+    return 1.0 / whole if weighting == FREQUENCY else 1.0
+
+
+@kernel
+def _payoff_into(cells, shapes, weighting, is_moving, product, dual, conjugate, payoff):
+    # Writes the payoff, and returns the penalty.
     value, begin = 0.0, 0
-    n_outcomes = cells.shape[1]
     for a in range(shapes.shape[0]):
-        n_conditions, n_groups = shapes[a, 0], shapes[a, 1]
-        for c in range(n_conditions):
-            first = begin + c * n_groups
-            share, part = 0.0, 0.0
-            for q in range(first, first + n_groups):
-                for j in range(n_outcomes):
-                    share += cells[q, j]
-                    part += cells[q, j] * dual[q, j] - product[q, j] * conjugate[q, j]
-            if share <= 0:  # an empty condition
+        n_groups = shapes[a, 1]
+        end = begin + shapes[a, 0] * n_groups
+        whole, before = cells[begin:end].sum(), value
+        for first in range(begin, end, n_groups):
+            part, mass = _part(cells, product, dual, conjugate, first, n_groups)
+            if mass > 0:
+                value += _scale(mass, whole, weighting) * part
+        for first in range(begin, end, n_groups):
+            part, mass = _part(cells, product, dual, conjugate, first, n_groups)
+            if mass <= 0:  # an empty condition
                 payoff[first : first + n_groups, :] = 0.0
                 continue
-            scale = 1.0 / (share if counts_one else whole[a])
-            value += scale * part
-            for j in range(n_outcomes):
-                mean = 0.0
-                for q in range(first, first + n_groups):
-                    prior = 0.0
-                    for o in range(n_outcomes):
-                        prior += cells[q, o]
-                    mean += prior / share * conjugate[q, j]
-                for q in range(first, first + n_groups):
-                    payoff[q, j] = scale * (dual[q, j] - mean)
-        begin += n_conditions * n_groups
+            _slopes_into(cells, first, n_groups, mass, dual, conjugate, payoff)
+            scale, shift = _scale(mass, whole, weighting), 0.0
+            if is_moving:
+                radial = _move_groups(cells, first, n_groups, mass, conjugate, payoff)
+                # The product rule: the weight of a condition moves with its mass.
+                if weighting == FREQUENCY:
+                    shift = (part / mass - (value - before)) / whole
+                elif weighting != UNIT:
+                    shift = part / mass
+                shift -= scale * radial
+            for q in range(first, first + n_groups):
+                for j in range(cells.shape[1]):
+                    payoff[q, j] = scale * payoff[q, j] + shift
+        begin = end
     return value
 
 
 @kernel
-def _moving_into(cells, shapes, product, dual, conjugate, payoff):
-    """Write the payoff of conditions that count by probability; return the penalty.
+def _part(cells, product, dual, conjugate, first, n_groups):
+    # The divergence of a condition times its mass, and its mass.
+    part, mass = 0.0, 0.0
+    for q in range(first, first + n_groups):
+        for j in range(cells.shape[1]):
+            part += cells[q, j] * dual[q, j] - product[q, j] * conjugate[q, j]
+            mass += cells[q, j]
+    return part, mass
 
-    Group weights move with the model: the product of marginals is differentiated by
-    both, and the mass of a condition too.
-    """
-    value, begin = 0.0, 0
-    n_outcomes = cells.shape[1]
-    for a in range(shapes.shape[0]):
-        n_conditions, n_groups = shapes[a, 0], shapes[a, 1]
-        for c in range(n_conditions):
-            first = begin + c * n_groups
-            last = first + n_groups
-            mass, part = 0.0, 0.0
-            for q in range(first, last):
-                for j in range(n_outcomes):
-                    mass += cells[q, j]
-                    part += cells[q, j] * dual[q, j] - product[q, j] * conjugate[q, j]
-            if mass <= 0:
-                payoff[first:last, :] = 0.0
-                continue
-            value += part
-            radial = 0.0
-            for q in range(first, last):
-                for j in range(n_outcomes):
-                    slope = dual[q, j]
-                    for other in range(first, last):
-                        by_group = 0.0
-                        for o in range(n_outcomes):
-                            by_group += cells[other, o]
-                        slope -= by_group / mass * conjugate[other, j]
-                    for o in range(n_outcomes):
-                        by_outcome = 0.0
-                        for other in range(first, last):
-                            by_outcome += cells[other, o]
-                        slope -= by_outcome / mass * conjugate[q, o]
-                    payoff[q, j] = slope
-                    radial += slope * cells[q, j] / mass
-            # R = mass V(cells / mass): the product rule takes out the radial part.
-            for q in range(first, last):
-                for j in range(n_outcomes):
-                    payoff[q, j] += part / mass - radial
-        begin += n_conditions * n_groups
-    return value
+
+@kernel
+def _slopes_into(cells, first, n_groups, mass, dual, conjugate, payoff):
+    # The slope of the divergence at fixed group weights.
+    for j in range(cells.shape[1]):
+        mean = 0.0
+        for q in range(first, first + n_groups):
+            prior = 0.0
+            for o in range(cells.shape[1]):
+                prior += cells[q, o]
+            mean += prior / mass * conjugate[q, j]
+        for q in range(first, first + n_groups):
+            payoff[q, j] = dual[q, j] - mean
+
+
+@kernel
+def _move_groups(cells, first, n_groups, mass, conjugate, payoff):
+    # Adds what moving group weights change, and returns the slope along the cells.
+    radial, n_outcomes = 0.0, cells.shape[1]
+    for q in range(first, first + n_groups):
+        mean = 0.0
+        for j in range(n_outcomes):
+            by_outcome = 0.0
+            for g in range(first, first + n_groups):
+                by_outcome += cells[g, j]
+            mean += by_outcome / mass * conjugate[q, j]
+        for j in range(n_outcomes):
+            payoff[q, j] -= mean
+            radial += payoff[q, j] * cells[q, j] / mass
+    return radial
 
 
 @kernel
@@ -536,48 +552,32 @@ def _curvature(t, slope, second):
 
 
 @kernel
-def _root_into(cells, shapes, is_fixed, counts_one, whole, product, dual, second, root):
-    """Write the root of the curvature, over cells and outcomes, into zeros.
-
-    Parameters
-    ----------
-    cells, shapes
-        The tables.
-    is_fixed, counts_one, whole
-        Whether group weights are fixed; whether conditions have equal weights; the mass
-        that their shares are taken of, by attribute.
-    product
-        Of marginals.
-    dual, second
-        ``f'`` and ``f''`` at each ratio.
-    root
-        (n_cells * n_outcomes, the same) of zeros.
-    """
+def _root_into(cells, shapes, weighting, is_moving, product, dual, second, root):
+    # Writes the root of the curvature, over cells and outcomes, into zeros.
     begin, m = 0, cells.shape[1]
     for a in range(shapes.shape[0]):
-        n_conditions, n_groups = shapes[a, 0], shapes[a, 1]
-        end = begin + n_conditions * n_groups
+        n_groups = shapes[a, 1]
+        end = begin + shapes[a, 0] * n_groups
+        whole = cells[begin:end].sum()
         for q in range(begin, end):
-            first = q - (q - begin) % n_groups
+            k = (q - begin) % n_groups
+            first = q - k
             for j in range(m):
                 if product[q, j] <= 0:
                     continue
-                by_group, by_outcome, mass = _marginals(cells, first, n_groups, q, j)
-                # The penalty weighs D of a table over its share: unit weights leave one
-                # factor of 1 / share behind, others that of the whole.
-                share = mass if counts_one else whole[a]
+                by_group, by_outcome, mass = _marginals(cells, first, n_groups, k, j)
                 t = cells[q, j] / product[q, j]
                 curvature = _curvature(t, dual[q, j], second[q, j])
-                scale = math.sqrt(curvature / (product[q, j] * share))
-                for other in range(first, first + n_groups):
+                scale = _scale(mass, whole, weighting) / product[q, j]
+                for g in range(n_groups):
                     for o in range(m):
-                        if is_fixed and o != j:
-                            continue
                         # The derivative of the product by the other cell.
                         moved = by_group / mass if o == j else 0.0
-                        if not is_fixed:
-                            moved += by_outcome / mass if other == q else 0.0
+                        if is_moving:
+                            moved += by_outcome / mass if g == k else 0.0
                             moved -= by_group * by_outcome / (mass * mass)
-                        itself = 1.0 if other == q and o == j else 0.0
-                        root[q * m + j, other * m + o] = scale * (itself - t * moved)
+                        itself = 1.0 if g == k and o == j else 0.0
+                        root[q * m + j, (first + g) * m + o] = math.sqrt(
+                            curvature * scale
+                        ) * (itself - t * moved)
         begin = end

@@ -1,19 +1,24 @@
-"""The report of an audit."""
+"""The report of an audit: verdict, groups, measures, meaning and limits on one page."""
 
 import math
 import os
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
 
-from fferm.auditing import Audit
-from fferm.metrics import Gap
-from fferm.metrics.tabulator import left_out
+from fferm.auditing import Audit, ClassificationAudit, RegressionAudit
+from fferm.auditing.regression import ColumnAudit
+from fferm.errors import InvalidParameterError
+from fferm.metrics.tabulator import Gap, left_out
 from fferm.report.costs import compare
-from fferm.report.pages import brief, number, points, render, write_page
-from fferm.report.recipes import audit_recipe
-from fferm.report.wording import explain
+from fferm.report.figures import draw_svg, plot_densities, plot_fan
+from fferm.report.pages import brief, number, plain, points, render, write_page
+from fferm.report.snippets import audit_snippet
+from fferm.report.wording import MEASURES, explain
 
 TITLE = "Fairness audit"
-# Gaps closer than this are one gap: of two classes both have the same, up to rounding.
+# Gaps closer than this are equal: two classes have the same gap, up to rounding.
 SAME_GAP = 1e-12
 ERROR_RATES = {
     "accuracy": "Accuracy",
@@ -21,6 +26,8 @@ ERROR_RATES = {
     "false_positive_rate": "False positive rate",
     "precision": "Precision",
 }
+# More lines than this nobody can tell apart.
+MOST_LINES = 8
 
 
 @dataclass(frozen=True)
@@ -46,6 +53,14 @@ class Verdict:
     is_good: bool | None
 
 
+@dataclass(frozen=True)
+class Picture:
+    """A figure of a page, and what it shows."""
+
+    svg: str
+    caption: str
+
+
 def write_audit(
     audit: Audit,
     path: str | os.PathLike[str],
@@ -54,36 +69,38 @@ def write_audit(
     max_violation: float | None = None,
     before: Audit | None = None,
 ) -> None:
-    """Write an audit as one page: verdict, groups, divergences, meaning and limits.
+    """Write an audit as one page that needs nothing but a browser.
 
     Parameters
     ----------
     audit
-        What `fferm.audit` returned.
+        What `fferm.audit` or `fferm.audit_regression` returned.
     path
         Where to write; an existing file is replaced.
     title
         The heading of the page; name the model and the data here.
     max_violation
-        The bound to hold the audit against; without one the page states the gap and
-        judges nothing.
+        The bound to hold the violation against; without one the page states the
+        violation and judges nothing.
     before
-        The audit, on the same rows, of the model that this one takes the place of; the
-        page then says what changed for whom.
+        The audit, on the same rows, of the classifier that this one replaces; the page
+        then says what changed for whom.
 
     Examples
     --------
-    >>> write_audit(found, "audit.html", max_violation=0.05)  # doctest: +SKIP
+    >>> write_audit(result, "audit.html", max_violation=0.05)  # doctest: +SKIP
     """
+    if before is not None and not isinstance(before, type(audit)):
+        raise InvalidParameterError(
+            f"before must be an audit of the same kind as this one; got {before!r}."
+        )
+    page = {"title": title, "max_violation": max_violation, "before": before}
     values = {
         "title": title or TITLE,
+        "is_number": isinstance(audit, RegressionAudit),
         "notion": explain(audit.notion),
-        "recipe": audit_recipe(
-            audit,
-            title=title,
-            max_violation=max_violation,
-            before=before,
-        ),
+        "words": MEASURES,
+        "snippet": audit_snippet(audit, page),
         "audited": describe_audit(audit, max_violation, before),
         "digests": [],
     }
@@ -92,18 +109,32 @@ def write_audit(
 
 def describe_audit(
     audit: Audit, max_violation: float | None, before: Audit | None = None
-) -> dict[str, object]:
-    """Return what the audit's part of a page speaks of."""
-    classes = class_rows(audit)
-    highs = [row.high for rows in classes.values() for row in rows]
-    return {
+) -> dict[str, Any]:
+    """Return what the audit's part of a page shows."""
+    shown: dict[str, Any] = {
         "audit": audit,
         "verdict": judge_audit(audit, max_violation),
+    }
+    if isinstance(audit, RegressionAudit):
+        shown["pictures"] = {
+            name: pictures_of(name, column, f"figure{k}")
+            for k, (name, column) in enumerate(audit.columns.items())
+        }
+    if isinstance(audit, ClassificationAudit):
+        shown |= _describe_classes(audit)
+        shown["costs"] = []
+        if isinstance(before, ClassificationAudit):
+            shown["costs"] = compare(before, audit)
+    return shown
+
+
+def _describe_classes(audit: ClassificationAudit) -> dict[str, Any]:
+    classes = class_rows(audit)
+    return {
         "worst": _worst(audit),
         "left_out": [left_out(*item, audit.n_rows) for item in audit.unjudged.items()],
         "classes": classes,
-        "scale": scale_of(highs),
-        "costs": [] if before is None else compare(before, audit),
+        "scale": scale_of([row.high for rows in classes.values() for row in rows]),
         "errors": {
             name: label
             for name, label in ERROR_RATES.items()
@@ -113,52 +144,59 @@ def describe_audit(
 
 
 def judge_audit(audit: Audit, max_violation: float | None) -> Verdict:
-    """Return the verdict on an audit; without a bound it only states the gap."""
+    """Return the verdict on an audit; without a bound it only states the violation."""
     if math.isnan(audit.violation):
         return Verdict(
             "Cannot be judged", "No two groups could be compared with each other.", None
         )
+    measure = "The violation"
+    show: Callable[[float], str] = number
+    stated = f"Largest gap: {points(audit.violation)}"
+    if isinstance(audit, RegressionAudit):
+        measure, show = f"{MEASURES[audit.metric].title} by {audit.worst}", plain
+        stated = f"{measure}: {plain(audit.violation)}"
     if max_violation is None:
-        return Verdict(f"Largest gap: {points(audit.violation)}", "", None)
+        return Verdict(stated, "", None)
     bound = f"the bound of {brief(max_violation)}"
+    value, high = show(audit.violation), audit.interval[1]
     if not audit.passes(max_violation):
-        sentence = f"The violation of {number(audit.violation)} is above {bound}."
+        sentence = f"{measure} is {value}, above {bound}."
         return Verdict("Does not keep the bound", sentence, False)
-    if audit.passes(max_violation, confident=True):
-        sentence = f"The whole interval of the violation is within {bound}."
+    if high <= max_violation:
+        sentence = f"{measure}: the whole interval is within {bound}."
         return Verdict("Keeps the bound", sentence, True)
-    sentence = (
-        f"The violation of {number(audit.violation)} is within {bound}, but its "
-        f"interval reaches {number(audit.interval[1])}: these rows leave room for a "
-        "larger gap."
-    )
-    return Verdict("Keeps the bound on these rows", sentence, None)
-
-
-def class_rows(audit: Audit) -> dict[str, list[ClassRow]]:
-    """Return the rates of each group, by class; of two classes one says all."""
-    shown = audit.classes[1:] if len(audit.classes) == 2 else audit.classes
-    return {label: _class_rows(audit, label) for label in shown}
-
-
-def _class_rows(audit: Audit, label: str) -> list[ClassRow]:
-    return [
-        ClassRow(
-            group=group,
-            count=row["count"],
-            share=row["share"],
-            of_labels=row[f"base_rate_{label}"],
-            of_decisions=row[f"selection_rate_{label}"],
-            low=row[f"selection_low_{label}"],
-            high=row[f"selection_high_{label}"],
-            of_probabilities=row.get(f"soft_rate_{label}"),
+    sentence = f"{measure} is {value}, within {bound}"
+    if not math.isnan(high):
+        sentence += (
+            f", but its interval reaches {show(high)}: these rows leave room for a "
+            "larger gap"
         )
-        for group, row in audit.groups.items()
-    ]
+    return Verdict("Keeps the bound on these rows", f"{sentence}.", None)
 
 
-def _worst(audit: Audit) -> Gap | None:
-    # The last of equals: of two classes the positive one.
+def class_rows(audit: ClassificationAudit) -> dict[str, list[ClassRow]]:
+    """Return the rates of each group, by class; with two classes only of one."""
+    shown = audit.classes[1:] if len(audit.classes) == 2 else audit.classes
+    return {
+        label: [
+            ClassRow(
+                group=group,
+                count=row["count"],
+                share=row["share"],
+                of_labels=row[f"base_rate_{label}"],
+                of_decisions=row[f"selection_rate_{label}"],
+                low=row[f"selection_low_{label}"],
+                high=row[f"selection_high_{label}"],
+                of_probabilities=row.get(f"soft_rate_{label}"),
+            )
+            for group, row in audit.groups.items()
+        ]
+        for label in shown
+    }
+
+
+def _worst(audit: ClassificationAudit) -> Gap | None:
+    # The last of equals: with two classes the positive one.
     largest = [gap for gap in audit.gaps if gap.gap >= audit.violation - SAME_GAP]
     return largest[-1] if largest else None
 
@@ -167,3 +205,32 @@ def scale_of(highs: list[float]) -> float:
     """Return the right end of bars: the next tenth above every interval."""
     highest = max((high for high in highs if not math.isnan(high)), default=1.0)
     return min(1.0, math.ceil(10 * highest) / 10) or 1.0
+
+
+def pictures_of(name: str, column: ColumnAudit, label: str) -> list[Picture]:
+    """Return the figures of a column, their ids beginning with a label."""
+    unit = "band" if column.is_number else "group"
+    caption = (
+        f"How often each prediction is made in each {unit}. If {unit}s are treated "
+        "alike, the lines coincide."
+    )
+    if len(column.groups) > MOST_LINES:
+        caption += f" Of {len(column.groups)} {unit}s, the {MOST_LINES} largest."
+    by_size = sorted(column.groups, key=lambda group: -column.groups[group]["rows"])
+    lines = {
+        group: line
+        for group, line in column.densities.by_group.items()
+        if group in by_size[:MOST_LINES]
+    }
+    densities = replace(column.densities, by_group=lines)
+    drawn = partial(plot_densities, densities, name)
+    pictures = [Picture(draw_svg(drawn, f"{label}a"), caption)]
+    if column.fan is not None:
+        fan = draw_svg(partial(plot_fan, column.fan, name), f"{label}b")
+        caption = (
+            "The prediction along the number, in bins with equal numbers of rows: the "
+            "mean, and the range of the middle 80 %. If the prediction does not depend "
+            "on the number, everything is level."
+        )
+        pictures.append(Picture(fan, caption))
+    return pictures

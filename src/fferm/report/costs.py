@@ -8,7 +8,7 @@ off. A violation cannot tell the two apart, so they are told apart here and name
 import math
 from dataclasses import dataclass
 
-from fferm.auditing import Audit
+from fferm.auditing import ClassificationAudit
 
 # Rates closer than this are the same: less than one row in two thousand.
 SAME_RATE = 5e-4
@@ -80,7 +80,7 @@ class Cost:
     levelling: Levelling | None
 
 
-def compare(before: Audit, after: Audit) -> list[Cost]:
+def compare(before: ClassificationAudit, after: ClassificationAudit) -> list[Cost]:
     """Return what changed for each group, measure by measure.
 
     Parameters
@@ -100,7 +100,9 @@ def compare(before: Audit, after: Audit) -> list[Cost]:
     ]
 
 
-def _cost(name: str, column: str, before: Audit, after: Audit) -> Cost:
+def _cost(
+    name: str, column: str, before: ClassificationAudit, after: ClassificationAudit
+) -> Cost:
     changes = tuple(
         Change(group, before.groups[group][column], row[column])
         for group, row in after.groups.items()
@@ -112,9 +114,9 @@ def _cost(name: str, column: str, before: Audit, after: Audit) -> Cost:
     return Cost(name, not column.startswith("selection"), changes, levelling)
 
 
-def _compared(audit: Audit) -> set[str]:
+def _compared(audit: ClassificationAudit) -> set[str]:
     # Attributes one by one: only groups of the same attribute make a gap.
-    if audit.asked.groups != "marginal" or not audit.gaps:
+    if audit.spec.groups != "marginal" or not audit.gaps:
         return set(audit.groups)
     worst = max(audit.gaps, key=lambda gap: gap.gap)
     # As the table of groups calls them where there are several attributes.

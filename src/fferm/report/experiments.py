@@ -8,7 +8,7 @@ import pandas as pd
 
 from fferm.lab.experiments.specs import Spec
 from fferm.lab.experiments.summaries import front, summarize
-from fferm.report.extra import report_extra
+from fferm.report.pages import report_extra
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

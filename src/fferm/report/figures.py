@@ -1,4 +1,4 @@
-"""Figures: accuracy against violation.
+"""Figures: accuracy against violation, and predictions that are numbers.
 
 Colours come from the palette of Okabe and Ito, which colour-blind readers can tell
 apart; marks differ in shape as well.
@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
+from fferm.auditing.regression import ColumnAudit, Densities, Fan
 from fferm.curve import TradeoffCurve
-from fferm.report.extra import report_extra
+from fferm.report.pages import report_extra
 from fferm.report.points import average
 from fferm.report.wording import CurveWords, curve_words
 
@@ -52,6 +53,10 @@ PAGE_STYLE = {
     "xtick.color": INK,
     "ytick.color": INK,
 }
+# Letters of a name that fits half of a figure, or all of it.
+NARROW, WIDE = 22, 40
+# One of each per round of colours.
+LINES = ("-", "--", ":", "-.")
 # The naive baseline goes down to one class for everyone. So much of it is shown below
 # the models, in units of what they span, that these still fill the picture.
 ROOM_BELOW = 0.6
@@ -255,3 +260,65 @@ def _annotate(ax: "Axes", curve: TradeoffCurve, words: CurveWords) -> None:
     ax.spines[["top", "right"]].set_visible(False)
     # The baseline may pass behind it.
     ax.legend(loc="lower right", edgecolor="none", framealpha=0.9)
+
+
+def plot_column(column: ColumnAudit, name: str, ax: "Axes | None" = None) -> "Axes":
+    """Draw what a regressor predicts by group, or along a number."""
+    if column.fan is not None:
+        return plot_fan(column.fan, name, ax)
+    return plot_densities(column.densities, name, ax)
+
+
+def plot_densities(densities: Densities, name: str, ax: "Axes | None" = None) -> "Axes":
+    """Draw the density of the prediction in each group and return the axes."""
+    ax = _new_axes() if ax is None else ax
+    for k, (group, density) in enumerate(densities.by_group.items()):
+        ax.plot(
+            densities.at,
+            density,
+            label=as_text(_short(group)),
+            linewidth=1.5,
+            color=CURVES[k % len(CURVES)],
+            linestyle=LINES[k // len(CURVES) % len(LINES)],
+        )
+    ax.set_ylabel("density")
+    # Below: lines of many groups leave no room that is free for sure.
+    ax.legend(
+        title=as_text(_short(name)),
+        loc="upper center",
+        bbox_to_anchor=(0.5, -0.16),
+        ncols=1 if max(map(len, densities.by_group), default=0) > NARROW else 2,
+        edgecolor="none",
+    )
+    return _finished(ax, "prediction")
+
+
+def plot_fan(fan: Fan, name: str, ax: "Axes | None" = None) -> "Axes":
+    """Draw predictions against a number: mean and middle 80 %; return the axes."""
+    ax = _new_axes() if ax is None else ax
+    at = np.array(fan.at)
+    ax.fill_between(
+        at,
+        fan.low,
+        fan.high,
+        color=CURVES[0],
+        alpha=0.25,
+        linewidth=0,
+        label="middle 80 %",
+    )
+    ax.plot(at, fan.mean, color=PLAIN, linewidth=2, label="mean")
+    ax.set_ylabel("prediction")
+    ax.legend(edgecolor="none", framealpha=0.9)
+    return _finished(ax, as_text(_short(name)))
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= WIDE else f"{text[: WIDE - 1]}…"
+
+
+def _finished(ax: "Axes", label: str) -> "Axes":
+    ax.set_xlabel(label)
+    ax.grid(color=GRID, linewidth=0.6)
+    ax.set_axisbelow(True)
+    ax.spines[["top", "right"]].set_visible(False)
+    return ax

@@ -4,14 +4,27 @@ import math
 import os
 import platform
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
 
-from fferm.errors import PersistenceError
-from fferm.report.extra import report_extra
+from fferm.errors import MissingDependencyError, PersistenceError
 
 PACKAGES = ("fferm", "numpy", "scipy", "scikit-learn")
+
+
+@contextmanager
+def report_extra() -> Iterator[None]:
+    """Turn a failed import within the block into advice on what to install."""
+    try:
+        yield
+    except ImportError as error:
+        package = str(error.name).partition(".")[0]
+        raise MissingDependencyError(
+            f"Reports need the package {package}, which is not installed. Run: "
+            'pip install "fferm[report]"'
+        ) from error
 
 
 def render(template: str, values: Mapping[str, object]) -> str:

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 import pandas as pd
 
-from fferm.auditing import Audit, RegressionAudit
+from fferm.auditing import Audit
 from fferm.curve import Key, TradeoffCurve
 from fferm.solvers import Result
 
@@ -50,7 +50,7 @@ class Point:
     is_best: bool
     is_collapsed: bool
     is_converged: bool
-    audit: Audit | RegressionAudit | None = None
+    audit: Audit | None = None
 
     @property
     def curve(self) -> str:

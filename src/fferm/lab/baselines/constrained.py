@@ -6,6 +6,7 @@ from typing import ClassVar
 import numpy as np
 from scipy.linalg import block_diag, null_space
 from scipy.optimize import LinearConstraint, minimize
+from scipy.special import expit
 
 from fferm._typing import FloatArray
 from fferm.errors import ConvergenceWarning, warn_user
@@ -109,6 +110,73 @@ class ConstrainedBaseline(LinearBaseline):
         return np.asarray(solution.x)
 
 
+class LinearFERM(ConstrainedBaseline):
+    r"""A support vector machine, the mean scores of whose groups are held together.
+
+    Minimises the squared hinge loss subject to
+    :math:`|\theta^T (u_k - u)| \le \text{share} \cdot |\theta_0^T (u_k - u)|`, where
+    :math:`u_k` is the mean of the features in group k (of positives, under equal
+    opportunity) and :math:`u` their mean over groups.
+
+    Notes
+    -----
+    Differs from the original: the squared hinge loss, which is smooth, for the hinge;
+    a linear kernel only; any number of groups, compared with their mean, where the
+    original has two. At ``share=0`` and two groups the constraint is the original's.
+    Scores are not probabilities; ``predict_proba`` is their logistic function, and only
+    its order and sign mean anything.
+
+    References
+    ----------
+    M. Donini, L. Oneto, S. Ben-David, J. Shawe-Taylor, M. Pontil. Empirical Risk
+    Minimization under Fairness Constraints. NeurIPS 2018.
+    """
+
+    def _loss(self, score: FloatArray, y: FloatArray) -> tuple[float, FloatArray]:
+        sign = 2 * y - 1
+        short = np.maximum(1 - sign * score, 0)
+        return float(np.mean(short**2)), -2 * sign * short / score.size
+
+    def _differences(self, rows: TrainingRows) -> FloatArray:
+        _, mean, _ = _group_means(rows)
+        difference = mean - mean.mean(axis=1, keepdims=True)
+        return np.asarray(difference.reshape(-1, rows.X.shape[1]))
+
+
+class CovarianceConstraint(ConstrainedBaseline):
+    r"""Logistic regression with a bound on the covariance of group and score.
+
+    For each group the covariance of membership and the signed distance to the decision
+    boundary is bounded by a share of what it is without the bound, which is linear in
+    the coefficients:
+
+    .. math::
+
+        \Big|\frac1n \sum_i (1[s_i = k] - \pi_k) \, \theta^T x_i\Big|
+          \le \text{share} \cdot |\text{the same at } \theta_0|
+
+    Notes
+    -----
+    Differs from the original: a ridge of 1e-4 as everywhere here; SLSQP of SciPy. The
+    covariance within a label, for equal opportunity and equalized odds, is our
+    extension: the authors' paper on those notions bounds other covariances.
+
+    References
+    ----------
+    M. B. Zafar, I. Valera, M. Gomez Rodriguez, K. P. Gummadi. Fairness Constraints:
+    Mechanisms for Fair Classification. AISTATS 2017.
+    """
+
+    def _loss(self, score: FloatArray, y: FloatArray) -> tuple[float, FloatArray]:
+        loss = np.mean(np.logaddexp(0, score) - y * score)
+        return float(loss), (expit(score) - y) / score.size
+
+    def _differences(self, rows: TrainingRows) -> FloatArray:
+        share, mean, overall = _group_means(rows)
+        covariance = share[..., None] * (mean - overall)
+        return covariance.reshape(-1, rows.X.shape[1])
+
+
 def _null_space(differences: FloatArray) -> FloatArray:
     """Return coefficients, and the intercept, that make no difference, in columns."""
     n_features = differences.shape[1]
@@ -117,7 +185,7 @@ def _null_space(differences: FloatArray) -> FloatArray:
     return block_diag(null_space(differences), np.ones((1, 1)))
 
 
-def group_means(rows: TrainingRows) -> tuple[FloatArray, FloatArray, FloatArray]:
+def _group_means(rows: TrainingRows) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Return the shares and mean features of groups by stratum, and of all in it.
 
     Shapes (n_strata, n_groups), (n_strata, n_groups, d) and (n_strata, 1, d); a group

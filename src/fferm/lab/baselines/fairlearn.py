@@ -1,6 +1,10 @@
-"""Agarwal et al. 2018: reductions to weighted classification, by fairlearn."""
+"""Baselines that fairlearn implements, around scikit-learn's LogisticRegression."""
 
-from collections.abc import Mapping
+import importlib
+import warnings
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, ClassVar
 
 import numpy as np
@@ -8,15 +12,32 @@ from sklearn.linear_model import LogisticRegression
 
 from fferm._typing import FloatArray, Table
 from fferm.data.validate import COUNT, Constraint, Number
-from fferm.lab.baselines._fairlearn import FairlearnBaseline, fairlearn
+from fferm.errors import InvalidParameterError, MissingDependencyError
+from fferm.lab.baselines.base import Baseline, TrainingRows
 from fferm.notions import Notion
 
+MAX_ITER = 1000
 # fairlearn's moment of each notion.
 MOMENTS = {
     "demographic_parity": "DemographicParity",
     "equal_opportunity": "TruePositiveRateParity",
     "equalized_odds": "EqualizedOdds",
 }
+
+
+class FairlearnBaseline(Baseline):
+    """A model of fairlearn with the signature of a baseline."""
+
+    model_: Any
+
+    @abstractmethod
+    def _make(self, estimator: LogisticRegression) -> Any:
+        """Return fairlearn's model around an estimator."""
+
+    def _train(self, rows: TrainingRows) -> None:
+        model = self._make(LogisticRegression(max_iter=MAX_ITER))
+        with mute_fairlearn():
+            self.model_ = model.fit(rows.X, rows.y, sensitive_features=rows.group)
 
 
 class ExponentiatedGradient(FairlearnBaseline):
@@ -130,5 +151,94 @@ class ReductionsGrid(FairlearnBaseline):
         return np.asarray(self.model_.predict_proba(X)[:, 1], dtype=np.float64)
 
 
+class ThresholdPostprocessing(FairlearnBaseline):
+    """Logistic regression with thresholds by group, drawn by chance where needed.
+
+    Parameters
+    ----------
+    tolerance
+        How far apart the rates of groups may lie. Equalized odds know 0 only.
+    notion
+        ``"demographic_parity"``, ``"equal_opportunity"`` or ``"equalized_odds"``.
+    random_state
+        Seed of the decisions that are drawn.
+
+    Attributes
+    ----------
+    model_ : fairlearn.postprocessing.ThresholdOptimizer
+    groups_ : tuple of the names of groups
+    classes_ : ndarray
+
+    Notes
+    -----
+    Differs from the original: nothing that we know of. It is fairlearn's own, around
+    scikit-learn's LogisticRegression, and its ``tol``. It decides by group, which is
+    unlawful in places and impossible where the group is unknown.
+
+    References
+    ----------
+    M. Hardt, E. Price, N. Srebro. Equality of Opportunity in Supervised Learning. NIPS
+    2016.
+    """
+
+    tradeoff_param: ClassVar[str] = "tolerance"
+    tradeoff_values: ClassVar[tuple[float, ...]] = (0.3, 0.2, 0.1, 0.05, 0.02, 0.0)
+    constraints: ClassVar[Mapping[str, Constraint]] = {"tolerance": Number()}
+    is_randomized: ClassVar[bool] = True
+    predicts_with_groups: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        *,
+        tolerance: float = 0.0,
+        notion: str | Notion = "demographic_parity",
+        random_state: int | np.random.RandomState | None = None,
+    ) -> None:
+        self.tolerance = tolerance
+        self.notion = notion
+        self.random_state = random_state
+
+    def _make(self, estimator: LogisticRegression) -> Any:
+        notion = self._notion().name
+        if self.tolerance and notion == "equalized_odds":
+            raise InvalidParameterError(
+                "tolerance must be 0 for equalized odds, which fairlearn cannot relax; "
+                f"got {self.tolerance!r}. Set tolerance=0, or choose another notion."
+            )
+        is_of_positives = notion == "equal_opportunity"
+        return fairlearn("postprocessing").ThresholdOptimizer(
+            estimator=estimator,
+            constraints="true_positive_rate_parity" if is_of_positives else notion,
+            predict_method="predict_proba",
+            tol=self.tolerance or None,
+        )
+
+    def _chance(self, X: FloatArray, sensitive_features: Table) -> FloatArray:
+        group = self._group_codes(sensitive_features, len(X))
+        with mute_fairlearn():
+            chance = self.model_._pmf_predict(X, sensitive_features=group)
+        return np.asarray(chance[:, 1], dtype=np.float64)
+
+
 def _moment(notion: Notion, **bound: float) -> Any:
     return getattr(fairlearn("reductions"), MOMENTS[notion.name])(**bound)
+
+
+def fairlearn(module: str) -> Any:
+    """Return a module of fairlearn, imported when a baseline needs it."""
+    try:
+        return importlib.import_module(f"fairlearn.{module}")
+    except ImportError as error:
+        raise MissingDependencyError(
+            "This baseline wraps fairlearn, which is not installed. Run: "
+            'pip install "fferm[baselines]"'
+        ) from error
+
+
+@contextmanager
+def mute_fairlearn() -> Iterator[None]:
+    """Ignore the warnings of fairlearn's own code, which its callers cannot change."""
+    with warnings.catch_warnings():
+        for category in (FutureWarning, DeprecationWarning, UserWarning):
+            warnings.filterwarnings("ignore", category=category, module=r"fairlearn\.")
+        yield

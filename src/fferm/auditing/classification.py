@@ -1,0 +1,544 @@
+"""The audit of a classifier: rates of decisions and probabilities by group."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, NamedTuple, cast
+
+import numpy as np
+import pandas as pd
+from sklearn.base import is_regressor
+
+from fferm._typing import FloatArray, IntArray, Table
+from fferm.auditing.result import Audit
+from fferm.auditing.spec import AuditSpec, resolve
+from fferm.data.groups import Binning, GroupMode
+from fferm.data.rows import SMALL_GROUP, check_aligned
+from fferm.data.validate import (
+    Number,
+    check_params,
+    encode_decisions,
+    encode_prob,
+    one_hot,
+)
+from fferm.divergences import STANDARD, Divergence
+from fferm.divergences import get as get_divergence
+from fferm.errors import (
+    DataFairnessWarning,
+    InvalidInputError,
+    InvalidTypeError,
+    SmallGroupWarning,
+    warn_user,
+)
+from fferm.metrics.certificates import violation_bound
+from fferm.metrics.classification import tabulate_groups
+from fferm.metrics.intervals import (
+    DRAWS,
+    Interval,
+    bootstrap_interval,
+    bootstrap_sample,
+    interval_of_tables,
+    wilson_interval,
+)
+from fferm.metrics.tabulator import (
+    Absence,
+    Gap,
+    RateTable,
+    Tabulator,
+    left_out,
+    make_tabulator,
+)
+from fferm.notions import Labels, Notion
+from fferm.registry import code_of
+
+# What the table by group says of each class.
+CLASS_COLUMNS = (
+    "base_rate",
+    "selection_rate",
+    "soft_rate",
+    "selection_low",
+    "selection_high",
+)
+
+
+class DivergenceValue(NamedTuple):
+    """A divergence of decisions, of probabilities, and of the largest there can be."""
+
+    hard: float
+    soft: float | None
+    share_of_largest: float
+
+
+@dataclass(frozen=True, repr=False)
+class ClassificationAudit(Audit):
+    """What a classifier does to each group.
+
+    Attributes
+    ----------
+    n_rows, accuracy
+        Rows, and the (weighted) share of correct decisions; NaN without labels.
+    classes
+        The labels; of two the second is the positive one.
+    notion, divergence
+        The names of the notion and of the divergence that the audit is about.
+    confidence
+        The level of all intervals.
+    violation, interval, bootstrap_interval
+        The largest gap between groups in decisions; its closed-form interval and its
+        bootstrap interval (None without draws).
+    soft_violation, soft_interval
+        The same for probabilities, by bootstrap; None without probabilities.
+    gaps
+        The gap of each stratum and class, for decisions.
+    groups
+        By group: count, share, effective size, rates of labels, decisions and
+        probabilities, Wilson intervals of the decision rates, accuracy and, for two
+        classes, error rates. NaN is undefined.
+    absent
+        Groups and strata that could not be judged, and why.
+    unjudged
+        By attribute, the number of rows without a value; these are in no group. Empty
+        if every row has one.
+    divergences
+        By name: of decisions, of probabilities, and the former as a share of the
+        largest that the group weights allow (NaN if that is infinite).
+    certificates, soft_certificates
+        By divergence: the largest violation that its value allows, whatever the
+        table, for decisions and for probabilities.
+    spec
+        What was compared and how, to repeat the audit.
+    bands
+        The sensitive columns with many fractional numbers, and how many quantile bands
+        these were cut into.
+    trained_bands
+        Those of them that are cut at the edges of the model's training.
+    """
+
+    kind: ClassVar[str | None] = None
+
+    n_rows: int
+    accuracy: float
+    classes: tuple[str, ...]
+    notion: str
+    divergence: str
+    confidence: float
+    violation: float
+    interval: Interval
+    bootstrap_interval: Interval | None
+    soft_violation: float | None
+    soft_interval: Interval | None
+    gaps: tuple[Gap, ...]
+    groups: dict[str, dict[str, float]]
+    absent: tuple[Absence, ...]
+    unjudged: dict[str, int]
+    divergences: dict[str, DivergenceValue]
+    certificates: dict[str, float]
+    soft_certificates: dict[str, float]
+    spec: AuditSpec
+    bands: dict[str, int] = field(default_factory=dict)
+    trained_bands: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        # JSON has null for undefined as for not measured; the groups tell which.
+        rows = self.groups.values()
+        if any(key.startswith("soft_rate_") for row in rows for key in row):
+            values = {
+                name: value._replace(soft=_defined(value.soft))
+                for name, value in self.divergences.items()
+            }
+            object.__setattr__(self, "soft_violation", _defined(self.soft_violation))
+            object.__setattr__(self, "divergences", values)
+
+    @property
+    def frame(self) -> pd.DataFrame:
+        """The groups as a data frame, one row each."""
+        table = pd.DataFrame.from_dict(self.groups, orient="index")
+        table.index.name = "group"
+        return table.astype({"count": np.int64})
+
+    def passes(self, max_violation: float, *, confident: bool = False) -> bool:
+        """Return whether decisions keep a bound.
+
+        Parameters
+        ----------
+        max_violation
+            The bound, between 0 and 1.
+        confident
+            Whether the upper end of the interval has to keep it too: only then are
+            few rows no excuse.
+
+        Returns
+        -------
+        bool
+            False if the violation is undefined.
+        """
+        bound = {"max_violation": max_violation}
+        check_params(bound, {"max_violation": Number(high=1.0)})
+        measured = self.interval[1] if confident else self.violation
+        return bool(measured <= max_violation)
+
+    @property
+    def banded(self) -> tuple[str, ...]:
+        """Sentences on columns of numbers that were cut into bands."""
+        return tuple(
+            f"{name} holds numbers and is compared in the {count} bands of training."
+            if name in self.trained_bands
+            else f"{name} holds numbers and was cut into {count} bands of like many "
+            "rows of this audit."
+            for name, count in self.bands.items()
+        )
+
+    @property
+    def left_out(self) -> tuple[str, ...]:
+        """Sentences on what the violation leaves out; empty if it is on everyone."""
+        rows = (left_out(*item, self.n_rows) for item in self.unjudged.items())
+        return (*rows, *map(str, self.absent))
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Sentences on who is compared with whom, and who is left out."""
+        return (*self.banded, *self.left_out)
+
+    def _short_frame(self) -> pd.DataFrame:
+        # With two classes only the rates of one are shown.
+        hidden = ["size", "precision"]
+        if len(self.classes) == 2:
+            hidden += [f"{name}_{self.classes[0]}" for name in CLASS_COLUMNS]
+        return self.frame.drop(columns=hidden, errors="ignore")
+
+    def __repr__(self) -> str:
+        """Return one line."""
+        return (
+            f"Audit({self.n_rows} rows, {self.notion}, violation "
+            f"{self.format_number(self.violation)}, {100 * self.confidence:g} % "
+            f"interval {_interval(self.interval)})"
+        )
+
+    def _summary(self) -> tuple[str, list[pd.DataFrame]]:
+        line = (
+            f"Audit of {self.n_rows} rows, {self.notion}: violation "
+            f"{self.format_number(self.violation)}, {100 * self.confidence:g} % "
+            f"interval {_interval(self.interval)}"
+        )
+        table = self._short_frame().filter(regex="^(count|share|.*_rate_.*)$")
+        return line, [table.rename_axis(None)]
+
+    def __str__(self) -> str:
+        level, number = f"{100 * self.confidence:g} %", self.format_number
+        bound = self.certificates.get(self.divergence)
+        lines = [
+            f"Audit of {self.n_rows} rows, {self.notion}",
+            f"  accuracy        {number(self.accuracy)}",
+            f"  violation       {number(self.violation)}"
+            f"   {level} interval {_interval(self.interval)}, "
+            f"bootstrap {_interval(self.bootstrap_interval)}",
+            f"  in probability  {number(self.soft_violation)}"
+            f"   {level} bootstrap interval {_interval(self.soft_interval)}",
+            f"  {self.divergence:<15} {number(self.divergences[self.divergence].hard)}"
+            f"   implies a violation of at most {number(bound)}",
+            "",
+            self._short_frame().to_string(float_format=number, na_rep="undefined"),
+        ]
+        if self.banded:
+            lines += ["", *self.banded]
+        if self.left_out:
+            lines += ["", "Not judged:", *(f"  {line}" for line in self.left_out)]
+        return "\n".join(lines)
+
+    @staticmethod
+    def format_number(value: float | None) -> str:
+        """Return a rate or a gap with four digits."""
+        if value is None:
+            return "-"
+        return "undefined" if math.isnan(value) else f"{value:.4f}"
+
+
+def _interval(interval: Interval | None) -> str:
+    if interval is None:
+        return "-"
+    return f"[{', '.join(map(ClassificationAudit.format_number, interval))}]"
+
+
+def _defined(value: float | None) -> float:
+    return math.nan if value is None else value
+
+
+def audit(  # noqa: PLR0913 - one call states all that an audit depends on
+    estimator: Any,
+    X: Table,
+    y: Table,
+    *,
+    sensitive_features: Table,
+    notion: str | Notion | None = None,
+    groups: GroupMode | None = None,
+    confidence: float = 0.95,
+    divergence: str | Divergence | None = None,
+    n_bootstrap: int = 1000,
+    random_state: int | np.random.Generator = 0,
+    sample_weight: Table = None,
+) -> ClassificationAudit:
+    """Return what a fitted classifier does to each group.
+
+    Parameters
+    ----------
+    estimator
+        Any fitted scikit-learn classifier or pipeline. Probabilities are judged if it
+        has ``predict_proba``.
+    X
+        (n_samples, n_features) data to predict on; best held out.
+    y
+        (n_samples,) labels; None is enough for demographic parity.
+    sensitive_features
+        As in `fferm.metrics.violation`. Numbers are compared in the bands of training
+        if the estimator is one of fferm's that was fitted with them; else they are cut
+        here, and the audit says so.
+    notion, groups, divergence
+        By default what the estimator was trained with, else demographic parity,
+        intersections and ``kl``. A control feature that is named here is a column of
+        ``X``; the estimator's own is a column of what reached the estimator, behind
+        the transformers of a pipeline.
+    confidence
+        The level of the intervals.
+    n_bootstrap
+        The number of draws of the bootstrap intervals; 0 for none.
+    random_state
+        Seed or generator of the bootstrap.
+    sample_weight
+        (n_samples,) non-negative weights.
+
+    Examples
+    --------
+    >>> from sklearn.dummy import DummyClassifier
+    >>> X, y, s = np.zeros((40, 1)), [0, 1] * 20, ["a"] * 20 + ["b"] * 20
+    >>> model = DummyClassifier(strategy="prior").fit(X, y)
+    >>> audit(model, X, y, sensitive_features=s).passes(0.02)
+    True
+    """
+    _check_rows(estimator, X, y)
+    check_aligned(
+        X=X, y=y, sensitive_features=sensitive_features, sample_weight=sample_weight
+    )
+    check_params({"n_bootstrap": n_bootstrap}, {"n_bootstrap": DRAWS})
+    known = list(getattr(estimator, "classes_", ()))
+    labels, decision = encode_decisions(y, estimator.predict(X), known)
+    _warn_of_unknown(labels, known)
+    compared = resolve(estimator, X, labels.n_samples, notion, groups, divergence)
+    tabulator = make_tabulator(
+        labels,
+        compared.notion,
+        sensitive_features,
+        compared.groups,
+        sample_weight,
+        compared.table,
+        Binning(edges=compared.edges),
+    )
+    hard = one_hot(decision, len(labels.classes))
+    soft = _probabilities(estimator, X, known, labels.classes)
+    violations = tabulator.violations(decision, warn=True)
+    tables = tabulator.tables(decision)
+    soft_tables = () if soft is None else tabulator.tables(soft)
+    _warn_of_small(tabulator, tables, decision)
+    rng = np.random.default_rng(random_state)
+
+    def bootstrap(prob: FloatArray, code: IntArray | None = None) -> Interval | None:
+        if n_bootstrap == 0:
+            return None
+        return bootstrap_interval(
+            bootstrap_sample(tabulator, prob, code),
+            confidence,
+            n_bootstrap=n_bootstrap,
+            random_state=rng,
+        )
+
+    bands = tabulator.rows.band_edges
+    divergences = _named(compared.divergence)
+    is_seed = isinstance(random_state, int | np.integer)
+    return ClassificationAudit(
+        n_rows=labels.n_samples,
+        accuracy=_accuracy(tabulator, decision),
+        classes=tuple(map(str, labels.classes)),
+        notion=compared.notion.name,
+        divergence=next(iter(divergences)),
+        confidence=confidence,
+        violation=violations.worst,
+        interval=interval_of_tables(tables, confidence),
+        bootstrap_interval=bootstrap(hard, decision),
+        soft_violation=None if soft is None else tabulator.violations(soft).worst,
+        soft_interval=None if soft is None else bootstrap(soft),
+        gaps=violations.gaps,
+        groups=_groups(tabulator, decision, soft, confidence),
+        absent=violations.absent,
+        unjudged=tabulator.unjudged,
+        divergences=_divergences(tabulator, tables, soft_tables, divergences),
+        certificates=_certificates(tables, divergences),
+        soft_certificates=_certificates(soft_tables, divergences),
+        spec=AuditSpec(
+            notion=code_of(compared.notion, "notion"),
+            divergence=code_of(compared.divergence, "divergence"),
+            groups=compared.groups,
+            n_bootstrap=int(n_bootstrap),
+            random_state=int(cast(int, random_state)) if is_seed else None,
+            is_weighted=sample_weight is not None,
+            is_behind_pipeline=compared.is_behind_pipeline,
+        ),
+        bands={name: len(cut) + 1 for name, cut in bands.items()},
+        trained_bands=tuple(
+            name for name in bands if bands[name] in compared.edges.values()
+        ),
+    )
+
+
+def _check_rows(estimator: Any, X: Table, y: Table) -> None:
+    name = type(estimator).__name__
+    if not hasattr(estimator, "predict"):
+        raise InvalidTypeError(
+            "estimator must be a fitted classifier, or a pipeline that ends in one; "
+            f"got {name}, which has no predict."
+        )
+    if hasattr(estimator, "__sklearn_tags__") and is_regressor(estimator):
+        raise InvalidTypeError(
+            f"estimator must be a classifier; got {name}, which predicts numbers. Use "
+            "fferm.audit_regression for regressors."
+        )
+    n_samples = X.shape[0] if hasattr(X, "shape") else len(X)
+    n_labels = n_samples if y is None else len(y)
+    if n_samples == 0 or n_samples != n_labels:
+        raise InvalidInputError(
+            "X and y must have the same number of rows, at least one; got "
+            f"{n_samples} and {n_labels}."
+        )
+
+
+def _probabilities(
+    estimator: Any, X: Table, known: list[object], classes: tuple[object, ...]
+) -> FloatArray | None:
+    if not hasattr(estimator, "predict_proba") or not known:
+        return None
+    prob = encode_prob(estimator.predict_proba(X), len(known))
+    wide = np.zeros((len(prob), len(classes)))
+    # A label that training did not have is never predicted: its column stays 0.
+    wide[:, [classes.index(label) for label in known]] = prob
+    return wide
+
+
+def _accuracy(tabulator: Tabulator, decision: IntArray) -> float:
+    y, weight = tabulator.labels.y, tabulator.rows.weight
+    return math.nan if y is None else float(weight @ (y == decision) / weight.sum())
+
+
+def _warn_of_unknown(labels: Labels, known: list[object]) -> None:
+    if labels.y is None or not known:
+        return
+    present = [labels.classes[j] for j in np.unique(labels.y)]
+    unknown = [label for label in present if label not in known]
+    if unknown:
+        expected = [label for label in labels.classes if label in known]
+        warn_user(
+            f"y contains {_listed(unknown)}, which the model does not know and cannot "
+            f"predict; its classes are {_listed(expected)}. Check the spelling, or "
+            "drop these rows: here each of them counts as a wrong decision.",
+            DataFairnessWarning,
+        )
+
+
+def _listed(labels: Sequence[object]) -> str:
+    return ", ".join(map(repr, labels))
+
+
+def _warn_of_small(
+    tabulator: Tabulator, tables: Sequence[RateTable], decision: IntArray
+) -> None:
+    # The same tables with weight 1 everywhere hold the numbers of rows.
+    is_counted = (tabulator.rows.weight > 0).astype(np.float64)
+    counting = replace(tabulator, rows=replace(tabulator.rows, weight=is_counted))
+    small, is_worth_less = [], False
+    for table, counts in zip(tables, counting.tables(decision), strict=True):
+        size, count = table.size, counts.mass.sum(axis=1)
+        for r, k in np.argwhere((size > 0) & (size < SMALL_GROUP)):
+            rows = f"{count[r, k]:.0f} rows"
+            if not math.isclose(count[r, k], size[r, k], rel_tol=1e-9):
+                rows += f", as good as {size[r, k]:.3g} without weights"
+                is_worth_less = True
+            small.append(f"{table.groups[k]} ({rows}, {table.strata[r]})")
+    if small:
+        shown = ", ".join(small[:8])
+        shown += f" and {len(small) - 8} more" if len(small) > 8 else ""
+        few = "whose rows are worth fewer than" if is_worth_less else "with fewer than"
+        warn_user(
+            f"Groups {few} {SMALL_GROUP} rows: {shown}. Their rates are unreliable; "
+            "read the intervals, merge groups or collect more rows.",
+            SmallGroupWarning,
+        )
+
+
+def _groups(
+    tabulator: Tabulator,
+    decision: IntArray,
+    prob: FloatArray | None,
+    confidence: float,
+) -> dict[str, dict[str, float]]:
+    table = tabulate_groups(tabulator, decision, prob)
+    for label in tabulator.labels.classes:
+        rates = zip(table[f"selection_rate_{label}"], table["size"], strict=True)
+        limits = [wilson_interval(rate, size, confidence) for rate, size in rates]
+        table[f"selection_low_{label}"] = [low for low, _ in limits]
+        table[f"selection_high_{label}"] = [high for _, high in limits]
+    rows = cast(dict[str, dict[str, float]], table.to_dict("index"))
+    return {str(group): row for group, row in rows.items()}
+
+
+def _named(chosen: Divergence) -> dict[str, Divergence]:
+    # The chosen divergence first, by its name if that says all of it.
+    plain = {name: get_divergence(name) for name in STANDARD}
+    name = chosen.name if plain.get(chosen.name) == chosen else repr(chosen)
+    return {name: chosen} | plain
+
+
+def _divergences(
+    tabulator: Tabulator,
+    hard: Sequence[RateTable],
+    soft: Sequence[RateTable],
+    divergences: dict[str, Divergence],
+) -> dict[str, DivergenceValue]:
+    parts, soft_parts = (_weighted_strata(tabulator, each) for each in (hard, soft))
+    values = {}
+    for name, divergence in divergences.items():
+        value = largest = math.nan if not parts else 0.0
+        for weight, mass in parts:
+            value += weight * divergence.between(mass)
+            largest += weight * divergence.largest(mass.sum(axis=0) / mass.sum())
+        share = value / largest if 0 < largest < math.inf else math.nan
+        in_soft = math.nan if soft and not soft_parts else 0.0
+        for weight, mass in soft_parts:
+            in_soft += weight * divergence.between(mass)
+        values[name] = DivergenceValue(value, in_soft if soft else None, share)
+    return values
+
+
+def _weighted_strata(
+    tabulator: Tabulator, tables: Sequence[RateTable]
+) -> list[tuple[float, FloatArray]]:
+    # The table of each stratum, with the weight that it has in the penalty of training.
+    weighting, parts = tabulator.notion.weighting, []
+    for table in tables:
+        whole = table.total if weighting == "probability" else table.mass.sum()
+        for mass in table.mass[table.is_judged]:
+            weight = 1.0 if weighting == "unit" else float(mass.sum() / whole)
+            parts.append((weight, mass))
+    return parts
+
+
+def _certificates(
+    tables: Sequence[RateTable], divergences: dict[str, Divergence]
+) -> dict[str, float]:
+    # The bound holds for any table of two variables, so also for labels by group
+    # given a prediction.
+    masses = [mass for table in tables for mass in table.mass[table.is_judged]]
+    return {
+        name: max(
+            violation_bound(divergence.between(mass), mass.sum(axis=0), divergence)
+            for mass in masses
+        )
+        for name, divergence in divergences.items()
+        if masses
+    }

@@ -1,0 +1,781 @@
+"""The audit of a regressor: how its predictions depend on each sensitive column."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from pandas.api.types import is_numeric_dtype
+from scipy.stats import norm
+from scipy.stats import t as student
+
+from fferm._typing import FloatArray, IntArray, Table
+from fferm.auditing.result import Audit
+from fferm.auditing.spec import AuditSpec, Resolved, parameter_of, resolve
+from fferm.data.groups import (
+    Attribute,
+    Binning,
+    GroupMode,
+    assign,
+    band_names,
+    encode_column,
+    find_edges,
+    partition,
+    quantile_edges,
+    read_numbers,
+    read_series,
+    split_columns,
+)
+from fferm.data.rows import check_aligned, check_lengths, control_labels
+from fferm.data.validate import (
+    check_params,
+    encode_weight,
+    one_column,
+    rescaled,
+)
+from fferm.errors import InvalidInputError, InvalidParameterError, InvalidTypeError
+from fferm.metrics.dependence import (
+    FEWEST_ROWS,
+    GROUP_MEASURES,
+    NUMBER_MEASURES,
+    OrderedPredictions,
+    chance_of,
+    comparable_rows,
+    effective_size,
+    get_measure,
+    information_bias,
+    shuffled_values,
+    take,
+)
+from fferm.metrics.intervals import DRAWS, LEVEL, Interval
+from fferm.metrics.tabulator import CONTROL, left_out
+from fferm.notions import Labels, Notion, Strata
+from fferm.registry import code_of
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+DEFAULT_METRIC = "kolmogorov_smirnov"
+# A column of numbers with more distinct values than this is compared as numbers.
+MOST_GROUPS = 20
+# Places of a density, and cells that rows are counted in for it.
+N_PLACES = 80
+N_FINE = 400
+# Bins of a fan, and the share below its lower and upper end.
+N_BINS = 20
+FAN = (0.1, 0.9)
+
+
+class Measured(NamedTuple):
+    """A measure of dependence on one column.
+
+    Attributes
+    ----------
+    value
+        On the rows.
+    low, high
+        Ends of its interval, None for measures of numbers: there a row that is drawn
+        twice would itself be dependence.
+    chance, p_value
+        Its mean if the column is shuffled, which is not 0 for measures that cannot
+        fall below 0, and how often shuffled rows reach the value; None without
+        permutations.
+    """
+
+    value: float
+    low: float | None = None
+    high: float | None = None
+    chance: float | None = None
+    p_value: float | None = None
+
+
+@dataclass(frozen=True)
+class Densities:
+    """The density of the prediction in each group, at common places."""
+
+    at: tuple[float, ...]
+    by_group: dict[str, tuple[float, ...]]
+
+
+@dataclass(frozen=True)
+class Fan:
+    """The prediction along a number: in bins of it, the mean and the middle 80 %."""
+
+    at: tuple[float, ...]
+    mean: tuple[float, ...]
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class ColumnAudit:
+    """How predictions depend on one sensitive column, or on several jointly.
+
+    Attributes
+    ----------
+    groups
+        By group, or by band of numbers: ``rows``, ``mean_prediction`` with the ends of
+        its interval ``mean_low`` and ``mean_high``, ``mean_target``, ``mse``; with
+        weights also ``size``, the effective number of rows.
+    measures
+        By name.
+    densities
+        Of the groups or bands.
+    fan
+        For numbers, else None.
+    information_bias
+        For numbers: how much of ``f_information`` counts alone make; else None.
+    n_missing
+        Rows without a value, which are in no group.
+    is_joint
+        Whether these are the groups of several columns jointly.
+    has_trained_bands
+        Whether the bands of numbers are those of the model's training.
+    strata
+        By value of the control feature: ``rows``, and each measure there; the largest
+        is that of the column. Empty if all rows are compared.
+    absent
+        Values of the control feature without two groups to compare, or with fewer than
+        four rows.
+    """
+
+    groups: dict[str, dict[str, float]]
+    measures: dict[str, Measured]
+    densities: Densities
+    fan: Fan | None
+    information_bias: float | None
+    n_missing: int
+    is_joint: bool = False
+    has_trained_bands: bool = False
+    strata: dict[str, dict[str, float]] = field(default_factory=dict)
+    absent: tuple[str, ...] = ()
+
+    @property
+    def is_number(self) -> bool:
+        """Whether the column holds numbers, whose groups are bands."""
+        return self.fan is not None
+
+
+@dataclass(frozen=True, repr=False)
+class RegressionAudit(Audit):
+    """How predictions depend on sensitive columns.
+
+    Attributes
+    ----------
+    n_rows, mse, explained
+        Rows, mean squared error, and the share of the variance of y that is explained
+        (NaN if y is constant).
+    metric
+        The measure that is called the violation.
+    confidence
+        The level of all intervals.
+    columns
+        By sensitive column; several that are compared jointly have one more.
+    spec
+        What was compared and how, to repeat the audit.
+    notion
+        The name of the notion: who is compared with whom.
+    n_uncontrolled
+        Rows without a value of the control feature, which are compared with none.
+    """
+
+    kind: ClassVar[str | None] = "regression"
+
+    n_rows: int
+    mse: float
+    explained: float
+    metric: str
+    confidence: float
+    columns: dict[str, ColumnAudit]
+    spec: AuditSpec
+    notion: str = "demographic_parity"
+    n_uncontrolled: int = 0
+
+    @property
+    def frame(self) -> pd.DataFrame:
+        """One row per column and measure."""
+        return pd.DataFrame(
+            {"column": name, "measure": measure, **measured._asdict()}
+            for name, column in self.columns.items()
+            for measure, measured in column.measures.items()
+        ).astype(dict.fromkeys(Measured._fields, float))
+
+    @property
+    def group_frame(self) -> pd.DataFrame:
+        """One row per group, or band of numbers."""
+        return pd.DataFrame(
+            {"column": name, "group": group, **row}
+            for name, column in self.columns.items()
+            for group, row in column.groups.items()
+        )
+
+    @property
+    def stratum_frame(self) -> pd.DataFrame:
+        """Each measure by column and value of the control feature, if there is one."""
+        return pd.DataFrame(
+            {"column": name, "stratum": stratum, **row}
+            for name, column in self.columns.items()
+            for stratum, row in column.strata.items()
+        )
+
+    @property
+    def violation(self) -> float:  # type: ignore[override]
+        """The largest of all columns, by the audit's own measure."""
+        return self.value(self.metric)
+
+    @property
+    def worst(self) -> str:
+        """The column with the largest violation."""
+        measured = self._measured(self.metric)
+        return max(measured, key=lambda name: measured[name].value)
+
+    @property
+    def interval(self) -> Interval:  # type: ignore[override]
+        """The interval of the violation; NaN for measures of numbers."""
+        measured = self._measured(self.metric).values()
+        if any(each.high is None for each in measured):
+            return np.nan, np.nan
+        lows = (float(each.low or 0.0) for each in measured)
+        return max(lows), max(float(each.high or 0.0) for each in measured)
+
+    def value(self, measure: str, column: str | None = None) -> float:
+        """Return a measure: the largest of all columns, or that of one."""
+        measured = self._measured(measure)
+        if column is None:
+            return max(each.value for each in measured.values())
+        if column not in measured:
+            raise InvalidParameterError(
+                f"{measure!r} was not measured for {column!r}. It was measured for "
+                f"{', '.join(measured)}."
+            )
+        return measured[column].value
+
+    def passes(
+        self, bound: float, measure: str | None = None, *, confident: bool = False
+    ) -> bool:
+        """Return whether a measure keeps a bound for every column that has it.
+
+        Parameters
+        ----------
+        bound
+            The most that it may be.
+        measure
+            Its name; by default the audit's own.
+        confident
+            Whether the upper end of the interval has to keep it too; measures of
+            numbers have none and are refused.
+        """
+        measure = measure or self.metric
+        if not confident:
+            return self.value(measure) <= bound
+        highs = [each.high for each in self._measured(measure).values()]
+        if None in highs:
+            raise InvalidParameterError(
+                f"confident=True needs an interval, and {measure} has none here. "
+                "Choose a measure of groups with n_bootstrap above 0, such as "
+                "'kolmogorov_smirnov', or leave confident out."
+            )
+        return all(float(high or 0.0) <= bound for high in highs)
+
+    def _measured(self, measure: str) -> dict[str, Measured]:
+        measured = {
+            name: column.measures[measure]
+            for name, column in self.columns.items()
+            if measure in column.measures
+        }
+        if not measured:
+            known = {m for column in self.columns.values() for m in column.measures}
+            raise InvalidParameterError(
+                f"{measure!r} was not measured. Measured: {', '.join(sorted(known))}, "
+                f"for {', '.join(self.columns)}."
+            )
+        return measured
+
+    def plot(self, column: str, ax: "Axes | None" = None) -> "Axes":
+        """Draw the densities of groups, or predictions against numbers.
+
+        Parameters
+        ----------
+        column
+            A sensitive column.
+        ax
+            Where to draw; a new figure by default.
+        """
+        from fferm.report.figures import plot_column
+
+        if column not in self.columns:
+            raise InvalidParameterError(
+                f"{column!r} is not a sensitive column. Sensitive columns: "
+                f"{', '.join(self.columns)}."
+            )
+        return plot_column(self.columns[column], column, ax)
+
+    @property
+    def left_out(self) -> tuple[str, ...]:
+        """Sentences on what the measures leave out; empty if they are on everyone."""
+        missing = {name: column.n_missing for name, column in self.columns.items()}
+        missing[CONTROL] = self.n_uncontrolled
+        return (
+            *(left_out(name, n, self.n_rows) for name, n in missing.items() if n),
+            *(
+                f"{name}: not compared where {', '.join(column.absent)}, for there are "
+                "no two groups in four rows at least"
+                for name, column in self.columns.items()
+                if column.absent
+            ),
+        )
+
+    @property
+    def compared(self) -> tuple[str, ...]:
+        """Sentences on who is compared with whom; empty if everyone with everyone."""
+        return tuple(
+            f"{name} is compared within {len(column.strata)} values of the control "
+            f"feature; {self.metric} is largest where {self._worst_stratum(column)}."
+            for name, column in self.columns.items()
+            if column.strata and self.metric in column.measures
+        )
+
+    def _worst_stratum(self, column: ColumnAudit) -> str:
+        return max(column.strata, key=lambda name: column.strata[name][self.metric])
+
+    @property
+    def banded(self) -> tuple[str, ...]:
+        """Sentences on columns of numbers that are compared in bands."""
+        return tuple(
+            f"{name} holds numbers. Its groups are {len(column.groups)} bands of "
+            f"{'training' if column.has_trained_bands else 'like many rows here'}; "
+            "measures of numbers look at the numbers themselves."
+            for name, column in self.columns.items()
+            if column.is_number
+        )
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Sentences on who is compared with whom, and who is left out."""
+        return (*self.compared, *self.banded, *self.left_out)
+
+    def __repr__(self) -> str:
+        """Return one line."""
+        return (
+            f"RegressionAudit({self.n_rows} rows, {self.metric} "
+            f"{self.violation:.4g} by {self.worst})"
+        )
+
+    def _summary(self) -> tuple[str, list[pd.DataFrame]]:
+        return repr(self), [self.frame, self.group_frame]
+
+    def __str__(self) -> str:
+        measures = self.frame.set_index(["column", "measure"])
+        groups = self.group_frame.set_index(["column", "group"])
+        words = "" if self.notion == "demographic_parity" else f", {self.notion}"
+        words += ", weighted" if self.spec.is_weighted else ""
+        low, high = self.interval
+        level = f", {100 * self.confidence:g} % interval [{low:.4g}, {high:.4g}]"
+        lines = [
+            f"Audit of {self.n_rows} rows, a regression{words}",
+            f"  mean squared error  {self.mse:.6g}   explains {self.explained:.4f} of "
+            "the variance",
+            f"  violation           {self.violation:.4g}   {self.metric} by "
+            f"{self.worst}{'' if np.isnan(high) else level}",
+            "",
+            self._text(measures),
+            "",
+            self._text(groups),
+        ]
+        return "\n".join([*lines, *(["", *self.notes] if self.notes else [])])
+
+    def _text(self, frame: pd.DataFrame) -> str:
+        shown = frame.dropna(axis="columns", how="all")
+        return shown.to_string(float_format=self.format_number, na_rep="-")
+
+    @staticmethod
+    def format_number(value: float) -> str:
+        """Return a measure with four significant digits."""
+        return f"{value:.4g}"
+
+
+def audit_regression(  # noqa: PLR0913 - one call states all that an audit depends on
+    estimator: Any,
+    X: Table,
+    y: Table,
+    *,
+    sensitive_features: Table,
+    metric: str | None = None,
+    notion: str | Notion | None = None,
+    groups: GroupMode | None = None,
+    continuous: Sequence[str] | str = "auto",
+    confidence: float = 0.95,
+    n_permutations: int = 99,
+    n_bootstrap: int = 200,
+    random_state: int = 0,
+    sample_weight: Table = None,
+) -> RegressionAudit:
+    """Return how the predictions of a regressor depend on each sensitive column.
+
+    Parameters
+    ----------
+    estimator
+        Anything with ``predict``, or None if X holds the predictions themselves.
+    X, y
+        Rows to judge by, and the truth.
+    sensitive_features
+        As in `FairRegressor.fit`. Rows without a value are left out of that column and
+        counted.
+    metric
+        The measure of `fferm.metrics.dependence` that is called the violation; by
+        default the estimator's ``violation_metric``, else ``"kolmogorov_smirnov"``.
+    notion
+        ``"demographic_parity"``: all rows are compared. ``ConditionalParity(control)``:
+        rows with the same value of a control feature are, and the value with the
+        strongest dependence counts. By default what the estimator was trained with, as
+        in `fferm.audit`.
+    groups
+        ``"intersection"``: several columns are compared jointly too. ``"marginal"``:
+        one by one. By default as the estimator was trained, else intersections.
+    continuous
+        Names of the columns that are numbers; ``"auto"``: those with more than 20
+        distinct numbers, whole ones included. Columns that the estimator was fitted
+        with as numbers are compared in the bands of training; others are cut here.
+    confidence, n_bootstrap
+        Level and draws of the intervals of measures of groups; 0 draws for none.
+    n_permutations
+        Of the test of independence; 0 for none.
+    random_state
+        Seed of both.
+    sample_weight
+        (n_samples,) non-negative weights. Rows of weight 0 do not count. Shuffled
+        values of a sensitive column keep their weights.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> age = rng.normal(size=300)
+    >>> result = audit_regression(None, age**2, age**2, sensitive_features={"age": age})
+    >>> result.value("correlation") < 0.2 < result.value("distance_correlation")
+    True
+    """
+    rows = {"X": X, "y": y, "sensitive_features": sensitive_features}
+    check_aligned(**rows, sample_weight=sample_weight)
+    check_params(
+        {
+            "n_bootstrap": n_bootstrap,
+            "n_permutations": n_permutations,
+            "confidence": confidence,
+        },
+        {"n_bootstrap": DRAWS, "n_permutations": DRAWS, "confidence": LEVEL},
+    )
+    prediction, target = _predict(estimator, X), read_finite(y, "y")
+    if target.shape != prediction.shape:
+        raise InvalidInputError(
+            "y and the prediction must have one number per row; got shapes "
+            f"{target.shape} and {prediction.shape}."
+        )
+    check_lengths(**rows, sample_weight=sample_weight)
+    n = prediction.size
+    metric = metric or parameter_of(estimator, "violation_metric") or DEFAULT_METRIC
+    get_measure(metric)
+    compared = resolve(estimator, X, n, notion, groups)
+    strata, n_uncontrolled = _strata(compared, n)
+    spec = AuditSpec(
+        notion=code_of(compared.notion, "notion"),
+        groups=compared.groups,
+        n_bootstrap=n_bootstrap,
+        random_state=random_state,
+        is_weighted=sample_weight is not None,
+        is_behind_pipeline=compared.is_behind_pipeline,
+        n_permutations=n_permutations,
+        continuous=continuous if isinstance(continuous, str) else tuple(continuous),
+    )
+    weight = rescaled(encode_weight(sample_weight, n))
+    auditor = _Auditor(prediction, target, weight, strata, confidence, spec)
+    binning = Binning(continuous, compared.edges)
+    columns = _read_columns(sensitive_features, n, compared.groups, binning)
+    error = float(np.average((target - prediction) ** 2, weights=weight))
+    centre = np.average(target, weights=weight)
+    spread = float(np.average((target - centre) ** 2, weights=weight))
+    result = RegressionAudit(
+        n_rows=n,
+        mse=error,
+        explained=1 - error / spread if spread > 0 else np.nan,
+        metric=metric,
+        confidence=confidence,
+        columns={name: auditor.column(column) for name, column in columns.items()},
+        spec=spec,
+        notion=compared.notion.name,
+        n_uncontrolled=n_uncontrolled,
+    )
+    result.value(metric)  # raises if no column has it
+    return result
+
+
+def _predict(estimator: Any, X: Table) -> FloatArray:
+    if estimator is None:
+        return read_finite(X, "The prediction")
+    if not hasattr(estimator, "predict"):
+        raise InvalidTypeError(
+            "estimator must be a fitted regressor, or None with predictions in place "
+            f"of X; got {type(estimator).__name__}, which has no predict."
+        )
+    return read_finite(estimator.predict(X), "The prediction")
+
+
+def read_finite(values: Table, name: str) -> FloatArray:
+    """Return one finite number per row."""
+    try:
+        array = np.asarray(one_column(values), dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise InvalidInputError(
+            f"{name} contains non-numeric values ({error}). Pass one number per row."
+        ) from error
+    if array.ndim != 1 or not np.all(np.isfinite(array)):
+        raise InvalidInputError(
+            f"{name} must hold one finite number per row; got shape {array.shape}, or "
+            "missing or infinite numbers."
+        )
+    return array
+
+
+def _strata(compared: Resolved, n_samples: int) -> tuple[Strata, int]:
+    # Who is compared with whom, and how many rows have no control value.
+    notion = compared.notion
+    if notion.needs_labels:
+        raise InvalidParameterError(
+            f"notion={notion.name!r} conditions on a label, but y is numeric. Use "
+            "'demographic_parity', or ConditionalParity(control)."
+        )
+    control, names = control_labels(notion, compared.table, n_samples)
+    n_missing = 0 if control is None else int(np.sum(control < 0))
+    return notion.strata(Labels(n_samples, None, (), control, names)), n_missing
+
+
+class _Column(NamedTuple):
+    # A sensitive column as it is compared: groups, and the numbers behind bands.
+    attribute: Attribute
+    numbers: FloatArray | None = None
+    is_joint: bool = False
+    has_trained_bands: bool = False
+
+
+def _read_columns(
+    sensitive_features: Table, n_samples: int, how: GroupMode, binning: Binning
+) -> dict[str, _Column]:
+    # The sensitive columns, and several of them jointly, by name.
+    parts = dict(split_columns(sensitive_features))
+    binning.check(list(parts))
+    columns = {
+        name: _read_column(name, values, n_samples, binning, len(parts))
+        for name, values in parts.items()
+    }
+    joint = partition([column.attribute for column in columns.values()], how)
+    if len(columns) > 1 and len(joint) == 1:
+        columns[joint[0].name] = _Column(joint[0], is_joint=True)
+    return columns
+
+
+def _read_column(
+    name: str, values: Table, n_samples: int, binning: Binning, n_columns: int
+) -> _Column:
+    series = read_series(values, name, n_samples).infer_objects()
+    is_numeric = is_numeric_dtype(series.dtype)
+    known = binning.known(name, n_columns) if is_numeric else None
+    is_number = is_numeric and series.nunique() > MOST_GROUPS
+    if not isinstance(binning.continuous, str):
+        is_number = name in binning.continuous
+    if not is_number and known is None:
+        return _Column(encode_column(values, name, n_samples))
+    numbers = read_numbers(series, name)
+    edges = find_edges(numbers) if known is None else np.array(known)
+    code = assign(numbers, edges)
+    attribute = Attribute(name, band_names(edges), code, {name: tuple(edges.tolist())})
+    return _Column(attribute, numbers, has_trained_bands=known is not None)
+
+
+class _PartMeasure(NamedTuple):
+    # A measure on the rows of one stratum: value, interval, values by chance.
+    value: float
+    limits: Interval | None
+    shuffled: list[float]
+
+
+@dataclass(frozen=True)
+class _Auditor:
+    prediction: FloatArray
+    target: FloatArray
+    weight: FloatArray
+    strata: Strata
+    confidence: float
+    spec: AuditSpec
+
+    def column(self, column: _Column) -> ColumnAudit:
+        code, names, numbers = column.attribute.code, self.strata.names, column.numbers
+        known = (code >= 0) & (self.weight > 0)
+        parts = comparable_rows(code, known, self.strata)
+        if not parts:
+            where = "" if len(names) == 1 else " of one control value"
+            raise InvalidInputError(
+                f"{column.attribute.name} needs at least two groups in {FEWEST_ROWS} "
+                f"rows{where}; got {np.unique(code[known]).size} in {known.sum()} rows."
+            )
+        by_part = list(self._measure_groups(code, parts))
+        inside = np.flatnonzero(known & (self.strata.code >= 0))
+        u, weight = self.prediction[inside], self.weight[inside]
+        fan = bias = None
+        if numbers is not None:
+            of_numbers = self._measure_numbers(numbers, parts)
+            by_part = [a | b for a, b in zip(by_part, of_numbers, strict=True)]
+            fan = _fan(u, numbers[inside], weight)
+            weights = weight if self.spec.is_weighted else None
+            bias = information_bias(u, numbers[inside], weight=weights)
+        groups = column.attribute.groups
+        members = {group: known & (code == k) for k, group in enumerate(groups)}
+        rows = zip(parts.items(), by_part, strict=True)
+        return ColumnAudit(
+            groups={g: self._group(m) for g, m in members.items() if np.any(m)},
+            measures={
+                name: _largest([part[name] for part in by_part]) for name in by_part[0]
+            },
+            densities=_densities(u, code[inside], groups, weight),
+            fan=fan,
+            information_bias=bias,
+            n_missing=int(np.sum(code < 0)),
+            is_joint=column.is_joint,
+            has_trained_bands=column.has_trained_bands,
+            strata={}
+            if len(names) == 1
+            else {
+                names[r]: {"rows": kept.size, **{m: part[m].value for m in part}}
+                for (r, kept), part in rows
+            },
+            absent=tuple(names[r] for r in range(len(names)) if r not in parts),
+        )
+
+    def _weights(self, rows: IntArray) -> FloatArray | None:
+        return self.weight[rows] if self.spec.is_weighted else None
+
+    def _measure_groups(
+        self, code: IntArray, parts: dict[int, IntArray]
+    ) -> Iterator[dict[str, _PartMeasure]]:
+        names, spec = list(GROUP_MEASURES), self.spec
+        rng = np.random.default_rng(spec.random_state)
+        for rows in parts.values():
+            ordered = OrderedPredictions.of(self.prediction[rows])
+            group, weight = code[rows], self._weights(rows)
+            observed = ordered.compare(group, weight)
+            limits: dict[str, Interval] = {}
+            if spec.n_bootstrap:
+                limits = ordered.intervals(
+                    group,
+                    names,
+                    # All parts hold at once if each takes its share of the risk.
+                    1 - (1 - self.confidence) / len(parts),
+                    n_bootstrap=spec.n_bootstrap,
+                    random_state=spec.random_state or 0,
+                    weight=weight,
+                )
+            orders = (
+                rng.permutation(np.arange(group.size))
+                for _ in range(spec.n_permutations or 0)
+            )
+            shuffled = [ordered.compare(group[o], take(weight, o)) for o in orders]
+            yield {
+                name: _PartMeasure(
+                    observed.measure(name),
+                    limits.get(name),
+                    [each.measure(name) for each in shuffled],
+                )
+                for name in names
+            }
+
+    def _measure_numbers(
+        self, numbers: FloatArray, parts: dict[int, IntArray]
+    ) -> Iterator[dict[str, _PartMeasure]]:
+        seed, n_permutations = self.spec.random_state, self.spec.n_permutations or 0
+        rngs = {name: np.random.default_rng(seed) for name in NUMBER_MEASURES}
+        for rows in parts.values():
+            u, s, weight = self.prediction[rows], numbers[rows], self._weights(rows)
+            yield {
+                name: _PartMeasure(
+                    measure(u, s, weight=weight),
+                    None,
+                    shuffled_values(measure, u, s, n_permutations, rngs[name], weight),
+                )
+                for name, measure in NUMBER_MEASURES.items()
+            }
+
+    def _group(self, inside: NDArray[np.bool_]) -> dict[str, float]:
+        u, y, weight = self.prediction[inside], self.target[inside], self.weight[inside]
+        share, size = weight / weight.sum(), effective_size(weight)
+        mean, half = float(share @ u), np.nan  # one row has no interval
+        if size > 1 + 1e-9:
+            quantile = student.ppf((1 + self.confidence) / 2, size - 1)
+            variance = share @ (u - mean) ** 2 * size / (size - 1)
+            half = float(quantile * np.sqrt(variance / size))
+        return {
+            "rows": int(np.sum(inside)),
+            **({"size": size} if self.spec.is_weighted else {}),
+            "mean_prediction": mean,
+            "mean_low": mean - half,
+            "mean_high": mean + half,
+            "mean_target": float(share @ y),
+            "mse": float(share @ (u - y) ** 2),
+        }
+
+
+def _largest(parts: list[_PartMeasure]) -> Measured:
+    # The stratum with the largest value counts, for shuffled rows too.
+    value, ends = max(part.value for part in parts), [part.limits for part in parts]
+    low = high = chance = p_value = None
+    if None not in ends:
+        low, high = (max(end[k] for end in ends if end) for k in (0, 1))
+    shuffled = list(map(max, zip(*(part.shuffled for part in parts), strict=True)))
+    if shuffled:
+        chance, p_value = chance_of(value, shuffled)
+    return Measured(value, low, high, chance, p_value)
+
+
+def _densities(
+    u: FloatArray, code: IntArray, groups: tuple[str, ...], weight: FloatArray
+) -> Densities:
+    low, high = np.quantile(u, [0.001, 0.999])
+    # If all predictions are equal there is still some width to draw.
+    room = 0.1 * (high - low) or 1e-3 * max(abs(low), 1.0)
+    at = np.linspace(low - room, high + room, N_PLACES)
+    by_group = {
+        groups[k]: tuple(_density(u[code == k], at, weight[code == k]).tolist())
+        for k in np.unique(code)
+    }
+    return Densities(tuple(at.tolist()), by_group)
+
+
+def _density(u: FloatArray, at: FloatArray, weight: FloatArray) -> FloatArray:
+    # Normal kernels, of the width that suits a normal density, on a fine histogram.
+    share = weight / weight.sum()
+    ends = at[0], at[-1]
+    mass, edges = np.histogram(np.clip(u, *ends), N_FINE, ends, weights=share)
+    middle = (edges[1:] + edges[:-1]) / 2
+    deviation = np.sqrt(share @ (u - share @ u) ** 2)
+    width = max(1.06 * deviation * effective_size(weight) ** -0.2, at[1] - at[0])
+    return np.asarray(norm.pdf((at[:, None] - middle) / width) @ mass / width)
+
+
+def _fan(u: FloatArray, values: FloatArray, weight: FloatArray) -> Fan:
+    edges = quantile_edges(values, N_BINS, weight)
+    bins = np.searchsorted(edges, values, "right")
+    parts = [bins == b for b in np.unique(bins)]
+    ends = [_quantiles(u[part], weight[part]) for part in parts]
+    return Fan(
+        at=tuple(float(np.average(values[p], weights=weight[p])) for p in parts),
+        mean=tuple(float(np.average(u[p], weights=weight[p])) for p in parts),
+        low=tuple(low for low, _ in ends),
+        high=tuple(high for _, high in ends),
+    )
+
+
+def _quantiles(u: FloatArray, weight: FloatArray) -> tuple[float, float]:
+    if np.all(weight == weight[0]):
+        low, high = np.quantile(u, FAN)
+    else:
+        low, high = np.quantile(u, FAN, method="inverted_cdf", weights=weight)
+    return float(low), float(high)
