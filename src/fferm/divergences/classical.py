@@ -94,6 +94,10 @@ class KL(Divergence):
         """Return ``z``."""
         return z
 
+    def conjugate_at(self, z: Operand, xp: Namespace) -> Operand:
+        """Return ``e^z - 1``."""
+        return expm1(z, xp)
+
     value_at_zero = 1.0
     slope_at_zero = -math.inf
     slope_at_infinity = math.inf
