@@ -181,8 +181,6 @@ def test_a_description_says_what_was_compared(curve):
         "rows": "630",
         "features": "5",
         "code": "FairLogisticRegression()",
-        "imports": "from fferm.estimators import FairLogisticRegression",
-        "notes": "",
     }
 
 

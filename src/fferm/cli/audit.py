@@ -1,6 +1,6 @@
 """``fferm audit``: a saved model and a table in, a verdict out."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -80,16 +80,22 @@ def audit(
         check_writable(html, model, *([] if data is None else [data]))
     with output.warnings_as_lines():
         if prediction is None:
-            _refuse_columns(target, sensitive, task)
+            columns = {"--target": target, "--sensitive": sensitive}
+            _refuse(
+                {**columns, "--task": None if task is TaskKind.auto else task},
+                "cannot be used with a model, which knows its columns and its task. "
+                "Leave it out, or name the column of predictions: --prediction NAME.",
+            )
             fitted = load_model(Path(model))
-            _check_bound(max_violation, metric or _metric_of(fitted))
+            trained_metric = getattr(fitted, "violation_metric", None)
+            _check_bound(max_violation, metric or trained_metric)
             audited = _measure_data(fitted, data, notion, metric)
         else:
-            if data is not None:
-                raise InvalidParameterError(
-                    f"--prediction audits one table; got two files, {model} and "
-                    f"{data}. Leave out the model, or --prediction."
-                )
+            _refuse(
+                {"DATA": data},
+                f"cannot be a second file, because --prediction audits {model}. Leave "
+                "out the model, or --prediction.",
+            )
             rows = _read_predictions(Path(model), prediction, target, sensitive)
             audited = _measure_predictions(rows, task, notion, metric)
             _check_bound(max_violation, getattr(audited, "metric", None))
@@ -217,36 +223,18 @@ def _measure_predictions(
 
 
 def _check_options(is_number: bool, notion: str | None, metric: str | None) -> None:
-    if is_number and notion is not None:
-        raise InvalidParameterError(
-            f"--notion {notion} needs predictions of classes, but these are numbers. "
-            "Leave it out; --metric names a measure."
-        )
-    if not is_number and metric is not None:
-        raise InvalidParameterError(
-            f"--metric {metric} needs predictions of numbers, but these are classes. "
-            "Leave it out; --notion says what is compared."
-        )
+    if is_number:
+        why = "needs predictions of classes, but these are numbers. Use --metric."
+        _refuse({"--notion": notion}, why)
+    else:
+        why = "needs predictions of numbers, but these are classes. Use --notion."
+        _refuse({"--metric": metric}, why)
 
 
-def _refuse_columns(
-    target: str | None, sensitive: list[str] | None, task: TaskKind
-) -> None:
-    for name, value in (("--target", target), ("--sensitive", sensitive)):
+def _refuse(options: Mapping[str, object], why: str) -> None:
+    for name, value in options.items():
         if value:
-            raise InvalidParameterError(
-                f"{name} cannot be used with a model, which knows its columns. Leave "
-                "it out, or name the column of predictions: --prediction NAME."
-            )
-    if task is not TaskKind.auto:
-        raise InvalidParameterError(
-            f"--task {task} cannot be used with a model, which knows its task. Leave "
-            "it out."
-        )
-
-
-def _metric_of(model: FrameModel) -> str | None:
-    return getattr(model, "violation_metric", None)
+            raise InvalidParameterError(f"{name} {why}")
 
 
 def _check_bound(max_violation: float | None, metric: str | None) -> None:
@@ -256,10 +244,7 @@ def _check_bound(max_violation: float | None, metric: str | None) -> None:
 
 
 def _verdict(
-    audited: Audit,
-    max_violation: float,
-    confident: bool,
-    passes: bool,
+    audited: Audit, max_violation: float, confident: bool, passes: bool
 ) -> str:
     what = "the upper end of its interval" if confident else "the violation"
     if isinstance(audited, RegressionAudit):

@@ -1,7 +1,7 @@
 """``fferm fit``: a table in, a saved model out."""
 
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import Annotated, Any
 
 import typer
 
@@ -88,44 +88,41 @@ def fit(
 
 
 def make_estimator(
-    kind: ModelKind, is_regression: bool, metric: str | None, **params: Any
+    model: ModelKind, is_regression: bool, metric: str | None, **params: Any
 ) -> FairEstimator:
     """Return the unfitted estimator of ``--model`` and the target, checked."""
     if is_regression:
-        return _make_regressor(kind, metric, params)
-    if metric is not None:
+        _check_regression(model, params.pop("confident", False))
+        if metric is not None:
+            get_measure(metric)  # an unknown name is refused before any work
+            params["violation_metric"] = metric
+        hidden = HIDDEN if model is ModelKind.net else None
+        estimator: FairEstimator = FairRegressor(hidden=hidden, **params)
+    elif metric is None:
+        estimator = getattr(fferm, CLASSES[model])(**params)
+    else:
         raise InvalidParameterError(
             f"--metric {metric} needs a numeric target, but this one has classes, "
             "whose violation is the largest difference of rates. Leave --metric out, "
             "or add --task regression."
         )
-    estimator = cast(FairEstimator, getattr(fferm, CLASSES[kind])(**params))
     estimator._objective()  # names and ranges, before any work
     return estimator
 
 
-def _make_regressor(
-    kind: ModelKind, metric: str | None, params: dict[str, Any]
-) -> FairEstimator:
-    if kind is ModelKind.boosting:
+def _check_regression(model: ModelKind, confident: bool) -> None:
+    if model is ModelKind.boosting:
         raise InvalidParameterError(
             "--model boosting needs a target of classes, but this one is numeric. Use "
             "--model linear or --model net, or --task classification if the numbers "
             "are classes."
         )
-    if params.pop("confident", False):
+    if confident:
         raise InvalidParameterError(
             "--confident cannot be used with a regression, whose bound is kept on "
             "held-out rows. Leave it out; `fferm audit --confident` judges the "
             "interval."
         )
-    if metric is not None:
-        get_measure(metric)
-        params["violation_metric"] = metric
-    hidden = HIDDEN if kind is ModelKind.net else None
-    estimator = FairRegressor(hidden=hidden, **params)
-    estimator._objective()
-    return estimator
 
 
 def _summary(model: FrameModel, audit: Audit, out: Path) -> tuple[str, dict[str, Any]]:

@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Generic, Literal, NamedTuple, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, Self, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -185,10 +185,18 @@ class TradeoffCurve:
                 "select needs exactly one of 'knee', max_violation and min_accuracy."
             )
         rows = usable_points(self.records, split)
-        within = _within(rows, max_violation, min_accuracy)
-        if within.empty:
-            raise InvalidInputError(_nothing_within(rows, max_violation, min_accuracy))
-        best = within.iloc[knee(within) if how else 0]
+        if rows.empty:
+            raise InvalidInputError(
+                "Every model of the curve predicts one class for everyone or cannot be "
+                "judged. Lower the fairness weights, or check the groups."
+            )
+        if how is not None:
+            front = pareto_front(rows)
+            best = front.iloc[knee(front)]
+        elif max_violation is not None:
+            best = _best_within(rows, "max_violation", max_violation)
+        else:
+            best = _best_within(rows, "min_accuracy", min_accuracy)
         return Key(best["curve"], float(best["fairness_weight"]), int(best["seed"]))
 
     def select(
@@ -317,39 +325,21 @@ def _of_curve(values: Mapping[Key, T], name: str) -> Mapping[Key, T]:
     return LazyValues({key: partial(values.__getitem__, key) for key in keys})
 
 
-def _within(
-    rows: pd.DataFrame, max_violation: float | None, min_accuracy: float | None
-) -> pd.DataFrame:
-    # The points in question, the best first; without a bound the front.
-    if max_violation is not None:
-        bound = check_number("max_violation", max_violation)
-        within = rows[rows["violation"] <= bound]
-        order, is_ascending = ["accuracy", "violation"], [False, True]
-    elif min_accuracy is not None:
-        bound = check_number("min_accuracy", min_accuracy)
-        within = rows[rows["accuracy"] >= bound]
-        order, is_ascending = ["violation", "accuracy"], [True, False]
-    else:
-        return pareto_front(rows)
-    return within.sort_values(order, ascending=is_ascending, kind="stable")
-
-
-def _nothing_within(
-    rows: pd.DataFrame, max_violation: float | None, min_accuracy: float | None
-) -> str:
-    if rows.empty:
-        return (
-            "Every model of the curve predicts one class for everyone or cannot be "
-            "judged. Lower the fairness weights, or check the groups."
+def _best_within(
+    rows: pd.DataFrame, name: str, bound: float | None
+) -> "pd.Series[Any]":
+    # The best point within a bound, by the measure that is not bounded.
+    bound = check_number(name, bound)
+    bounded, other, sign = "violation", "accuracy", 1
+    if name == "min_accuracy":
+        bounded, other, sign = "accuracy", "violation", -1
+    within = rows[sign * rows[bounded] <= sign * bound]
+    if within.empty:
+        closest = rows.iloc[int((sign * rows[bounded]).argmin())]
+        raise InvalidInputError(
+            f"No model of the curve reaches {bounded} {bound:g}; the closest has "
+            f"{closest[bounded]:.4f} at fairness_weight="
+            f"{closest['fairness_weight']:g}. Add weights, or loosen the bound."
         )
-    if max_violation is not None:
-        closest = rows.iloc[int(rows["violation"].argmin())]
-        bound, value = f"violation {max_violation:g}", closest["violation"]
-    else:
-        closest = rows.iloc[int(rows["accuracy"].argmax())]
-        bound, value = f"accuracy {min_accuracy:g}", closest["accuracy"]
-    return (
-        f"No model of the curve reaches {bound}; the closest has {value:.4f} at "
-        f"fairness_weight={closest['fairness_weight']:g}. Add weights, or loosen the "
-        "bound."
-    )
+    order = [sign < 0, sign > 0]
+    return within.sort_values([other, bounded], ascending=order, kind="stable").iloc[0]

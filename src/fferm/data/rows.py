@@ -14,10 +14,9 @@ from typing import Any
 import narwhals as nw
 import numpy as np
 import pandas as pd
-import scipy.sparse
 from numpy.typing import NDArray
 
-from fferm._typing import FloatArray, IntArray, Table, chunks
+from fferm._typing import FloatArray, IntArray, Table, chunks, is_sparse
 from fferm.data.groups import (
     DEFAULT_BINNING,
     Attribute,
@@ -309,14 +308,14 @@ def _column_of(X: Table, control: str | int | np.integer) -> Table:
 
 
 def _array_column(X: Table, position: int) -> NDArray[Any]:
-    table = X.tocsr() if scipy.sparse.issparse(X) else np.asarray(X)
+    table = X.tocsr() if is_sparse(X) else np.asarray(X)
     try:
         column: Table = table[:, position]
     except IndexError as error:
         raise InvalidParameterError(
             f"The control feature is column {position}, which X lacks ({error})."
         ) from error
-    dense = column.toarray() if scipy.sparse.issparse(column) else column
+    dense = column.toarray() if is_sparse(column) else column
     return np.asarray(dense).reshape(-1)
 
 

@@ -14,14 +14,13 @@ from typing import Any
 import narwhals as nw
 import numpy as np
 import pandas as pd
-import scipy.sparse
 from numpy.typing import NDArray
 from sklearn import get_config
 from sklearn.base import BaseEstimator
 from sklearn.utils.multiclass import check_classification_targets, unique_labels
 from sklearn.utils.validation import _check_sample_weight, validate_data
 
-from fferm._typing import FloatArray, IntArray, Table, chunks, unmasked
+from fferm._typing import FloatArray, IntArray, Table, chunks, is_sparse
 from fferm.errors import (
     FfermError,
     InvalidInputError,
@@ -73,8 +72,8 @@ class Number:
         """Return whether a value satisfies the constraint."""
         if value is None:
             return self.is_optional
-        kind = int | np.integer if self.is_whole else Real
-        if not isinstance(value, kind) or isinstance(value, bool):
+        allowed: Any = int | np.integer if self.is_whole else Real
+        if not isinstance(value, allowed) or isinstance(value, bool):
             return False
         above = value > self.low if self.open_low else value >= self.low
         below = value < self.high if self.open_high else value <= self.high
@@ -189,6 +188,15 @@ def one_column(y: Table) -> Table:
         return frame[:, 0].to_native() if is_alone else y
     is_column = isinstance(y, np.ndarray) and y.ndim == 2 and y.shape[1] == 1
     return y[:, 0] if is_column else y
+
+
+def unmasked(values: Table) -> Table:
+    """Return a masked array as objects, None where it is masked; others as they are."""
+    if not isinstance(values, np.ma.MaskedArray):
+        return values
+    array = np.array(values.data, dtype=object)
+    array[np.ma.getmaskarray(values)] = None
+    return array
 
 
 def factorize(values: Table, name: str) -> tuple[IntArray, list[object]]:
@@ -583,7 +591,7 @@ def read_frame(X: Table) -> Any:
 def _refuse_huge(X: Table) -> None:
     if get_config()["assume_finite"]:  # the caller has checked
         return
-    stored: FloatArray = X.data if scipy.sparse.issparse(X) else X
+    stored: FloatArray = X.data if is_sparse(X) else X
     if stored.size and max(stored.max(), -stored.min()) > LARGEST_FEATURE:
         raise InvalidInputError(
             f"X contains values above {LARGEST_FEATURE:g}, whose products overflow. "

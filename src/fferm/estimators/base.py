@@ -52,6 +52,7 @@ from fferm.solvers.base import Callback, Record, Result
 from fferm.uncertainty import Uncertainty
 
 if TYPE_CHECKING:
+    from fferm.estimators.partial import PartialState
     from fferm.estimators.weight_search import HeldOut
 
 
@@ -87,8 +88,28 @@ def all_classes(scores: FloatArray) -> FloatArray:
     return np.column_stack([np.zeros(len(scores)), scores])
 
 
-class FairEstimator(BaseEstimator, ABC):
-    """What fair classifiers and fair regressors share."""
+class Attributes:
+    """What models have beside their parameters, declared for type checkers."""
+
+    l2: float = 0.0  # networks have weight decay, trees reg_lambda
+    classes_: NDArray[Any]
+    groups_: NDArray[Any]
+    band_edges_: BandEdges
+    dual_: FloatArray
+    fairness_weight_: float
+    violation_: float
+    feasible_: bool
+    result_: Result
+    # What partial_fit continues from, None after fit.
+    _partial: "PartialState | None" = None
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class FairEstimator(Attributes, BaseEstimator, ABC):
+    """What fair classifiers and fair regressors share.
+
+    A parameter is declared once, as a field: name, type and default.
+    """
 
     # How often the search for a fairness weight halves its last step, in logarithm:
     # the weight is then right to about one percent.
@@ -104,25 +125,18 @@ class FairEstimator(BaseEstimator, ABC):
         "l2": Number(),
     }
 
-    divergence: str | Divergence
-    notion: str | Notion
-    uncertainty: Uncertainty | None
-    fairness_weight: float
-    max_violation: float | None
-    validation_fraction: float
-    sharpness: float
-    groups: GroupMode
+    divergence: str | Divergence = "kl"
+    notion: str | Notion = "demographic_parity"
+    fairness_weight: float = 1.0
+    max_violation: float | None = None
+    validation_fraction: float = 0.2
+    sharpness: float = 1.0
+    groups: GroupMode = "intersection"
     continuous: Sequence[str] | str = "auto"
-    l2: float = 0.0  # networks have weight decay instead
-    warm_start: bool
-    random_state: int | np.random.RandomState | None
-    groups_: NDArray[Any]
-    band_edges_: BandEdges
-    dual_: FloatArray
-    fairness_weight_: float
-    violation_: float
-    feasible_: bool
-    result_: Result
+    uncertainty: Uncertainty | None = None
+    warm_start: bool = False
+    random_state: int | np.random.RandomState | None = None
+    verbose: int = 0
 
     def fit(
         self,
@@ -410,6 +424,7 @@ class FairEstimator(BaseEstimator, ABC):
         return self
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class FairClassifier(ClassifierMixin, FairEstimator):
     """Base of the fair classifiers; a subclass trains and computes logits.
 
@@ -429,8 +444,7 @@ class FairClassifier(ClassifierMixin, FairEstimator):
         "confident": FLAG,
     }
 
-    confident: bool
-    classes_: NDArray[Any]
+    confident: bool = False
 
     @abstractmethod
     def decision_function(self, X: Table) -> FloatArray:

@@ -3,7 +3,7 @@
 import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 import narwhals as nw
@@ -32,7 +32,6 @@ from fferm.boosting.rounds import (
     grow,
     read_booster,
 )
-from fferm.data.groups import GroupMode
 from fferm.data.rows import FitInput
 from fferm.data.split import hold_out, keep_rows, kinds
 from fferm.data.validate import (
@@ -48,12 +47,10 @@ from fferm.data.validate import (
     refuse_dates,
     rescaled,
 )
-from fferm.divergences import Divergence
 from fferm.errors import FfermWarning, InvalidInputError, InvalidParameterError
 from fferm.estimators.base import Encoded, FairClassifier, all_classes, progress
 from fferm.metrics.tabulator import Tabulator
-from fferm.notions import Labels, Notion
-from fferm.uncertainty import Uncertainty
+from fferm.notions import Labels
 
 # LightGBM's gradients are single precision, so weights with a mean outside this range
 # are rescaled.
@@ -83,6 +80,7 @@ REFUSED_PARAMS = {
 SHARE = Number(0, 1, open_low=True)
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class FairBoostingClassifier(FairClassifier):
     r"""Boosted trees whose decisions depend as little on the group as asked.
 
@@ -175,66 +173,21 @@ class FairBoostingClassifier(FairClassifier):
         "n_jobs": Number(low=1, is_whole=True, is_optional=True),
     }
 
-    categorical_: tuple[int, ...]
-
-    def __init__(
-        self,
-        *,
-        divergence: str | Divergence = "kl",
-        notion: str | Notion = "demographic_parity",
-        fairness_weight: float = 1.0,
-        max_violation: float | None = None,
-        validation_fraction: float = 0.2,
-        confident: bool = False,
-        sharpness: float = 1.5,
-        calibrated: bool = True,
-        groups: GroupMode = "intersection",
-        continuous: Sequence[str] | str = "auto",
-        uncertainty: Uncertainty | None = None,
-        n_estimators: int = 200,
-        learning_rate: float = 0.1,
-        num_leaves: int = 15,
-        max_depth: int | None = None,
-        min_child_samples: int = 20,
-        reg_lambda: float = 0.0,
-        subsample: float = 1.0,
-        colsample_bytree: float = 1.0,
-        categorical_features: Sequence[int | str] | None = None,
-        lightgbm_params: Mapping[str, Any] | None = None,
-        early_stopping: str | None = None,
-        patience: int = 20,
-        n_jobs: int | None = None,
-        warm_start: bool = False,
-        random_state: int | np.random.RandomState | None = None,
-        verbose: int = 0,
-    ) -> None:
-        self.divergence = divergence
-        self.notion = notion
-        self.fairness_weight = fairness_weight
-        self.max_violation = max_violation
-        self.validation_fraction = validation_fraction
-        self.confident = confident
-        self.sharpness = sharpness
-        self.calibrated = calibrated
-        self.groups = groups
-        self.continuous = continuous
-        self.uncertainty = uncertainty
-        self.n_estimators = n_estimators
-        self.learning_rate = learning_rate
-        self.num_leaves = num_leaves
-        self.max_depth = max_depth
-        self.min_child_samples = min_child_samples
-        self.reg_lambda = reg_lambda
-        self.subsample = subsample
-        self.colsample_bytree = colsample_bytree
-        self.categorical_features = categorical_features
-        self.lightgbm_params = lightgbm_params
-        self.early_stopping = early_stopping
-        self.patience = patience
-        self.n_jobs = n_jobs
-        self.warm_start = warm_start
-        self.random_state = random_state
-        self.verbose = verbose
+    sharpness: float = 1.5
+    calibrated: bool = True
+    n_estimators: int = 200
+    learning_rate: float = 0.1
+    num_leaves: int = 15
+    max_depth: int | None = None
+    min_child_samples: int = 20
+    reg_lambda: float = 0.0
+    subsample: float = 1.0
+    colsample_bytree: float = 1.0
+    categorical_features: Sequence[int | str] | None = None
+    lightgbm_params: Mapping[str, Any] | None = None
+    early_stopping: str | None = None
+    patience: int = 20
+    n_jobs: int | None = None
 
     def decision_function(self, X: Table) -> FloatArray:
         """Return the raw scores: (n_samples,) for two classes, else (n_samples, m).

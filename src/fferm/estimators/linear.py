@@ -2,7 +2,8 @@
 
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import scipy.sparse
@@ -10,27 +11,21 @@ from sklearn.utils import check_random_state
 
 from fferm import solvers
 from fferm._typing import FloatArray, Table
-from fferm.data.groups import GroupMode
 from fferm.data.rows import FitInput
 from fferm.data.split import hold_out, keep_rows, kinds
 from fferm.data.validate import COUNT, POSITIVE, Constraint, Number, OneOf
-from fferm.divergences import Divergence
 from fferm.errors import FfermWarning, InvalidInputError, InvalidParameterError
 from fferm.estimators.base import Encoded, FairClassifier, progress
-from fferm.notions import Notion
 from fferm.penalty.objective import Objective, Problem
 from fferm.solvers import LANES_FROM, Solution, Solver
 from fferm.solvers.linear import parameter_shape, penalized_logits, predicted_codes
-from fferm.uncertainty import Uncertainty
-
-if TYPE_CHECKING:
-    from fferm.estimators.partial import PartialState
 
 # Models predict together, as long as their logits take no more than 64 MB.
 LOGITS_TOGETHER = 2**23
 SOME_COUNT = Number(low=1, is_whole=True, is_optional=True)
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class FairLogisticRegression(FairClassifier):
     r"""Logistic regression whose predictions depend as little on the group as asked.
 
@@ -171,66 +166,19 @@ class FairLogisticRegression(FairClassifier):
         "patience": COUNT,
     }
 
-    # What partial_fit continues from, None after fit.
-    _partial: "PartialState | None" = None
-    # The problem that early stopping watches, on held-out rows.
-
-    def __init__(
-        self,
-        *,
-        divergence: str | Divergence = "kl",
-        notion: str | Notion = "demographic_parity",
-        fairness_weight: float = 1.0,
-        max_violation: float | None = None,
-        validation_fraction: float = 0.2,
-        confident: bool = False,
-        sharpness: float = 1.0,
-        groups: GroupMode = "intersection",
-        continuous: Sequence[str] | str = "auto",
-        uncertainty: Uncertainty | None = None,
-        l2: float = 1e-4,
-        fit_intercept: bool = True,
-        solver: str = "auto",
-        tol: float = 1e-5,
-        max_iter: int = 1000,
-        batch_size: int | None = None,
-        max_epochs: int | None = None,
-        learning_rate: float | None = None,
-        dual_learning_rate: float = 4.0,
-        dual: str = "auto",
-        refresh_every: int | None = None,
-        early_stopping: str | None = None,
-        patience: int = 3,
-        warm_start: bool = False,
-        random_state: int | np.random.RandomState | None = None,
-        verbose: int = 0,
-    ) -> None:
-        self.divergence = divergence
-        self.notion = notion
-        self.fairness_weight = fairness_weight
-        self.max_violation = max_violation
-        self.validation_fraction = validation_fraction
-        self.confident = confident
-        self.sharpness = sharpness
-        self.groups = groups
-        self.continuous = continuous
-        self.uncertainty = uncertainty
-        self.l2 = l2
-        self.fit_intercept = fit_intercept
-        self.solver = solver
-        self.tol = tol
-        self.max_iter = max_iter
-        self.batch_size = batch_size
-        self.max_epochs = max_epochs
-        self.learning_rate = learning_rate
-        self.dual_learning_rate = dual_learning_rate
-        self.dual = dual
-        self.refresh_every = refresh_every
-        self.early_stopping = early_stopping
-        self.patience = patience
-        self.warm_start = warm_start
-        self.random_state = random_state
-        self.verbose = verbose
+    l2: float = 1e-4
+    fit_intercept: bool = True
+    solver: str = "auto"
+    tol: float = 1e-5
+    max_iter: int = 1000
+    batch_size: int | None = None
+    max_epochs: int | None = None
+    learning_rate: float | None = None
+    dual_learning_rate: float = 4.0
+    dual: str = "auto"
+    refresh_every: int | None = None
+    early_stopping: str | None = None
+    patience: int = 3
 
     def partial_fit(
         self,
@@ -409,7 +357,7 @@ class FairLogisticRegression(FairClassifier):
         self, name: str, watched: Problem | None = None
     ) -> dict[str, Any]:
         # Options of None are left to the solver.
-        options = {
+        options: dict[str, Any] = {
             "tol": float(self.tol),
             "max_iter": int(self.max_iter),
             "batch_size": self.batch_size,

@@ -4,6 +4,7 @@ import copy
 import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 
 from fferm._typing import FloatArray, Table
-from fferm.data.groups import GroupMode, take_rows
+from fferm.data.groups import take_rows
 from fferm.data.rows import FitInput
 from fferm.data.split import hold_out, kinds
 from fferm.data.validate import (
@@ -23,7 +24,6 @@ from fferm.data.validate import (
     check_number,
     check_whole,
 )
-from fferm.divergences import Divergence
 from fferm.errors import (
     InvalidInputError,
     InvalidParameterError,
@@ -31,14 +31,12 @@ from fferm.errors import (
     PersistenceError,
 )
 from fferm.estimators.base import Encoded, FairClassifier, progress
-from fferm.notions import Notion
 from fferm.penalty.objective import Problem
 from fferm.solvers.base import Callback
 from fferm.torch import networks, serialize, training
 from fferm.torch.penalties import CriticColumns
 from fferm.torch.stacking import Plan, train_networks
 from fferm.torch.training import Trained
-from fferm.uncertainty import Uncertainty
 
 if TYPE_CHECKING:
     import os
@@ -49,6 +47,7 @@ if TYPE_CHECKING:
 SOME_COUNT = Number(low=1, is_whole=True, is_optional=True)
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class FairNetClassifier(FairClassifier):
     r"""A neural network whose predictions depend as little on the group as asked.
 
@@ -174,74 +173,25 @@ class FairNetClassifier(FairClassifier):
         "dtype": OneOf(("auto", "float32", "float64")),
     }
 
-    module_: "nn.Module"
-
-    def __init__(
-        self,
-        *,
-        module: "nn.Module | networks.Factory | None" = None,
-        hidden: Sequence[int] = (64, 64),
-        divergence: str | Divergence = "kl",
-        notion: str | Notion = "demographic_parity",
-        fairness_weight: float = 1.0,
-        max_violation: float | None = None,
-        validation_fraction: float = 0.2,
-        confident: bool = False,
-        sharpness: float = 1.25,
-        groups: GroupMode = "intersection",
-        uncertainty: Uncertainty | None = None,
-        method: str = "bins",
-        continuous: Sequence[str] | str = "auto",
-        solver: str = "auto",
-        refresh_every: int | None = None,
-        batch_size: int = 256,
-        max_epochs: int | None = None,
-        optimizer: "str | training.MakeOptimizer" = "adamw",
-        learning_rate: float | None = None,
-        schedule: str | Callable[[float], float] = "cosine",
-        weight_decay: float = 1e-2,
-        class_weight: Mapping[Any, float] | str | None = None,
-        early_stopping: Literal["training", "validation"] | None = None,
-        patience: int = 5,
-        callbacks: Sequence[Callback] = (),
-        checkpoint: "str | os.PathLike[str] | None" = None,
-        device: "str | torch.device" = "auto",
-        dtype: str = "auto",
-        warm_start: bool = False,
-        random_state: int | np.random.RandomState | None = None,
-        verbose: int = 0,
-    ) -> None:
-        self.module = module
-        self.hidden = hidden
-        self.divergence = divergence
-        self.notion = notion
-        self.fairness_weight = fairness_weight
-        self.max_violation = max_violation
-        self.validation_fraction = validation_fraction
-        self.confident = confident
-        self.sharpness = sharpness
-        self.groups = groups
-        self.uncertainty = uncertainty
-        self.method = method
-        self.continuous = continuous
-        self.solver = solver
-        self.refresh_every = refresh_every
-        self.batch_size = batch_size
-        self.max_epochs = max_epochs
-        self.optimizer = optimizer
-        self.learning_rate = learning_rate
-        self.schedule = schedule
-        self.weight_decay = weight_decay
-        self.class_weight = class_weight
-        self.early_stopping = early_stopping
-        self.patience = patience
-        self.callbacks = callbacks
-        self.checkpoint = checkpoint
-        self.device = device
-        self.dtype = dtype
-        self.warm_start = warm_start
-        self.random_state = random_state
-        self.verbose = verbose
+    module: "nn.Module | networks.Factory | None" = None
+    hidden: Sequence[int] = (64, 64)
+    sharpness: float = 1.25
+    method: str = "bins"
+    solver: str = "auto"
+    refresh_every: int | None = None
+    batch_size: int = 256
+    max_epochs: int | None = None
+    optimizer: "str | training.MakeOptimizer" = "adamw"
+    learning_rate: float | None = None
+    schedule: str | Callable[[float], float] = "cosine"
+    weight_decay: float = 1e-2
+    class_weight: Mapping[Any, float] | str | None = None
+    early_stopping: Literal["training", "validation"] | None = None
+    patience: int = 5
+    callbacks: Sequence[Callback] = ()
+    checkpoint: "str | os.PathLike[str] | None" = None
+    device: "str | torch.device" = "auto"
+    dtype: str = "auto"
 
     def decision_function(self, X: Table) -> FloatArray:
         """Return the logits: (n_samples,) for two classes, else (n_samples, m).

@@ -5,12 +5,11 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
-import scipy.sparse
 from sklearn.base import RegressorMixin
 from sklearn.utils import _safe_indexing, check_random_state
 
-from fferm._typing import FloatArray, IntArray, Table
-from fferm.data.groups import Binning, GroupMode, quantile_edges, take_rows
+from fferm._typing import FloatArray, IntArray, Table, is_sparse
+from fferm.data.groups import Binning, quantile_edges, take_rows
 from fferm.data.rows import FitInput
 from fferm.data.split import hold_out, keep_rows, kinds
 from fferm.data.validate import (
@@ -23,7 +22,6 @@ from fferm.data.validate import (
     check_whole,
     validate_numbers,
 )
-from fferm.divergences import Divergence
 from fferm.errors import InvalidInputError, InvalidParameterError
 from fferm.estimators.base import Encoded, FairEstimator, progress
 from fferm.estimators.weight_search import HeldOut, Judged
@@ -37,7 +35,6 @@ from fferm.penalty.soft_bins import make_bins
 from fferm.solvers import LBFGS, Result, Solution
 from fferm.solvers.base import Callback
 from fferm.solvers.linear import PlainEvaluator, linear_logits
-from fferm.uncertainty import Uncertainty
 
 # Adam's steps for a linear model, whose features are standardised, and for a network.
 LINEAR_RATE = 0.02
@@ -114,6 +111,7 @@ def _penalized(problem: RegressionProblem) -> Table:
     return problem.X if problem.penalty_X is None else problem.penalty_X
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class FairRegressor(RegressorMixin, FairEstimator):
     r"""Regression whose predictions depend as little on the group as asked.
 
@@ -225,65 +223,20 @@ class FairRegressor(RegressorMixin, FairEstimator):
         "learning_rate": Number(open_low=True, is_optional=True),
     }
 
-    coef_: FloatArray
-    intercept_: float
-
-    def __init__(
-        self,
-        *,
-        divergence: str | Divergence = "kl",
-        notion: str | Notion = "demographic_parity",
-        fairness_weight: float = 1.0,
-        max_violation: float | None = None,
-        violation_metric: str = "kolmogorov_smirnov",
-        validation_fraction: float = 0.2,
-        loss: str | Loss = "squared",
-        n_bins: int = 10,
-        steepness: float = 4.0,
-        sharpness: float = 1.0,
-        groups: GroupMode = "intersection",
-        uncertainty: Uncertainty | None = None,
-        method: str = "bins",
-        continuous: Sequence[str] | str = "auto",
-        hidden: Sequence[int] | None = None,
-        l2: float = 0.0,
-        fit_intercept: bool = True,
-        solver: str = "auto",
-        tol: float = 1e-5,
-        max_iter: int = 1000,
-        batch_size: int = 64,
-        max_epochs: int = 30,
-        learning_rate: float | None = None,
-        warm_start: bool = False,
-        random_state: int | np.random.RandomState | None = None,
-        verbose: int = 0,
-    ) -> None:
-        self.divergence = divergence
-        self.notion = notion
-        self.fairness_weight = fairness_weight
-        self.max_violation = max_violation
-        self.violation_metric = violation_metric
-        self.validation_fraction = validation_fraction
-        self.loss = loss
-        self.n_bins = n_bins
-        self.steepness = steepness
-        self.sharpness = sharpness
-        self.groups = groups
-        self.uncertainty = uncertainty
-        self.method = method
-        self.continuous = continuous
-        self.hidden = hidden
-        self.l2 = l2
-        self.fit_intercept = fit_intercept
-        self.solver = solver
-        self.tol = tol
-        self.max_iter = max_iter
-        self.batch_size = batch_size
-        self.max_epochs = max_epochs
-        self.learning_rate = learning_rate
-        self.warm_start = warm_start
-        self.random_state = random_state
-        self.verbose = verbose
+    violation_metric: str = "kolmogorov_smirnov"
+    loss: str | Loss = "squared"
+    n_bins: int = 10
+    steepness: float = 4.0
+    method: str = "bins"
+    hidden: Sequence[int] | None = None
+    l2: float = 0.0
+    fit_intercept: bool = True
+    solver: str = "auto"
+    tol: float = 1e-5
+    max_iter: int = 1000
+    batch_size: int = 64
+    max_epochs: int = 30
+    learning_rate: float | None = None
 
     def predict(self, X: Table) -> FloatArray:
         """Return the prediction for each row, in units of y.
@@ -362,7 +315,7 @@ class FairRegressor(RegressorMixin, FairEstimator):
         kind = kinds(rows, np.zeros(data.y.size, dtype=np.int64))
         held = hold_out(kind, self.validation_fraction, self.random_state)
         position = np.flatnonzero(data.kept)[held]
-        X = passed.X.tocsr() if scipy.sparse.issparse(passed.X) else passed.X
+        X = passed.X.tocsr() if is_sparse(passed.X) else passed.X
         judged = _safe_indexing(X, position)
         measured = make_regression_tabulator(
             self.violation_metric,

@@ -19,13 +19,12 @@ from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
 import numpy as np
-import scipy.sparse
 from numpy.typing import NDArray
 from sklearn import config_context
 from sklearn.base import clone
 from sklearn.utils import _safe_indexing, check_random_state
 
-from fferm._typing import IntArray, Table
+from fferm._typing import IntArray, Table, is_sparse
 from fferm.data.rows import FitInput, Rows
 from fferm.data.split import hold_out, keep_rows, kinds
 from fferm.divergences import STANDARD, Divergence
@@ -253,7 +252,7 @@ def hold_out_decisions(
         Tabulator(chosen, notion, Labels(chosen.weight.size, None, classes))
         for chosen in (rows, rows.take(held), rows.take(~held))
     )
-    X = X.tocsr() if scipy.sparse.issparse(X) else X
+    X = X.tocsr() if is_sparse(X) else X
     return HeldOutDecisions(
         shown,
         float(model.max_violation or 0.0) if bound is None else bound,

@@ -19,7 +19,7 @@ from fferm.notions import Weighting
 FIRST_DUAL_STEP = 0.5
 # How far one member of a group may move its log-ratio, and the rate below which a class
 # counts as this frequent: both keep a rare cell from being thrown about by noise.
-LARGEST_PUSH = 0.2
+LARGEST_STEP = 0.2
 SMALLEST_RATE = 1e-3
 # Where the dual is steeper than this at independence, it is the variable itself: as a
 # function of the log-ratio it would be little more than a sign.
@@ -44,8 +44,8 @@ class DualVariable:
     floor: float
     is_projected: bool
 
-    def dual_and_charge(self, v: Operand, xp: Namespace) -> tuple[Operand, Operand]:
-        """Return the dual A and its charge ``f*(A)`` at a variable."""
+    def dual_and_conjugate(self, v: Operand, xp: Namespace) -> tuple[Operand, Operand]:
+        """Return the dual A and its conjugate ``f*(A)`` at a variable."""
         if self.is_projected:
             return v, self.divergence.conjugate(v, xp)
         return self.divergence.dual_at(v, xp), self.divergence.conjugate_at(v, xp)

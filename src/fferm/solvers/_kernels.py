@@ -34,7 +34,7 @@ import numpy as np
 from fferm._jit import INLINED, exp, kernel, row_kernel
 from fferm._typing import FloatArray, IntArray
 from fferm.penalty.compiled import payoff_into
-from fferm.penalty.dual import FIRST_DUAL_STEP, LARGEST_PUSH, SMALLEST_RATE
+from fferm.penalty.dual import FIRST_DUAL_STEP, LARGEST_STEP, SMALLEST_RATE
 from fferm.solvers._rows import (
     add_row,
     entry_of,
@@ -356,7 +356,7 @@ def ascend(dual, scratch, step, batch_size):
     """Move the dual along ``slope / (pi_k P_j)``, within the box.
 
     ``P_j`` is the running rate of a class. A group of which a batch holds few members
-    moves by no more than ``LARGEST_PUSH`` a member, however short its history is.
+    moves by no more than ``LARGEST_STEP`` a member, however short its history is.
     """
     mass, slope, sums = scratch.mass, scratch.slope, scratch.sums
     n_strata, n_classes, _, n_lanes = dual.z.shape
@@ -366,7 +366,7 @@ def ascend(dual, scratch, step, batch_size):
             if share <= 0:  # nobody is in this stratum
                 continue
             begin, end = dual.ends[a], dual.ends[a + 1]
-            cap = LARGEST_PUSH * batch_size / share
+            cap = LARGEST_STEP * batch_size / share
             for j in range(n_classes):
                 for lane in range(n_lanes):
                     sums[lane] = 0.0

@@ -177,7 +177,7 @@ def piece_dual(solver: SGDA, piece: Piece, run: PieceRun) -> FloatArray:
     """Return the (R, m, K) dual where it stands."""
     divergence = piece.problem.objective.divergence
     variable = dual_variable(divergence, solver.dual)
-    dual: FloatArray = variable.dual_and_charge(run.z[..., 0], np)[0]
+    dual: FloatArray = variable.dual_and_conjugate(run.z[..., 0], np)[0]
     return strip(divergence)[1] * dual
 
 

@@ -155,7 +155,7 @@ class Critic(nn.Module):
         a = self.left[stratum]() if u is None else self.left[stratum](u)
         b = self.right[stratum]() if s is None else self.right[stratum](s)
         variable = self.limit * torch.tanh(a @ b.T / (a.shape[1] * self.limit))
-        dual, conjugate = self.kind.dual_and_charge(variable, TORCH)
+        dual, conjugate = self.kind.dual_and_conjugate(variable, TORCH)
         return dual, conjugate
 
 

@@ -76,7 +76,8 @@ def _can_be_captured(run: "Run") -> bool:
 
 
 def _tensors(run: "Run") -> list[Tensor]:
-    tensors = [*run.networks.state().values(), run.objective.total]
+    tensors = [*run.networks.state().values()]
+    tensors += [run.objective.losses, run.objective.totals]
     if run.objective.penalty is not None:
         tensors += list(run.objective.penalty.state_dict().values())
     for state in run.optimizer.state.values():

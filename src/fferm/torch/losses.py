@@ -33,11 +33,11 @@ from fferm._typing import FloatArray, Namespace, Table
 from fferm.data.groups import GroupMode, band_names
 from fferm.divergences import Divergence, strip
 from fferm.errors import InvalidInputError, InvalidParameterError, NonFiniteError
-from fferm.metrics.tabulator import compared, rates_of
+from fferm.metrics.tabulator import rates_of, worst_gap
 from fferm.notions import Notion
 from fferm.penalty.dual import (
     FIRST_DUAL_STEP,
-    LARGEST_PUSH,
+    LARGEST_STEP,
     SMALLEST_RATE,
     DualVariable,
     GroupWeights,
@@ -48,6 +48,7 @@ from fferm.penalty.objective import Objective, Penalty, make_objective, table_pe
 from fferm.penalty.soft_bins import SoftBins
 from fferm.torch.distributed import add_ranks
 from fferm.torch.reader import (
+    BatchReader,
     BatchRows,
     Outputs,
     Reader,
@@ -173,7 +174,7 @@ class Dual(nn.Module):
     @torch.no_grad()
     def payoff(self) -> Tensor:
         """Return ``G`` of the current dual, (R, m, K)."""
-        dual, conjugate = self.kind.dual_and_charge(self.variable.detach(), TORCH)
+        dual, conjugate = self.kind.dual_and_conjugate(self.variable.detach(), TORCH)
         # The variable of an absent group is 0, and so is its conjugate.
         payoff: Tensor = self.factor * (dual - self._total(self.prior * conjugate))
         return payoff
@@ -218,7 +219,7 @@ class Dual(nn.Module):
             for n in (n_rows * self._total(self.members), n_members)
         )
         self.rate += live * pace * (self._total(self.share * mass) - self.rate)
-        eta = torch.minimum(paced, LARGEST_PUSH * n_members)
+        eta = torch.minimum(paced, LARGEST_STEP * n_members)
         move = eta * self.pace * slope / self.rate.clamp_min(SMALLEST_RATE)
         moved = self.variable + live * move
         self.variable.copy_(torch.minimum(moved.clamp_min(self.lower), self.upper))
@@ -276,7 +277,8 @@ class TableLoss(nn.Module):
 
     def __init__(self, reader: Reader, objective: Objective) -> None:
         super().__init__()
-        self.reader: Any = reader
+        # One that reads cells has nothing to encode, and is called by this package.
+        self.reader = cast(BatchReader, reader)
         self.objective = objective
 
     @property
@@ -284,36 +286,30 @@ class TableLoss(nn.Module):
         """Names of all groups, in the order of the table."""
         attributes = self.reader.attributes
         if len(attributes) == 1:
-            names: tuple[str, ...] = attributes[0].groups
-            return names
+            return attributes[0].groups
         return tuple(f"{a.name}={group}" for a in attributes for group in a.groups)
 
     @property
     def strata(self) -> tuple[str, ...]:
         """Names of the strata, in the order of the table."""
-        names: tuple[str, ...] = self.reader.strata_names
-        return names
+        return self.reader.strata_names
 
     @property
     def classes(self) -> tuple[object, ...]:
         """The label of each class."""
-        labels: tuple[object, ...] = self.reader.classes
-        return labels
+        return self.reader.classes
 
     def encode(self, sensitive_features: Table) -> Tensor:
         """Return sensitive features as `forward` takes them: once, before training."""
-        encoded: Tensor = self.reader.encode(sensitive_features)
-        return encoded
+        return self.reader.encode(sensitive_features)
 
     def encode_labels(self, y: Table) -> Tensor:
         """Return labels as (n,) class codes."""
-        codes: Tensor = self.reader.encode_labels(y)
-        return codes
+        return self.reader.encode_labels(y)
 
     def encode_control(self, values: Table) -> Tensor:
         """Return the control feature of the notion as (n,) whole numbers."""
-        codes: Tensor = self.reader.encode_control(values)
-        return codes
+        return self.reader.encode_control(values)
 
     def extra_repr(self) -> str:
         """Return what `repr` shows first: divergence, notion, groups and shift."""
@@ -514,7 +510,7 @@ class FairnessLoss(TableLoss):
         report = Diagnostics(
             float((self.dual.payoff() * self.seen).sum()) / n_rows,
             penalty_of(tables, self.objective),
-            violation_of(tables),
+            worst_gap([rates_of(table) for table in tables]),
             distance_of(
                 tables, self.dual_variable.detach().cpu().numpy(), self.dual.kind
             ),
@@ -702,7 +698,8 @@ class SemiStochasticFairnessLoss(TableLoss):
         self.offset.fill_(value - linear)
         self.n_rows.fill_(n_rows)
         self._is_fresh = True
-        violation = violation_of([comparison.tables(table) for table in tables])
+        rates = [rates_of(comparison.tables(table)) for table in tables]
+        violation = worst_gap(rates)
         return Diagnostics(value, value, violation, 0.0, round(n_rows))
 
     def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
@@ -717,22 +714,6 @@ def penalty_of(tables: list[FloatArray], objective: Objective) -> float:
         for table in tables
         if table.sum() > 0
     )
-
-
-def violation_of(tables: list[FloatArray]) -> float:
-    """Return the largest gap between two groups' rates in any stratum and class.
-
-    NaN where no two groups can be compared: undefined is never fair.
-    """
-    gaps = []
-    for table in tables:
-        rate = compared(rates_of(table))
-        rate = rate[np.sum(~np.isnan(rate), axis=1) > 1]
-        if rate.size:
-            gaps.append(
-                float(np.max(np.nanmax(rate, axis=1) - np.nanmin(rate, axis=1)))
-            )
-    return max(gaps, default=math.nan)
 
 
 def distance_of(

@@ -427,7 +427,9 @@ class BatchReader(LabelReader):
         if self.bins is not None:
             output, outputs = bin_logits(as_numbers(output), self.bins), "logits"
         prob = penalized_prob(output, n_classes, self.sharpness, outputs, self.check)
-        group = self._groups(sensitive, prob)  # (b, A)
+        # On a GPU, or while compiling, looking at values would wait for them.
+        is_read = prob.device.type == "cpu" and not torch.compiler.is_compiling()
+        group = self._groups(sensitive, prob, self.check and is_read)  # (b, A)
         cell = torch.where(group >= 0, group, n_strata * n_groups)
         if self.needs_labels or self.control is not None or n_strata > 1:
             stratum = self.strata(y, control, prob)[:, None]
@@ -454,7 +456,7 @@ class BatchReader(LabelReader):
             np.stack(numbers, axis=1) if len(numbers) > 1 else numbers[0]
         )
 
-    def _groups(self, sensitive: Table, like: Tensor) -> Tensor:
+    def _groups(self, sensitive: Table, like: Tensor, check: bool) -> Tensor:
         # (n, A) groups numbered through all attributes, -1 where unknown.
         n, n_columns, n_groups = len(like), len(self.columns), self.shape[2]
         if not isinstance(sensitive, Tensor):
@@ -474,7 +476,6 @@ class BatchReader(LabelReader):
                 f"sensitive must have {n_columns} columns, as in training, or "
                 f"{n_groups} one-hot, one for each group; got {table.shape[1]}."
             )
-        check = self.can_check(like)
         positions = [
             lookup(table[:, a], check) for a, lookup in enumerate(self._lookups)
         ]
@@ -699,7 +700,8 @@ def penalized_prob(
 
 def check_shape(output: Tensor, n_classes: int) -> bool:
     """Return whether one output stands for two classes; raise for other shapes."""
-    _check_floating(output, "logits (or probabilities, with outputs='probabilities')")
+    if not isinstance(output, Tensor) or not output.is_floating_point():
+        raise _not_floating(output)
     is_single = output.dim() == 1 or (output.dim() == 2 and output.shape[1] == 1)
     is_full = output.dim() == 2 and output.shape[1] == n_classes
     if is_full or (is_single and n_classes == 2):
@@ -711,15 +713,15 @@ def check_shape(output: Tensor, n_classes: int) -> bool:
     )
 
 
-def _check_floating(output: object, what: str) -> None:
-    if not isinstance(output, Tensor) or not output.is_floating_point():
-        kind = type(output).__name__
-        if isinstance(output, Tensor):
-            kind = f"tensor of {output.dtype}"
-        raise InvalidTypeError(
-            f"The output of the model must be a floating tensor of {what}; got a "
-            f"{kind}."
-        )
+def _not_floating(output: object) -> InvalidTypeError:
+    kind = type(output).__name__
+    if isinstance(output, Tensor):
+        kind = f"tensor of {output.dtype}"
+    return InvalidTypeError(
+        "The output of the model must be a floating tensor of logits, of probabilities "
+        "(with outputs='probabilities') or of predicted numbers (with "
+        f"outputs='numbers'); got a {kind}."
+    )
 
 
 def _check_prob(prob: Tensor, tolerance: float) -> None:
@@ -780,7 +782,8 @@ def bin_logits(u: Tensor, bins: SoftBins) -> Tensor:
 
 def as_numbers(output: Tensor) -> Tensor:
     """Return predicted numbers as (n,), never in half precision."""
-    _check_floating(output, "predicted numbers")
+    if not isinstance(output, Tensor) or not output.is_floating_point():
+        raise _not_floating(output)
     is_column = output.dim() == 2 and output.shape[1] == 1
     if not (output.dim() == 1 or is_column):
         raise InvalidInputError(

@@ -200,21 +200,37 @@ class NumberObjective(BatchObjective):
         where = config.dtype, config.device
         n, X = problem.target.size, Features(problem.X, *where)
         weight = torch.from_numpy(np.array(problem.share * n))
-        self.problem, self.n_models = problem, 1
-        self.rows = DeviceRows(X, torch.tensor(problem.target), weight)
-        self.penalty, self.judged = None, None
+        trained, judged = DeviceRows(X, torch.tensor(problem.target), weight), None
         if penalty is not None and rows is not None:
             if problem.penalty_X is not None:
                 X = Features(problem.penalty_X, *where)
-            is_placed = not isinstance(penalty, CriticPenalty)
-            self.penalty, self.judged = penalty, penalty_rows(X, rows, is_placed)
+            judged = penalty_rows(X, rows, not isinstance(penalty, CriticPenalty))
+        weights = [problem.objective.fairness_weight]
+        super().__init__(trained, weights, config, penalty, judged)
+        self.problem = problem
         self.n_batches = max(n // config.batch_size, 1)
-        self.total = torch.zeros(1, dtype=torch.float64)
         self._order = _rounds(n, config.batch_size, config.seed)
         self._penalty_order: Iterator[Tensor] | None = None
-        if self.judged is not None and problem.penalty_X is not None:
-            n = self.judged.X.n_rows
+        if judged is not None and judged.X is not trained.X:
+            n = judged.X.n_rows
             self._penalty_order = _rounds(n, config.batch_size, config.seed + 1)
+
+    def loss(self, output: Tensor, target: Tensor) -> Tensor:
+        """Return the (1, b) costs of residuals."""
+        cost: Tensor = self.problem.loss_of.value(target - output, TORCH)
+        return cost
+
+    def ridge(self, nets: Any) -> Tensor | float:
+        """Return the ridge on coefficients that meet raw features."""
+        l2, module = self.problem.objective.l2, nets.module
+        if l2 == 0:
+            return 0.0
+        squares = [
+            (layer.weight / (module.scale if k == 0 else 1.0)).square().sum()
+            for k, layer in enumerate(module.layers)
+            if isinstance(layer, nn.Linear)
+        ]
+        return l2 / 2 * torch.stack(squares).sum()
 
     def batches(self, epoch: int) -> Iterator[Batch]:
         """Yield the positions of each batch, and of its penalty if they differ."""
@@ -222,29 +238,9 @@ class NumberObjective(BatchObjective):
             others = self._penalty_order
             yield next(self._order), None if others is None else next(others)
 
-    def __call__(self, nets: networks.Networks, batch: Batch) -> Tensor:
-        """Return the (1,) objective of a batch."""
-        (index, penalty_index), rows, judged = batch, self.rows, self.judged
-        objective = self.problem.objective
-        u = nets(rows.X.take(index))  # (1, b)
-        cost = self.problem.loss_of.value(rows.target[index] - u, TORCH)
-        total: Tensor = (rows.weight[index] * cost).mean(dim=1)  # type: ignore[index]
-        if objective.l2 > 0:
-            total = total + objective.l2 / 2 * _squares(nets)
-        if self.penalty is not None and judged is not None:
-            if penalty_index is not None:
-                index, u = penalty_index, nets(judged.X.take(penalty_index))
-            weight = None if judged.weight is None else judged.weight[index]
-            penalty = self.penalty(u, judged.target[index], weight)
-            total = total + objective.fairness_weight * penalty
-        self.total += total.detach() / self.n_batches
-        return total
-
     def records(self) -> list[dict[str, float]]:
         """Return the mean objective of the epoch's batches."""
-        objective = float(self.total)
-        self.total.zero_()
-        return [{"objective": objective}]
+        return [{"objective": float(self.totals) / self.n_batches}]
 
 
 def train(
@@ -271,16 +267,3 @@ def _rounds(n: int, batch_size: int, seed: int) -> Iterator[Tensor]:
     while True:
         order = torch.randperm(n, generator=generator)
         yield from torch.tensor_split(order, n_batches)
-
-
-def _squares(nets: Any) -> Tensor:
-    # Of the coefficients that meet raw features: those of a linear model exactly.
-    module: Standardised = nets.module
-    return sum(
-        (
-            (layer.weight / (module.scale if k == 0 else 1.0)).square().sum()
-            for k, layer in enumerate(module.layers)
-            if isinstance(layer, nn.Linear)
-        ),
-        torch.zeros((), dtype=torch.float64),
-    )

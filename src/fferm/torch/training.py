@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -182,35 +182,71 @@ def find_dtype(dtype: str, n_numbers: int, device: torch.device) -> torch.dtype:
 class BatchObjective(ABC):
     """What networks are trained on: rows, how they are batched, and the objective.
 
-    Attributes
+    Parameters
     ----------
-    n_models, n_batches
-        Number of networks, and of batches in an epoch.
+    rows, penalty_rows
+        Rows on the device; no penalty rows where there is no penalty.
     penalty
-        The penalty, whose duals move with every batch; None without one.
-    total
-        (n_models,) what a batch adds up over an epoch.
-    is_capturable
-        Whether a step can be captured as a CUDA graph.
+        The penalty of all networks, whose duals move with every batch; or None.
+    weights
+        The fairness weight of each network.
+    config
+        Batch size, seed and precision.
     """
 
-    n_models: int
-    n_batches: int
-    penalty: BatchPenalty | None
-    total: Tensor
-    is_capturable: bool = False
+    n_batches: int  # in an epoch
+
+    def __init__(
+        self,
+        rows: DeviceRows,
+        weights: Sequence[float],
+        config: TrainingConfig,
+        penalty: BatchPenalty | None = None,
+        penalty_rows: DeviceRows | None = None,
+    ) -> None:
+        self.rows, self.penalty_rows, self.penalty = rows, penalty_rows, penalty
+        self.weights, self.config = weights, config
+        self.lam = torch.tensor(weights, dtype=config.dtype, device=config.device)
+        self.warmth = torch.ones_like(self.lam[0])
+        # Sums over the batches of an epoch.
+        self.losses = torch.zeros_like(self.lam, dtype=torch.float64)
+        self.totals = torch.zeros_like(self.losses)
+
+    @abstractmethod
+    def loss(self, output: Tensor, target: Tensor) -> Tensor:
+        """Return the (n_models, b) losses of a batch."""
 
     @abstractmethod
     def batches(self, epoch: int) -> Iterator[Batch]:
         """Yield the positions of each batch, and of its penalty if they differ."""
 
     @abstractmethod
+    def records(self) -> list[dict[str, float]]:
+        """Return the record of each network's epoch."""
+
     def __call__(self, networks: Networks, batch: Batch) -> Tensor:
         """Return the (n_models,) objectives of a batch, without waiting for a GPU."""
+        index, penalty_index = batch
+        rows, judged = self.rows, self.penalty_rows
+        output = networks(rows.X.take(index))  # (L, b, m), or (L, b) for numbers
+        loss = self.loss(output, rows.target[index])
+        if rows.weight is not None:
+            loss = loss * rows.weight[index]
+        means = loss.mean(dim=1)
+        self.losses += len(index) * means.detach()
+        total = means + self.ridge(networks)
+        if self.penalty is not None and judged is not None:
+            if penalty_index is not None:
+                index, output = penalty_index, networks(judged.X.take(penalty_index))
+            weight = None if judged.weight is None else judged.weight[index]
+            penalty = self.penalty(output, judged.target[index], weight)
+            total = total + self.warmth * self.lam * penalty.to(total.dtype)
+        self.totals += total.detach()
+        return total
 
-    @abstractmethod
-    def records(self) -> list[dict[str, float]]:
-        """Return the record of each network's epoch, and begin another."""
+    def ridge(self, networks: Networks) -> Tensor | float:
+        """Return what is added for the size of parameters."""
+        return 0.0
 
     def prepare(self, call: Call, step: int, n_steps: int) -> None:  # noqa: B027
         """Set what changes from step to step; nothing does by default."""
@@ -219,20 +255,30 @@ class BatchObjective(ABC):
         """Return the objective of each network on held-out rows, None without any."""
         return None
 
+    @property
+    def is_capturable(self) -> bool:
+        """Whether a step can be captured as a CUDA graph."""
+        parts = [part.X for part in (self.rows, self.penalty_rows) if part is not None]
+        # The ascent of a critic looks at its own gradient.
+        is_table = not isinstance(self.penalty, CriticPenalty)
+        return is_table and all(X.dense is not None for X in parts)
+
+
+class HeldOutObjective(NamedTuple):
+    """Rows that networks are not trained on, the penalty on them, and its sharpness."""
+
+    rows: DeviceRows
+    penalty: Penalty | None
+    sharpness: float
+
 
 class ClassObjective(BatchObjective):
     """Cross-entropy plus the weighted penalty, for several fairness weights.
 
     Parameters
     ----------
-    rows, penalty_rows
-        Rows on the device; no penalty rows where there is no penalty.
-    penalty
-        The penalty of all networks, or None.
-    weights
-        The fairness weight of each network.
-    config
-        Batch size, seed and precision.
+    rows, weights, config, penalty, penalty_rows
+        As in `BatchObjective`.
     held_out
         The objective on held-out rows for early stopping, or None.
     """
@@ -244,19 +290,19 @@ class ClassObjective(BatchObjective):
         config: TrainingConfig,
         penalty: BatchPenalty | None = None,
         penalty_rows: DeviceRows | None = None,
-        held_out: "HeldOutObjective | None" = None,
+        held_out: HeldOutObjective | None = None,
     ) -> None:
-        self.rows, self.penalty_rows, self.penalty = rows, penalty_rows, penalty
-        self.weights, self.config, self.held_out = weights, config, held_out
-        self.n_models = len(weights)
+        super().__init__(rows, weights, config, penalty, penalty_rows)
+        self.held_out = held_out
         self.n_batches = count_batches(rows.X.n_rows, config.batch_size)
-        self.lam = torch.tensor(weights, dtype=config.dtype, device=config.device)
-        self.warmth = self.lam.new_zeros(())
-        self.total = torch.zeros_like(self.lam, dtype=torch.float64)
-        features = [part.X for part in (rows, penalty_rows) if part is not None]
-        is_dense = all(X.dense is not None for X in features)
-        # The ascent of a critic looks at its own gradient.
-        self.is_capturable = is_dense and not isinstance(penalty, CriticPenalty)
+
+    def loss(self, output: Tensor, target: Tensor) -> Tensor:
+        """Return the (n_models, b) cross-entropies of a batch."""
+        n_models, n_rows, _ = output.shape
+        repeated = target.expand(n_models, n_rows).reshape(-1)
+        logits = output.flatten(0, 1)
+        loss = nn.functional.cross_entropy(logits, repeated, reduction="none")
+        return loss.view(n_models, n_rows)
 
     def batches(self, epoch: int) -> Iterator[Batch]:
         """Yield the positions of each batch, and of its penalty if they differ."""
@@ -271,25 +317,6 @@ class ClassObjective(BatchObjective):
         for i, part in enumerate(parts):
             yield part, others[i % len(others)]
 
-    def __call__(self, networks: Networks, batch: Batch) -> Tensor:
-        """Return the (n_models,) objectives of a batch, without waiting for a GPU."""
-        index, penalty_index = batch
-        rows, judged = self.rows, self.penalty_rows
-        logits = networks(rows.X.take(index))  # (L, b, m)
-        loss = _cross_entropy(logits, rows.target[index])  # (L, b)
-        if rows.weight is not None:
-            loss = loss * rows.weight[index]
-        total = by_network = loss.mean(dim=1)
-        if self.penalty is not None and judged is not None:
-            if penalty_index is not None:
-                index = penalty_index
-                logits = networks(judged.X.take(index))
-            weight = None if judged.weight is None else judged.weight[index]
-            penalty = self.penalty(logits, judged.target[index], weight)
-            total = total + self.warmth * self.lam * penalty.to(total.dtype)
-        self.total += len(batch[0]) * by_network.detach()
-        return total
-
     def prepare(self, call: Call, step: int, n_steps: int) -> None:
         """Set what changes from step to step: warmth and payoffs."""
         self.warmth.fill_(min(1.0, (step + 1) / (WARM_UP * n_steps)))
@@ -298,9 +325,8 @@ class ClassObjective(BatchObjective):
 
     def records(self) -> list[dict[str, float]]:
         """Return objective, loss and penalty of each network's epoch."""
-        losses = (self.total / self.rows.X.n_rows).tolist()
-        self.total.zero_()
-        penalties = [0.0] * self.n_models
+        losses = (self.losses / self.rows.X.n_rows).tolist()
+        penalties = [0.0] * len(losses)
         if self.penalty is not None:
             penalties = self.penalty.of_epoch()
         return [
@@ -315,47 +341,26 @@ class ClassObjective(BatchObjective):
             )
         ]
 
+    @torch.no_grad()
     def validate(self, call: Call) -> list[float] | None:
         """Return the objective of each network on held-out rows, None without any."""
-        return None if self.held_out is None else self.held_out(call, self.weights)
+        if self.held_out is None:
+            return None
+        rows, penalty, sharpness = self.held_out
+        logits = torch.cat([call(x) for x in rows.X.blocks()], dim=1).double()
+        losses = self.loss(logits, rows.target)
+        if rows.weight is not None:
+            losses = losses * rows.weight
+        values: list[float] = losses.mean(dim=1).tolist()
+        for lane, weight in enumerate(self.weights):
+            if penalty is not None and weight > 0:
+                prob = torch.softmax(sharpness * logits[lane], dim=1).cpu().numpy()
+                values[lane] += weight * penalty.value_and_gradient(prob)[0]
+        return values
 
     def _order(self, seed: int, epoch: int, rows: DeviceRows) -> Tensor:
         order = batch_order(seed, epoch, rows.X.n_rows)
         return torch.from_numpy(order).to(self.config.device)
-
-
-@dataclass(frozen=True)
-class HeldOutObjective:
-    """Loss plus weighted penalty on rows that networks are not trained on.
-
-    Attributes
-    ----------
-    rows
-        Features, labels and weights.
-    penalty
-        The penalty on the same rows, or None.
-    sharpness
-        The penalty sees ``softmax(sharpness * logits)``.
-    """
-
-    rows: DeviceRows
-    penalty: Penalty | None
-    sharpness: float
-
-    @torch.no_grad()
-    def __call__(self, call: Call, weights: Sequence[float]) -> list[float]:
-        """Return the objective of each network."""
-        logits = torch.cat([call(x) for x in self.rows.X.blocks()], dim=1).double()
-        losses = _cross_entropy(logits, self.rows.target)
-        if self.rows.weight is not None:
-            losses = losses * self.rows.weight
-        values: list[float] = losses.mean(dim=1).tolist()
-        for lane, weight in enumerate(weights):
-            if self.penalty is not None and weight > 0:
-                prob = torch.softmax(self.sharpness * logits[lane], dim=1)
-                penalty = self.penalty.value_and_gradient(prob.cpu().numpy())[0]
-                values[lane] += weight * penalty
-        return values
 
 
 @dataclass(frozen=True)
@@ -396,9 +401,7 @@ class Run:
         self.n_steps = self.n_epochs * objective.n_batches
         self.optimizer = config.make_optimizer(networks.parameters())
         self.base_rates = [float(g["lr"]) for g in self.optimizer.param_groups]
-        self.monitors = [
-            Monitor(callbacks=config.callbacks) for _ in range(objective.n_models)
-        ]
+        self.monitors = [Monitor(callbacks=config.callbacks) for _ in objective.weights]
         self.stopping = EarlyStopping(config.patience, MIN_GAIN)
         self.best_state: dict[str, Tensor] = {}
         self.mean: list[Tensor] = []
@@ -457,6 +460,8 @@ class Run:
 
     def _run_epoch(self, steps: Steps) -> None:
         self.networks.train(True)
+        self.objective.losses.zero_()
+        self.objective.totals.zero_()
         begin = self.epoch * self.objective.n_batches
         for step, batch in enumerate(self.objective.batches(self.epoch), begin):
             self.prepare(step)
@@ -548,10 +553,3 @@ def count_batches(n_rows: int, size: int) -> int:
     """Return the number of batches of `batches_of`."""
     count = math.ceil(n_rows / size)
     return count - 1 if size > 1 and count > 1 and n_rows % size == 1 else count
-
-
-def _cross_entropy(logits: Tensor, y: Tensor) -> Tensor:
-    n_models, n_rows, _ = logits.shape
-    repeated = y.expand(n_models, n_rows).reshape(-1)
-    loss = nn.functional.cross_entropy(logits.flatten(0, 1), repeated, reduction="none")
-    return loss.view(n_models, n_rows)

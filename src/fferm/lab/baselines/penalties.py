@@ -1,7 +1,11 @@
 """Penalties on a batch, compiled: one baseline each.
 
-They differ from each other and from f-FERM in the penalty alone.
+They differ from each other and from f-FERM in the penalty alone. A `penalty` is
+compiled; `PenalizedBaseline.penalty` says what it is passed.
 """
+
+# mypy: disable-error-code="no-untyped-def,no-untyped-call,override"
+# ruff: noqa: ANN001, ANN205, C901
 
 import math
 from collections.abc import Mapping
@@ -9,7 +13,6 @@ from typing import ClassVar
 
 import numpy as np
 
-from fferm._typing import FloatArray, IntArray
 from fferm.data.validate import Constraint, Number
 from fferm.lab.baselines._kernels import discrepancy_into, group_sums
 from fferm.lab.baselines.penalized import MAX_EPOCHS, PenalizedBaseline
@@ -52,13 +55,7 @@ class RenyiFairInference(PenalizedBaseline):
     tradeoff_values: ClassVar[tuple[float, ...]] = (0.0, 0.1, 0.3, 1, 3, 10, 30, 100)
 
     @staticmethod
-    def penalty(
-        prob: FloatArray,
-        group: IntArray,
-        n_groups: int,
-        settings: FloatArray,
-        slope: FloatArray,
-    ) -> float:
+    def penalty(prob, group, n_groups, settings, slope):
         """Return the squared maximal correlation and write its derivative."""
         count, rate = group_sums(prob, group, n_groups)
         mean = rate.sum() / prob.size
@@ -98,13 +95,7 @@ class FairretNorm(PenalizedBaseline):
     """
 
     @staticmethod
-    def penalty(
-        prob: FloatArray,
-        group: IntArray,
-        n_groups: int,
-        settings: FloatArray,
-        slope: FloatArray,
-    ) -> float:
+    def penalty(prob, group, n_groups, settings, slope):
         """Return the sum of relative gaps and write its derivative."""
         size = prob.size
         count, rate = group_sums(prob, group, n_groups)
@@ -151,13 +142,7 @@ class KernelDensityClassifier(PenalizedBaseline):
         return (BANDWIDTH,)
 
     @staticmethod
-    def penalty(
-        prob: FloatArray,
-        group: IntArray,
-        n_groups: int,
-        settings: FloatArray,
-        slope: FloatArray,
-    ) -> float:
+    def penalty(prob, group, n_groups, settings, slope):
         """Return half the sum of squared gaps and write its derivative."""
         size, h = prob.size, settings[0]
         z = (prob - 0.5) / h
@@ -204,13 +189,7 @@ class WassersteinClassifier(PenalizedBaseline):
     """
 
     @staticmethod
-    def penalty(
-        prob: FloatArray,
-        group: IntArray,
-        n_groups: int,
-        settings: FloatArray,
-        slope: FloatArray,
-    ) -> float:
+    def penalty(prob, group, n_groups, settings, slope):
         """Return the mean distance to all scores and write its derivative."""
         size = prob.size
         count = np.zeros(n_groups)
@@ -263,13 +242,7 @@ class KernelChiSquare(PenalizedBaseline):
         return (MOST_POINTS, REACH)
 
     @staticmethod
-    def penalty(  # noqa: C901 - one loop over rows and one over cells
-        prob: FloatArray,
-        group: IntArray,
-        n_groups: int,
-        settings: FloatArray,
-        slope: FloatArray,
-    ) -> float:
+    def penalty(prob, group, n_groups, settings, slope):
         """Return the chi-square divergence on the grid and write its derivative."""
         size = prob.size
         mean = prob.mean()
@@ -341,13 +314,7 @@ class KernelMatching(PenalizedBaseline):
         return (BANDWIDTH,)
 
     @staticmethod
-    def penalty(
-        prob: FloatArray,
-        group: IntArray,
-        n_groups: int,
-        settings: FloatArray,
-        slope: FloatArray,
-    ) -> float:
+    def penalty(prob, group, n_groups, settings, slope):
         """Return the mean squared discrepancy and write its derivative."""
         return float(discrepancy_into(prob, group, n_groups, settings[0], slope))
 
@@ -424,13 +391,7 @@ class NoisyGroupsRobust(PenalizedBaseline):
         return (self.noise,)
 
     @staticmethod
-    def penalty(  # noqa: C901 - groups, directions and rows
-        prob: FloatArray,
-        group: IntArray,
-        n_groups: int,
-        settings: FloatArray,
-        slope: FloatArray,
-    ) -> float:
+    def penalty(prob, group, n_groups, settings, slope):
         """Return half the sum of squared worst gaps and write its derivative."""
         size, noise = prob.size, settings[0]
         count, rate = group_sums(prob, group, n_groups)
@@ -550,13 +511,7 @@ class CurvatureMatching(PenalizedBaseline):
         return BANDWIDTH, self.curvature_weight
 
     @staticmethod
-    def penalty(
-        prob: FloatArray,
-        group: IntArray,
-        n_groups: int,
-        settings: FloatArray,
-        slope: FloatArray,
-    ) -> float:
+    def penalty(prob, group, n_groups, settings, slope):
         """Return the sum of both discrepancies and write its derivative."""
         h, weight = settings[0], settings[1]
         value = discrepancy_into(prob, group, n_groups, h, slope)
