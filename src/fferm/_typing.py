@@ -40,15 +40,6 @@ def is_sparse(X: Table) -> bool:
     return bool(scipy.sparse.issparse(X))
 
 
-def unmasked(values: Table) -> Table:
-    """Return a masked array as objects, None where it is masked; others as they are."""
-    if not isinstance(values, np.ma.MaskedArray):
-        return values
-    array = np.array(values.data, dtype=object)
-    array[np.ma.getmaskarray(values)] = None
-    return array
-
-
 ROWS_AT_ONCE = 2**16
 
 

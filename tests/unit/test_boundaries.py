@@ -326,7 +326,7 @@ def test_searches_refuse_rows_that_do_not_match():
 
 def test_curves_of_regressors_refuse_missing_numbers_of_test_rows():
     gap = np.where(np.arange(60) == 3, np.nan, NUMBERS)
-    with pytest.raises(InvalidInputError, match=r"y has shape .* or holds missing"):
+    with pytest.raises(InvalidInputError, match=r"y must hold one finite number"):
         curve_of(FairRegressor(), y=NUMBERS, test=(ROWS, gap, GROUPS))
 
 
@@ -351,11 +351,11 @@ def test_regressors_refuse_what_is_none(options, y, message):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"confidence": 2}, "confidence=2 came"),
-        ({"n_permutations": 1.5}, "n_permutations=1.5 came"),
-        ({"n_permutations": None}, "n_permutations=None came"),
+        ({"confidence": 2}, "confidence must be"),
+        ({"n_permutations": 1.5}, "n_permutations must be .* 1.5"),
+        ({"n_permutations": None}, "n_permutations must be .* None"),
         ({"sample_weight": ["a"] * 60}, "sample_weight contains non-numeric values"),
-        ({"sample_weight": (GROUPS == 0) * 1.0}, r"1 group\(s\)"),
+        ({"sample_weight": (GROUPS == 0) * 1.0}, r"got 1 in 30 rows"),
         ({"sensitive_features": GROUPS[:5]}, "sensitive_features has 5"),
     ],
 )

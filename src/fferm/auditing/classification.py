@@ -3,15 +3,14 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, NamedTuple, cast
+from typing import Any, ClassVar, NamedTuple, Self, cast
 
 import numpy as np
 import pandas as pd
 from sklearn.base import is_regressor
 
 from fferm._typing import FloatArray, IntArray, Table
-from fferm.auditing.result import Audit
-from fferm.auditing.spec import AuditSpec, resolve
+from fferm.auditing.base import Audit, AuditSpec, resolve
 from fferm.data.groups import Binning, GroupMode
 from fferm.data.rows import SMALL_GROUP, check_aligned
 from fferm.data.validate import (
@@ -22,7 +21,6 @@ from fferm.data.validate import (
     one_hot,
 )
 from fferm.divergences import STANDARD, Divergence
-from fferm.divergences import get as get_divergence
 from fferm.errors import (
     DataFairnessWarning,
     InvalidInputError,
@@ -31,7 +29,6 @@ from fferm.errors import (
     warn_user,
 )
 from fferm.metrics.certificates import violation_bound
-from fferm.metrics.classification import tabulate_groups
 from fferm.metrics.intervals import (
     DRAWS,
     Interval,
@@ -138,16 +135,17 @@ class ClassificationAudit(Audit):
     bands: dict[str, int] = field(default_factory=dict)
     trained_bands: tuple[str, ...] = ()
 
-    def __post_init__(self) -> None:
+    def _restored(self) -> Self:
         # JSON has null for undefined as for not measured; the groups tell which.
         rows = self.groups.values()
-        if any(key.startswith("soft_rate_") for row in rows for key in row):
-            values = {
-                name: value._replace(soft=_defined(value.soft))
-                for name, value in self.divergences.items()
-            }
-            object.__setattr__(self, "soft_violation", _defined(self.soft_violation))
-            object.__setattr__(self, "divergences", values)
+        if not any(key.startswith("soft_rate_") for row in rows for key in row):
+            return self
+        values = {
+            name: value._replace(soft=_defined(value.soft))
+            for name, value in self.divergences.items()
+        }
+        soft = _defined(self.soft_violation)
+        return replace(self, soft_violation=soft, divergences=values)
 
     @property
     def frame(self) -> pd.DataFrame:
@@ -350,12 +348,16 @@ def audit(  # noqa: PLR0913 - one call states all that an audit depends on
             random_state=rng,
         )
 
-    bands = tabulator.rows.band_edges
+    weight, bands = tabulator.rows.weight, tabulator.rows.band_edges
     divergences = _named(compared.divergence)
+    in_hard = _divergences(tabulator, tables, divergences)
+    in_soft = _divergences(tabulator, soft_tables, divergences)
     is_seed = isinstance(random_state, int | np.integer)
     return ClassificationAudit(
         n_rows=labels.n_samples,
-        accuracy=_accuracy(tabulator, decision),
+        accuracy=math.nan
+        if labels.y is None
+        else float(weight @ (labels.y == decision) / weight.sum()),
         classes=tuple(map(str, labels.classes)),
         notion=compared.notion.name,
         divergence=next(iter(divergences)),
@@ -369,9 +371,16 @@ def audit(  # noqa: PLR0913 - one call states all that an audit depends on
         groups=_groups(tabulator, decision, soft, confidence),
         absent=violations.absent,
         unjudged=tabulator.unjudged,
-        divergences=_divergences(tabulator, tables, soft_tables, divergences),
-        certificates=_certificates(tables, divergences),
-        soft_certificates=_certificates(soft_tables, divergences),
+        divergences={
+            name: DivergenceValue(
+                value,
+                None if soft is None else in_soft[name][0],
+                value / largest if 0 < largest < math.inf else math.nan,
+            )
+            for name, (value, largest, _) in in_hard.items()
+        },
+        certificates=_bounds(in_hard),
+        soft_certificates=_bounds(in_soft),
         spec=AuditSpec(
             notion=code_of(compared.notion, "notion"),
             divergence=code_of(compared.divergence, "divergence"),
@@ -419,11 +428,6 @@ def _probabilities(
     # A label that training did not have is never predicted: its column stays 0.
     wide[:, [classes.index(label) for label in known]] = prob
     return wide
-
-
-def _accuracy(tabulator: Tabulator, decision: IntArray) -> float:
-    y, weight = tabulator.labels.y, tabulator.rows.weight
-    return math.nan if y is None else float(weight @ (y == decision) / weight.sum())
 
 
 def _warn_of_unknown(labels: Labels, known: list[object]) -> None:
@@ -477,7 +481,7 @@ def _groups(
     prob: FloatArray | None,
     confidence: float,
 ) -> dict[str, dict[str, float]]:
-    table = tabulate_groups(tabulator, decision, prob)
+    table = tabulator.group_table(decision, prob)
     for label in tabulator.labels.classes:
         rates = zip(table[f"selection_rate_{label}"], table["size"], strict=True)
         limits = [wilson_interval(rate, size, confidence) for rate, size in rates]
@@ -489,56 +493,37 @@ def _groups(
 
 def _named(chosen: Divergence) -> dict[str, Divergence]:
     # The chosen divergence first, by its name if that says all of it.
-    plain = {name: get_divergence(name) for name in STANDARD}
+    plain = {name: Divergence.resolve(name) for name in STANDARD}
     name = chosen.name if plain.get(chosen.name) == chosen else repr(chosen)
     return {name: chosen} | plain
 
 
 def _divergences(
     tabulator: Tabulator,
-    hard: Sequence[RateTable],
-    soft: Sequence[RateTable],
+    tables: Sequence[RateTable],
     divergences: dict[str, Divergence],
-) -> dict[str, DivergenceValue]:
-    parts, soft_parts = (_weighted_strata(tabulator, each) for each in (hard, soft))
+) -> dict[str, tuple[float, float, float]]:
+    # By divergence: its value as training adds it up, the largest that there can be,
+    # and the largest violation that it allows in any stratum.
+    weighting = tabulator.notion.weighting
     values = {}
     for name, divergence in divergences.items():
-        value = largest = math.nan if not parts else 0.0
-        for weight, mass in parts:
-            value += weight * divergence.between(mass)
-            largest += weight * divergence.largest(mass.sum(axis=0) / mass.sum())
-        share = value / largest if 0 < largest < math.inf else math.nan
-        in_soft = math.nan if soft and not soft_parts else 0.0
-        for weight, mass in soft_parts:
-            in_soft += weight * divergence.between(mass)
-        values[name] = DivergenceValue(value, in_soft if soft else None, share)
+        value = largest = bound = 0.0
+        for table in tables:
+            whole = table.total if weighting == "probability" else table.mass.sum()
+            for mass in table.mass[table.is_judged]:
+                weight = 1.0 if weighting == "unit" else float(mass.sum() / whole)
+                between, prior = divergence.between(mass), mass.sum(axis=0)
+                value += weight * between
+                largest += weight * divergence.largest(prior / mass.sum())
+                # It holds for any table of two variables, so also for labels by group
+                # given a prediction.
+                bound = max(bound, violation_bound(between, prior, divergence))
+        is_judged = any(table.is_judged.any() for table in tables)
+        values[name] = (value, largest, bound) if is_judged else (math.nan,) * 3
     return values
 
 
-def _weighted_strata(
-    tabulator: Tabulator, tables: Sequence[RateTable]
-) -> list[tuple[float, FloatArray]]:
-    # The table of each stratum, with the weight that it has in the penalty of training.
-    weighting, parts = tabulator.notion.weighting, []
-    for table in tables:
-        whole = table.total if weighting == "probability" else table.mass.sum()
-        for mass in table.mass[table.is_judged]:
-            weight = 1.0 if weighting == "unit" else float(mass.sum() / whole)
-            parts.append((weight, mass))
-    return parts
-
-
-def _certificates(
-    tables: Sequence[RateTable], divergences: dict[str, Divergence]
-) -> dict[str, float]:
-    # The bound holds for any table of two variables, so also for labels by group
-    # given a prediction.
-    masses = [mass for table in tables for mass in table.mass[table.is_judged]]
-    return {
-        name: max(
-            violation_bound(divergence.between(mass), mass.sum(axis=0), divergence)
-            for mass in masses
-        )
-        for name, divergence in divergences.items()
-        if masses
-    }
+def _bounds(values: dict[str, tuple[float, float, float]]) -> dict[str, float]:
+    bounds = {name: bound for name, (_, _, bound) in values.items()}
+    return {name: bound for name, bound in bounds.items() if not math.isnan(bound)}

@@ -12,8 +12,7 @@ from scipy.stats import norm
 from scipy.stats import t as student
 
 from fferm._typing import FloatArray, IntArray, Table
-from fferm.auditing.result import Audit
-from fferm.auditing.spec import AuditSpec, Resolved, parameter_of, resolve
+from fferm.auditing.base import Audit, AuditSpec, Resolved, parameter_of, resolve
 from fferm.data.groups import (
     Attribute,
     Binning,

@@ -23,7 +23,7 @@ import pandas as pd
 
 from fferm._typing import FloatArray
 from fferm.auditing import Audit
-from fferm.auditing.result import json_ready
+from fferm.auditing.base import json_ready
 from fferm.curve.curve import Key, LazyValues, TradeoffCurve
 from fferm.errors import PersistenceError
 from fferm.estimators.base import FairEstimator

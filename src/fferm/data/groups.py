@@ -17,8 +17,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fferm._typing import FloatArray, IntArray, Table, unmasked
-from fferm.data.validate import encode_sorted
+from fferm._typing import FloatArray, IntArray, Table
+from fferm.data.validate import encode_sorted, unmasked
 from fferm.errors import (
     DataFairnessWarning,
     InvalidInputError,

@@ -20,7 +20,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.multiclass import check_classification_targets, unique_labels
 from sklearn.utils.validation import _check_sample_weight, validate_data
 
-from fferm._typing import FloatArray, IntArray, Table, chunks, is_sparse, unmasked
+from fferm._typing import FloatArray, IntArray, Table, chunks, is_sparse
 from fferm.errors import (
     FfermError,
     InvalidInputError,
@@ -188,6 +188,15 @@ def one_column(y: Table) -> Table:
         return frame[:, 0].to_native() if is_alone else y
     is_column = isinstance(y, np.ndarray) and y.ndim == 2 and y.shape[1] == 1
     return y[:, 0] if is_column else y
+
+
+def unmasked(values: Table) -> Table:
+    """Return a masked array as objects, None where it is masked; others as they are."""
+    if not isinstance(values, np.ma.MaskedArray):
+        return values
+    array = np.array(values.data, dtype=object)
+    array[np.ma.getmaskarray(values)] = None
+    return array
 
 
 def factorize(values: Table, name: str) -> tuple[IntArray, list[object]]:

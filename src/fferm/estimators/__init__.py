@@ -1,4 +1,11 @@
-"""Estimators with the contract of scikit-learn."""
+"""Fair models with the contract of scikit-learn: one template, four models.
+
+`base` writes `fit` once: check, encode, choose the weight, train, store. `linear`,
+`net`, `boosting` and `regression` train; `weight_search` finds the weight that keeps a
+bound, `partial` trains batch by batch, `frame` puts an encoder of raw columns in front.
+Curves, tuning, reports and commands use estimators and are never imported here; torch
+and LightGBM are imported when a model that needs them is.
+"""
 
 from fferm.estimators.linear import FairLogisticRegression
 

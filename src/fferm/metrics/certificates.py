@@ -32,7 +32,6 @@ from fferm.divergences import (
     SquaredHellinger,
     TotalVariation,
 )
-from fferm.divergences import get as get_divergence
 from fferm.errors import InvalidInputError, InvalidParameterError
 
 # Closer than this, relative to the rate, d_f / (r - c)^2 is integrated from f'':
@@ -83,7 +82,12 @@ def violation_bound(
     """
     base, scale = _untransformed(divergence)
     spread = _inverse_weights(prior)
-    budget = _checked_value(value) / scale
+    if not value >= 0:
+        raise InvalidInputError(
+            "value must be a non-negative divergence, as "
+            f"fferm.divergences.get(name).between(table) returns; got {value!r}."
+        )
+    budget = float(value) / scale
     if _is_certain(class_rate) or budget == 0:
         return 0.0
     if _is_linear(base):
@@ -120,8 +124,8 @@ def divergence_for(
     """
     if not 0 <= violation <= 1:
         raise InvalidParameterError(
-            f"violation={violation!r} came. Expected a difference of rates, between 0 "
-            "and 1; 0.05 is five percentage points."
+            f"violation must be between 0 and 1; got {violation!r}. 0.05 is five "
+            "percentage points."
         )
     base, scale = _untransformed(divergence)
     spread = _inverse_weights(prior)
@@ -316,7 +320,7 @@ def _neighbourhood(grid: FloatArray, best: int) -> FloatArray:
 
 def _untransformed(divergence: str | Divergence) -> tuple[Divergence, float]:
     # A tilt leaves D as it is and a scale multiplies it.
-    base, scale = get_divergence(divergence), 1.0
+    base, scale = Divergence.resolve(divergence), 1.0
     while isinstance(base, Affine):
         scale *= base.scale
         base = base.base
@@ -328,36 +332,27 @@ def _is_linear(divergence: Divergence) -> bool:
 
 
 def _is_certain(class_rate: float | None) -> bool:
-    # A class that nobody or everybody gets has no gap at all.
+    # A class that nobody or everybody gets has no gap.
     if class_rate is not None and not 0 <= class_rate <= 1:
         raise InvalidParameterError(
-            f"class_rate={class_rate!r} came. Expected the overall rate of one class, "
-            "between 0 and 1, or None for the worst."
+            "class_rate must be the overall rate of one class, between 0 and 1, or "
+            f"None for the worst; got {class_rate!r}."
         )
     return class_rate is not None and class_rate in (0, 1)
-
-
-def _checked_value(value: float) -> float:
-    if not value >= 0:
-        raise InvalidInputError(
-            f"A divergence of {value!r} came. Expected a non-negative number, as "
-            "fferm.divergences.get(name).between(table) gives."
-        )
-    return float(value)
 
 
 def _weights(prior: ArrayLike) -> FloatArray:
     weights = np.asarray(prior, dtype=np.float64)
     if weights.ndim != 1 or not np.all(np.isfinite(weights) & (weights >= 0)):
         raise InvalidInputError(
-            f"Group weights of shape {weights.shape} came, or some are negative or not "
-            "finite. Expected one non-negative weight per group."
+            "prior must hold one non-negative weight per group; got shape "
+            f"{weights.shape}, or negative or infinite weights."
         )
     weights = np.asarray(weights[weights > 0])
     if weights.size < 2:
         raise InvalidInputError(
-            f"{weights.size} groups have a positive weight. Expected at least two: a "
-            "violation compares groups. Leave this stratum out."
+            "prior must have at least two positive weights, because a violation "
+            f"compares groups; got {weights.size}. Leave this stratum out."
         )
     return np.asarray(weights / weights.sum())
 

@@ -10,18 +10,16 @@ Undefined is never fair: a group without rows in a stratum is left out by name, 
 where fewer than two remain everywhere the violation is NaN.
 """
 
-from collections import Counter
 from collections.abc import Sequence
 
-import numpy as np
 import pandas as pd
 
-from fferm._typing import FloatArray, IntArray, Table
-from fferm.data.groups import Attribute, GroupMode
-from fferm.data.rows import Rows, check_aligned
-from fferm.data.validate import encode_decisions, encode_labels, encode_prob, one_hot
-from fferm.metrics.tabulator import Tabulator, Violations, distinct, make_tabulator
-from fferm.notions import Labels, Notion
+from fferm._typing import IntArray, Table
+from fferm.data.groups import GroupMode
+from fferm.data.rows import check_aligned
+from fferm.data.validate import encode_decisions, encode_labels, encode_prob
+from fferm.metrics.tabulator import Tabulator, Violations, make_tabulator
+from fferm.notions import Notion
 from fferm.notions import get as get_notion
 
 
@@ -171,7 +169,7 @@ def group_table(
     """
     rows = sensitive_features, groups, sample_weight
     tabulator, decision = _encode(y_true, y_pred, "demographic_parity", *rows)
-    return tabulate_groups(tabulator, decision)
+    return tabulator.group_table(decision)
 
 
 def _encode(
@@ -192,83 +190,3 @@ def _encode(
     labels, decision = encode_decisions(y_true, y_pred)
     rows = sensitive_features, groups, sample_weight
     return make_tabulator(labels, get_notion(notion), *rows), decision
-
-
-def tabulate_groups(
-    tabulator: Tabulator, decision: IntArray, prob: FloatArray | None = None
-) -> pd.DataFrame:
-    """Return the table of `group_table`, with ``soft_rate_*`` of probabilities."""
-    rates = _group_rates(tabulator.labels, decision, prob)
-    frames = [
-        _tabulate(attribute, tabulator.rows.weight, rates)
-        for attribute in tabulator.rows.attributes
-    ]
-    table = pd.concat(frames)
-    table.index = pd.Index(_group_names(tabulator.rows), name="group")
-    return table
-
-
-def _group_names(rows: Rows) -> list[str]:
-    names = rows.group_names
-    repeats = Counter(names)
-    quoted = (
-        f"{attribute.name!r}={group!r}"
-        for attribute in rows.attributes
-        for group in attribute.groups
-    )
-    # "a=b=c" may be b=c of a, or c of a=b.
-    return distinct(
-        [
-            clear if repeats[name] > 1 else name
-            for name, clear in zip(names, quoted, strict=True)
-        ]
-    )
-
-
-def _tabulate(
-    attribute: Attribute,
-    weight: FloatArray,
-    rates: dict[str, tuple[FloatArray, FloatArray]],
-) -> pd.DataFrame:
-    known = attribute.code >= 0
-    code, weight = attribute.code[known], weight[known]
-
-    def add(values: FloatArray) -> FloatArray:
-        sums = np.bincount(code, weights=values, minlength=len(attribute.groups))
-        return sums.astype(np.float64)
-
-    total, square = add(weight), add(weight**2)
-    columns = {
-        "count": np.bincount(code, minlength=len(attribute.groups)),
-        "share": total / total.sum(),
-        "size": total**2 / np.where(square > 0, square, 1.0),
-    }
-    with np.errstate(invalid="ignore"):  # 0 / 0 is a rate that is not defined
-        for name, (values, given) in rates.items():
-            part = weight * given[known]
-            columns[name] = add(part * values[known]) / add(part)
-    return pd.DataFrame(columns)
-
-
-def _group_rates(
-    labels: Labels, decision: IntArray, prob: FloatArray | None
-) -> dict[str, tuple[FloatArray, FloatArray]]:
-    # Of each rate, what is averaged and over which rows (1) or not (0).
-    everyone = np.ones(decision.size)
-    chosen = one_hot(decision, len(labels.classes))
-    y = np.full_like(chosen, np.nan)
-    if labels.y is not None:
-        y = one_hot(labels.y, len(labels.classes))
-    parts = {"base_rate": y, "selection_rate": chosen, "soft_rate": prob}
-    rates = {
-        f"{name}_{label}": (values[:, j], everyone)
-        for name, values in parts.items()
-        if values is not None
-        for j, label in enumerate(labels.classes)
-    }
-    rates["accuracy"] = np.sum(y * chosen, axis=1), everyone
-    if len(labels.classes) == 2 and labels.y is not None:
-        rates["true_positive_rate"] = chosen[:, 1], y[:, 1]
-        rates["false_positive_rate"] = chosen[:, 1], y[:, 0]
-        rates["precision"] = y[:, 1], chosen[:, 1]
-    return rates

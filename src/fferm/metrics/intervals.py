@@ -22,7 +22,7 @@ from typing import TypeAlias
 
 import numpy as np
 from scipy.sparse import csr_array, diags_array, hstack, vstack
-from scipy.stats import norm
+from scipy.special import ndtri
 
 from fferm._typing import FloatArray, IntArray
 from fferm.data.validate import COUNT, Number, check_params
@@ -392,4 +392,4 @@ def _pairs(
 def two_sided(confidence: float) -> float:
     """Return the quantile of a two-sided interval, after checking its level."""
     check_params({"confidence": confidence}, {"confidence": LEVEL})
-    return float(norm.isf((1 - confidence) / 2))
+    return float(-ndtri((1 - confidence) / 2))

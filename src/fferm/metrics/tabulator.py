@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from fferm._typing import FloatArray, IntArray, Table
@@ -25,7 +26,7 @@ from fferm.data.groups import (
     encode_sensitive,
 )
 from fferm.data.rows import CellIndex, Rows, control_labels
-from fferm.data.validate import encode_weight, rescaled
+from fferm.data.validate import encode_weight, one_hot, rescaled
 from fferm.errors import (
     EmptyStratumWarning,
     InvalidInputError,
@@ -307,6 +308,63 @@ class Tabulator:
         squared = predicted if is_hard else predicted**2
         squares = self.orient(self._mass(squared, index, index.weight**2))
         return np.asarray(squares.sum(axis=1))
+
+    def group_table(
+        self, decision: IntArray, prob: FloatArray | None = None
+    ) -> pd.DataFrame:
+        """Return counts and rates of each group, as `fferm.metrics.group_table` does.
+
+        Probabilities add ``soft_rate_*``.
+        """
+        rates, frames = self._group_rates(decision, prob), []
+        for attribute in self.rows.attributes:
+            known, n_groups = attribute.code >= 0, len(attribute.groups)
+            code, weight = attribute.code[known], self.rows.weight[known]
+            add = functools.partial(np.bincount, code, minlength=n_groups)
+            total, square = add(weight), add(weight**2)
+            columns = {
+                "count": add(),
+                "share": total / total.sum(),
+                "size": total**2 / np.where(square > 0, square, 1.0),
+            }
+            with np.errstate(invalid="ignore"):  # 0 / 0 is an undefined rate
+                for name, (values, is_counted) in rates.items():
+                    part = weight * is_counted[known]
+                    columns[name] = add(part * values[known]) / add(part)
+            frames.append(pd.DataFrame(columns))
+        table = pd.concat(frames)
+        table.index = pd.Index(self._group_names(), name="group")
+        return table
+
+    def _group_rates(
+        self, decision: IntArray, prob: FloatArray | None
+    ) -> dict[str, tuple[FloatArray, FloatArray]]:
+        # For each rate, what is averaged, and which rows count (1) or not (0).
+        labels, everyone = self.labels, np.ones(decision.size)
+        chosen = one_hot(decision, len(labels.classes))
+        y = np.full_like(chosen, np.nan)
+        if labels.y is not None:
+            y = one_hot(labels.y, len(labels.classes))
+        parts = {"base_rate": y, "selection_rate": chosen, "soft_rate": prob}
+        rates = {
+            f"{name}_{label}": (values[:, j], everyone)
+            for name, values in parts.items()
+            if values is not None
+            for j, label in enumerate(labels.classes)
+        }
+        rates["accuracy"] = np.sum(y * chosen, axis=1), everyone
+        if len(labels.classes) == 2 and labels.y is not None:
+            rates["true_positive_rate"] = chosen[:, 1], y[:, 1]
+            rates["false_positive_rate"] = chosen[:, 1], y[:, 0]
+            rates["precision"] = y[:, 1], chosen[:, 1]
+        return rates
+
+    def _group_names(self) -> list[str]:
+        names, attributes = self.rows.group_names, self.rows.attributes
+        quoted = [f"{a.name!r}={group!r}" for a in attributes for group in a.groups]
+        # "a=b=c" may be b=c of a, or c of a=b.
+        clear = zip(names, quoted, strict=True)
+        return distinct([q if names.count(name) > 1 else name for name, q in clear])
 
 
 def make_tabulator(

@@ -1,0 +1,349 @@
+"""What both kinds of audits share: what is compared, and what becomes of the result.
+
+By default an audit compares what the model was trained for. A search holds its winner
+and a pipeline its steps, so the fair classifier whose parameters count may stand behind
+transformers. A control feature that such a classifier knows by name or position is a
+column of what the transformers return, not of the raw table that is passed to an audit.
+"""
+
+import dataclasses
+import importlib
+import math
+import os
+import types
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from html import escape
+from typing import (
+    Any,
+    ClassVar,
+    NamedTuple,
+    Self,
+    cast,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
+
+import numpy as np
+import pandas as pd
+from sklearn.pipeline import Pipeline
+
+from fferm._typing import Table
+from fferm.data.groups import BandEdges, GroupMode
+from fferm.data.rows import control_labels
+from fferm.divergences import Divergence
+from fferm.errors import InvalidInputError, InvalidParameterError, PersistenceError
+from fferm.metrics.intervals import Interval
+from fferm.notions import Notion
+
+
+@dataclass(frozen=True)
+class AuditSpec:
+    """What an audit compared, and how: enough to repeat it.
+
+    Attributes
+    ----------
+    notion, divergence
+        As Python code; regressors have no divergence.
+    groups, n_bootstrap, n_permutations, continuous
+        As passed, or found in the estimator.
+    random_state
+        The seed; None if a generator was passed.
+    is_weighted
+        Whether there were sample weights.
+    is_behind_pipeline
+        Whether the control feature is a column of what a pipeline's transformers
+        return; then only the model's own notion finds it.
+    """
+
+    notion: str
+    groups: str
+    n_bootstrap: int
+    random_state: int | None
+    is_weighted: bool = False
+    is_behind_pipeline: bool = False
+    divergence: str | None = None
+    n_permutations: int | None = None
+    continuous: tuple[str, ...] | str = "auto"
+
+
+class Resolved(NamedTuple):
+    """The notion, groups and divergence of an audit, with defaults filled in.
+
+    Attributes
+    ----------
+    table
+        Where a control feature is looked up.
+    is_behind_pipeline
+        Whether that is what a pipeline's transformers return.
+    edges
+        The band edges of sensitive numbers in training; empty if unknown.
+    """
+
+    notion: Notion
+    groups: GroupMode
+    divergence: Divergence
+    table: Table
+    is_behind_pipeline: bool
+    edges: BandEdges
+
+
+def resolve(
+    estimator: Any,
+    X: Table,
+    n_samples: int,
+    notion: str | Notion | None,
+    groups: GroupMode | None,
+    divergence: str | Divergence | None = None,
+) -> Resolved:
+    """Return what the caller asks for, else what the estimator was trained with."""
+    model = _winner(estimator)
+    compared = _resolve(model, Notion, notion, "demographic_parity")
+    chosen = _resolve(model, Divergence, divergence, "kl")
+    mode = parameter_of(model, "groups") if groups is None else groups
+    if groups is None and mode not in ("intersection", "marginal"):
+        mode = "intersection"
+    table, is_behind, last = X, False, model
+    while isinstance(last, Pipeline):
+        last = _winner(last[-1])
+    control = compared.control_feature()
+    if notion is None and isinstance(control, str | int | np.integer):
+        table, is_behind = _transform(model, X)
+        _check_control(compared, last, table, n_samples if is_behind else None)
+    edges = getattr(last, "band_edges_", {})
+    return Resolved(compared, mode, chosen, table, is_behind, edges)
+
+
+def parameter_of(estimator: Any, name: str) -> Any:
+    """Return a parameter of an estimator, or of one inside of it, else None."""
+    parameters = _parameters(_winner(estimator))
+    keys = [key for key in parameters if f"__{key}".endswith(f"__{name}")]
+    # If several have the name, the outermost counts.
+    return parameters[min(keys, key=len)] if keys else None
+
+
+def _resolve(model: Any, kind: Any, passed: object, default: str) -> Any:
+    if passed is not None:
+        return kind.resolve(passed)
+    learned = getattr(model, f"{kind.kind}_", None)
+    if learned is None:
+        learned = parameter_of(model, kind.kind)
+    with suppress(InvalidParameterError):  # another library's parameter of that name
+        return kind.resolve(learned)
+    return kind.resolve(default)
+
+
+def _parameters(estimator: Any) -> Mapping[str, Any]:
+    with suppress(AttributeError, RuntimeError, TypeError):
+        return cast(Mapping[str, Any], estimator.get_params())
+    return {}
+
+
+def _winner(estimator: Any) -> Any:
+    return getattr(estimator, "best_estimator_", estimator)
+
+
+def _transform(model: Any, X: Table) -> tuple[Table, bool]:
+    # What reached the last step of a pipeline, and whether that is not X itself.
+    is_behind = False
+    while isinstance(model, Pipeline):
+        # One by one: a slice of a pipeline asks a transformer that learns nothing
+        # whether it is fitted. Steps that only draw rows have no transform.
+        for _, step in model.steps[:-1]:
+            if hasattr(step, "transform"):
+                X, is_behind = step.transform(X), True
+        model = _winner(model[-1])
+    return X, is_behind
+
+
+def _check_control(
+    notion: Notion, model: Any, table: Table, n_samples: int | None
+) -> None:
+    control = notion.control_feature()
+    advice = (
+        "Pass its values, one per row: "
+        f"audit(..., notion={type(notion).__name__}(values))."
+    )
+    if any(isinstance(part, Pipeline) for part in _parameters(model).values()):
+        raise InvalidParameterError(
+            f"The control feature {control!r} belongs to a pipeline inside of a "
+            f"{type(model).__name__}, so it is unknown which table it is a column of. "
+            f"{advice}"
+        )
+    if n_samples is None:
+        return
+    try:
+        control_labels(notion, table, n_samples)
+    except (InvalidInputError, InvalidParameterError) as error:
+        raise InvalidParameterError(
+            f"The control feature {control!r} was looked up in X after the pipeline's "
+            f"transformers, as in training. {error} {advice}"
+        ) from error
+
+
+class Audit(ABC):
+    """What a model does to each group; see the two kinds of audits for their fields."""
+
+    # What the plain values of an audit begin with; None for classifiers.
+    kind: ClassVar[str | None]
+
+    n_rows: int
+    notion: str
+    confidence: float
+    spec: AuditSpec
+    violation: float
+    interval: Interval
+
+    @property
+    @abstractmethod
+    def frame(self) -> pd.DataFrame:
+        """The audit as a data frame."""
+
+    @property
+    @abstractmethod
+    def notes(self) -> tuple[str, ...]:
+        """Sentences on who is compared with whom, and who is left out."""
+
+    @abstractmethod
+    def passes(self, bound: float, /, *, confident: bool = False) -> bool:
+        """Return whether the violation, or its whole interval, keeps a bound."""
+
+    def _restored(self) -> Self:
+        """Return the audit with what JSON cannot tell apart told apart."""
+        return self
+
+    @abstractmethod
+    def _summary(self) -> tuple[str, list[pd.DataFrame]]:
+        """Return a line and the tables that a notebook shows."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything for JSON: undefined is None, infinite is ``"inf"``."""
+        plain: dict[str, Any] = {} if self.kind is None else {"kind": self.kind}
+        fields = dataclasses.fields(self)  # type: ignore[arg-type]
+        return plain | {f.name: json_ready(getattr(self, f.name)) for f in fields}
+
+    @classmethod
+    def from_dict(cls, plain: Mapping[str, Any]) -> Self:
+        """Return the audit that `to_dict` turned into plain values.
+
+        Parameters
+        ----------
+        plain
+            What `to_dict` returned, as it is or back from JSON.
+        """
+        try:
+            chosen = _class_of(plain.get("kind")) if cls is Audit else cls
+            audit = _from_plain(chosen, plain)._restored()
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise PersistenceError(
+                f"These values are not an audit ({type(error).__name__}: {error}). "
+                f"Pass what {cls.__name__}.to_dict() returns."
+            ) from error
+        return audit  # type: ignore[no-any-return]
+
+    def to_html(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        title: str | None = None,
+        max_violation: float | None = None,
+        before: "Audit | None" = None,
+    ) -> None:
+        """Write a report that needs nothing but a browser.
+
+        Parameters
+        ----------
+        path
+            Where to write; an existing file is replaced.
+        title
+            The heading of the page; name the model and the data here.
+        max_violation
+            The bound to hold the violation against.
+        before
+            The audit, on the same rows, of the classifier that this one replaces; the
+            page then says what changed for whom.
+        """
+        # Late, because the report stands above audits and needs an extra.
+        from fferm.report import write_audit
+
+        write_audit(self, path, title=title, max_violation=max_violation, before=before)
+
+    def _repr_html_(self) -> str:
+        """Return compact tables, for notebooks."""
+        line, tables = self._summary()
+        shown = [
+            table.to_html(
+                index=not isinstance(table.index, pd.RangeIndex),
+                float_format=self.format_number,
+                na_rep="undefined" if self.kind is None else "-",
+                border=0,
+            )
+            for table in tables
+        ]
+        lines = [f"<p>{escape(text)}</p>" for text in (line, *self.notes)]
+        return "".join([*lines, *shown])
+
+    @staticmethod
+    @abstractmethod
+    def format_number(value: float) -> str:
+        """Return a violation with as many digits as make sense."""
+
+
+def _class_of(kind: str | None) -> Any:
+    # Late, because both kinds of audits stand above this file.
+    name = {None: "Classification", "regression": "Regression"}[kind]
+    home = importlib.import_module(f"fferm.auditing.{name.lower()}")
+    return getattr(home, f"{name}Audit")
+
+
+def json_ready(value: Any) -> Any:
+    """Return a value for JSON: undefined is None, infinite is ``"inf"``."""
+    if dataclasses.is_dataclass(value):
+        names = (field.name for field in dataclasses.fields(value))
+        return {name: json_ready(getattr(value, name)) for name in names}
+    if hasattr(value, "_asdict"):  # a named tuple
+        value = value._asdict()
+    if isinstance(value, dict):
+        return {str(key): json_ready(part) for key, part in value.items()}
+    if isinstance(value, tuple | list):
+        return [json_ready(part) for part in value]
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, float) and not math.isfinite(value):
+        return None if math.isnan(value) else str(value)
+    return value
+
+
+def _from_plain(hint: Any, plain: Any) -> Any:
+    """Return the value of a type hint that `json_ready` turned into plain values."""
+    if hint is float:
+        return math.nan if plain is None else float(plain)
+    options = get_args(hint)
+    if get_origin(hint) is types.UnionType:
+        return _from_union(options, plain)
+    if get_origin(hint) is dict:
+        return {key: _from_plain(options[1], part) for key, part in plain.items()}
+    if get_origin(hint) is tuple:
+        parts = [options[0]] * len(plain) if options[-1] is ... else options
+        return tuple(map(_from_plain, parts, plain))
+    if dataclasses.is_dataclass(hint) or hasattr(hint, "_fields"):
+        hints = get_type_hints(hint)
+        names = getattr(hint, "_fields", None) or [
+            field.name for field in dataclasses.fields(hint)
+        ]
+        known = {name: plain[name] for name in names if name in plain}
+        return hint(**{name: _from_plain(hints[name], known[name]) for name in known})
+    return hint(plain)
+
+
+def _from_union(options: tuple[Any, ...], plain: Any) -> Any:
+    if plain is None and types.NoneType in options:
+        return None
+    if isinstance(plain, str) and str in options:
+        return plain
+    return _from_plain(
+        next(o for o in options if o not in (str, types.NoneType)), plain
+    )
