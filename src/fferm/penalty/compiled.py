@@ -20,7 +20,7 @@ Solvers that ascend the dual by minibatches keep its table themselves: `make_dua
 # ruff: noqa: ANN001, ANN201, ANN202, C901, PLR0913, PLR0917
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -29,7 +29,7 @@ import numpy as np
 from fferm._jit import kernel
 from fferm._typing import FloatArray, IntArray, Namespace, Operand
 from fferm.divergences import Divergence, strip
-from fferm.divergences.base import evaluate
+from fferm.divergences.base import Formula, evaluate
 from fferm.errors import InvalidParameterError
 from fferm.notions import Comparison
 from fferm.penalty.dual import (
@@ -43,6 +43,7 @@ from fferm.penalty.formulas import (
     log_ratio_pointer,
     projected_pointer,
     read_table,
+    slopes_pointer,
 )
 from fferm.penalty.objective import Objective, Penalty, Problem
 
@@ -240,7 +241,12 @@ class CompiledPenalty:
         self._penalty = penalty
         objective, rows = penalty.objective, penalty.rows
         self._divergence = objective.trained_divergence
-        self._formulas = _compiled_formulas(self._divergence)
+        self._pointer, self._constants = 0, (0.0, 1.0, 0.0)
+        base, scale, floor = strip(self._divergence)
+        if is_kept(base):  # others take a second to compile, which no run makes up for
+            tilt = float(self._divergence.f_prime(np.float64(1), np))
+            self._pointer = slopes_pointer(base).address
+            self._constants = math.log(floor), scale, tilt
         self._is_robust = objective.uncertainty is not None
         comparison = penalty.comparison
         self._is_moving = not comparison.has_fixed_groups
@@ -273,7 +279,7 @@ class CompiledPenalty:
         if self._is_robust:
             value, payoffs = self._penalty.on_tables(self.split(cells))
             return value, self.join(payoffs)
-        compared, product, _, dual, conjugate = self._at(cells)
+        compared, product, dual, conjugate, _ = self._at(cells)
         payoff = np.empty_like(compared)
         rule = self._compared, self._weighting, self._is_moving
         value = _payoff_into(compared, *rule, product, dual, conjugate, payoff)
@@ -290,8 +296,7 @@ class CompiledPenalty:
         FloatArray
             Square, over the cells of all classes, classes last.
         """
-        compared, product, ratio, dual, _ = self._at(cells)
-        second = evaluate(self._divergence.f_second, ratio)
+        compared, product, dual, _, second = self._at(cells)
         root = np.zeros((compared.size, compared.size))
         rule = self._compared, self._weighting, self._is_moving
         _root_into(compared, *rule, product, dual, second, root)
@@ -331,22 +336,37 @@ class CompiledPenalty:
 
     def _cells(self, mass: FloatArray) -> FloatArray:
         flat = mass.transpose(0, 2, 1).reshape(-1, mass.shape[1])
-        return np.asarray(flat[self._order] / self._known)
+        return np.asarray(np.ascontiguousarray(flat[self._order]) / self._known)
 
     def _at(self, cells: FloatArray) -> tuple[FloatArray, ...]:
-        # The compared cells, their products of marginals, the ratios to those, and dual
-        # and conjugate there. The root is computed at the cells of the last payoff.
-        if not self._last or self._last[0] is not cells:
-            compared = cells
-            if self._place is not None:
-                size = self._compared.prod(axis=1).sum() * self._n_outcomes
-                sums = np.bincount(self._place, cells.ravel(), size + 1)[:-1]
-                compared = np.asarray(sums, np.float64).reshape(-1, self._n_outcomes)
-            product, ratio = np.empty_like(compared), np.empty_like(compared)
-            _products_into(compared, self._compared, product, ratio)
-            slopes = self._formulas(ratio)
-            self._last = cells, compared, product, ratio, *slopes
+        # The compared cells, their products of marginals, and f', its conjugate and f''
+        # at the ratios. The root is computed at the cells of the last payoff.
+        if self._last and self._last[0] is cells:
+            return self._last[1:]
+        compared = cells
+        if self._place is not None:
+            size = self._compared.prod(axis=1).sum() * self._n_outcomes
+            sums = np.bincount(self._place, cells.ravel(), size + 1)[:-1]
+            compared = np.asarray(sums, np.float64).reshape(-1, self._n_outcomes)
+        product, ratio, *slopes = (np.empty_like(compared) for _ in range(5))
+        tables = compared, self._compared, product, ratio
+        _slopes_into(*tables, self._pointer, *self._constants, *slopes)
+        if not self._pointer:
+            f = self._divergence
+            formulas = f.f_prime, _conjugate_by_ratio(f), f.f_second
+            slopes = [evaluate(formula, ratio) for formula in formulas]
+        self._last = cells, compared, product, *slopes
         return self._last[1:]
+
+
+def _conjugate_by_ratio(divergence: Divergence) -> Formula:
+    # By the log-ratio: at large t the dual rounds to the end of its domain, where the
+    # conjugate is infinite although f*(f'(t)) is not.
+    def conjugate(t: Operand, xp: Namespace) -> Operand:
+        z = xp.where(t > 0, xp.log(xp.where(t > 0, t, 1.0)), -np.inf)
+        return divergence.conjugate_at(z, xp)
+
+    return conjugate
 
 
 def _compared_places(
@@ -374,73 +394,56 @@ def _compared_places(
     return compared, np.where(place < 0, begin * n_outcomes, place)
 
 
-def _compiled_formulas(
-    divergence: Divergence,
-) -> Callable[[FloatArray], tuple[FloatArray, FloatArray]]:
-    # Dual and conjugate as functions of an array of ratios. Formulas that are not on
-    # disk take a second to compile, which no run makes up for.
-    base, scale, floor = strip(divergence)
-
-    def conjugate(t: Operand, xp: Namespace) -> Operand:
-        # By the log-ratio: at large t the dual rounds to the end of its domain, where
-        # the conjugate is infinite although f*(f'(t)) is not.
-        z = xp.where(t > 0, xp.log(xp.where(t > 0, t, 1.0)), -np.inf)
-        return divergence.conjugate_at(z, xp)
-
-    def interpreted(ratio: FloatArray) -> tuple[FloatArray, FloatArray]:
-        return evaluate(divergence.f_prime, ratio), evaluate(conjugate, ratio)
-
-    if not is_kept(base):
-        return interpreted
-    tilt = float(divergence.f_prime(np.float64(1), np))
-    constants = log_ratio_pointer(base).address, math.log(floor), scale, tilt
-
-    def compiled(ratio: FloatArray) -> tuple[FloatArray, FloatArray]:
-        z, *tables = (np.empty_like(ratio) for _ in range(4))
-        _formulas_into(*constants, ratio, z, *tables)
-        return tables[0], tables[1]
-
-    return compiled
-
-
 @kernel
-def _formulas_into(pointer, lower, scale, tilt, ratio, z, dual, conjugate, unused):
-    # Dual and conjugate of a scaled and tilted divergence with a linear tail.
-    for q in range(ratio.shape[0]):
-        for j in range(ratio.shape[1]):
-            t = ratio[q, j]
-            z[q, j] = max(math.log(t), lower) if t > 0 else lower
-    read_table(
-        pointer,
-        z.ctypes.data,
-        dual.ctypes.data,
-        conjugate.ctypes.data,
-        unused.ctypes.data,
-        z.size,
-    )
-    for q in range(ratio.shape[0]):
-        for j in range(ratio.shape[1]):
-            dual[q, j] = scale * dual[q, j] + tilt
-            conjugate[q, j] = scale * conjugate[q, j] + tilt
-
-
-@kernel
-def _products_into(cells, shapes, product, ratio):
-    # The products of marginals, and the ratios to them; 1 if both are 0.
+def _slopes_into(
+    cells,
+    shapes,
+    product,
+    ratio,
+    pointer,
+    lower,
+    scale,
+    tilt,
+    dual,
+    conjugate,
+    second,
+):
+    # The products of marginals, the ratios to them (1 if both are 0), and f', its
+    # conjugate and f'' there if there is a pointer to formulas: those of a scaled and
+    # tilted divergence with a linear tail. The ratios are then replaced.
     begin = 0
     for a in range(shapes.shape[0]):
         n_conditions, n_groups = shapes[a, 0], shapes[a, 1]
         for first in range(begin, begin + n_conditions * n_groups, n_groups):
             for k in range(n_groups):
                 for j in range(cells.shape[1]):
+                    q = first + k
                     by_group, by_outcome, mass = _marginals(
                         cells, first, n_groups, k, j
                     )
                     expected = by_group * by_outcome / mass if mass > 0 else 0.0
-                    q = first + k
                     product[q, j] = expected
                     ratio[q, j] = cells[q, j] / expected if expected > 0 else 1.0
         begin += n_conditions * n_groups
+    if pointer == 0:
+        return
+    for q in range(cells.shape[0]):
+        for j in range(cells.shape[1]):
+            t = ratio[q, j]
+            ratio[q, j] = max(math.log(t), lower) if t > 0 else lower
+    read_table(
+        pointer,
+        ratio.ctypes.data,
+        dual.ctypes.data,
+        conjugate.ctypes.data,
+        second.ctypes.data,
+        ratio.size,
+    )
+    for q in range(cells.shape[0]):
+        for j in range(cells.shape[1]):
+            dual[q, j] = scale * dual[q, j] + tilt
+            conjugate[q, j] = scale * conjugate[q, j] + tilt
+            second[q, j] = scale * second[q, j] if ratio[q, j] > lower else 0.0
 
 
 @kernel
@@ -481,7 +484,7 @@ def _payoff_into(cells, shapes, weighting, is_moving, product, dual, conjugate, 
             if mass <= 0:  # an empty condition
                 payoff[first : first + n_groups, :] = 0.0
                 continue
-            _slopes_into(cells, first, n_groups, mass, dual, conjugate, payoff)
+            _fixed_slopes_into(cells, first, n_groups, mass, dual, conjugate, payoff)
             scale, shift = _scale(mass, whole, weighting), 0.0
             if is_moving:
                 radial = _move_groups(cells, first, n_groups, mass, conjugate, payoff)
@@ -510,7 +513,7 @@ def _part(cells, product, dual, conjugate, first, n_groups):
 
 
 @kernel
-def _slopes_into(cells, first, n_groups, mass, dual, conjugate, payoff):
+def _fixed_slopes_into(cells, first, n_groups, mass, dual, conjugate, payoff):
     # The slope of the divergence at fixed group weights.
     for j in range(cells.shape[1]):
         mean = 0.0

@@ -58,11 +58,18 @@ def log_ratio_pointer(divergence: Divergence) -> Any:
 
     It writes the dual ``A = f'(e^z)``, its conjugate ``f*(A)`` and the ratio ``e^z``.
     """
-    own_dual = _formula_or_none(divergence, "dual_at")
-    dual = own_dual or _after(_formula(divergence, "f_prime"), exp)
-    own_conjugate = _formula_or_none(divergence, "conjugate_at")
-    conjugate = own_conjugate or _after(_formula(divergence, "conjugate"), dual)
-    return _table_pointer(divergence, "log_ratio", (dual, conjugate, exp))
+    return _table_pointer(divergence, "log_ratio", (*_at_log_ratio(divergence), exp))
+
+
+@functools.cache
+def slopes_pointer(divergence: Divergence) -> Any:
+    """Return a pointer that reads a table of log-ratios, as `log_ratio_pointer` does.
+
+    It writes the curvature ``f''(e^z)`` in place of the ratio.
+    """
+    dual, conjugate = _at_log_ratio(divergence)
+    second = _after(_formula(divergence, "f_second"), exp)
+    return _table_pointer(divergence, "slopes", (dual, conjugate, second))
 
 
 @functools.cache
@@ -85,6 +92,14 @@ def is_kept(divergence: Divergence) -> bool:
     kind = type(divergence)
     is_ours = kind.__module__.startswith(f"{divergences.__name__}.")
     return is_ours and divergence == kind().smoothed()
+
+
+def _at_log_ratio(divergence: Divergence) -> tuple[Any, Any]:
+    # Dual and conjugate as functions of the log-ratio.
+    dual = _formula_or_none(divergence, "dual_at")
+    dual = dual or _after(_formula(divergence, "f_prime"), exp)
+    conjugate = _formula_or_none(divergence, "conjugate_at")
+    return dual, conjugate or _after(_formula(divergence, "conjugate"), dual)
 
 
 def _formula_or_none(divergence: Divergence, name: str) -> Any:
