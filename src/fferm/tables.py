@@ -12,7 +12,7 @@ from fferm._typing import FloatArray, IntArray
 from fferm.divergences import Divergence
 from fferm.divergences import get as get_divergence
 from fferm.errors import InvalidInputError, InvalidParameterError
-from fferm.notions import Weighting
+from fferm.notions import WITHIN_STRATA, Comparison, Weighting
 from fferm.uncertainty import Uncertainty
 from fferm.uncertainty.base import settled, times
 
@@ -135,25 +135,36 @@ def penalty(
     0.044995
     """
     table = _checked_table(joint)
-    return known_penalty(table, get_divergence(divergence), uncertainty, weighting)
+    strata = table if table.ndim == 3 else table[None]
+    value, payoff = compared_penalty(
+        strata, WITHIN_STRATA, get_divergence(divergence), uncertainty, weighting
+    )
+    return value, payoff.reshape(table.shape)
 
 
-def known_penalty(
-    table: FloatArray,
+def compared_penalty(
+    joint: FloatArray,
+    comparison: Comparison,
     divergence: Divergence,
     uncertainty: Uncertainty | None,
     weighting: Weighting,
 ) -> tuple[float, FloatArray]:
-    """Return the `penalty` on a table that is known to be one."""
-    strata = table if table.ndim == 3 else table[None]
-    value, payoff = 0.0, np.zeros_like(strata)
-    for r, weight in enumerate(stratum_weights(strata, weighting)):
+    """Return the penalty on the tables that a notion compares, and its payoff.
+
+    ``joint`` is known to be a (strata x classes x groups) table.
+    """
+    table = comparison.tables(joint)
+    if not comparison.has_fixed_groups:
+        value, payoff = _moving_penalty(table, divergence, uncertainty, weighting)
+        return value, comparison.pull_back(payoff)
+    value, payoff = 0.0, np.zeros_like(table)
+    for r, weight in enumerate(stratum_weights(table, weighting)):
         if weight > 0:
-            share = float(strata[r].sum())
-            part, slope = independence(strata[r] / share, divergence, uncertainty)
+            share = float(table[r].sum())
+            part, slope = independence(table[r] / share, divergence, uncertainty)
             value += weight * part
             payoff[r] = weight / share * slope
-    return value, payoff.reshape(table.shape)
+    return value, comparison.pull_back(payoff)
 
 
 def stratum_weights(strata: FloatArray, weighting: Weighting) -> list[float]:
@@ -173,7 +184,10 @@ def independence(
     if uncertainty is not None and uncertainty.is_coupled:
         return uncertainty.coupled_penalty(p, prior, divergence)
     q = p.sum(axis=1, keepdims=True) * prior  # (m, K)
-    value, by_p, by_q = _shifted(p, q, divergence, uncertainty)
+    if uncertainty is None:
+        value, (by_p, by_q) = divergence.total(p, q), divergence.slopes(p, q)
+    else:
+        value, by_p, by_q = uncertainty.penalty(p, q, divergence)
     with np.errstate(invalid="ignore"):
         slope = by_p + (by_q @ prior)[:, None]
         if np.isfinite(slope).all():
@@ -214,7 +228,7 @@ def sufficiency(
         )
     kept = slice(None) if predicted is None else slice(predicted, predicted + 1)
     given = np.swapaxes(table, 0, 1)[kept]
-    value, slope = moving_penalty(
+    value, slope = _moving_penalty(
         given, get_divergence(divergence), uncertainty, "probability"
     )
     payoff = np.zeros_like(table)
@@ -222,7 +236,7 @@ def sufficiency(
     return value, payoff
 
 
-def moving_penalty(
+def _moving_penalty(
     table: FloatArray,
     divergence: Divergence,
     uncertainty: Uncertainty | None,
@@ -266,25 +280,15 @@ def _moving_part(
     # The value on one table that sums to 1, its slope along tables that do, and the
     # slope by the table alone.
     by_outcome, by_group = p.sum(axis=1), p.sum(axis=0)
-    value, by_p, by_q = _shifted(
-        p, np.outer(by_outcome, by_group), divergence, uncertainty
-    )
+    q = np.outer(by_outcome, by_group)
+    if uncertainty is None:
+        value, (by_p, by_q) = divergence.total(p, q), divergence.slopes(p, q)
+    else:
+        value, by_p, by_q = uncertainty.penalty(p, q, divergence)
     with np.errstate(invalid="ignore"):
         slope = by_p + times(by_q, by_group).sum(axis=1)[:, None]
         slope = settled(slope + times(by_outcome[:, None], by_q).sum(axis=0), by_p)
         return value, slope - np.sum(times(slope, p)), by_p
-
-
-def _shifted(
-    p: FloatArray,
-    q: FloatArray,
-    divergence: Divergence,
-    uncertainty: Uncertainty | None,
-) -> tuple[float, FloatArray, FloatArray]:
-    if uncertainty is not None:
-        return uncertainty.penalty(p, q, divergence)
-    by_p, by_q = divergence.slopes(p, q)
-    return divergence.total(p, q), by_p, by_q
 
 
 def _checked_rows(

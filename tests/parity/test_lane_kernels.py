@@ -98,7 +98,7 @@ def batch_gradient(problem, theta, payoffs, batch):
     by_logits = softmax(logits, axis=1) - np.eye(problem.n_classes)[problem.y]
     by_logits *= problem.share[:, None]
     seen, o = seen_by_penalty(problem, theta), problem.objective
-    for cells, payoff in zip(problem.penalty.cells, payoffs, strict=True):
+    for cells, payoff in zip(problem.penalty.rows.cells, payoffs, strict=True):
         by_prob = np.zeros_like(seen)
         flat = payoff.transpose(0, 2, 1).reshape(-1, problem.n_classes)
         by_prob[cells.rows] = cells.share[:, None] * flat[cells.cell]
@@ -112,13 +112,13 @@ def batch_tables(problem, theta, batch):
     """Return what a batch says of the table of each attribute."""
     n, tables = problem.y.size, []
     seen = seen_by_penalty(problem, theta)
-    for c in problem.penalty.cells:
+    for c in problem.penalty.rows.cells:
         rows = np.arange(n)[c.rows]
-        table = np.zeros((c.n_strata * c.n_groups, problem.n_classes))
+        table = np.zeros((c.shape[0] * c.shape[1], problem.n_classes))
         for i in batch:
             at = np.flatnonzero(rows == i)
             table[c.cell[at]] += n / len(batch) * c.share[at, None] * seen[i]
-        shape = (c.n_strata, c.n_groups, -1)
+        shape = (*c.shape, -1)
         tables.append(table.reshape(shape).transpose(0, 2, 1))
     return tables
 
@@ -240,7 +240,7 @@ def table_payoffs(problem, theta):
 
 def split(problem, table):
     """Return the (R, m, K) part of each attribute of a one-lane table."""
-    ends = np.cumsum([c.n_groups for c in problem.penalty.cells])[:-1]
+    ends = np.cumsum([c.shape[1] for c in problem.penalty.rows.cells])[:-1]
     return np.split(table[..., 0], ends, axis=2)
 
 

@@ -22,12 +22,16 @@ from fferm.solvers import (
     Solver,
     choose,
     lbfgs,
-    linear,
     make,
 )
 from fferm.solvers.full_batch import as_rows
 from fferm.solvers.lbfgs import Coordinates, whiten
-from fferm.solvers.linear import linear_logits, parameter_shape, value_and_gradient
+from fferm.solvers.linear import (
+    PlainEvaluator,
+    linear_logits,
+    parameter_shape,
+    value_and_gradient,
+)
 
 STEP = 1e-6
 
@@ -355,7 +359,7 @@ def test_a_stall_of_a_smooth_problem_is_named(monkeypatch):
         value, gradient = value_and_gradient(problem, theta)
         return value, -gradient
 
-    monkeypatch.setattr(linear, "value_and_gradient", climb)
+    monkeypatch.setattr(PlainEvaluator, "value_and_gradient", staticmethod(climb))
 
     assert LBFGS().solve(make_problem()).result is Result.stalled
 

@@ -23,7 +23,6 @@ from fferm.errors import (
     warn_user,
 )
 from fferm.estimators.base import FairClassifier, FairEstimator
-from fferm.metrics import Violations
 from fferm.metrics.dependence import (
     GROUP_MEASURES,
     f_information,
@@ -54,7 +53,7 @@ def make_measures(model: FairEstimator, splits: dict[str, FitInput]) -> dict[str
     train = kind(model, splits["train"], model.band_edges_)
     test = kind(model, splits["test"], train.edges)
     if is_classifier:
-        _warn_of_unmeasured(train, test)
+        _warn_of_unmeasured(train.tabulator, test.tabulator)
     # Training has checked its rows. The test rows are the same for every model.
     model._check_fitted_features(splits["test"].X)
     return {"train": train, "test": test}
@@ -321,28 +320,26 @@ class RegressionMeasure:
         return {"accuracy_low": low, "accuracy_high": min(high, 1.0)}
 
 
-def _warn_of_unmeasured(train: Measure, test: Measure) -> None:
-    """Warn about groups that training compares and the test rows cannot measure."""
-    trained, tested = (_comparable(each.tabulator) for each in (train, test))
-    if not tested.gaps:  # nothing is measured, and the violation is undefined
-        return
-    absent = [str(part) for part in tested.absent if part not in trained.absent]
-    pairs = zip(
-        train.tabulator.rows.attributes, test.tabulator.rows.attributes, strict=True
-    )
-    for in_training, in_test in pairs:
-        lost = [group for group in in_training.groups if group not in in_test.groups]
+def _warn_of_unmeasured(train: Tabulator, test: Tabulator) -> None:
+    # Warn about groups that training compares and the test rows cannot measure.
+    by_split = []
+    for tabulator in (train, test):
+        labels = tabulator.labels
+        # What can be compared at all: by predictions that are anything for anyone.
+        anything = np.ones((labels.n_samples, len(labels.classes)))
+        by_split.append(tabulator.tables(anything))
+    if not any(table.is_judged.any() for table in by_split[1]):
+        return  # nothing is measured, and the violation is undefined
+    absent = []
+    for trained, tested in zip(*by_split, strict=True):
+        known = list(trained.absences())
+        absent += [str(part) for part in tested.absences() if part not in known]
+        lost = [group for group in trained.groups if group not in tested.groups]
         if lost:
-            absent.append(f"{in_test.name}: {', '.join(lost)} (no rows)")
+            absent.append(f"{tested.attribute}: {', '.join(lost)} (no rows)")
     if absent:
         warn_user(
             f"Not measured on the test rows: {'; '.join(absent)}. The violation is "
             "that of the other groups; test on more rows, or merge groups.",
             EmptyStratumWarning,
         )
-
-
-def _comparable(tabulator: Tabulator) -> Violations:
-    # What can be compared at all: by predictions that are anything for anyone.
-    anything = np.ones((tabulator.labels.n_samples, len(tabulator.labels.classes)))
-    return tabulator.violations(anything)

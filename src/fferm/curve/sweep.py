@@ -6,6 +6,7 @@ import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence, Sized
 from contextlib import nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -48,12 +49,13 @@ SWEPT = ("fairness_weight", "random_state")
 TEST_SHARE = 0.25
 
 
+@dataclass
 class SweepRows:
     """All rows of a sweep; without ``test`` a quarter is held out for each seed."""
 
-    def __init__(self, whole: FitInput, test: FitInput | None) -> None:
-        self.whole, self.test = whole, test
-        self._last: tuple[int, dict[str, FitInput]] | None = None
+    whole: FitInput
+    test: FitInput | None
+    _last: tuple[int, dict[str, FitInput]] | None = None
 
     def split(self, seed: int) -> dict[str, FitInput]:
         """Return the rows to train and to measure on, ``"train"`` and ``"test"``."""

@@ -1,5 +1,6 @@
 """The contract of a divergence, and all that follows from its four formulas."""
 
+import itertools
 import math
 from abc import abstractmethod
 from collections.abc import Callable
@@ -121,8 +122,6 @@ class Divergence(Registered, abstract=True):
     def perspective(self, p: FloatArray, q: FloatArray) -> FloatArray:
         """Return ``q f(p / q)`` by cell, with its limits where ``q`` is 0."""
         with np.errstate(over="ignore", invalid="ignore"):
-            if q.min(initial=1.0) > 0:  # no limits to take
-                return np.asarray(q * evaluate(self.f, p / q))
             safe = np.where(q > 0, q, 1.0)
             inside = q * self.f(np.where(q > 0, p, 1.0) / safe, np)
             edge = np.where(p > 0, p, 1.0) * self.slope_at_infinity
@@ -130,6 +129,9 @@ class Divergence(Registered, abstract=True):
 
     def total(self, p: FloatArray, q: FloatArray) -> float:
         """Return ``sum q f(p / q)`` over all cells of two tables."""
+        if q.min(initial=1.0) > 0:  # no limits to take
+            with np.errstate(over="ignore", invalid="ignore"):
+                return float((q * evaluate(self.f, p / q)).sum())
         return float(self.perspective(p, q).sum())
 
     def slopes(self, p: FloatArray, q: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -149,9 +151,9 @@ class Divergence(Registered, abstract=True):
             # By the log-ratio: at large t the dual rounds to the end of its domain,
             # where the conjugate is infinite although f*(f'(t)) is not.
             z = np.where(t > 0, np.log(np.where(t > 0, t, 1.0)), -np.inf)
-            charge = np.asarray(self.conjugate_at(z, np), dtype=np.float64)
+            conjugate = np.asarray(self.conjugate_at(z, np), dtype=np.float64)
         is_empty = (p <= 0) & (q <= 0)
-        return np.where(is_empty, 0.0, dual), np.where(is_empty, 0.0, -charge)
+        return np.where(is_empty, 0.0, dual), np.where(is_empty, 0.0, -conjugate)
 
     def between(self, joint: FloatArray) -> float:
         """Return ``D_f`` between a (classes x groups) table and independence."""
@@ -229,8 +231,8 @@ def evaluate(formula: Formula, t: FloatArray) -> FloatArray:
     """
     if t.size <= FEW:
         try:
-            values = [formula(x, SCALARS) for x in t.ravel().tolist()]
-            return np.array(values, dtype=np.float64).reshape(t.shape)
+            values = map(formula, t.ravel().tolist(), itertools.repeat(SCALARS))
+            return np.array(list(values), dtype=np.float64).reshape(t.shape)
         except (ArithmeticError, ValueError):
             pass  # Python raises where NumPy returns infinity
         except (AttributeError, TypeError):

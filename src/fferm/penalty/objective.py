@@ -102,26 +102,13 @@ def table_penalty(
     objective: Objective, table: FloatArray, comparison: Comparison = WITHIN_STRATA
 ) -> tuple[float, FloatArray]:
     """Return the penalty of an objective on one attribute's table, and its payoff."""
-    is_fixed = comparison.has_fixed_groups
-    penalty = tables.known_penalty if is_fixed else tables.moving_penalty
-    value, payoff = penalty(
-        comparison.tables(table),
+    return tables.compared_penalty(
+        table,
+        comparison,
         objective.trained_divergence,
         objective.uncertainty,
         objective.notion.weighting,
     )
-    return value, comparison.pull_back(payoff)
-
-
-@dataclass(frozen=True)
-class Cells:
-    """Where each row of one attribute stands in its table."""
-
-    rows: IntArray | slice  # (n_kept,) positions of the rows that count, or all
-    cell: IntArray  # (n_kept,) stratum * n_groups + group
-    share: FloatArray  # (n_kept,) weight over the total weight of known rows
-    n_strata: int
-    n_groups: int
 
 
 class Penalty:
@@ -151,15 +138,6 @@ class Penalty:
         notion = self.objective.notion
         return notion.comparison(self.rows.strata.names, self.classes)
 
-    @functools.cached_property
-    def cells(self) -> tuple[Cells, ...]:
-        """Where rows stand in the table of each attribute."""
-        # Made when they are asked for: compiled solvers place rows themselves.
-        return tuple(
-            _place(attribute.code, len(attribute.groups), self.rows)
-            for attribute in self.rows.attributes
-        )
-
     def check_comparable(self) -> None:
         """Raise where some attribute has no stratum with two groups in it."""
         for sums in self.rows.cell_sums:
@@ -172,19 +150,17 @@ class Penalty:
     def tables(self, prob: FloatArray) -> list[FloatArray]:
         """Return the (strata, classes, groups) table of each attribute."""
         return [
-            tables.joint_from_cells(
-                prob[c.rows], c.cell, c.share, c.n_strata, c.n_groups
-            )
-            for c in self.cells
+            tables.joint_from_cells(prob[c.rows], c.cell, c.share, *c.shape)
+            for c in self.rows.cells
         ]
 
     def on_table(self, table: FloatArray) -> tuple[float, FloatArray]:
         """Return the penalty on one attribute's table, and its payoff."""
         return table_penalty(self.objective, table, self.comparison)
 
-    def on_tables(self, tables: list[FloatArray]) -> tuple[float, list[FloatArray]]:
+    def on_tables(self, joints: list[FloatArray]) -> tuple[float, list[FloatArray]]:
         """Return the penalty on the tables of all attributes, and their payoffs."""
-        parts = [self.on_table(table) for table in tables]
+        parts = [self.on_table(joint) for joint in joints]
         return sum(value for value, _ in parts), [payoff for _, payoff in parts]
 
     def value(self, joints: list[FloatArray]) -> float:
@@ -224,9 +200,11 @@ class Penalty:
         The gradient of sample ``i`` is its share times ``payoff[r_i, :, k_i]``, a
         look-up in each attribute's payoff.
         """
-        gradient = np.zeros_like(prob)
-        value, payoffs = self.on_tables(self.tables(prob))
-        for c, payoff in zip(self.cells, payoffs, strict=True):
+        value, gradient, o = 0.0, np.zeros_like(prob), self.objective
+        rule = self.comparison, self._divergence, o.uncertainty, o.notion.weighting
+        for c, table in zip(self.rows.cells, self.tables(prob), strict=True):
+            part, payoff = tables.compared_penalty(table, *rule)
+            value += part
             with np.errstate(invalid="ignore"):  # of two infinite payoffs
                 for j in range(prob.shape[1]):
                     gradient[c.rows, j] += c.share * payoff[:, j].reshape(-1)[c.cell]
@@ -284,15 +262,9 @@ class Problem:
         if self.penalty is None or o.fairness_weight == 0:
             return 0.0, np.zeros_like(logits)
         if not np.all(np.isfinite(logits)):
-            raise NonFiniteError("Some logits are not finite numbers.")
-        return self.fairness_of(self.penalty, self.penalized_prob(logits))
-
-    def fairness_of(
-        self, penalty: Penalty, prob: FloatArray
-    ) -> tuple[float, FloatArray]:
-        """Return the weighted penalty of ``prob`` and its gradient by the logits."""
-        o = self.objective
-        value, by_prob = penalty.value_and_gradient(prob)
+            raise NonFiniteError("Some predictions are not finite numbers.")
+        prob = self.penalized_prob(logits)
+        value, by_prob = self.penalty.value_and_gradient(prob)
         check_finite(value, by_prob)
         centre = np.sum(prob * by_prob, axis=1, keepdims=True)
         by_logits = o.sharpness * prob * (by_prob - centre)
@@ -335,14 +307,3 @@ def _product(table: FloatArray) -> FloatArray:
     mass = table.sum(axis=(1, 2), keepdims=True)
     product = table.sum(axis=2, keepdims=True) * table.sum(axis=1, keepdims=True)
     return np.where(mass > 0, product / np.where(mass > 0, mass, 1.0), 0.0)
-
-
-def _place(code: IntArray, n_groups: int, rows: Rows) -> Cells:
-    known = code >= 0
-    total = float(rows.weight[known].sum())
-    kept = np.flatnonzero(known & (rows.strata.code >= 0) & (rows.weight > 0))
-    n_strata = len(rows.strata.names)
-    cell = rows.strata.code[kept] * n_groups + code[kept]
-    share = rows.weight[kept] / total
-    where = slice(None) if kept.size == code.size else kept
-    return Cells(where, cell, share, n_strata, n_groups)

@@ -16,7 +16,6 @@ import numpy as np
 from scipy.special import softmax
 
 from fferm._typing import FloatArray
-from fferm.errors import NonFiniteError
 from fferm.penalty.losses import Loss, Squared
 from fferm.penalty.objective import Problem
 from fferm.penalty.soft_bins import SoftBins, make_bins
@@ -55,13 +54,10 @@ class RegressionProblem(Problem):
 
     def fairness(self, logits: FloatArray) -> tuple[float, FloatArray]:
         """Return the weighted penalty and its gradient by the prediction."""
-        gradient = np.zeros_like(logits)
+        value, by_bins = super().fairness(logits)
         if self.penalty is None or self.objective.fairness_weight == 0:
-            return 0.0, gradient
-        if not np.all(np.isfinite(logits)):
-            raise NonFiniteError("Some predictions are not finite numbers.")
-        prob = self.penalized_prob(logits)
-        value, by_bins = self.fairness_of(self.penalty, prob)
+            return value, by_bins
+        gradient = np.zeros_like(logits)
         gradient[:, 1] = by_bins @ self.bins.slopes
         return value, gradient
 

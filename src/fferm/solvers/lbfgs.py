@@ -231,8 +231,10 @@ class LBFGS(Solver[LbfgsState]):
             n_evaluations=state.n_evaluations + found.nfev,
         )
         result = self._judge(problem, found, state, after)
-        if result is Result.converged and _is_small(problem):
-            after = replace(after, phi=_polish(lambda phi: evaluate(phi)[1], after.phi))
+        n_numbers = problem.n_classes * problem.X.size
+        is_small = problem.is_smooth and n_numbers <= SMALL_PROBLEM
+        if result is Result.converged and is_small:
+            after = replace(after, phi=_polish(evaluate, after.phi))
         return replace(after, result=result)
 
     def is_done(self, state: LbfgsState) -> Result | None:
@@ -320,35 +322,24 @@ class LBFGS(Solver[LbfgsState]):
         return Result.converged if is_flat else Result.stalled
 
 
-def _is_small(problem: Problem) -> bool:
-    return problem.is_smooth and problem.n_classes * problem.X.size <= SMALL_PROBLEM
-
-
 def _polish(
-    gradient: Callable[[FloatArray], FloatArray], phi: FloatArray
+    evaluate: Callable[[FloatArray], tuple[float, FloatArray]], phi: FloatArray
 ) -> FloatArray:
     # Values of the objective cannot tell points apart that lie within the root of the
     # rounding error; gradients can. Newton's method on them settles the last digits.
-    slope = gradient(phi)
+    def times_hessian(v: FloatArray) -> FloatArray:
+        h = 1e-5 / max(float(np.linalg.norm(v)), 1e-300)
+        return (evaluate(phi + h * v)[1] - evaluate(phi - h * v)[1]) / (2 * h)
+
+    slope = evaluate(phi)[1]
+    hessian = LinearOperator((phi.size, phi.size), matvec=times_hessian)
     for _ in range(POLISHING_STEPS):
         if np.max(np.abs(slope)) <= POLISHED:
             break
-        trial = phi + _newton_step(gradient, phi, slope)
-        after = gradient(trial)
+        # MINRES: symmetric, and singular where softmax does not mind a constant.
+        trial = phi + minres(hessian, -slope, rtol=1e-8, maxiter=2 * phi.size)[0]
+        after = evaluate(trial)[1]
         if not np.max(np.abs(after)) < np.max(np.abs(slope)):
             break
         phi, slope = trial, after
     return phi
-
-
-def _newton_step(
-    gradient: Callable[[FloatArray], FloatArray], phi: FloatArray, slope: FloatArray
-) -> FloatArray:
-    def times_hessian(v: FloatArray) -> FloatArray:
-        h = 1e-5 / max(float(np.linalg.norm(v)), 1e-300)
-        return (gradient(phi + h * v) - gradient(phi - h * v)) / (2 * h)
-
-    hessian = LinearOperator((phi.size, phi.size), matvec=times_hessian)
-    # MINRES: symmetric, and singular where softmax does not mind a constant.
-    step: FloatArray = minres(hessian, -slope, rtol=1e-8, maxiter=2 * phi.size)[0]
-    return step

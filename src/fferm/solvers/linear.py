@@ -55,21 +55,19 @@ def penalized_logits(problem: Problem, theta: FloatArray) -> FloatArray:
 
 def value_and_gradient(problem: Problem, theta: FloatArray) -> tuple[float, FloatArray]:
     """Return the whole objective at linear parameters, and its gradient."""
-    coef = theta[:, :-1]
+    coef, l2 = theta[:, :-1], problem.objective.l2
     logits = linear_logits(problem.X, theta)
+    loss, by_logits = problem.loss(logits)
     if problem.penalty_X is None:
-        value, by_logits = problem.value_and_gradient(logits)
-        gradient = _pull_back(problem.X, by_logits, theta)
+        fairness, by_fairness = problem.fairness(logits)
+        gradient = _pull_back(problem.X, by_logits + by_fairness, theta)
     else:
-        loss, by_loss = problem.loss(logits)
         shifted = linear_logits(problem.penalty_X, theta)
         fairness, by_fairness = problem.fairness(shifted)
-        value = loss + fairness
-        gradient = _pull_back(problem.X, by_loss, theta)
+        gradient = _pull_back(problem.X, by_logits, theta)
         gradient += _pull_back(problem.penalty_X, by_fairness, theta)
-    l2 = problem.objective.l2
     gradient[:, :-1] += l2 * coef
-    return value + l2 / 2 * float(np.sum(coef * coef)), gradient
+    return loss + fairness + l2 / 2 * float(np.sum(coef * coef)), gradient
 
 
 def _pull_back(X: Table, by_logits: FloatArray, theta: FloatArray) -> FloatArray:
@@ -107,11 +105,7 @@ class Evaluator(ABC):
 class PlainEvaluator(Evaluator):
     """Plain NumPy: two products with X, one model after another."""
 
-    def value_and_gradient(
-        self, problem: Problem, theta: FloatArray
-    ) -> tuple[float, FloatArray]:
-        """Return the whole objective, and its gradient by (n_outputs, d + 1)."""
-        return value_and_gradient(problem, theta)
+    value_and_gradient = staticmethod(value_and_gradient)
 
     def measure(
         self, problem: Problem, thetas: Sequence[FloatArray], weights: Sequence[float]
