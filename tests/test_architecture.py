@@ -35,16 +35,16 @@ ORDER = [
     "persistence",
     "curve",
     "datasets",
-    "lab",
-    "testing",
     "tuning",
     "report",
+    "lab",
+    "testing",
     "cli",
     "__main__",
 ]
 
 # Results know how to draw themselves; report is imported when they are asked to.
-LAZY = {("auditing", "report"), ("curve", "report"), ("lab", "report")}
+LAZY = {("auditing", "report"), ("curve", "report")}
 
 # Optional or slow packages, and the only places that may import them.
 HEAVY = {
@@ -58,7 +58,7 @@ HEAVY = {
     ],
     "torch": ["torch/", "distributed/", "estimators/net.py"],
     "lightgbm": ["boosting/rounds.py"],
-    "matplotlib": ["report/"],
+    "matplotlib": ["report/", "lab/experiments/"],
     "plotly": ["report/"],
     "jinja2": ["report/"],
     "optuna": ["tuning/"],

@@ -12,6 +12,7 @@ from fferm.errors import InvalidParameterError, UnknownNameError
 from fferm.lab.baselines import RobustCovariateShift
 from fferm.lab.experiments import __main__ as program
 from fferm.lab.experiments import known, read_spec, run, runner, summarize
+from fferm.lab.experiments.results import write_experiment
 from fferm.lab.experiments.runner import (
     Part,
     Parts,
@@ -22,7 +23,6 @@ from fferm.lab.experiments.runner import (
     trade_offs,
 )
 from fferm.lab.experiments.specs import Method, Panel, Size, Spec
-from fferm.report import write_experiment
 from fferm.uncertainty import SmallShift
 
 SIZE = Size(seeds=2, n_values=3)

@@ -21,6 +21,7 @@ from fferm.errors import InvalidInputError, InvalidParameterError
 from fferm.estimators.frame import (
     FrameModel,
     FrameRegressor,
+    column_of,
     is_quantity,
     label_text,
     target_numbers,
@@ -96,8 +97,9 @@ def audit(
                 f"cannot be a second file, because --prediction audits {model}. Leave "
                 "out the model, or --prediction.",
             )
-            rows = _read_predictions(Path(model), prediction, target, sensitive)
-            audited = _measure_predictions(rows, task, notion, metric)
+            audited = _measure_predictions(
+                Path(model), prediction, target, sensitive, task, notion, metric
+            )
             _check_bound(max_violation, getattr(audited, "metric", None))
         passes = max_violation is None or audited.passes(
             max_violation, confident=confident
@@ -175,10 +177,15 @@ class _Fixed:
         return self.decisions
 
 
-def _read_predictions(
-    path: Path, prediction: str, target: str | None, sensitive: Sequence[str] | None
-) -> tuple["pd.Series[Any]", "pd.Series[Any]", pd.DataFrame]:
-    # The predictions, the target and the sensitive columns of a table.
+def _measure_predictions(
+    path: Path,
+    prediction: str,
+    target: str | None,
+    sensitive: Sequence[str] | None,
+    task: TaskKind,
+    notion: str | None,
+    metric: str | None,
+) -> Audit:
     if target is None or not sensitive:
         missing = "--target" if target is None else "--sensitive"
         raise InvalidParameterError(
@@ -187,22 +194,10 @@ def _read_predictions(
         )
     rows = read_table(path)
     for name in (prediction, target, *sensitive):
-        if name not in rows.columns:
-            raise InvalidInputError(
-                f"The data have no column {name!r}. Columns: "
-                f"{', '.join(map(str, rows.columns))}."
-            )
+        column_of(rows, name, "column to audit")
     rows = drop_unlabelled(rows, target)
-    return rows[prediction], rows[target], rows[list(dict.fromkeys(sensitive))]
-
-
-def _measure_predictions(
-    rows: tuple["pd.Series[Any]", "pd.Series[Any]", pd.DataFrame],
-    task: TaskKind,
-    notion: str | None,
-    metric: str | None,
-) -> Audit:
-    predicted, truth, sensitive = rows
+    predicted, truth = rows[prediction], rows[target]
+    groups = rows[list(dict.fromkeys(sensitive))]
     is_number = task is TaskKind.regression
     if task is TaskKind.auto:
         is_number = is_quantity(truth) or is_quantity(predicted)
@@ -212,14 +207,12 @@ def _measure_predictions(
             None,
             target_numbers(predicted),
             target_numbers(truth),
-            sensitive_features=sensitive,
+            sensitive_features=groups,
             metric=metric,
         )
     decisions, labels = label_text(predicted), label_text(truth)
     model = _Fixed(decisions, np.unique([*decisions, *labels]))
-    return fferm.audit(
-        model, sensitive, labels, sensitive_features=sensitive, notion=notion
-    )
+    return fferm.audit(model, rows, labels, sensitive_features=groups, notion=notion)
 
 
 def _check_options(is_number: bool, notion: str | None, metric: str | None) -> None:

@@ -105,7 +105,7 @@ class FrameModel(BaseEstimator):
         frame = as_pandas(frame)
         _refuse_text("drop", self.drop)
         for name in self.drop:  # a misspelled column would stay among the features
-            _column(frame, name, "column to drop")
+            column_of(frame, name, "column to drop")
         dropped = [self.target, *self.drop]
         return FrameEncoder().fit(frame.drop(columns=dropped, errors="ignore"))
 
@@ -131,7 +131,7 @@ class FrameModel(BaseEstimator):
                 f"bands names {strange[0]!r}, which is not a sensitive column. "
                 f"Sensitive columns: {', '.join(self.sensitive)}."
             )
-        columns = {n: _column(frame, n, "sensitive column") for n in self.sensitive}
+        columns = {n: column_of(frame, n, "sensitive column") for n in self.sensitive}
         return pd.DataFrame(columns, index=frame.index)
 
     def groups(self, frame: Table, train: Table = None) -> pd.DataFrame:
@@ -258,7 +258,7 @@ class FrameClassifier(ClassifierMixin, FrameModel):
         frame
             Data frame with the target.
         """
-        labels = label_text(_column(as_pandas(frame), self.target, "target"))
+        labels = label_text(column_of(as_pandas(frame), self.target, "target"))
         if hasattr(self, "estimator_"):
             known = self.classes_.tolist()
             unknown = sorted(set(labels.tolist()) - set(known))
@@ -325,7 +325,7 @@ class FrameRegressor(RegressorMixin, FrameModel):
         frame
             Data frame with the target.
         """
-        return target_numbers(_column(as_pandas(frame), self.target, "target"))
+        return target_numbers(column_of(as_pandas(frame), self.target, "target"))
 
 
 def label_text(column: "pd.Series[Any]") -> NDArray[Any]:
@@ -382,7 +382,8 @@ def is_quantity(column: "pd.Series[Any]") -> bool:
     return distinct.size > (MOST_FRACTIONAL_VALUES if has_fractions else MOST_CLASSES)
 
 
-def _column(frame: pd.DataFrame, name: str, role: str) -> "pd.Series[Any]":
+def column_of(frame: pd.DataFrame, name: str, role: str) -> "pd.Series[Any]":
+    """Return a column; raise if there is none of this name."""
     if name in frame.columns:
         return frame[name]
     raise InvalidInputError(

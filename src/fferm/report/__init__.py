@@ -2,14 +2,13 @@
 
 `points` turns a curve into the rows of a table, `costs` compares two models group by
 group, `figures` draws, `snippets` says how to repeat a result, `pages` fills a template
-and writes it. On these stand the reports, `curves` and `audits`; `experiments` draws
-what the paper shows. matplotlib, plotly and jinja2 are imported when they are first
-used, so this package can be imported without them.
+and writes it. On these stand the reports, `curves` and `audits`. matplotlib, plotly
+and jinja2 are imported when they are first used, so this package can be imported
+without them.
 """
 
 from fferm.report.audits import write_audit
 from fferm.report.curves import write_curve
-from fferm.report.experiments import write_experiment
 from fferm.report.figures import plot_curve
 
-__all__ = ["plot_curve", "write_audit", "write_curve", "write_experiment"]
+__all__ = ["plot_curve", "write_audit", "write_curve"]

@@ -161,8 +161,9 @@ def tune(
         records = [record for path in paths for record in path]
     else:
         n_trials = check_whole("n_trials", n_trials)
-        search = _OptunaSearch(candidates, judge, goal, fairness_weights)
-        records = search.run(n_trials, sampler)
+        records = _search_with_optuna(
+            candidates, judge, goal, fairness_weights, n_trials, sampler
+        )
     return _conclude(passed, candidates, records, goal)
 
 
@@ -334,47 +335,42 @@ class _Judge:
         return records
 
 
-class _OptunaSearch:
-    # Asks optuna for the next point to try and reports its score.
+def _search_with_optuna(
+    candidates: list[Candidate],
+    judge: _Judge,
+    goal: Goal,
+    fairness_weights: int | Sequence[float],
+    n_trials: int,
+    sampler: Any,
+) -> list[dict[str, Any]]:
+    # Returns the records of the points that optuna proposes, one after the other.
+    if importlib.util.find_spec("optuna") is None:
+        raise MissingDependencyError(
+            "n_trials needs the package optuna, which is not installed. Run: "
+            'pip install "fferm[tune]"'
+        )
+    optuna: Any = importlib.import_module("optuna")
+    records: list[dict[str, Any]] = []
 
-    def __init__(
-        self,
-        candidates: list[Candidate],
-        judge: _Judge,
-        goal: Goal,
-        fairness_weights: int | Sequence[float],
-    ) -> None:
-        self.candidates, self.judge, self.goal = candidates, judge, goal
-        self.fairness_weights = fairness_weights
-        self.records: list[dict[str, Any]] = []
-
-    def run(self, n_trials: int, sampler: Any) -> list[dict[str, Any]]:
-        """Return the records of all trials."""
-        if importlib.util.find_spec("optuna") is None:
-            raise MissingDependencyError(
-                "n_trials needs the package optuna, which is not installed. Run: "
-                'pip install "fferm[tune]"'
-            )
-        optuna: Any = importlib.import_module("optuna")
-        chosen = optuna.samplers.TPESampler(seed=0) if sampler is None else sampler
-        level = optuna.logging.get_verbosity()
-        optuna.logging.set_verbosity(optuna.logging.WARNING)
-        try:
-            study = optuna.create_study(direction="maximize", sampler=chosen)
-            study.optimize(self._try, n_trials=n_trials)
-        finally:
-            optuna.logging.set_verbosity(level)
-        return self.records
-
-    def _try(self, trial: Any) -> float:
-        numbers = list(range(len(self.candidates)))
-        candidate = self.candidates[trial.suggest_categorical("candidate", numbers)]
-        weights = [w for w in candidate.weights(self.fairness_weights) if w > 0]
+    def try_point(trial: Any) -> float:
+        numbers = list(range(len(candidates)))
+        candidate = candidates[trial.suggest_categorical("candidate", numbers)]
+        weights = [w for w in candidate.weights(fairness_weights) if w > 0]
         # A share of the range in logarithm, because ranges differ by divergence.
         share = trial.suggest_float("strength", 0.0, 1.0)
         weight = float(weights[0] * (weights[-1] / weights[0]) ** share)
-        self.records += self.judge.path(candidate, [weight])
-        return self.goal.score(self.records[-1])
+        records.extend(judge.path(candidate, [weight]))
+        return goal.score(records[-1])
+
+    level = optuna.logging.get_verbosity()
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    try:
+        sampler = optuna.samplers.TPESampler(seed=0) if sampler is None else sampler
+        study = optuna.create_study(direction="maximize", sampler=sampler)
+        study.optimize(try_point, n_trials=n_trials)
+    finally:
+        optuna.logging.set_verbosity(level)
+    return records
 
 
 def _conclude(

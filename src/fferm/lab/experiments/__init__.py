@@ -5,8 +5,8 @@ is one task: a sweep over the method's trade-off parameter. Records are appended
 file as tasks end, so that a run that was stopped goes on where it was.
 """
 
+from fferm.lab.experiments.results import summarize
 from fferm.lab.experiments.runner import run
 from fferm.lab.experiments.specs import known, read_spec
-from fferm.lab.experiments.summaries import summarize
 
 __all__ = ["known", "read_spec", "run", "summarize"]

@@ -39,6 +39,7 @@ from fferm.estimators.linear import FairLogisticRegression
 from fferm.fairness_grid import weight_range
 from fferm.lab import baselines
 from fferm.lab.baselines import Baseline
+from fferm.lab.experiments.results import write_experiment
 from fferm.lab.experiments.specs import SIZES, Method, Panel, Size, Spec, read_spec
 from fferm.metrics.tabulator import Tabulator, make_tabulator
 from fferm.notions import get as get_notion
@@ -126,8 +127,6 @@ def run(  # noqa: PLR0913 - one call states all that a run depends on
         tasks = tasks_of(spec, spec.sizes[size], first_seed)
         tasks = [task for task in tasks if not only or task.method.label in only]
         records = _run_missing(tasks, spec.sizes[size], file, n_jobs, progress)
-    from fferm.report import write_experiment
-
     write_experiment(spec, records, folder / f"{name}-{size}")
     return records
 
