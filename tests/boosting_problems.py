@@ -143,8 +143,8 @@ class Oracle:
 
     def pull(self, point, payoff):
         """Return the (n_scores, n) gradient of ``sum payoff * table``."""
-        cells = self.objective.cells
-        by_prob = cells.weight * (cells.membership.T @ payoff)[cells.code].T
+        o = self.objective
+        by_prob = o.table_weight * (o.membership.T @ payoff)[o.cell].T
         centre = np.sum(point.penalized * by_prob, axis=0)
         by_logits = point.penalized * (by_prob - centre)
         return self.objective.objective.sharpness * by_logits[self.first :]
@@ -157,26 +157,27 @@ class Oracle:
 
     def leaf_sums(self, point, slopes, leaves):
         """Return what a Newton step over leaves needs, added up over rows."""
-        cells, n_joint = self.objective.cells, self.objective.cells.n_joint
+        o, n_joint = self.objective, self.objective.membership.shape[1]
         by_loss, parts = [], []
         for score, tree in enumerate(leaves):
+            size = tree.output.size
             by_loss.append(
                 [
-                    np.bincount(tree.code, weights=rows[score], minlength=tree.size)
+                    np.bincount(tree.code, weights=rows[score], minlength=size)
                     for rows in (slopes.gradient, slopes.diagonal)
                 ]
             )
-            both = cells.code * tree.size + tree.code
+            both = o.cell * size + tree.code
             moved = [
-                cells.membership
+                o.membership
                 @ np.bincount(
                     both,
-                    weights=cells.weight * self.moved(point, j, score),
-                    minlength=n_joint * tree.size,
-                ).reshape(n_joint, tree.size)
-                for j in range(self.objective.n_classes)
+                    weights=o.table_weight * self.moved(point, j, score),
+                    minlength=n_joint * size,
+                ).reshape(n_joint, size)
+                for j in range(o.n_classes)
             ]
-            parts.append(np.stack(moved, axis=1).reshape(-1, tree.size))
+            parts.append(np.stack(moved, axis=1).reshape(-1, size))
         gradient, diagonal = np.hstack([np.array(part) for part in by_loss])
         return LeafSums(gradient, diagonal, np.hstack(parts))
 

@@ -57,7 +57,7 @@ def test_an_audit_of_numbers_that_training_did_not_see_says_that_it_cut(ages):
     model = FairLogisticRegression(fairness_weight=0).fit(X, y)
     sensitive = {"age": age + 0.5}
     found = audit(model, X, y, sensitive_features=sensitive, n_bootstrap=0)
-    assert "was cut into 8 bands of like many rows of this audit" in str(found)
+    assert "was cut into 8 bands with equal numbers of rows" in str(found)
     assert found.trained_bands == ()
 
 
@@ -188,7 +188,7 @@ def test_an_audit_of_a_regressor_takes_its_bands(younger_test):
     assert "bands of training" in str(found)
     assert RegressionAudit.from_dict(found.to_dict()) == found
     alone = audit_regression(None, y[test], y[test], n_bootstrap=0, **rows)
-    assert "bands of like many rows here" in str(alone)
+    assert "bands of equal size" in str(alone)
 
 
 @no_old_rows

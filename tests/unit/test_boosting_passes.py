@@ -92,7 +92,7 @@ def test_tables_of_a_notion_of_ones_own_are_compared(is_moving, weights, how):
 
 def passes(objective, scores):
     """A pass over the rows, and leaves of every tree."""
-    at = objective.start(scores.copy())
+    at = objective.row_pass(scores.copy())
     output = np.linspace(-2, 3, 7)
     code = np.arange(scores.size).reshape(scores.shape) % 7
     before = 5 * scores
@@ -131,8 +131,10 @@ def test_a_move_is_a_look_from_the_scores_that_it_leads_to(n_classes):
     objective, oracle, scores = make(n_classes=n_classes, n=N_ROWS)
     at, leaves, _ = passes(objective, scores)
     payoff = np.random.default_rng(0).normal(size=at.cells.shape)
-    values = [np.linspace(-1, 1, tree.size) * (s + 1) for s, tree in enumerate(leaves)]
-    moved = objective.move(at, leaves, values, payoff)
+    values = [
+        np.linspace(-1, 1, tree.output.size) * (s + 1) for s, tree in enumerate(leaves)
+    ]
+    moved = objective.row_pass(at.scores, values, payoff)
     there = scores + [v[tree.code] for v, tree in zip(values, leaves, strict=True)]
     assert_array_equal(moved.scores, there)
     point = oracle.at(there)
@@ -145,7 +147,7 @@ def test_a_move_is_a_look_from_the_scores_that_it_leads_to(n_classes):
 
 def test_scores_that_are_far_out_stay_finite():
     objective, oracle, scores = make(n=N_ROWS)
-    at, point = objective.start(400 * scores), oracle.at(400 * scores)
+    at, point = objective.row_pass(400 * scores), oracle.at(400 * scores)
     assert_allclose(at.loss, point.loss, rtol=1e-13)
     assert_allclose(at.cells, oracle.cells(point), atol=1e-14)
 
@@ -153,32 +155,32 @@ def test_scores_that_are_far_out_stay_finite():
 def test_leaves_are_told_apart_by_how_far_they_move_scores():
     rng = np.random.default_rng(0)
     objective, _, scores = make(n=N_ROWS)
-    at = objective.start(scores)
+    at = objective.row_pass(scores)
     output = rng.permutation(np.r_[np.linspace(-1, 1, 3 * N_KEYS), 1 + 1e-7])
     code = rng.integers(0, output.size, scores.shape)
     before = 10 * scores
     (leaves,), _ = objective.gather(at, before.copy(), before + output[code])
-    assert leaves.size == np.unique(code).size
+    assert leaves.output.size == np.unique(code).size
     assert_allclose(leaves.output[leaves.code], output[code[0]], atol=1e-10)
 
 
 def test_trees_of_one_round_may_have_few_leaves_and_many():
     objective, _, scores = make(n_classes=3, n=N_ROWS)
-    at = objective.start(scores.copy())
+    at = objective.row_pass(scores.copy())
     sizes = np.array([[7], [2 * N_KEYS], [3]])
     code = np.arange(N_ROWS) % sizes
     leaves, _ = objective.gather(at, np.zeros_like(scores), 0.5 * code)
-    assert [tree.size for tree in leaves] == sizes.ravel().tolist()
-    moved = objective.move(at, leaves, [tree.output for tree in leaves], at.cells)
+    assert [tree.output.size for tree in leaves] == sizes.ravel().tolist()
+    moved = objective.row_pass(at.scores, [tree.output for tree in leaves])
     assert_allclose(moved.scores, scores + 0.5 * code, atol=1e-9)
 
 
 def test_one_leaf_is_one_leaf():
     objective, _, scores = make()
     before = 5 * scores
-    (leaves,), _ = objective.gather(objective.start(scores), before, before + 0.25)
+    (leaves,), _ = objective.gather(objective.row_pass(scores), before, before + 0.25)
     assert isinstance(leaves, Leaves)
-    assert leaves.size == 1
+    assert leaves.output.size == 1
     assert_array_equal(leaves.code, np.zeros(scores.size))
 
 

@@ -182,11 +182,11 @@ def test_a_step_over_leaves_is_the_newton_step_of_their_values(n_classes, how):
     leaves = [
         Leaves(np.arange(n) % (3 + s), np.arange(3.0 + s)) for s in range(n_scores)
     ]
-    incidence = np.zeros((n_scores, n, sum(tree.size for tree in leaves)))
+    incidence = np.zeros((n_scores, n, sum(tree.output.size for tree in leaves)))
     first = 0
     for s, tree in enumerate(leaves):
         incidence[s, np.arange(n), first + tree.code] = 1
-        first += tree.size
+        first += tree.output.size
     flat = incidence.reshape(n_scores * n, -1)
     model = model_of(objective, oracle, scores)
     root = model.root @ jacobian(oracle, scores) @ flat
@@ -212,8 +212,8 @@ def step_of(objective, scores, factor):
     """Where descent stands, five leaves, and a step over them, too long by a factor."""
     descent = Descent(objective, scores, is_calibrated=False)
     output = np.arange(5.0)
-    leaves, sums = descent.gather(
-        np.zeros_like(scores), output[np.arange(scores.size) % 5][None]
+    leaves, sums = objective.gather(
+        descent.at, np.zeros_like(scores), output[np.arange(scores.size) % 5][None]
     )
     step = newton_step(sums, descent.model())
     longer = NewtonStep(factor * step.values, factor * step.slope, step.payoff)
@@ -228,18 +228,20 @@ def test_a_step_that_overshoots_is_halved_until_the_objective_falls():
     assert n_halvings > 3
     assert descent.value < start
     assert_allclose(values[0], step.values * 0.5**n_halvings)
-    assert_allclose(descent.scores[0], scores[0] + values[0][leaves[0].code])
+    assert_allclose(descent.at.scores[0], scores[0] + values[0][leaves[0].code])
 
 
 def test_a_step_that_climbs_is_not_taken():
     objective, oracle, scores = make()
     descent, leaves, step = step_of(objective, scores, -1)
-    start, before = descent.value, descent.scores.copy()
+    start, before = descent.value, descent.at.scores.copy()
     values, _ = descent.take(leaves, step)
     assert_array_equal(values[0], np.zeros(5))
-    assert_array_equal(descent.scores, before)
+    assert_array_equal(descent.at.scores, before)
     assert descent.value == start
-    gradient, _ = descent.gradients(step.payoff)  # of the scores that are kept
+    gradient, _ = objective.gradients(
+        descent.at, step.payoff
+    )  # of the scores that are kept
     point = oracle.at(scores)
     expected = oracle.gradient(point, oracle.slopes(point), step.payoff)
     assert_allclose(gradient, expected, rtol=1e-6, atol=1e-6)

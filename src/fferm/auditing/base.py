@@ -125,15 +125,15 @@ def parameter_of(estimator: Any, name: str) -> Any:
     return parameters[min(keys, key=len)] if keys else None
 
 
-def _resolve(model: Any, kind: Any, passed: object, default: str) -> Any:
+def _resolve(model: Any, base: Any, passed: object, default: str) -> Any:
     if passed is not None:
-        return kind.resolve(passed)
-    learned = getattr(model, f"{kind.kind}_", None)
+        return base.resolve(passed)
+    learned = getattr(model, f"{base.kind}_", None)
     if learned is None:
-        learned = parameter_of(model, kind.kind)
+        learned = parameter_of(model, base.kind)
     with suppress(InvalidParameterError):  # another library's parameter of that name
-        return kind.resolve(learned)
-    return kind.resolve(default)
+        return base.resolve(learned)
+    return base.resolve(default)
 
 
 def _parameters(estimator: Any) -> Mapping[str, Any]:
@@ -212,7 +212,7 @@ class Audit(ABC):
         """Return whether the violation, or its whole interval, keeps a bound."""
 
     def _restored(self) -> Self:
-        """Return the audit with what JSON cannot tell apart told apart."""
+        """Return the audit with undefined values that JSON cannot tell from None."""
         return self
 
     @abstractmethod

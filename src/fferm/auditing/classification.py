@@ -148,6 +148,11 @@ class ClassificationAudit(Audit):
         return replace(self, soft_violation=soft, divergences=values)
 
     @property
+    def shown_classes(self) -> tuple[str, ...]:
+        """The classes whose rates are shown: with two classes only the positive one."""
+        return self.classes[1:] if len(self.classes) == 2 else self.classes
+
+    @property
     def frame(self) -> pd.DataFrame:
         """The groups as a data frame, one row each."""
         table = pd.DataFrame.from_dict(self.groups, orient="index")
@@ -181,8 +186,8 @@ class ClassificationAudit(Audit):
         return tuple(
             f"{name} holds numbers and is compared in the {count} bands of training."
             if name in self.trained_bands
-            else f"{name} holds numbers and was cut into {count} bands of like many "
-            "rows of this audit."
+            else f"{name} holds numbers and was cut into {count} bands "
+            "with equal numbers of rows."
             for name, count in self.bands.items()
         )
 
@@ -198,10 +203,10 @@ class ClassificationAudit(Audit):
         return (*self.banded, *self.left_out)
 
     def _short_frame(self) -> pd.DataFrame:
-        # With two classes only the rates of one are shown.
         hidden = ["size", "precision"]
-        if len(self.classes) == 2:
-            hidden += [f"{name}_{self.classes[0]}" for name in CLASS_COLUMNS]
+        for label in self.classes:
+            if label not in self.shown_classes:
+                hidden += [f"{name}_{label}" for name in CLASS_COLUMNS]
         return self.frame.drop(columns=hidden, errors="ignore")
 
     def __repr__(self) -> str:

@@ -319,8 +319,8 @@ class RegressionAudit(Audit):
         return (
             *(left_out(name, n, self.n_rows) for name, n in missing.items() if n),
             *(
-                f"{name}: not compared where {', '.join(column.absent)}, for there are "
-                "no two groups in four rows at least"
+                f"{name}: not compared where {', '.join(column.absent)}, because there "
+                f"are no two groups in at least {FEWEST_ROWS} rows"
                 for name, column in self.columns.items()
                 if column.absent
             ),
@@ -343,8 +343,8 @@ class RegressionAudit(Audit):
     def banded(self) -> tuple[str, ...]:
         """Sentences on columns of numbers that are compared in bands."""
         return tuple(
-            f"{name} holds numbers. Its groups are {len(column.groups)} bands of "
-            f"{'training' if column.has_trained_bands else 'like many rows here'}; "
+            f"{name} holds numbers. Its groups are {len(column.groups)} bands "
+            f"{'of training' if column.has_trained_bands else 'of equal size'}; "
             "measures of numbers look at the numbers themselves."
             for name, column in self.columns.items()
             if column.is_number

@@ -61,14 +61,10 @@ class Workspace(NamedTuple):
 
     top: FloatArray  # (BLOCK,)
     total: FloatArray  # (BLOCK,)
-    soft: FloatArray  # (n_turns, n_joint), or (n_classes, n_joint)
+    soft: FloatArray  # (N_TURNS, n_joint), or (n_classes, n_joint)
     hard: FloatArray  # the same shape
-
-
-def make_workspace(n_classes: int, n_joint: int) -> Workspace:
-    """Return the memory that `row_pass_into` needs."""
-    shape = (N_TURNS if n_classes == 2 else n_classes, n_joint)
-    return Workspace(np.empty(BLOCK), np.empty(BLOCK), np.zeros(shape), np.zeros(shape))
+    membership: FloatArray  # (n_cells, n_joint), what sums add to the cells of tables
+    mass: FloatArray  # (n_cells, 1) weights of all rows in a cell
 
 
 @kernel
@@ -83,12 +79,13 @@ def row_pass_into(
     penalized,
     gradients,
     workspace,
+    cells,
+    decided,
 ):
     """Add the values of leaves to scores, and evaluate the rows there.
 
-    Writes scores, probabilities, those that the penalty sees, gradient and curvature;
-    sums of probabilities and decisions over joint cells go into the workspace. Returns
-    the weighted loss.
+    Writes scores, probabilities, those that the penalty sees, gradient and curvature,
+    and the tables of probabilities and decisions. Returns the weighted loss.
 
     Parameters
     ----------
@@ -102,6 +99,8 @@ def row_pass_into(
         Memory for the results.
     workspace
         Memory for blocks, and for sums over joint cells.
+    cells, decided
+        (n_cells, n_classes) memory for the tables.
     """
     workspace.soft[:] = 0.0
     workspace.hard[:] = 0.0
@@ -125,7 +124,28 @@ def row_pass_into(
             _softmax(scores, sharpness, begin, end, penalized, workspace)
             _add_many(rows, begin, end, scores, penalized, workspace)
         _gradients_of_block(rows, begin, end, prob, penalized, gradients)
+    _tables_into(workspace.soft, workspace, cells)
+    _tables_into(workspace.hard, workspace, decided)
     return loss
+
+
+@kernel
+def _tables_into(sums, workspace, cells):
+    # From sums over joint cells, or parts of the sums of the second of two classes; the
+    # first class gets the rest.
+    n_cells, n_classes = cells.shape
+    first, membership = 0 if n_classes == 2 else 1, workspace.membership
+    for q in range(n_cells):
+        cells[q, :] = 0.0
+        for k in range(membership.shape[1]):
+            if membership[q, k] != 0:
+                for n in range(first, sums.shape[0]):
+                    j = 1 if n_classes == 2 else n
+                    cells[q, j] += membership[q, k] * sums[n, k]
+        rest = workspace.mass[q, 0]
+        for j in range(1, n_classes):
+            rest -= cells[q, j]
+        cells[q, 0] = rest if rest > 0 else 0.0
 
 
 @kernel
@@ -335,25 +355,16 @@ def _hessian_into(weight, prob, factor, diagonal):
         diagonal[i] = weight[i] * (h if h > LEAST_CURVATURE else LEAST_CURVATURE)
 
 
-class Slots(NamedTuple):
-    """Memory for leaves, told apart by how far they move a score."""
-
-    slot: NDArray[np.int32]  # the leaf of a key, a power of 2 in size
-    key: NDArray[np.int64]  # (n_keys,) moves of leaves, in whole units
-
-
-def make_slots(n_keys: int) -> Slots:
-    """Return memory for so many leaves, a power of 2."""
-    return Slots(np.empty(4 * n_keys, dtype=np.int32), np.empty(n_keys, dtype=np.int64))
-
-
 @kernel
-def gather_into(rows, prob, penalized, before, after, tolerance, slots, code, c, sums):
+def gather_into(
+    rows, prob, penalized, before, after, tolerance, slot, key, code, c, sums
+):
     """Find the leaves of rows, and add up derivatives over leaves.
 
     A leaf is recognised by how far it moved a score; leaves are numbered in order of
-    appearance. Returns their number, -1 if they do not fit into the slots, and the unit
-    that moves were rounded to. In the end ``before`` is ``after``.
+    appearance. Returns their number, -1 if they do not fit into memory, the unit that
+    moves were rounded to, and whether moves are more than two units apart. In the end
+    ``before`` is ``after``.
 
     Parameters
     ----------
@@ -363,8 +374,9 @@ def gather_into(rows, prob, penalized, before, after, tolerance, slots, code, c,
         (n,) scores of the library that grows trees.
     tolerance
         Moves are rounded to this, relative to the largest score or 1.
-    slots
-        Memory for leaves.
+    slot, key
+        Memory for a hash table, a power of 2 in size, and for the moves of leaves in
+        units.
     code
         (n,) memory for the leaf of each row.
     c
@@ -373,15 +385,15 @@ def gather_into(rows, prob, penalized, before, after, tolerance, slots, code, c,
         (n_keys, n_joint, 2 + n_classes) memory for sums: gradient and curvature of the
         loss, and how the probability of each class but the first moves with the score.
     """
-    slots.slot[:] = -1
+    slot[:] = -1
     n_leaves, n_scores, unit = 0, prob.shape[0], tolerance * max(1.0, _largest(after))
     for begin in range(0, before.size, BLOCK):
         end = min(begin + BLOCK, before.size)
         leaf, known = code[begin:end], n_leaves
         moves = before[begin:end], after[begin:end], 1.0 / unit
-        n_leaves = _find_leaves(*moves, slots, leaf, known)
+        n_leaves = _find_leaves(*moves, slot, key, leaf, known)
         if n_leaves < 0:
-            return n_leaves, unit
+            return n_leaves, unit, True
         sums[known:n_leaves] = 0.0
         if n_scores == 1:
             _add_rows_of_two(rows, begin, leaf, prob[0], penalized[0], sums)
@@ -389,7 +401,7 @@ def gather_into(rows, prob, penalized, before, after, tolerance, slots, code, c,
             _add_rows_of_many(rows, begin, leaf, prob, penalized, c, sums)
     for i in range(before.size):
         before[i] = after[i]
-    return n_leaves, unit
+    return n_leaves, unit, _are_apart(key[:n_leaves])
 
 
 @kernel
@@ -403,20 +415,20 @@ def _largest(scores):
 
 
 @kernel
-def _find_leaves(before, after, per_unit, slots, code, n_leaves):
-    last = np.uint64(slots.slot.size - 1)
+def _find_leaves(before, after, per_unit, slot, key, code, n_leaves):
+    last = np.uint64(slot.size - 1)
     for i in range(before.size):
-        key = np.int64(np.rint((after[i] - before[i]) * per_unit))
-        at = ((np.uint64(key) * SPREAD) >> SPREAD_BITS) & last
-        while slots.slot[at] >= 0 and slots.key[slots.slot[at]] != key:
+        move = np.int64(np.rint((after[i] - before[i]) * per_unit))
+        at = ((np.uint64(move) * SPREAD) >> SPREAD_BITS) & last
+        while slot[at] >= 0 and key[slot[at]] != move:
             at = (at + np.uint64(1)) & last
-        if slots.slot[at] < 0:
-            if n_leaves == slots.key.size:
+        if slot[at] < 0:
+            if n_leaves == key.size:
                 return -1
-            slots.key[n_leaves] = key
-            slots.slot[at] = n_leaves
+            key[n_leaves] = move
+            slot[at] = n_leaves
             n_leaves += 1
-        code[i] = slots.slot[at]
+        code[i] = slot[at]
     return n_leaves
 
 
@@ -449,38 +461,7 @@ def _add_rows_of_many(rows, begin, leaf, prob, penalized, c, sums):
 
 
 @kernel
-def tables_into(sums, membership, mass, cells):
-    """Write table cells from sums over joint cells; the first class gets the rest.
-
-    Parameters
-    ----------
-    sums
-        (n_classes, n_joint), or parts of the sums of the second of two classes.
-    membership
-        (n_cells, n_joint).
-    mass
-        (n_cells, 1) weights of all rows in a cell.
-    cells
-        (n_cells, n_classes) memory for the result.
-    """
-    n_cells, n_classes = cells.shape
-    first = 0 if n_classes == 2 else 1
-    for q in range(n_cells):
-        cells[q, :] = 0.0
-        for k in range(membership.shape[1]):
-            if membership[q, k] != 0:
-                for n in range(first, sums.shape[0]):
-                    j = 1 if n_classes == 2 else n
-                    cells[q, j] += membership[q, k] * sums[n, k]
-        rest = mass[q, 0]
-        for j in range(1, n_classes):
-            rest -= cells[q, j]
-        cells[q, 0] = rest if rest > 0 else 0.0
-
-
-@kernel
-def are_apart(keys):
-    """Return whether no two whole numbers are within 2 of each other."""
+def _are_apart(keys):
     for a in range(keys.size):
         for b in range(a):
             if abs(keys[a] - keys[b]) <= 2:

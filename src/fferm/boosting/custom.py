@@ -153,9 +153,10 @@ class BoostingObjective:
         else:
             self._descent.restart(shaped)
         # The next tree is not there yet; the leaves of the last one stand for it.
-        _, sums = self._descent.gather(self._last, shaped, SAME_SINGLE)
+        bound, at = self._bound, self._descent.at
+        _, sums = bound.gather(at, self._last, shaped, SAME_SINGLE)
         step = newton_step(sums, self._descent.model(), self.learning_rate)
-        gradient, diagonal = self._descent.gradients(step.payoff)
+        gradient, diagonal = bound.gradients(at, step.payoff)
         return gradient.T.reshape(shape), diagonal.T.reshape(shape)
 
     def value(self, scores: FloatArray, data: LabelledData) -> float:

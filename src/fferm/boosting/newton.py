@@ -27,17 +27,10 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+import fferm.boosting._kernels as kernels
 from fferm._typing import FloatArray, IntArray
-from fferm.boosting import _kernels as kernels
-from fferm.boosting.objective import (
-    SAME_OUTPUT,
-    LeafSums,
-    Leaves,
-    RowPass,
-    ScoreObjective,
-)
+from fferm.boosting.objective import LeafSums, Leaves, RowPass, ScoreObjective
 from fferm.penalty.objective import check_finite
 
 # A step decreases the objective by this share of what its slope promises, or is halved.
@@ -157,57 +150,27 @@ class Descent:
     def __init__(
         self, objective: ScoreObjective, scores: FloatArray, is_calibrated: bool
     ) -> None:
-        self._objective = objective
+        self.objective = objective
         self._weight = objective.objective.fairness_weight
-        shape = len(objective.cells.membership), objective.n_classes
+        shape = len(objective.membership), objective.n_classes
         # None if the tables are those of probabilities.
         self._offsets = np.zeros(shape) if is_calibrated else None
-        self._at: RowPass
-        self._cells: FloatArray
-        self.penalty: float  # at the tables plus their offsets
-        self._payoff: FloatArray
+        self._cells: FloatArray  # of the tables plus their offsets
+        self.at: RowPass  # the last pass, at the current scores
+        self.penalty: float
+        self.payoff: FloatArray  # gradient of the penalty by its tables
+        self.value: float  # of the objective
         self.restart(scores)
 
     def restart(self, scores: FloatArray) -> None:
         """Continue from other scores."""
-        self._accept(self._objective.start(scores), self._offsets, np.inf)
+        self._accept(self.objective.row_pass(scores), self._offsets, np.inf)
         self._move_offsets(np.inf)
-
-    @property
-    def scores(self) -> FloatArray:
-        """The (n_scores, n) scores."""
-        return self._at.scores
-
-    @property
-    def loss(self) -> float:
-        """The loss at the scores."""
-        return self._at.loss
-
-    @property
-    def value(self) -> float:
-        """The objective at the scores."""
-        return self.loss + self._weight * self.penalty
-
-    def gradients(
-        self, payoff: FloatArray | None
-    ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """Return the gradient that a tree is grown along, and the curvature.
-
-        ``payoff`` replaces the gradient of the penalty by its tables, the default.
-        """
-        payoff = self._payoff if payoff is None else payoff
-        return self._objective.gradients(self._at, payoff)
-
-    def gather(
-        self, before: FloatArray, after: FloatArray, tolerance: float = SAME_OUTPUT
-    ) -> tuple[list[Leaves], LeafSums]:
-        """Return the leaves of the last trees; see `ScoreObjective.gather`."""
-        return self._objective.gather(self._at, before, after, tolerance)
 
     def model(self) -> QuadraticModel:
         """Return gradient and curvature of the penalty."""
-        root = self._objective.penalty.root(self._cells)
-        return QuadraticModel(self._payoff, root, self._weight, self._objective.total)
+        root = self.objective.penalty.root(self._cells)
+        return QuadraticModel(self.payoff, root, self._weight, self.objective.total)
 
     def take(
         self, leaves: Sequence[Leaves], step: NewtonStep
@@ -219,46 +182,39 @@ class Descent:
         tuple of list of FloatArray and int
             The values of the leaves of each tree, and how often they were halved.
         """
-        ends = np.cumsum([tree.size for tree in leaves])[:-1]
+        ends = np.cumsum([tree.output.size for tree in leaves])[:-1]
         start = self.value
         for n_halvings in range(N_HALVINGS):
             factor = 0.5**n_halvings
             values = np.split(factor * step.values, ends)
-            at = self._objective.move(self._at, leaves, values, step.payoff)
+            at = self.objective.row_pass(self.at.scores, values, step.payoff)
             most = start + LEAST_DESCENT * factor * min(step.slope, 0.0)
-            if self._try(at, most):
+            # Offsets mostly can go all the way with the step, and one look at the
+            # tables is enough.
+            if self._accept(at, self._goal(at), most):
+                return values, n_halvings
+            if self._accept(at, self._offsets, most):
+                self._move_offsets(start)
                 return values, n_halvings
         values = np.split(0.0 * step.values, ends)
-        at = self._objective.move(self._at, leaves, values, step.payoff)
+        at = self.objective.row_pass(self.at.scores, values, step.payoff)
         self._accept(at, self._offsets, np.inf)
         self._move_offsets(start)
         return values, N_HALVINGS
 
-    def _try(self, at: RowPass, most: float) -> bool:
-        # Offsets mostly can go all the way with the step, and one look at the tables
-        # is enough.
-        if self._accept(at, self._goal(at), most):
-            return True
-        start = self.value
-        is_taken = self._accept(at, self._offsets, most)
-        if is_taken:
-            self._move_offsets(start)
-        return is_taken
-
     def _move_offsets(self, most: float) -> None:
         # As far as the objective stays within ``most``.
-        at, last = self._at, self._offsets
-        goal = self._goal(at)
+        last, goal = self._offsets, self._goal(self.at)
         if goal is None or last is None:
             return
         for share in SHARES:
-            if self._accept(at, last + share * (goal - last), most):
+            if self._accept(self.at, last + share * (goal - last), most):
                 return
 
     def _goal(self, at: RowPass) -> FloatArray | None:
         if self._offsets is None:
             return None
-        ends = self._objective.penalty.ends
+        ends = self.objective.penalty.ends
         return update_offsets(at.cells, at.decided, self._offsets, ends)
 
     def _accept(self, at: RowPass, offsets: FloatArray | None, most: float) -> bool:
@@ -266,10 +222,11 @@ class Descent:
         cells = at.cells if offsets is None else at.cells + offsets
         if cells.min() < 0:
             return False
-        penalty, payoff = self._objective.penalty.value_and_payoff(cells)
+        penalty, payoff = self.objective.penalty.value_and_payoff(cells)
         check_finite(penalty, payoff)
-        if at.loss + self._weight * penalty > most:
+        value = at.loss + self._weight * penalty
+        if value > most:
             return False
-        self._at, self._offsets, self._cells = at, offsets, cells
-        self.penalty, self._payoff = penalty, payoff
+        self.at, self._offsets, self._cells = at, offsets, cells
+        self.penalty, self.payoff, self.value = penalty, payoff, value
         return True

@@ -25,8 +25,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import log_softmax
 
+import fferm.boosting._kernels as kernels
 from fferm._typing import FloatArray, IntArray
-from fferm.boosting import _kernels as kernels
 from fferm.data.rows import Rows
 from fferm.penalty.compiled import CompiledPenalty
 from fferm.penalty.objective import Objective, Penalty
@@ -38,11 +38,6 @@ SAME_OUTPUT = 1e-12
 N_KEYS = 256
 # Probabilities nearer to 0 or 1 than this have scores that are only rounding.
 LEAST_PROBABILITY = 1e-15
-
-
-def n_scores_for(n_classes: int) -> int:
-    """Return how many raw scores there are: one for two classes, else one each."""
-    return 1 if n_classes == 2 else n_classes
 
 
 def mean_loss(scores: FloatArray, y: IntArray, weight: FloatArray) -> float:
@@ -73,36 +68,24 @@ def decide(scores: FloatArray) -> IntArray:
     return np.asarray(decided, dtype=np.int64)
 
 
-@dataclass(frozen=True)
-class JointCells:
-    """The cells of all tables that a row is counted in, as one code.
+def join_cells(rows: Rows, n_samples: int) -> tuple[IntArray, FloatArray, FloatArray]:
+    """Return the cells of all tables that a row is counted in, as one code.
 
     A view of the `CellIndex` of each attribute. Sums over rows are taken once, over
-    joint cells, and a small matrix adds them up to the cells of each table.
+    these joint cells, and a small matrix adds them up to the cells of each table.
 
-    Attributes
+    Parameters
     ----------
-    code
-        (n_samples,) joint cells.
-    weight
-        (n_samples,) weights in the tables, 0 for rows in no cell.
-    membership
-        (n_cells, n_joint): what one unit of weight adds to a cell of stratum and group,
-        over all tables.
+    rows, n_samples
+        The rows of a penalty, the last of ``n_samples``.
+
+    Returns
+    -------
+    tuple of IntArray, FloatArray and FloatArray
+        The (n_samples,) joint cells, the (n_samples,) weights in the tables, 0 for rows
+        in no cell, and the (n_cells, n_joint) membership: what one unit of weight adds
+        to a cell of stratum and group, over all tables.
     """
-
-    code: IntArray
-    weight: FloatArray
-    membership: FloatArray
-
-    @property
-    def n_joint(self) -> int:
-        """Number of joint cells."""
-        return int(self.membership.shape[1])
-
-
-def join_cells(rows: Rows, n_samples: int) -> JointCells:
-    """Return the joint cells of ``n_samples`` rows, of which ``rows`` are the last."""
     begin = n_samples - rows.weight.size
     codes = np.full((len(rows.cells), n_samples), -1, dtype=np.int64)
     joint = np.zeros(n_samples, dtype=np.int64)
@@ -118,20 +101,14 @@ def join_cells(rows: Rows, n_samples: int) -> JointCells:
         blocks.append(block)
     weight = np.concatenate([np.zeros(begin), rows.weight])
     weight[(codes < 0).all(axis=0)] = 0.0
-    return JointCells(joint.astype(np.int64), weight, np.vstack(blocks))
+    return joint.astype(np.int64), weight, np.vstack(blocks)
 
 
-@dataclass(frozen=True)
-class Leaves:
+class Leaves(NamedTuple):
     """The leaves of one tree, told apart by their outputs, in any order."""
 
     code: IntArray | NDArray[np.unsignedinteger]  # (n,)
     output: FloatArray  # (n_leaves,)
-
-    @property
-    def size(self) -> int:
-        """Number of leaves."""
-        return self.output.size
 
 
 class LeafSums(NamedTuple):
@@ -184,61 +161,124 @@ class ScoreObjective:
     ) -> None:
         self.objective = objective
         self.y, self.weight, self.total = y, weight, float(weight.sum())
-        self.n_classes, self.n_scores = n_classes, n_scores_for(n_classes)
+        self.n_classes, self.n_scores = n_classes, 1 if n_classes == 2 else n_classes
         self.penalty = CompiledPenalty(penalty)
-        self.cells = join_cells(penalty.rows, y.size)
-        sums = np.bincount(self.cells.code, self.cells.weight, self.cells.n_joint)
-        self._mass = self.cells.membership @ sums[:, None]
+        joined = join_cells(penalty.rows, y.size)
+        self.cell, self.table_weight, self.membership = joined
         # Rows without a label have curvature as if they had one: a leaf of such rows
         # alone would have none, and no end to its step.
-        share = self.cells.weight * (self.total / self.cells.weight.sum())
+        share = self.table_weight * (self.total / self.table_weight.sum())
         self.hessian_weight = np.where(weight > 0, weight, share)
         self._rows = self._pack()
-        self._member = objective.sharpness * self.cells.membership
-        self._shape = self.n_scores, y.size
-        self._workspace = kernels.make_workspace(n_classes, self.cells.n_joint)
-        self._scores = [np.empty(self._shape) for _ in range(2)]
-        self._prob, self._penalized = np.empty(self._shape), np.empty(self._shape)
-        self._gradients = [np.empty(self._shape, dtype=np.float32) for _ in range(2)]
+        self._member = objective.sharpness * self.membership
+        self._make_memory()
+
+    def _pack(self) -> kernels.Rows:
+        # Equal arrays are one, and numbers are as small as they can be: from main
+        # memory they take longer to arrive than to be worked on.
+        is_counted = (self.membership > 0).max(axis=0)[self.cell]
+        table_weight = np.where(is_counted, self.table_weight, self.weight)  # no effect
+        weights: list[NDArray[np.floating]] = []
+        for weight in (self.weight, self.hessian_weight, table_weight):
+            rounded = weight.astype(np.float32)
+            short = rounded if np.array_equal(rounded, weight) else weight
+            is_known = weights and np.array_equal(weight, self.weight)
+            weights.append(weights[0] if is_known else short)
+        in_loss, in_hessian, in_tables = weights
+        y = self.y.astype(np.min_scalar_type(-self.n_classes))
+        cell = self.cell.astype(np.min_scalar_type(self.membership.shape[1]))
+        return kernels.Rows(y, in_loss, in_hessian, in_tables, cell)
+
+    def _make_memory(self) -> None:
+        shape = self.n_scores, self.y.size
+        n_cells, n_joint = self.membership.shape
+        self._scores = [np.empty(shape) for _ in range(2)]
+        self._prob, self._penalized = np.empty(shape), np.empty(shape)
+        self._gradients = [np.empty(shape, dtype=np.float32) for _ in range(2)]
         # The pass and the payoff that the gradients are of.
         self._gradients_of: tuple[RowPass, FloatArray] | None = None
-        self._code = np.zeros(self._shape, dtype=np.uint8)
+        n_turns = kernels.N_TURNS if self.n_classes == 2 else self.n_classes
+        sums = np.bincount(self.cell, self.table_weight, n_joint)
+        self._workspace = kernels.Workspace(
+            np.empty(kernels.BLOCK),
+            np.empty(kernels.BLOCK),
+            np.zeros((n_turns, n_joint)),
+            np.zeros((n_turns, n_joint)),
+            self.membership,
+            self.membership @ sums[:, None],
+        )
+        self._code = np.zeros(shape, dtype=np.uint8)
+        self._no_payoff = np.zeros((n_cells, self.n_classes))
         self._make_slots(N_KEYS)
+
+    def _make_slots(self, n_keys: int) -> None:
+        # Memory for so many leaves, a power of 2.
+        n_joint = self.membership.shape[1]
+        self._code = self._code.astype(np.min_scalar_type(n_keys - 1))
+        self._slot = np.empty(4 * n_keys, dtype=np.int32)
+        self._key = np.empty(n_keys, dtype=np.int64)
+        self._sums = np.empty((n_keys, n_joint, 2 + self.n_classes))
 
     def value(self, scores: FloatArray) -> float:
         """Return loss plus penalty at (n_scores, n) scores, without offsets."""
-        at = self.start(scores)
+        at = self.row_pass(scores)
         penalty = self.penalty.value_and_payoff(at.cells)[0]
         return at.loss + self.objective.fairness_weight * penalty
 
-    def start(self, scores: FloatArray) -> RowPass:
-        """Return a pass at (n_scores, n) scores."""
-        self._code[:] = 0
-        nothing = np.zeros((self.n_scores, 1))
-        return self._pass(scores, nothing, np.zeros((len(self._mass), self.n_classes)))
-
-    def move(
+    def row_pass(
         self,
-        last: RowPass,
-        leaves: Sequence[Leaves],
-        values: Sequence[FloatArray],
-        payoff: FloatArray,
+        scores: FloatArray,
+        values: Sequence[FloatArray] = (),
+        payoff: FloatArray | None = None,
     ) -> RowPass:
-        """Return a pass at the scores of the last one plus the values of leaves.
+        """Return a pass at scores plus the values of leaves.
 
         Parameters
         ----------
-        last, leaves, values
-            The last pass, and the value that each leaf of each tree adds.
+        scores
+            (n_scores, n).
+        values
+            The value that each leaf of each tree, as gathered last, adds.
         payoff
             The payoff that the next trees will probably be grown along.
         """
-        padded = values[0][None]
-        if len(leaves) > 1:
-            padded = np.zeros((len(leaves), max(tree.size for tree in leaves)))
-            for row, value in zip(padded, values, strict=True):
-                row[: value.size] = value
-        return self._pass(last.scores, padded, payoff)
+        n_leaves = max((value.size for value in values), default=1)
+        padded = np.zeros((self.n_scores, n_leaves))
+        for row, value in zip(padded, values, strict=False):
+            row[: value.size] = value
+        if not values:
+            self._code[:] = 0
+        payoff = self._no_payoff if payoff is None else payoff
+        one, other = self._scores
+        after = other if scores is one else one
+        cells, decided = np.empty((2, *self._no_payoff.shape))
+        loss = kernels.row_pass_into(
+            self._rows,
+            self.objective.sharpness,
+            scores,
+            padded,
+            self._code,
+            after,
+            self._prob,
+            self._penalized,
+            self._target(payoff),
+            self._workspace,
+            cells,
+            decided,
+        )
+        loss /= self.total
+        at = RowPass(after, self._prob, self._penalized, loss, cells, decided)
+        self._gradients_of = at, payoff
+        return at
+
+    def _target(self, payoff: FloatArray) -> kernels.Gradients:
+        # Gradients by ``sharpness`` times the scores, for a row of weight 1.
+        # Probabilities sum to 1: only differences to the first class matter.
+        scaled = self.objective.fairness_weight * self.total * payoff
+        cell_gradient = self._member.T @ (scaled - scaled[:, :1])
+        return kernels.Gradients(
+            np.ascontiguousarray(cell_gradient.T), *self._gradients
+        )
 
     def gradients(
         self, at: RowPass, payoff: FloatArray
@@ -282,95 +322,30 @@ class ScoreObjective:
         -----
         Codes of leaves are valid until the next call.
         """
-        pairs = enumerate(zip(before, after, strict=True))
-        gathered = [self._gather(at, c, *pair, tolerance) for c, pair in pairs]
-        leaves, parts = [tree for tree, _ in gathered], [sums for _, sums in gathered]
+        leaves, parts = [], []
+        n_moved = self._no_payoff.size
+        for c, (old, new) in enumerate(zip(before, after, strict=True)):
+            rows = self._rows, at.prob, at.penalized, old, new, tolerance
+            n, unit, are_apart = -1, 0.0, True
+            while n < 0:
+                memory = self._slot, self._key, self._code[c], c, self._sums
+                n, unit, are_apart = kernels.gather_into(*rows, *memory)
+                if n < 0:
+                    self._make_slots(2 * self._key.size)
+            output = np.asarray(self._key[:n] * unit, dtype=np.float64)
+            tree, sums = Leaves(self._code[c], output), self._sums[:n]
+            if not are_apart:
+                tree, sums = merge_leaves(self._code[c], self._key[:n], unit, sums)
+            n = tree.output.size
+            part = LeafSums(np.empty(n), np.empty(n), np.empty((n_moved, n)))
+            kernels.leaf_sums_into(sums, self._member, *part)
+            leaves.append(tree)
+            parts.append(part)
         if len(parts) == 1:
             return leaves, parts[0]
-        gradient = np.concatenate([part.gradient for part in parts])
-        diagonal = np.concatenate([part.diagonal for part in parts])
         return leaves, LeafSums(
-            gradient, diagonal, np.hstack([part.moved for part in parts])
+            *(np.concatenate(each, axis=-1) for each in zip(*parts, strict=True))
         )
-
-    def _gather(
-        self, at: RowPass, c: int, before: FloatArray, after: FloatArray, same: float
-    ) -> tuple[Leaves, LeafSums]:
-        known = self._rows, at.prob, at.penalized, before, after, same
-        n, unit = -1, 0.0
-        while n < 0:
-            memory = self._slots, self._code[c], c, self._sums
-            n, unit = kernels.gather_into(*known, *memory)
-            if n < 0:
-                self._make_slots(2 * self._slots.key.size)
-        code = self._code[c]
-        tree, sums = merge_leaves(code, self._slots.key[:n], unit, self._sums[:n])
-        n_moved = len(self._mass) * self.n_classes
-        leaf_sums = LeafSums(
-            np.empty(tree.size), np.empty(tree.size), np.empty((n_moved, tree.size))
-        )
-        kernels.leaf_sums_into(sums, self._member, *leaf_sums)
-        return tree, leaf_sums
-
-    def _make_slots(self, n_keys: int) -> None:
-        self._code = self._code.astype(np.min_scalar_type(n_keys - 1))
-        self._slots = kernels.make_slots(n_keys)
-        self._sums = np.empty((n_keys, self.cells.n_joint, 2 + self.n_classes))
-
-    def _pass(
-        self, before: FloatArray, values: FloatArray, payoff: FloatArray
-    ) -> RowPass:
-        one, other = self._scores
-        scores = other if before is one else one
-        loss = kernels.row_pass_into(
-            self._rows,
-            self.objective.sharpness,
-            before,
-            values,
-            self._code,
-            scores,
-            self._prob,
-            self._penalized,
-            self._target(payoff),
-            self._workspace,
-        )
-        cells = np.empty((2, len(self._mass), self.n_classes))  # soft and hard
-        for sums, table in zip(self._workspace[2:], cells, strict=True):
-            kernels.tables_into(sums, self.cells.membership, self._mass, table)
-        at = RowPass(scores, self._prob, self._penalized, loss / self.total, *cells)
-        self._gradients_of = at, payoff
-        return at
-
-    def _target(self, payoff: FloatArray) -> kernels.Gradients:
-        # Gradients by ``sharpness`` times the scores, for a row of weight 1.
-        # Probabilities sum to 1: only differences to the first class matter.
-        scaled = self.objective.fairness_weight * self.total * payoff
-        cell_gradient = self._member.T @ (scaled - scaled[:, :1])
-        return kernels.Gradients(
-            np.ascontiguousarray(cell_gradient.T), *self._gradients
-        )
-
-    def _pack(self) -> kernels.Rows:
-        # Equal arrays are one, and numbers are as small as they can be: from main
-        # memory they take longer to arrive than to be worked on.
-        cells, weight = self.cells, self.weight
-        is_counted = (cells.membership > 0).max(axis=0)[cells.code]
-        table_weight = np.where(is_counted, cells.weight, weight)  # others: no effect
-        short = _short(weight)
-        return kernels.Rows(
-            self.y.astype(np.min_scalar_type(-self.n_classes)),
-            short,
-            short
-            if np.array_equal(self.hessian_weight, weight)
-            else _short(self.hessian_weight),
-            short if np.array_equal(table_weight, weight) else _short(table_weight),
-            cells.code.astype(np.min_scalar_type(cells.n_joint)),
-        )
-
-
-def _short(weight: FloatArray) -> NDArray[np.floating]:
-    rounded = weight.astype(np.float32)
-    return rounded if np.array_equal(rounded, weight) else weight
 
 
 def merge_leaves(
@@ -383,7 +358,7 @@ def merge_leaves(
     Parameters
     ----------
     code
-        (n,) leaves of rows; it is changed if there is something to merge.
+        (n,) leaves of rows, changed.
     keys
         Outputs as multiples of the unit, all different, in the order of codes.
     unit
@@ -391,8 +366,6 @@ def merge_leaves(
     sums
         Any sums over rows, leaves first.
     """
-    if kernels.are_apart(keys):
-        return Leaves(code, np.asarray(keys * unit)), sums
     order = np.argsort(keys)
     ordered = keys[order]
     is_new = np.append(True, ordered[1:] - ordered[:-1] > 2)

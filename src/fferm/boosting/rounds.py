@@ -11,19 +11,18 @@ is a plain booster; the fairness was in the training alone.
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
+import fferm.boosting._kernels as kernels
 from fferm._typing import FloatArray, IntArray, Table
-from fferm.boosting import _kernels as kernels
 from fferm.boosting.newton import Descent, NewtonStep, newton_step
 from fferm.boosting.objective import (
     LeafSums,
     Leaves,
     ScoreObjective,
     first_scores,
-    n_scores_for,
     scores_of,
 )
 from fferm.errors import MissingDependencyError
@@ -41,6 +40,8 @@ except ImportError as error:
 CATEGORY_REGULARISATION = 10.0
 END_OF_TREES = "end of trees"
 LEAF_VALUES = "\nleaf_value="
+# Binned rows: those that trees are grown on, and those that are only scored.
+TreeData: TypeAlias = tuple[lgb.Dataset, lgb.Dataset | None]
 
 
 @dataclass(frozen=True)
@@ -70,20 +71,6 @@ class TrainingConfig:
     callbacks: tuple[Callback, ...] = ()
     criterion: Callable[[FloatArray], float] | None = None
     patience: int = 1
-
-
-@dataclass(frozen=True)
-class TreeData:
-    """Binned rows: those that trees are grown on, and those that are only scored."""
-
-    train: lgb.Dataset
-    held_out: lgb.Dataset | None = None
-
-    @property
-    def is_constant(self) -> bool:
-        """Whether no feature has two values, so that there is nothing to split."""
-        n_features = self.train.construct().num_feature()
-        return all(self.train.feature_num_bin(n) <= 1 for n in range(n_features))
 
 
 @dataclass(frozen=True)
@@ -126,7 +113,7 @@ def bin_rows(
     params: Mapping[str, Any],
     held_out: Table = None,
 ) -> TreeData:
-    """Return rows as LightGBM takes them.
+    """Return rows as LightGBM takes them, and those that are only scored or None.
 
     Parameters
     ----------
@@ -149,8 +136,14 @@ def bin_rows(
         params=dict(params),
     )
     if held_out is None:
-        return TreeData(train)
-    return TreeData(train, lgb.Dataset(held_out, reference=train, params=dict(params)))
+        return train, None
+    return train, lgb.Dataset(held_out, reference=train, params=dict(params))
+
+
+def is_constant(rows: lgb.Dataset) -> bool:
+    """Return whether no feature has two values, so that there is nothing to split."""
+    n_features = rows.construct().num_feature()
+    return all(rows.feature_num_bin(n) <= 1 for n in range(n_features))
 
 
 def aliases(name: str) -> set[str]:
@@ -182,7 +175,7 @@ def grow(rounds: "Rounds", config: TrainingConfig) -> Grown:
             break
     n_grown = len(monitor.history)
     kept = kept or n_grown  # without early stopping, or if no round could be judged
-    booster = read_booster(rounds.text(kept))
+    booster = lgb.Booster(model_str=rounds.text(kept))
     scores = rounds.scores() if kept == n_grown else None
     return Grown(booster, scores, tuple(monitor.history), kept, result)
 
@@ -209,28 +202,18 @@ class Rounds(ABC):
         n_scores: int,
         start: Start | None,
     ) -> None:
-        self._booster = lgb.Booster(params, data.train)
-        if data.held_out is not None:
-            self._booster.add_valid(data.held_out, "held out")
+        train, held_out = data
+        self._booster = lgb.Booster(params, train)
+        if held_out is not None:
+            self._booster.add_valid(held_out, "held out")
         self._n_scores = n_scores
         self._start = start
         # An empty round counts only if there would be no tree at all without it.
         self._needs_tree = start is None
 
+    @abstractmethod
     def advance(self) -> Record | None:
         """Add a round; return its record, None if there was nothing to split."""
-        if self._grow() and not self._needs_tree:
-            return None
-        self._needs_tree = False
-        return self._set_leaves()
-
-    @abstractmethod
-    def _grow(self) -> bool:
-        """Grow the trees of a round; return whether there was nothing to split."""
-
-    @abstractmethod
-    def _set_leaves(self) -> Record:
-        """Set the values of the leaves that were grown; return the record."""
 
     @abstractmethod
     def scores(self) -> FloatArray:
@@ -242,13 +225,15 @@ class Rounds(ABC):
 
     def text(self, n_rounds: int) -> str:
         """Return the model of the first rounds in LightGBM's text format."""
+        text = str(self._booster.model_to_string(num_iteration=n_rounds))
         if self._start is None:
-            return self._text(n_rounds)
+            return self._with_values(text)
         before = self._start.text
-        return join_texts(before, self._text(n_rounds)) if n_rounds else before
+        return join_texts(before, self._with_values(text)) if n_rounds else before
 
-    def _text(self, n_rounds: int) -> str:
-        return str(self._booster.model_to_string(num_iteration=n_rounds))
+    def _with_values(self, text: str) -> str:
+        # LightGBM's text with our values in the leaves.
+        return text
 
     def _read_scores(self, evaluate: Callable[..., Any]) -> FloatArray:
         # LightGBM's own scores, a view that it writes into again. The only public way
@@ -278,16 +263,18 @@ class PlainRounds(Rounds):
             params = {"objective": "multiclass", "metric": "multi_logloss"}
             params["num_class"] = n_classes
         if start is not None:
-            data.train.set_init_score(start.scores.reshape(-1))
-            if data.held_out is not None and start.held_out is not None:
-                data.held_out.set_init_score(start.held_out.reshape(-1))
-        n_scores = n_scores_for(n_classes)
+            train, held_out = data
+            train.set_init_score(start.scores.reshape(-1))
+            if held_out is not None and start.held_out is not None:
+                held_out.set_init_score(start.held_out.reshape(-1))
+        n_scores = 1 if n_classes == 2 else n_classes
         super().__init__({**config.params, **params}, data, n_scores, start)
 
-    def _grow(self) -> bool:
-        return bool(self._booster.update())
-
-    def _set_leaves(self) -> Record:
+    def advance(self) -> Record | None:
+        """Add a round of LightGBM's own."""
+        if self._booster.update() and not self._needs_tree:
+            return None
+        self._needs_tree = False
         loss = float(self._booster.eval_train()[0][2])
         return {"objective": loss, "loss": loss, "penalty": 0.0, "n_halvings": 0.0}
 
@@ -315,7 +302,7 @@ class FairRounds(Rounds):
         classes = {"num_class": n_scores} if n_scores > 1 else {}
         params = {**config.params, "objective": "none", **classes}
         super().__init__(params, data, n_scores, start)
-        self._params = config.params
+        self._params, self._objective = config.params, objective
         # The scores before the first tree, which takes them in.
         self._first = np.zeros(n_scores)
         if start is None:
@@ -334,22 +321,25 @@ class FairRounds(Rounds):
         self._grown_held_out: FloatArray | None = None
         self._held_out: FloatArray | None = None
 
-    def _grow(self) -> bool:
-        gradients = self._descent.gradients(self._payoff)
-        first, second = (a[0] if self._n_scores == 1 else a.T for a in gradients)
-        return bool(self._booster.update(fobj=lambda *_: (first, second)))
-
-    def _set_leaves(self) -> Record:
+    def advance(self) -> Record | None:
+        """Grow trees along the gradient, and take a Newton step over their leaves."""
         descent = self._descent
+        payoff = descent.payoff if self._payoff is None else self._payoff
+        gradients = self._objective.gradients(descent.at, payoff)
+        first, second = (a[0] if self._n_scores == 1 else a.T for a in gradients)
+        is_empty = self._booster.update(fobj=lambda *_: (first, second))
+        if is_empty and not self._needs_tree:
+            return None
+        self._needs_tree = False
         grown = self._read_scores(self._booster.eval_train)
-        leaves, sums = descent.gather(self._grown, grown)
+        leaves, sums = self._objective.gather(descent.at, self._grown, grown)
         step = self._step(leaves, sums)
         values, n_halvings = descent.take(leaves, step)
         self._payoff = step.payoff
         self._rounds.append(([tree.output for tree in leaves], values))
         return {
             "objective": descent.value,
-            "loss": descent.loss,
+            "loss": descent.at.loss,
             "penalty": descent.penalty,
             "n_halvings": float(n_halvings),
         }
@@ -370,7 +360,7 @@ class FairRounds(Rounds):
 
     def scores(self) -> FloatArray:
         """Return the scores with our values in the leaves."""
-        return self._descent.scores
+        return self._descent.at.scores
 
     def held_out_scores(self) -> FloatArray:
         """Return the scores with our values in the leaves."""
@@ -386,8 +376,8 @@ class FairRounds(Rounds):
         self._grown_held_out = grown
         return self._held_out
 
-    def _text(self, n_rounds: int) -> str:
-        return rewrite_leaves(super()._text(n_rounds), self._rounds, self._first)
+    def _with_values(self, text: str) -> str:
+        return rewrite_leaves(text, self._rounds, self._first)
 
 
 def nearest(output: FloatArray, values: FloatArray) -> IntArray:

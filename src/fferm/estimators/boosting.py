@@ -30,6 +30,7 @@ from fferm.boosting.rounds import (
     aliases,
     bin_rows,
     grow,
+    is_constant,
     read_booster,
 )
 from fferm.data.rows import FitInput
@@ -249,8 +250,11 @@ class FairBoostingClassifier(FairClassifier):
                 ensure_all_finite="allow-nan",
             )
         if reset and not is_frame:
-            self.categorical_ = _positions(self.categorical_features, X.shape[1])
-        _check_codes(X, self.categorical_)
+            self.categorical_ = ()
+            if self.categorical_features is not None:
+                self.categorical_ = _positions(self.categorical_features, X.shape[1])
+        if self.categorical_:
+            _check_codes(X, self.categorical_)
         return sp.csr_matrix(X) if is_sparse(X) else X  # LightGBM takes no sparse array
 
     def _columns(self, X: Table) -> tuple[list[str], list[int]]:
@@ -331,7 +335,7 @@ class FairBoostingClassifier(FairClassifier):
                 config = replace(config, callbacks=callbacks, criterion=criterion)
                 objective = problem.with_weight(fairness_weight).objective
                 rounds: PlainRounds | FairRounds
-                if fairness_weight == 0 or bins.is_constant:
+                if fairness_weight == 0 or is_constant(bins[0]):
                     rounds = PlainRounds(problem.n_classes, bins, config, begin)
                 else:
                     fair = ScoreObjective(
@@ -405,7 +409,7 @@ class FairBoostingClassifier(FairClassifier):
             "min_data_in_leaf": int(self.min_child_samples),
             "lambda_l2": float(self.reg_lambda),
             "feature_fraction": float(self.colsample_bytree),
-            "num_threads": self._n_threads(),
+            "num_threads": self.n_jobs or 0,  # 0: as LightGBM likes
             "seed": seed,
             "deterministic": True,
             # Otherwise LightGBM measures which is faster, and sums differ by it. By
@@ -427,11 +431,8 @@ class FairBoostingClassifier(FairClassifier):
             patience=int(self.patience),
         )
 
-    def _n_threads(self) -> int:
-        return 0 if self.n_jobs is None else int(self.n_jobs)  # 0: as LightGBM likes
-
     def _raw_scores(self, X: Table) -> FloatArray:
-        scores = self.booster_.predict(X, raw_score=True, num_threads=self._n_threads())
+        scores = self.booster_.predict(X, raw_score=True, num_threads=self.n_jobs or 0)
         return np.asarray(scores, dtype=np.float64)
 
     def _store(self, grown: Grown, encoded: Encoded, *, is_path: bool) -> None:
@@ -516,7 +517,7 @@ def _positions(
     asked: Sequence[Any] | None, n_columns: int, names: Sequence[str] = ()
 ) -> tuple[int, ...]:
     positions = set()
-    for column in () if asked is None else asked:
+    for column in asked or ():
         is_position = isinstance(column, int | np.integer)
         if not is_position and column in names:
             positions.add(list(names).index(column))

@@ -130,12 +130,12 @@ def violations(
 
     Examples
     --------
-    >>> found = violations([1, 1, 0, 0] * 2, [1, 0, 0, 1, 1, 1, 0, 0],
+    >>> result = violations([1, 1, 0, 0] * 2, [1, 0, 0, 1, 1, 1, 0, 0],
     ...                    sensitive_features=["a"] * 4 + ["b"] * 4,
     ...                    notion="equalized_odds")
-    >>> found.by_stratum
+    >>> result.by_stratum
     {('group', 'y=0'): 0.5, ('group', 'y=1'): 0.5}
-    >>> found.mean
+    >>> result.mean
     0.5
     """
     rows = sensitive_features, groups, sample_weight

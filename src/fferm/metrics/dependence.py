@@ -405,7 +405,7 @@ class OrderedPredictions:
         Parameters
         ----------
         group
-            (n,) codes of at least two groups; below 0 is no group.
+            (n,) codes of at least two groups; below 0 is unknown.
         measures
             Names of measures of groups.
         confidence, n_bootstrap, random_state

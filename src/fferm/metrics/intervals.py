@@ -214,7 +214,7 @@ class Sample:
 def bootstrap_sample(
     tabulator: Tabulator, prob: FloatArray, decision: IntArray | None = None
 ) -> Sample:
-    """Return what to draw from; kinds of rows where decisions are given, else rows."""
+    """Return what to draw from: kinds of rows for decisions, else single rows."""
     weight, attributes = tabulator.rows.weight, tabulator.rows.attributes
     cells = [cell.by_row(len(prob)) for cell in tabulator.rows.cells]
     first, count = np.arange(len(prob)), np.ones(len(prob), dtype=np.int64)
@@ -363,11 +363,11 @@ def _times(count: IntArray, n_draws: int, rng: np.random.Generator) -> FloatArra
     n_rows = int(count.sum())
     if 4 * count.size < n_rows:
         return rng.multinomial(n_rows, count / n_rows, n_draws).astype(np.float64)
-    kind = np.repeat(np.arange(count.size), count)
+    kinds = np.repeat(np.arange(count.size), count)
     times = np.empty((n_draws, count.size))
     for draw in times:
         draw[:] = np.bincount(
-            kind[rng.integers(n_rows, size=n_rows)], minlength=count.size
+            kinds[rng.integers(n_rows, size=n_rows)], minlength=count.size
         )
     return times
 

@@ -2,7 +2,7 @@
 
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -28,20 +28,6 @@ ERROR_RATES = {
 }
 # More lines than this nobody can tell apart.
 MOST_LINES = 8
-
-
-@dataclass(frozen=True)
-class ClassRow:
-    """How often one group has one label and gets one decision."""
-
-    group: str
-    count: float
-    share: float
-    of_labels: float
-    of_decisions: float
-    low: float
-    high: float
-    of_probabilities: float | None
 
 
 @dataclass(frozen=True)
@@ -129,12 +115,10 @@ def describe_audit(
 
 
 def _describe_classes(audit: ClassificationAudit) -> dict[str, Any]:
-    classes = class_rows(audit)
     return {
         "worst": _worst(audit),
         "left_out": [left_out(*item, audit.n_rows) for item in audit.unjudged.items()],
-        "classes": classes,
-        "scale": scale_of([row.high for rows in classes.values() for row in rows]),
+        "scale": scale_of([audit]),
         "errors": {
             name: label
             for name, label in ERROR_RATES.items()
@@ -174,35 +158,20 @@ def judge_audit(audit: Audit, max_violation: float | None) -> Verdict:
     return Verdict("Keeps the bound on these rows", f"{sentence}.", None)
 
 
-def class_rows(audit: ClassificationAudit) -> dict[str, list[ClassRow]]:
-    """Return the rates of each group, by class; with two classes only of one."""
-    shown = audit.classes[1:] if len(audit.classes) == 2 else audit.classes
-    return {
-        label: [
-            ClassRow(
-                group=group,
-                count=row["count"],
-                share=row["share"],
-                of_labels=row[f"base_rate_{label}"],
-                of_decisions=row[f"selection_rate_{label}"],
-                low=row[f"selection_low_{label}"],
-                high=row[f"selection_high_{label}"],
-                of_probabilities=row.get(f"soft_rate_{label}"),
-            )
-            for group, row in audit.groups.items()
-        ]
-        for label in shown
-    }
-
-
 def _worst(audit: ClassificationAudit) -> Gap | None:
     # The last of equals: with two classes the positive one.
     largest = [gap for gap in audit.gaps if gap.gap >= audit.violation - SAME_GAP]
     return largest[-1] if largest else None
 
 
-def scale_of(highs: list[float]) -> float:
+def scale_of(audits: Iterable[ClassificationAudit]) -> float:
     """Return the right end of bars: the next tenth above every interval."""
+    highs = [
+        row[f"selection_high_{label}"]
+        for audit in audits
+        for label in audit.shown_classes
+        for row in audit.groups.values()
+    ]
     highest = max((high for high in highs if not math.isnan(high)), default=1.0)
     return min(1.0, math.ceil(10 * highest) / 10) or 1.0
 

@@ -2,7 +2,7 @@
 
 A gap between two groups can close because the lower one rises or because the higher
 one falls. The second is levelling down: the groups are more equal and nobody is better
-off. A violation cannot tell the two apart, so they are told apart here and named.
+off. A violation cannot tell the two apart, so the page names which it was.
 """
 
 import math
@@ -88,7 +88,7 @@ def compare(before: ClassificationAudit, after: ClassificationAudit) -> list[Cos
     before, after
         Audits of two models on the same rows.
     """
-    shown = after.classes[1:] if len(after.classes) == 2 else after.classes
+    shown = after.shown_classes
     measures = {f"Decision {label}": f"selection_rate_{label}" for label in shown}
     if len(after.classes) == 2:
         measures["True positive rate"] = "true_positive_rate"
@@ -136,13 +136,13 @@ def _levelling(changes: list[Change]) -> Levelling | None:
         return None
     losers = tuple(c for c in changes if c.difference < -SAME_RATE)
     is_nobody_better = all(c.difference <= SAME_RATE for c in changes)
-    taken, given = -highest.difference, lowest.difference
+    fall, rise = -highest.difference, lowest.difference
     if is_nobody_better:
         words, is_down = "Levelling down: no group is higher than before", True
-    elif given <= SAME_RATE:
+    elif rise <= SAME_RATE:
         words, is_down = "Levelling down: the lowest group did not rise", True
-    elif taken > 0 and taken / (taken + given) > MOSTLY:
-        share = 100 * taken / (taken + given)
+    elif fall > 0 and fall / (fall + rise) > MOSTLY:
+        share = 100 * fall / (fall + rise)
         words, is_down = f"Mostly levelling down: {share:.0f} % from above", True
     else:
         words, is_down = "Levelling up: mostly from below", False

@@ -19,7 +19,7 @@ import pandas as pd
 from fferm.auditing import Audit, ClassificationAudit, RegressionAudit
 from fferm.curve import TradeoffCurve
 from fferm.errors import InvalidInputError
-from fferm.report.audits import class_rows, describe_audit, pictures_of, scale_of
+from fferm.report.audits import describe_audit, pictures_of, scale_of
 from fferm.report.costs import compare
 from fferm.report.figures import (
     CURVES,
@@ -44,7 +44,7 @@ CARD = {
     "uncertainty": "Robust to",
     "groups": "Several sensitive columns",
     "metric": "Violation",
-    "rows": "Rows given to train",
+    "rows": "Training rows",
     "features": "Features",
     "test": "Test rows",
     "sample_weight": "Sample weights",
@@ -121,12 +121,7 @@ def _described_points(curve: TradeoffCurve, models: list[Point]) -> dict[str, An
         _detail(number, point, plains.get(point.curve))
         for number, point in enumerate(models)
     ]
-    highs = [
-        row.high
-        for detail in details
-        for rows in detail["classes"].values()
-        for row in rows
-    ]
+    audits = [p.audit for p in models if isinstance(p.audit, ClassificationAudit)]
     plain = next(iter(plains.values()), None)
     return {
         "points": models,
@@ -137,7 +132,7 @@ def _described_points(curve: TradeoffCurve, models: list[Point]) -> dict[str, An
         else None,
         "details": details,
         # One scale for all, so that bars of two models can be compared.
-        "scale": scale_of(highs),
+        "scale": scale_of(audits),
         "bands": {
             (row["curve"], row["fairness_weight"]): row
             for row in curve.bands().to_dict("records")
@@ -151,20 +146,17 @@ def _described_points(curve: TradeoffCurve, models: list[Point]) -> dict[str, An
 
 def _detail(number: int, point: Point, plain: Point | None) -> dict[str, Any]:
     before = None if plain is None or point.is_plain else plain.audit
+    pictures, costs = {}, []
     if isinstance(point.audit, RegressionAudit):
         columns = {n: c for n, c in point.audit.columns.items() if not c.is_joint}
         pictures = {
             name: pictures_of(name, column, f"point{number}column{k}")
             for k, (name, column) in enumerate(columns.items())
         }
-        return {"classes": {}, "costs": [], "before": before, "pictures": pictures}
-    if not isinstance(point.audit, ClassificationAudit):
-        return {"classes": {}, "costs": []}
-    is_compared = isinstance(before, ClassificationAudit)
-    return {
-        "classes": class_rows(point.audit),
-        "costs": compare(before, point.audit) if is_compared else [],  # type: ignore[arg-type]
-    }
+    after = point.audit
+    if isinstance(before, ClassificationAudit) and isinstance(after, type(before)):
+        costs = compare(before, after)
+    return {"before": before, "pictures": pictures, "costs": costs}
 
 
 def _chosen(

@@ -119,7 +119,7 @@ def draw_svg(draw: Callable[["Axes"], object], name: str = "") -> str:
     Parameters
     ----------
     draw
-        Draws on the axes that it is given.
+        Draws on the axes that are passed to it.
     name
         What its ids begin with, where a page has several.
     """
@@ -127,7 +127,7 @@ def draw_svg(draw: Callable[["Axes"], object], name: str = "") -> str:
         from matplotlib import style
         from matplotlib.figure import Figure
     with style.context(["default", PAGE_STYLE]), warnings.catch_warnings():
-        # The name of a curve stays text, for which a browser has the letters.
+        # The name of a curve stays text, and a browser has letters for it.
         warnings.filterwarnings("ignore", "Glyph .* missing from font")
         figure = Figure(figsize=PAGE_SIZE, layout="constrained")
         draw(figure.subplots())

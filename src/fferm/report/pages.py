@@ -126,12 +126,12 @@ def amount(value: float | None, digits: int = 4) -> str:
 
 
 def _versions() -> dict[str, str]:
-    found = {name: version(name) for name in PACKAGES}
-    return {**found, "Python": platform.python_version()}
+    versions = {name: version(name) for name in PACKAGES}
+    return {**versions, "Python": platform.python_version()}
 
 
 def _remove(temporary: Path) -> None:
     try:
         temporary.unlink(missing_ok=True)
-    except OSError:  # its folder is no folder, so there is nothing to remove
+    except OSError:  # there is no such folder, so nothing to remove
         return

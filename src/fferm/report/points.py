@@ -87,11 +87,11 @@ def points(curve: TradeoffCurve) -> list[Point]:
     means = average(curve)
     front = means.pareto()
     best = set(zip(front["curve"], front["fairness_weight"], strict=True))
-    found = []
+    listed = []
     for _, rows in means.records.groupby(POINT, sort=False):
         first = rows.iloc[0]
         key = Key(first["curve"], float(first["fairness_weight"]), int(first["seed"]))
-        found.append(
+        listed.append(
             Point(
                 key,
                 train=_spreads(curve.records, key, "train"),
@@ -103,8 +103,8 @@ def points(curve: TradeoffCurve) -> list[Point]:
                 audit=curve.audits.get(key),
             )
         )
-    order = list(dict.fromkeys(point.curve for point in found))
-    return sorted(found, key=lambda p: (order.index(p.curve), p.fairness_weight))
+    order = list(dict.fromkeys(point.curve for point in listed))
+    return sorted(listed, key=lambda p: (order.index(p.curve), p.fairness_weight))
 
 
 def _spreads(records: pd.DataFrame, key: Key, split: str) -> dict[str, Spread]:
@@ -121,7 +121,7 @@ def _mean(values: "pd.Series[float]") -> float:
 
 
 def _worst_result(values: "pd.Series[str]") -> str:
-    # The first that is no success, if any: trouble must not average away.
+    # The first failure, if any: trouble must not average away.
     return str(next((v for v in values if not _is_success(v)), values.iloc[0]))
 
 
