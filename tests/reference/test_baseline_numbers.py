@@ -36,7 +36,7 @@ from fferm.lab.baselines import (
     WassersteinRobust,
 )
 from fferm.lab.baselines.fairlearn import mute_fairlearn
-from fferm.lab.baselines.rezaei import play, play_on_labels
+from fferm.lab.baselines.robust import play, play_on_labels
 
 L2 = 1e-4
 

@@ -33,7 +33,7 @@ from fferm.lab.baselines import (
     Target,
     ThresholdPostprocessing,
 )
-from fferm.lab.baselines.rezaei import play, play_on_labels
+from fferm.lab.baselines.robust import play, play_on_labels
 from fferm.testing import check_baseline
 
 ABSTRACT = {Baseline, ConstrainedBaseline, LinearBaseline, PenalizedBaseline}

@@ -19,11 +19,11 @@ from fferm.lab.baselines.fairlearn import (
     ReductionsGrid,
     ThresholdPostprocessing,
 )
-from fferm.lab.baselines.lowy import Fermi
 from fferm.lab.baselines.penalized import PenalizedBaseline
 from fferm.lab.baselines.penalties import (
     CurvatureMatching,
     FairretNorm,
+    Fermi,
     KernelChiSquare,
     KernelDensityClassifier,
     KernelMatching,
@@ -31,9 +31,8 @@ from fferm.lab.baselines.penalties import (
     RenyiFairInference,
     WassersteinClassifier,
 )
-from fferm.lab.baselines.rezaei import RobustCovariateShift
-from fferm.lab.baselines.taskesen import WassersteinRobust
-from fferm.lab.baselines.zemel import LearnedFairRepresentations
+from fferm.lab.baselines.representations import LearnedFairRepresentations
+from fferm.lab.baselines.robust import RobustCovariateShift, WassersteinRobust
 
 __all__ = [
     "Baseline",
