@@ -21,7 +21,6 @@ from fferm import FairNetClassifier
 from fferm.data.rows import FitInput
 from fferm.datasets import load_adult
 from fferm.torch import FairnessLoss
-from fferm.torch.cuda_graphs import make_steps
 from fferm.torch.stacking import Plan, make_run
 from fferm.torch.training import fast_products
 
@@ -224,6 +223,6 @@ def _curve_stepper(
     index = next(iter(trained.objective.batches(0)))[0]
     trained.prepare(0)
     with fast_products():
-        steps = make_steps(trained) if how == "one graph" else trained.step
+        steps = trained._steps() if how == "one graph" else trained.step
         steps(index, None)
     return lambda: steps(index, None)

@@ -102,8 +102,8 @@ def test_shapes_that_would_broadcast_are_refused(prob, group):
     ("group", "message"),
     [
         (GROUP.astype(float), "integer codes"),
-        (np.array([0, 1, 2, 0]), r"codes 0\.\.2, n_groups=2"),
-        (np.array([0, 1, -2, 0]), r"codes -2\.\.1"),
+        (np.array([0, 1, 2, 0]), "got 0 to 2"),
+        (np.array([0, 1, -2, 0]), "got -2 to 1"),
         (np.full(4, -1), "No row has a known group"),
     ],
 )
@@ -115,10 +115,10 @@ def test_bad_groups_are_refused(group, message):
 @pytest.mark.parametrize(
     ("stratum", "message"),
     [
-        (STRATUM[:3], "one integer stratum per row"),
+        (STRATUM[:3], "one integer per row"),
         (STRATUM.astype(float), "dtype float64"),
-        (STRATUM + 1, r"codes 1\.\.2, n_strata=2"),
-        (STRATUM - 2, r"codes -2\.\.-1"),
+        (STRATUM + 1, "got 1 to 2"),
+        (STRATUM - 2, "got -2 to -1"),
     ],
 )
 def test_bad_strata_are_refused(stratum, message):
@@ -130,7 +130,7 @@ def test_bad_strata_are_refused(stratum, message):
     "weight", [np.ones(3), np.ones((4, 1)), np.array([1, -1, 1, 1]), np.full(4, np.nan)]
 )
 def test_bad_weights_are_refused(weight):
-    with pytest.raises(InvalidInputError, match="one non-negative weight"):
+    with pytest.raises(InvalidInputError, match="non-negative weight per row"):
         tables.joint(PROB, GROUP, 2, sample_weight=weight)
 
 
@@ -194,7 +194,7 @@ def test_an_empty_cell_pulls_without_bound_and_makes_no_nan(name):
     ],
 )
 def test_what_is_no_table_is_refused(table):
-    with pytest.raises(InvalidInputError, match="Expected non-negative prob"):
+    with pytest.raises(InvalidInputError, match="must hold non-negative prob"):
         tables.penalty(table, "kl")
 
 
@@ -257,9 +257,9 @@ def test_uncertainty_raises_the_penalty(shift):
 @pytest.mark.parametrize("odd", [np.nan, np.inf])
 def test_numbers_that_are_not_finite_make_no_table(odd):
     prob, group = np.array([[odd, 1.0], [0.5, 0.5]]), np.array([0, 1])
-    with pytest.raises(InvalidInputError, match="prob holds missing or infinite"):
+    with pytest.raises(InvalidInputError, match="prob must hold finite prob"):
         tables.joint(prob, group, 2)
-    with pytest.raises(InvalidInputError, match="negative, missing or infinite"):
+    with pytest.raises(InvalidInputError, match="finite, non-negative weight"):
         tables.joint(np.full((2, 2), 0.5), group, 2, sample_weight=np.array([1.0, odd]))
-    with pytest.raises(InvalidInputError, match=r"A table of shape \(2, 2\) came"):
+    with pytest.raises(InvalidInputError, match=r"table must.*got shape \(2, 2\)"):
         tables.penalty(prob, "kl")

@@ -33,7 +33,7 @@ from fferm.errors import (
 from fferm.estimators.base import Encoded, FairClassifier, progress
 from fferm.penalty.objective import Problem
 from fferm.solvers.base import Callback
-from fferm.torch import networks, serialize, training
+from fferm.torch import networks, training
 from fferm.torch.penalties import CriticColumns
 from fferm.torch.stacking import Plan, train_networks
 from fferm.torch.training import Trained
@@ -217,6 +217,8 @@ class FairNetClassifier(FairClassifier):
         return state
 
     def _to_saved(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        from fferm.torch import serialize
+
         parameters, learned = super()._to_saved()
         if self.module is not None:
             del parameters["module"]
@@ -225,6 +227,8 @@ class FairNetClassifier(FairClassifier):
         return {**parameters, "device": str(self.device)}, learned
 
     def _from_saved(self, learned: dict[str, Any]) -> None:
+        from fferm.torch import serialize
+
         name, packed = learned.pop("own_module_", None), learned.pop("module_")
         super()._from_saved(learned)
         if name is not None and self.module is None:
@@ -346,30 +350,26 @@ class FairNetClassifier(FairClassifier):
 
     def _loss_weight(self, data: TrainingData) -> FloatArray:
         # Weights of samples times those of classes, which the penalty does not see.
-        if self.class_weight is None:
+        weights = self.class_weight
+        if weights is None:
             return data.weight
-        labels = data.classes.tolist()
-        if isinstance(self.class_weight, str) and self.class_weight == "balanced":
+        if isinstance(weights, str) and weights == "balanced":
             mass = np.bincount(data.y, weights=data.weight)
             return np.asarray(data.weight * (mass.mean() / mass)[data.y])
-        if not isinstance(self.class_weight, Mapping):
+        if not isinstance(weights, Mapping):
             raise InvalidParameterError(
                 "class_weight must be None, 'balanced' or a dict of weights by label; "
-                f"got {self.class_weight!r}."
+                f"got {weights!r}."
             )
-        strange = [label for label in self.class_weight if label not in labels]
-        if strange:
-            raise InvalidParameterError(
-                f"class_weight names {strange[0]!r}, which is not a label of y. "
-                f"Labels: {', '.join(map(repr, labels))}."
-            )
+        labels = data.classes.tolist()
         by_class = [
-            check_number("class_weight", self.class_weight.get(label, 1.0))
-            for label in labels
+            check_number("class_weight", weights.get(label, 1.0)) for label in labels
         ]
-        if not any(by_class):
+        if not set(weights) <= set(labels) or not any(by_class):
             raise InvalidParameterError(
-                "class_weight is 0 for every class. At least one must be positive."
+                "class_weight must name labels of y and give one of them a positive "
+                f"weight; got {weights!r} for the labels "
+                f"{', '.join(map(repr, labels))}."
             )
         return np.asarray(data.weight * np.array(by_class)[data.y])
 

@@ -161,7 +161,7 @@ class Critic(nn.Module):
 
 def _begin_at_zero(side: nn.Module) -> None:
     # At 0 the value is 0, the dual of independence; the other side's features are not
-    # 0, so that this is no place where nothing moves.
+    # 0, so that gradients do not vanish here.
     last = side.layers[-1] if isinstance(side, NumberFeatures) else side
     with torch.no_grad():
         for parameter in last.parameters():

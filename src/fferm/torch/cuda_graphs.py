@@ -1,6 +1,5 @@
-"""Steps of a run: called one by one, or on a GPU replayed as one CUDA graph."""
+"""Steps of a run on a GPU, replayed as one CUDA graph."""
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import torch
@@ -9,16 +8,8 @@ from torch import Tensor
 if TYPE_CHECKING:
     from fferm.torch.training import Run
 
-Steps = Callable[[Tensor, Tensor | None], None]
 # Steps before a capture, as PyTorch asks for.
 REHEARSALS = 3
-
-
-def make_steps(run: "Run") -> Steps:
-    """Return what takes a step on the rows at some positions."""
-    if not _can_be_captured(run):
-        return run.step
-    return CapturedSteps(run)
 
 
 class CapturedSteps:
@@ -68,11 +59,6 @@ class CapturedSteps:
         with torch.cuda.graph(self.graph):
             run.step(self.index, self.penalty_index)
         _put_back(run, before)
-
-
-def _can_be_captured(run: "Run") -> bool:
-    is_named = run.config.optimizer in ("adam", "adamw")
-    return run.config.device.type == "cuda" and is_named and run.objective.is_capturable
 
 
 def _tensors(run: "Run") -> list[Tensor]:

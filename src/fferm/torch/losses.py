@@ -399,7 +399,7 @@ class FairnessLoss(TableLoss):
         sensitive_features
             As in `fferm.FairLogisticRegression.fit`, or a tensor (n,) or (n, a). -1 and
             missing values: the group is unknown. A column of many fractional numbers is
-            cut into quantile bands; `fferm.bands.quantile_bands` cuts others.
+            cut into quantile bands; `fferm.data.groups.quantile_bands` cuts others.
         divergence, notion, sharpness, groups
             As in `fferm.FairLogisticRegression`. The control feature of
             `ConditionalParity` is one value per training row.
@@ -419,8 +419,8 @@ class FairnessLoss(TableLoss):
             How the dual moves.
         check
             Whether values are checked where they are on the CPU. On a GPU they never
-            are, for that would wait for it: a group that training did not have is
-            left out there.
+            are, because that would wait for it: a group that training did not have
+            is left out there.
         """
         objective = make_objective(divergence, notion, sharpness=sharpness)
         if not objective.has_linear_dual:
@@ -481,10 +481,10 @@ class FairnessLoss(TableLoss):
         sensitive
             One whole number per row and column, (n,) or (n, a): the values themselves
             where they are whole numbers, else as `encode` gives them. Or (n, n_groups)
-            one-hot in the order of `groups`. Or raw values that are no tensor. Unknown:
+            one-hot in the order of `groups`. Or raw values, not a tensor. Unknown:
             -1, NaN or no hot column; such rows add nothing.
         y
-            (n,) class codes, or raw labels that are no tensor; -1 where unknown. Not
+            (n,) class codes, or raw labels, not a tensor; -1 where unknown. Not
             looked at under demographic parity.
         control
             (n,) control feature, if the notion has one.

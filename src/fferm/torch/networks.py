@@ -297,9 +297,9 @@ class Stacked(Networks):
 
     def __call__(self, x: Tensor) -> Tensor:
         """Return (n_models, b, m) logits."""
-        own = {n: t for n, t in self.buffers.items() if n not in self._shared}
+        buffers = {n: t for n, t in self.buffers.items() if n not in self._shared}
         shared = {n: self.buffers[n][0] for n in self._shared}
-        logits: Tensor = self._call(self.params, own, shared, x)
+        logits: Tensor = self._call(self.params, buffers, shared, x)
         return logits
 
     def parameters(self) -> list[Tensor]:
@@ -322,11 +322,11 @@ class Stacked(Networks):
     def _one(
         self,
         params: dict[str, Tensor],
-        own: dict[str, Tensor],
+        buffers: dict[str, Tensor],
         shared: dict[str, Tensor],
         x: Tensor,
     ) -> Tensor:
-        state = (params, own, shared)
+        state = (params, buffers, shared)
         return two_columns(functional_call(self.template, state, (x,)))
 
 

@@ -22,8 +22,9 @@ from fferm.data.rows import Rows
 from fferm.data.validate import shares
 from fferm.errors import FfermWarning, InvalidInputError
 from fferm.notions import ConditionalParity, Notion
+from fferm.penalty.compiled import CompiledPenalty
 from fferm.penalty.dual import group_ends, group_weights
-from fferm.penalty.objective import Objective
+from fferm.penalty.objective import Objective, Penalty
 from fferm.torch.critic import CriticFairnessLoss
 from fferm.torch.losses import (
     Dual,
@@ -31,7 +32,6 @@ from fferm.torch.losses import (
     FairnessLoss,
     SemiStochasticFairnessLoss,
     keep_precision,
-    penalty_of,
 )
 from fferm.torch.reader import CellReader, Outputs, split_groups
 
@@ -176,6 +176,7 @@ class DescentAscent(BatchPenalty):
             n_models,
         )
         self.loss = FairnessLoss(reader, dual, objective)
+        self.exact = CompiledPenalty(Penalty(objective, rows, reader.classes))
 
     def forward(self, output: Tensor, cell: Tensor, weight: Tensor | None) -> Tensor:
         """Return the (n_models,) penalties of a batch, and move the duals."""
@@ -184,10 +185,11 @@ class DescentAscent(BatchPenalty):
 
     def of_epoch(self) -> list[float]:
         """Return the penalty of the table of each model's batches."""
-        penalties = [
-            penalty_of(split_groups(table, self.loss.reader), self.loss.objective)
-            for table in self.loss.seen.cpu().numpy()
-        ]
+        penalties = []
+        for mass in self.loss.seen.cpu().numpy():
+            tables = split_groups(mass, self.loss.reader)
+            shares = [table / (table.sum() or 1.0) for table in tables]
+            penalties.append(self.exact.value_and_payoff(self.exact.join(shares))[0])
         self.loss.seen.zero_()
         return penalties
 

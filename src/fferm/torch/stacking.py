@@ -28,7 +28,6 @@ from fferm.torch.penalties import (
     make_penalty,
     penalty_rows,
 )
-from fferm.torch.serialize import Checkpoint, digest_of
 from fferm.torch.training import (
     ClassObjective,
     HeldOutObjective,
@@ -109,6 +108,8 @@ def make_run(plan: Plan, weights: Sequence[float], config: TrainingConfig) -> Ru
     """Return the run of one stack of networks, from its checkpoint if there is one."""
     checkpoint = None
     if config.checkpoints is not None:
+        from fferm.torch.serialize import Checkpoint
+
         checkpoint = Checkpoint(config.checkpoints, _digest(plan, weights, config))
         content = checkpoint.read()
         if content is not None:
@@ -194,6 +195,8 @@ def _stack_size(plan: Plan, n_weights: int, config: TrainingConfig) -> int:
 
 
 def _digest(plan: Plan, weights: Sequence[float], config: TrainingConfig) -> str:
+    from fferm.torch.serialize import digest_of
+
     # A seed that nobody chose does not tell runs apart; data and settings do.
     seed = config.seed if plan.is_seeded else 0
     module = plan.make(seed)

@@ -10,21 +10,18 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from fferm._typing import IntArray
 from fferm.errors import InvalidParameterError, InvalidTypeError, NonFiniteError
 from fferm.penalty.objective import Penalty
 from fferm.solvers.base import Callback, EarlyStopping, Monitor, Record, Result
-from fferm.torch.cuda_graphs import Steps, make_steps
 from fferm.torch.networks import Networks
 from fferm.torch.penalties import BatchPenalty, Call, CriticPenalty, DeviceRows
-from fferm.torch.serialize import Checkpoint
 
 # An epoch of few batches has few steps: go on until there are this many.
 LEAST_STEPS = 400
@@ -40,6 +37,9 @@ WARM_UP = 0.02
 SMALL_DATA = 100_000
 # An epoch that lowers the objective by less than this share is no improvement.
 MIN_GAIN = 1e-4
+
+if TYPE_CHECKING:
+    from fferm.torch.serialize import Checkpoint
 
 MakeOptimizer = Callable[[Iterable[Tensor]], Optimizer]
 Schedule = Callable[[float], float]
@@ -152,23 +152,23 @@ def find_device(device: Any) -> torch.device:
     if isinstance(device, str) and device == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
-        found: torch.device = torch.device(device)
+        chosen: torch.device = torch.device(device)
     except (RuntimeError, TypeError) as error:
         raise InvalidParameterError(
             f"device must be 'auto', 'cpu', 'cuda' or a torch.device; got {device!r}."
         ) from error
-    if found.type not in ("cpu", "cuda"):
+    if chosen.type not in ("cpu", "cuda"):
         raise InvalidParameterError(
             "device must be 'auto', 'cpu' or 'cuda', because duals are in double "
             f"precision, which others may lack; got {device!r}."
         )
     n_devices = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    if found.type == "cuda" and (found.index or 0) >= n_devices:
+    if chosen.type == "cuda" and (chosen.index or 0) >= n_devices:
         raise InvalidParameterError(
             f"device={device!r} needs a GPU, and PyTorch finds {n_devices} CUDA "
             "devices. Use device='auto' or 'cpu', or install a build for your GPU."
         )
-    return found
+    return chosen
 
 
 def find_dtype(dtype: str, n_numbers: int, device: torch.device) -> torch.dtype:
@@ -359,7 +359,8 @@ class ClassObjective(BatchObjective):
         return values
 
     def _order(self, seed: int, epoch: int, rows: DeviceRows) -> Tensor:
-        order = batch_order(seed, epoch, rows.X.n_rows)
+        # A function of seed and epoch alone, so that a resumed run goes on the same.
+        order = np.random.default_rng([seed, epoch]).permutation(rows.X.n_rows)
         return torch.from_numpy(order).to(self.config.device)
 
 
@@ -393,7 +394,7 @@ class Run:
         networks: Networks,
         objective: BatchObjective,
         config: TrainingConfig,
-        checkpoint: Checkpoint | None = None,
+        checkpoint: "Checkpoint | None" = None,
     ) -> None:
         self.networks, self.objective, self.config = networks, objective, config
         self.checkpoint = checkpoint
@@ -416,7 +417,7 @@ class Run:
         with forked_randomness(self.config), fast_products():
             if self.checkpoint is not None:
                 self.checkpoint.restore(self)
-            steps = make_steps(self)
+            steps = self._steps()
             while self.result is None:
                 self._run_epoch(steps)
                 if self.checkpoint is not None:
@@ -458,7 +459,17 @@ class Run:
         self.networks.train(True)
         return output
 
-    def _run_epoch(self, steps: Steps) -> None:
+    def _steps(self) -> Callable[[Tensor, Tensor | None], None]:
+        # What takes a step: on a GPU one CUDA graph, if it can be captured.
+        is_named = self.config.optimizer in ("adam", "adamw")
+        is_cuda = self.config.device.type == "cuda"
+        if not (is_cuda and is_named and self.objective.is_capturable):
+            return self.step
+        from fferm.torch.cuda_graphs import CapturedSteps
+
+        return CapturedSteps(self)
+
+    def _run_epoch(self, steps: Callable[[Tensor, Tensor | None], None]) -> None:
         self.networks.train(True)
         self.objective.losses.zero_()
         self.objective.totals.zero_()
@@ -530,11 +541,6 @@ def fast_products() -> Iterator[None]:
         yield
     finally:
         matmul.allow_tf32 = before
-
-
-def batch_order(seed: int, epoch: int, n_rows: int) -> IntArray:
-    """Return the order of rows in an epoch, a function of seed and epoch alone."""
-    return np.random.default_rng([seed, epoch]).permutation(n_rows)
 
 
 def batches_of(order: Tensor, size: int) -> tuple[Tensor, ...]:
