@@ -9,6 +9,7 @@ look-up. Group weights are constants of the data and are not differentiated.
 import numpy as np
 
 from fferm._typing import FloatArray, IntArray
+from fferm.data.rows import CellIndex
 from fferm.divergences import Divergence
 from fferm.divergences import get as get_divergence
 from fferm.errors import InvalidInputError, InvalidParameterError
@@ -67,35 +68,11 @@ def joint(
             "No row has a known group and a positive weight, so there is no table. "
             "Check sensitive_features and sample_weight."
         )
-    kept = known & (code >= 0)
+    kept = np.flatnonzero(known & (code >= 0))
     cell = code[kept] * n_groups + group[kept]
-    table = joint_from_cells(prob[kept], cell, weight[kept] / total, n_strata, n_groups)
+    cells = CellIndex(kept, cell, weight[kept], (n_strata, n_groups), total)
+    table = cells.table(prob, cells.share, prob.shape[1])
     return table[0] if stratum is None else table
-
-
-def joint_from_cells(
-    prob: FloatArray, cell: IntArray, share: FloatArray, n_strata: int, n_groups: int
-) -> FloatArray:
-    """Return the table of rows whose ``cell = stratum * n_groups + group`` is known."""
-    size = n_strata * n_groups
-    sums = np.empty((prob.shape[1], size))
-    for j, column in enumerate(prob.T):
-        sums[j] = np.bincount(cell, weights=share * column, minlength=size)
-    return sums.reshape(prob.shape[1], n_strata, n_groups).transpose(1, 0, 2)
-
-
-def joint_of_decisions(
-    code: IntArray, cell: IntArray, share: FloatArray, shape: tuple[int, int, int]
-) -> FloatArray:
-    """Return the (strata, classes, groups) table of decisions, each all one class."""
-    n_strata, n_classes, n_groups = shape
-    place = cell * n_classes + code
-    sums = np.bincount(place, share, n_strata * n_groups * n_classes)
-    return (
-        sums.astype(np.float64, copy=False)
-        .reshape(n_strata, n_groups, n_classes)
-        .transpose(0, 2, 1)
-    )
 
 
 def penalty(
@@ -223,13 +200,13 @@ def sufficiency(
     table = _checked_table(joint)
     if table.ndim != 3:
         raise InvalidInputError(
-            f"Sufficiency got a table of shape {table.shape}. Expected labels x "
-            "classes x groups; give fferm.tables.joint the labels as strata."
+            "A table for sufficiency must be labels x classes x groups; got shape "
+            f"{table.shape}. Pass the labels as strata to fferm.tables.joint."
         )
     kept = slice(None) if predicted is None else slice(predicted, predicted + 1)
-    given = np.swapaxes(table, 0, 1)[kept]
+    by_class = np.swapaxes(table, 0, 1)[kept]
     value, slope = _moving_penalty(
-        given, get_divergence(divergence), uncertainty, "probability"
+        by_class, get_divergence(divergence), uncertainty, "probability"
     )
     payoff = np.zeros_like(table)
     payoff[:, kept] = np.swapaxes(slope, 0, 1)
@@ -300,24 +277,24 @@ def _checked_rows(
     prob, group = np.asarray(prob, dtype=np.float64), np.asarray(group)
     if prob.ndim != 2 or prob.shape[1] < 2 or group.shape != prob.shape[:1]:
         raise InvalidInputError(
-            f"prob has shape {prob.shape}, group has {group.shape}. Expected prob "
-            "(n_samples, n_classes) with at least two classes and group (n_samples,);"
-            " a column of shape (n, 1) would broadcast to (n, n) and see nothing."
+            "prob must have shape (n_samples, n_classes) with at least two classes, "
+            f"and group (n_samples,); got {prob.shape} and {group.shape}. A column of "
+            "shape (n, 1) would broadcast to (n, n) and see nothing."
         )
     if not np.all(np.isfinite(prob)):
         raise InvalidInputError(
-            "prob holds missing or infinite numbers. Expected probabilities, or "
-            "decisions of 0 and 1; look at the model that made them."
+            "prob must hold finite probabilities, or decisions of 0 and 1; got missing "
+            "or infinite numbers. Look at the model that made them."
         )
     if group.dtype.kind not in "iu":
         raise InvalidInputError(
-            f"group has dtype {group.dtype}. Expected integer codes 0..n_groups-1, -1 "
-            "where the group is unknown."
+            "group must hold integer codes 0..n_groups-1, or -1 where the group is "
+            f"unknown; got dtype {group.dtype}."
         )
     if group.size and (group.max() >= n_groups or group.min() < -1):
         raise InvalidInputError(
-            f"group holds codes {group.min()}..{group.max()}, n_groups={n_groups}. "
-            "Expected codes from -1 (unknown) to n_groups - 1."
+            f"group must hold codes from -1 (unknown) to n_groups - 1 = "
+            f"{n_groups - 1}; got {group.min()} to {group.max()}."
         )
     weight = (
         np.ones(len(prob))
@@ -326,9 +303,8 @@ def _checked_rows(
     )
     if weight.shape != group.shape or not np.all((weight >= 0) & (weight < np.inf)):
         raise InvalidInputError(
-            f"sample_weight has shape {weight.shape}, or holds negative, missing or "
-            "infinite numbers. Expected one non-negative weight per row, shape "
-            f"{group.shape}."
+            "sample_weight must hold one finite, non-negative weight per row, shape "
+            f"{group.shape}; got shape {weight.shape}, or other numbers."
         )
     return prob, group, weight
 
@@ -336,13 +312,13 @@ def _checked_rows(
 def _check_strata(code: IntArray, group: IntArray, n_strata: int) -> None:
     if code.shape != group.shape or code.dtype.kind not in "iu":
         raise InvalidInputError(
-            f"stratum has shape {code.shape} and dtype {code.dtype}, group has shape "
-            f"{group.shape}. Expected one integer stratum per row."
+            f"stratum must hold one integer per row, shape {group.shape}; got shape "
+            f"{code.shape}, dtype {code.dtype}."
         )
     if code.size and (code.max() >= n_strata or code.min() < -1):
         raise InvalidInputError(
-            f"stratum holds codes {code.min()}..{code.max()}, n_strata={n_strata}. "
-            "Expected codes from -1 (left out) to n_strata - 1."
+            f"stratum must hold codes from -1 (left out) to n_strata - 1 = "
+            f"{n_strata - 1}; got {code.min()} to {code.max()}."
         )
 
 
@@ -354,8 +330,8 @@ def _checked_table(joint: FloatArray) -> FloatArray:
         or not 0 < table.sum() < np.inf
     ):
         raise InvalidInputError(
-            f"A table of shape {table.shape} came, entries "
-            f"{table.min(initial=np.inf)} to {table.max(initial=-np.inf)}. Expected "
-            "non-negative probabilities, classes x groups or strata x classes x groups."
+            "A table must hold non-negative probabilities, classes x groups or strata "
+            f"x classes x groups; got shape {table.shape}, entries "
+            f"{table.min(initial=np.inf)} to {table.max(initial=-np.inf)}."
         )
     return table

@@ -269,7 +269,7 @@ def plain_ascent(dual, z, rate, mass, slope, step, size):
     share = dual.share[:, 0][:, None, None, None]
     rate = rate + step * (share * mass.sum(axis=2, keepdims=True) - rate)
     prior = dual.prior[:, None, :, None]
-    eta = np.minimum(step, _kernels.LARGEST_PUSH * size / share * prior)
+    eta = np.minimum(step, _kernels.LARGEST_STEP * size / share * prior)
     eta = dual.speed * eta
     z = z + eta * slope / (prior * np.maximum(rate, _kernels.SMALLEST_RATE))
     return np.clip(z, dual.lower, dual.upper[:, None, :, None]), rate

@@ -3,10 +3,11 @@
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
+from sklearn.base import clone
 
 from fferm import FairLogisticRegression, GroupCounts
 from fferm.data.rows import FitInput
-from fferm.estimators.partial import PieceInput, read_piece
+from fferm.estimators import partial
 from fferm.penalty.compiled import bind_dual, payoff_into
 from fferm.penalty.dual import dual_variable
 from fferm.solvers._kernels import (
@@ -16,6 +17,7 @@ from fferm.solvers._kernels import (
     make_scratch,
 )
 from fferm.solvers.linear import linear_logits, value_and_gradient
+from fferm.solvers.partial import PartialTrainer
 
 pytestmark = pytest.mark.filterwarnings("ignore::fferm.errors.DataFairnessWarning")
 
@@ -54,12 +56,23 @@ def gradients(piece, theta, z):
     return gradient.T, scratch.slope[..., 0].copy()
 
 
+def noting(trainers):
+    """Return a trainer that notes itself when it is made."""
+
+    class Noted(PartialTrainer):
+        def __init__(self, solver, data):
+            super().__init__(solver, data)
+            trainers.append(self)
+
+    return Noted
+
+
 @pytest.mark.parametrize("n_classes", [2, 3])
 @pytest.mark.parametrize("how", ["intersection", "marginal"])
 @pytest.mark.parametrize("notion", ["demographic_parity", "equalized_odds"])
 @pytest.mark.parametrize("divergence", ["kl", "chi2", "js", "tv"])
 def test_pieces_of_one_row_average_to_the_full_gradient(
-    divergence, notion, how, n_classes
+    divergence, notion, how, n_classes, monkeypatch
 ):
     y = np.tile(np.repeat(np.arange(n_classes), 4), N_ROWS)[:N_ROWS]
     s = np.where(np.arange(N_ROWS)[:, None] % 11 == 5, None, S)  # some are missing
@@ -70,8 +83,12 @@ def test_pieces_of_one_row_average_to_the_full_gradient(
     counts.update(sensitive_features=s, y=y)
 
     def piece(i):
-        given = PieceInput(X[[i]], y[[i]], None, counts, s[[i]])
-        return read_piece(model, given, None)[0]
+        trainers = []
+        monkeypatch.setattr(partial, "PartialTrainer", noting(trainers))
+        clone(model).partial_fit(
+            X[[i]], y[[i]], groups=counts, sensitive_features=s[[i]]
+        )
+        return trainers[0]._data
 
     problem = model._encode(FitInput(X, y, s)).problem
     rng = np.random.default_rng(4)

@@ -75,7 +75,7 @@ def test_a_loss_is_known_by_its_name():
 
 @pytest.mark.parametrize("make", [lambda: Huber(0), lambda: Quantile(1.0)])
 def test_a_loss_refuses_a_parameter_that_means_nothing(make):
-    with pytest.raises(InvalidParameterError, match="Expected a"):
+    with pytest.raises(InvalidParameterError, match=r"must be .*; got"):
         make()
 
 
@@ -104,12 +104,12 @@ def test_edges_hold_like_shares_and_cut_no_value_in_two():
 
 @pytest.mark.parametrize("edges", [[], [1.0, 1.0], [2.0, 1.0], [np.nan]])
 def test_edges_that_do_not_grow_are_refused(edges):
-    with pytest.raises(InvalidInputError, match="Expected at least one edge"):
+    with pytest.raises(InvalidInputError, match="edges must be at least one"):
         make_bins(np.array(edges))
 
 
 def test_a_steepness_that_is_not_positive_is_refused():
-    with pytest.raises(InvalidParameterError, match="Expected a positive number"):
+    with pytest.raises(InvalidParameterError, match="must be a positive number; got 0"):
         make_bins(np.zeros(1), steepness=0)
 
 

@@ -35,38 +35,38 @@ class Key(NamedTuple):
     seed: int
 
 
+@dataclass(eq=False, repr=False)
 class LazyValues(Mapping[Key, T], Generic[T]):
     """Values by key; a `functools.partial` is called when it is first looked up.
 
     If there is one curve, ``(fairness_weight, seed)`` is enough of a key.
     """
 
-    def __init__(self, values: Mapping[Key, "T | partial[T]"]) -> None:
-        self._values = dict(values)
+    values_by_key: dict[Key, "T | partial[T]"]
 
     def __getitem__(self, key: tuple[object, ...]) -> T:
         """Return the value of a key, the same one every time."""
         complete = self._complete(key)
-        value = self._values[complete]
+        value = self.values_by_key[complete]
         if isinstance(value, partial):
-            value = self._values[complete] = value()
+            value = self.values_by_key[complete] = value()
         return value
 
     def __contains__(self, key: object) -> bool:
         """Return whether there is a value, without computing it."""
-        return isinstance(key, tuple) and self._complete(key) in self._values
+        return isinstance(key, tuple) and self._complete(key) in self.values_by_key
 
     def __iter__(self) -> Iterator[Key]:
         """Return the keys, in the order of the sweep."""
-        return iter(self._values)
+        return iter(self.values_by_key)
 
     def __len__(self) -> int:
         """Return the number of values."""
-        return len(self._values)
+        return len(self.values_by_key)
 
     def _complete(self, key: tuple[object, ...]) -> Key:
         if len(key) == 2:
-            curves = {known.curve for known in self._values}
+            curves = {known.curve for known in self.values_by_key}
             key = (*curves, *key) if len(curves) == 1 else key
         return Key(*key) if len(key) == 3 else key  # type: ignore[arg-type,return-value]
 

@@ -10,8 +10,7 @@ from scipy.stats import norm
 from sklearn import config_context
 
 from fferm._typing import FloatArray
-from fferm.auditing import Audit, audit, audit_regression
-from fferm.auditing.regression import read_finite
+from fferm.auditing import Audit, audit
 from fferm.curve.pareto import CONFIDENCE
 from fferm.data.groups import BandEdges, Binning, encode_sensitive
 from fferm.data.rows import FitInput
@@ -23,12 +22,6 @@ from fferm.errors import (
     warn_user,
 )
 from fferm.estimators.base import FairClassifier, FairEstimator
-from fferm.metrics.dependence import (
-    GROUP_MEASURES,
-    f_information,
-    make_regression_tabulator,
-    take,
-)
 from fferm.metrics.intervals import interval_of_tables, wilson_interval
 from fferm.metrics.tabulator import Tabulator, make_tabulator, rates_of, worst_gap
 from fferm.penalty.objective import Penalty
@@ -98,6 +91,8 @@ def audit_rows(model: FairEstimator, rows: FitInput) -> Audit | None:
         options: dict[str, Any] = {**rows.tables, "confidence": CONFIDENCE}
         if isinstance(model, FairClassifier):
             return audit(model, **options, n_bootstrap=0, random_state=0)
+        from fferm.auditing import audit_regression
+
         try:
             options |= {"n_permutations": 0, "n_bootstrap": N_DRAWS}
             return audit_regression(model, **options)
@@ -240,6 +235,9 @@ class RegressionMeasure:
     def __init__(
         self, model: "FairRegressor", split: FitInput, edges: BandEdges
     ) -> None:
+        from fferm.auditing.regression import read_finite
+        from fferm.metrics.dependence import GROUP_MEASURES, make_regression_tabulator
+
         self.X, self.y = split.X, read_finite(split.y, "y")
         self.weight = encode_weight(split.sample_weight, self.y.size)
         self.passed_weight = None if split.sample_weight is None else self.weight
@@ -273,6 +271,8 @@ class RegressionMeasure:
         self, model: "FairRegressor", prediction: FloatArray
     ) -> dict[str, Any]:
         """Return the measures of a model with these predictions."""
+        from fferm.metrics.dependence import f_information, take
+
         error = float(np.average((self.y - prediction) ** 2, weights=self.weight))
         mean = np.average(self.y, weights=self.weight)
         spread = float(np.average((self.y - mean) ** 2, weights=self.weight))

@@ -27,7 +27,6 @@ from fferm.auditing.base import json_ready
 from fferm.curve.curve import Key, LazyValues, TradeoffCurve
 from fferm.errors import PersistenceError
 from fferm.estimators.base import FairEstimator
-from fferm.persistence import load
 
 try:
     import fcntl
@@ -231,6 +230,8 @@ def assemble(
             baseline += [{**about, **row} for row in fit.get("thinned", ())]
             models[key] = model = recorded.models[weight]
             if isinstance(model, Path):
+                from fferm.persistence import load
+
                 models[key] = partial(load, model)
                 if fit.get("audit") is not None:
                     audits[key] = partial(Audit.from_dict, fit["audit"])

@@ -38,7 +38,6 @@ from fferm.errors import (
 )
 from fferm.estimators.base import FairEstimator
 from fferm.fairness_grid import weight_grid
-from fferm.persistence import load, save
 from fferm.registry import code_of
 
 logger = logging.getLogger(__name__)
@@ -136,7 +135,7 @@ def tradeoff_curve(
             "Pass tradeoff_curve(estimator, X, y, sensitive_features=...)."
         )
     whole = read_rows(X, y, sensitive_features, sample_weight)
-    rows = SweepRows(whole, _read_test(test))
+    rows = SweepRows(whole, None if test is None else _read_test(test))
     # Rows may be large, and are the same for all.
     digest = "" if records is None else str(joblib.hash([whole, rows.test]))
     paths = []
@@ -194,11 +193,7 @@ def _shortest(divergence: Divergence) -> str:
     return divergence.name if is_usual else repr(divergence)
 
 
-def _read_test(
-    test: tuple[Table, ...] | Mapping[str, Table] | None,
-) -> FitInput | None:
-    if test is None:
-        return None
+def _read_test(test: tuple[Table, ...] | Mapping[str, Table]) -> FitInput:
     names = ("X", "y", "sensitive_features", "sample_weight")
     if isinstance(test, Mapping):
         if set(names[:3]) <= set(test) <= set(names):
@@ -291,6 +286,8 @@ def _run_path(
                 if file is None:
                     recorded.models[weight] = model
                 else:
+                    from fferm.persistence import save
+
                     save(model, recorded.models[weight])
                     audited = audit_rows(model, splits["test"])
                     fit["audit"] = None if audited is None else audited.to_dict()
@@ -316,6 +313,8 @@ def _train_path(
     if n_before and is_warm:
         # The models before the first weight that is left were trained by this very
         # path, so it resumes after the last of them.
+        from fferm.persistence import load
+
         last = done[weights[n_before - 1]]
         start = load(last, module=getattr(estimator, "module", None))
         weights = weights[n_before:]

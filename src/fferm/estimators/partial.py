@@ -49,13 +49,11 @@ from fferm.penalty.dual import NO_GROUPS, GroupWeights, group_ends, group_weight
 from fferm.penalty.objective import Objective, Problem
 from fferm.solvers import Result
 from fferm.solvers.partial import (
-    Piece,
-    PieceRun,
+    PartialData,
+    PartialRun,
+    PartialTrainer,
     Start,
-    make_piece,
-    piece_dual,
-    piece_parameters,
-    train_piece,
+    make_partial,
 )
 
 if TYPE_CHECKING:
@@ -96,7 +94,7 @@ class PartialState:
     """
 
     objective: Objective
-    run: PieceRun
+    run: PartialRun
     known: "KnownGroups | None"
     n_rows: int
     weight: float
@@ -134,19 +132,18 @@ def fit_batch(
     piece = _piece(data, placed, objective, weight / n_rows)
     n_batches = before.n_batches + 1 if before else 1
     solver: Any = _solver(model)
-    run = train_piece(
-        solver, piece, before.run if before else None, _start(model, placed)
-    )
+    trainer = PartialTrainer(solver, piece)
+    run = trainer.train(before.run if before else None, _start(model, placed))
     model._partial = PartialState(
         objective, run, placed.known, n_rows, weight, n_batches
     )
-    theta = piece_parameters(piece, run)
+    theta = trainer.parameters(run)
     model.classes_ = classes
     model.coef_, model.intercept_ = theta[:, :-1].copy(), theta[:, -1].copy()
     model._learn(None, Choice(objective.fairness_weight))
     if placed.known is not None:
         model.groups_ = np.array(placed.known.names, dtype=object)
-    model.dual_ = piece_dual(solver, piece, run)
+    model.dual_ = trainer.dual(run)
     model.n_iter_, model.history_ = n_batches, ()
     model.result_ = Result.schedule_completed
     return model
@@ -213,7 +210,7 @@ def _known_classes(
 
 def _piece(
     data: TrainingData, placed: "PlacedRows", objective: Objective, mean_weight: float
-) -> Piece:
+) -> PartialData:
     kept = data.kept
     problem = Problem(
         objective,
@@ -222,7 +219,9 @@ def _piece(
         data.weight[kept] / mean_weight / max(1, kept.sum()),
         data.classes.size,
     )
-    return make_piece(problem, placed.weights, placed.stratum[kept], placed.group[kept])
+    return make_partial(
+        problem, placed.weights, placed.stratum[kept], placed.group[kept]
+    )
 
 
 def _start(model: "FairLogisticRegression", placed: "PlacedRows") -> Start | None:

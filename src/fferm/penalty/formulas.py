@@ -43,8 +43,8 @@ def read_table(_context, address, variable, dual, conjugate, ratio, size):  # ty
     def call(context, builder, _signature, arguments):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
         numbers = context.get_value_type(_NUMBERS)
         whole = context.get_value_type(types.intp)
-        kind = ir.FunctionType(ir.VoidType(), [numbers] * 4 + [whole])
-        function = builder.inttoptr(arguments[0], kind.as_pointer())
+        signature = ir.FunctionType(ir.VoidType(), [numbers] * 4 + [whole])
+        function = builder.inttoptr(arguments[0], signature.as_pointer())
         tables = [builder.inttoptr(table, numbers) for table in arguments[1:5]]
         builder.call(function, [*tables, arguments[5]])
         return context.get_dummy_value()
@@ -89,9 +89,9 @@ def is_kept(divergence: Divergence) -> bool:
     Those of this library do, as it gives them by name. A sweep of parameters would
     fill the cache, and somebody's own formulas may change under the same name.
     """
-    kind = type(divergence)
-    is_ours = kind.__module__.startswith(f"{divergences.__name__}.")
-    return is_ours and divergence == kind().smoothed()
+    cls = type(divergence)
+    is_ours = cls.__module__.startswith(f"{divergences.__name__}.")
+    return is_ours and divergence == cls().smoothed()
 
 
 def _at_log_ratio(divergence: Divergence) -> tuple[Any, Any]:

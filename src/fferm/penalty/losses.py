@@ -67,8 +67,8 @@ class Huber(Loss):
     def __post_init__(self) -> None:
         if not self.width > 0:
             raise InvalidParameterError(
-                f"Huber(width={self.width!r}) came. Expected a positive number of "
-                "standard deviations."
+                "width must be a positive number of standard deviations; got "
+                f"{self.width!r}."
             )
 
     def value(self, residual: Operand, xp: Namespace) -> Operand:
@@ -103,8 +103,7 @@ class Quantile(Loss):
     def __post_init__(self) -> None:
         if not 0 < self.level < 1:
             raise InvalidParameterError(
-                f"Quantile(level={self.level!r}) came. Expected a number between 0 "
-                "and 1."
+                f"level must be between 0 and 1; got {self.level!r}."
             )
 
     def value(self, residual: Operand, xp: Namespace) -> Operand:

@@ -71,12 +71,12 @@ def make_bins(edges: FloatArray, steepness: float = STEEPNESS) -> SoftBins:
     is_growing = np.all(np.isfinite(edges)) and np.all(gaps > 0)
     if edges.ndim != 1 or edges.size == 0 or not is_growing:
         raise InvalidInputError(
-            f"Edges of shape {edges.shape} came, not all growing. Expected at least "
-            "one edge, each larger than the one before."
+            "edges must be at least one finite number, each larger than the one before;"
+            f" got {edges}."
         )
     if not 0 < steepness < np.inf:
         raise InvalidParameterError(
-            f"steepness={steepness!r} came. Expected a positive number; 4 is soft, 100 "
+            f"steepness must be a positive number; got {steepness!r}. 4 is soft, 100 "
             "is nearly hard."
         )
     nearest = np.ones(edges.size)

@@ -73,7 +73,7 @@ def choose(
 
 def make(name: str, options: dict[str, Any]) -> Solver[Any]:
     """Return a solver of linear models, which takes the options that it knows."""
-    module, kind = LINEAR[name]
-    solver = getattr(importlib.import_module(module), kind)
+    module, class_name = LINEAR[name]
+    solver = getattr(importlib.import_module(module), class_name)
     known = {field.name for field in dataclasses.fields(solver)}
     return solver(**{k: v for k, v in options.items() if k in known})  # type: ignore[no-any-return]

@@ -54,8 +54,8 @@ FIRST_INNER_STEP = 0.2
 class RowArrays(NamedTuple):
     """What is known of the rows.
 
-    What all rows have in common is given once, in an array of one entry: a stratum, a
-    weight. Nothing is copied that is there already, for rows may be many.
+    What all rows have in common is stored once, in an array of one entry: a stratum, a
+    weight. Existing arrays are not copied, because rows may be many.
 
     Attributes
     ----------
@@ -145,7 +145,7 @@ class Steps(NamedTuple):
 
 
 class Scratch(NamedTuple):
-    """Room for one step.
+    """Arrays for one step.
 
     Attributes
     ----------
@@ -187,7 +187,7 @@ class Scratch(NamedTuple):
 
 
 def make_scratch(theta: FloatArray, z: FloatArray) -> Scratch:
-    """Return room for steps of a model and a dual table."""
+    """Return arrays for steps of a model and a dual table."""
     n_columns, n_factors = theta.shape
     _, n_classes, _, n_lanes = z.shape
     return Scratch(
@@ -506,7 +506,7 @@ def sreda_steps(
 
     ``held`` comes with the estimators of the large batch. ``draws`` (q, m + 1, b) are
     the rows of the small ones, ``picks`` (q,) the inner steps that are kept. ``model``,
-    ``dual`` and ``held`` are changed in place; the point ``before`` is room.
+    ``dual`` and ``held`` are changed in place; the point ``before`` is memory.
     """
     now = (model.theta, dual)
     for k in range(picks.size):

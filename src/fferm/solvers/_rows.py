@@ -62,9 +62,9 @@ def _prefetch(_context, address):
 
     def ask(context, builder, _signature, arguments):
         line, word = ir.IntType(8).as_pointer(), ir.IntType(32)
-        kind = ir.FunctionType(ir.VoidType(), [line, word, word, word])
+        signature = ir.FunctionType(ir.VoidType(), [line, word, word, word])
         function = cgutils.get_or_insert_function(
-            builder.module, kind, "llvm.prefetch.p0"
+            builder.module, signature, "llvm.prefetch.p0"
         )
         numbers = [word(0), word(3), word(1)]  # to read, to keep, data
         builder.call(function, [builder.inttoptr(arguments[0], line), *numbers])

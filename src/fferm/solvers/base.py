@@ -64,7 +64,7 @@ class Result(enum.Enum):
 
 @dataclass(frozen=True)
 class Solution:
-    """What a solver found.
+    """What a solver returns.
 
     Attributes
     ----------
@@ -121,7 +121,7 @@ class EarlyStopping:
     patience
         Stop after so many looks in a row at which no model improved; None never stops.
     min_gain
-        A decrease by less than this share of a model's best value is no improvement.
+        A smaller decrease, as a share of the best value, is not an improvement.
     best
         The lowest value of each model so far.
     n_idle
@@ -156,7 +156,7 @@ class Solver(ABC, Generic[State]):
 
     @abstractmethod
     def init(self, problem: Problem, start: FloatArray | None) -> State:
-        """Return the state to begin from, at given parameters or afresh."""
+        """Return the state to begin from: the start, or where the solver begins."""
 
     @abstractmethod
     def advance(self, problem: Problem, state: State, monitor: Monitor) -> State:

@@ -81,7 +81,7 @@ def _once(values: Any) -> Any:
 
 def _as_kernels_read(codes: IntArray) -> IntArray:
     # Kernels are compiled once for arrays that they may write to and once for others;
-    # codes may be the user's own, so all come as the latter.
+    # codes may be the user's, so all are read-only views.
     codes = np.ascontiguousarray(codes, dtype=np.int64).view()
     codes.flags.writeable = False
     return codes
@@ -151,14 +151,14 @@ class FusedEvaluator(Evaluator):
         self, problem: Problem, theta: FloatArray
     ) -> tuple[float, FloatArray]:
         """Return the whole objective, and its gradient by (n_outputs, d + 1)."""
-        found = self._pass(problem, [theta])
-        value, gradient = float(found.loss[0]), found.gradient
+        sums = self._pass(problem, [theta])
+        value, gradient = float(sums.loss[0]), sums.gradient
         objective, coef = problem.objective, theta[:, :-1]
         weight, on_table = objective.fairness_weight, self.on_table(problem)
         if on_table is not None and weight > 0:
-            fairness, payoff = on_table.on_mass(found.mass[..., 0])
+            fairness, payoff = on_table.on_mass(sums.mass[..., 0])
             value += weight * fairness
-            add_penalty_gradient(payoff, float(weight), found.jacobian, gradient)
+            add_penalty_gradient(payoff, float(weight), sums.jacobian, gradient)
             check_finite(value, gradient)
         gradient[:-1] += objective.l2 * coef.T
         return value + objective.l2 / 2 * float(np.vdot(coef, coef)), gradient.T.copy()
@@ -167,15 +167,15 @@ class FusedEvaluator(Evaluator):
         self, problem: Problem, thetas: Sequence[FloatArray], weights: Sequence[float]
     ) -> list[Measured]:
         """Return objective and dual of several models, each under its own weight."""
-        found = self._pass(problem, thetas, with_slopes=False)
+        sums = self._pass(problem, thetas, with_slopes=False)
         measured, on_table = [], self.on_table(problem)
         for lane, (theta, weight) in enumerate(zip(thetas, weights, strict=True)):
             coef = theta[:, :-1]
-            value = float(found.loss[lane])
+            value = float(sums.loss[lane])
             value += problem.objective.l2 / 2 * float(np.sum(coef * coef))
             dual: tuple[FloatArray, ...] = ()
             if on_table is not None:
-                mass = found.mass[..., lane]
+                mass = sums.mass[..., lane]
                 if weight > 0:
                     value += weight * on_table.on_mass(mass)[0]
                 dual = on_table.duals(mass)
@@ -200,8 +200,8 @@ class FusedEvaluator(Evaluator):
         n_kept = n_outputs if with_slopes else 0
         n_strata, n_classes, n_groups = self._table_shape
         lanes = np.empty((n_columns, n_outputs, n_lanes))
-        for lane, own in enumerate(thetas):
-            lanes[:, :, lane] = own.T
+        for lane, of_lane in enumerate(thetas):
+            lanes[:, :, lane] = of_lane.T
         theta = lanes.reshape(n_columns, n_outputs * n_lanes)
         sharpness = float(problem.objective.sharpness)
 

@@ -24,7 +24,7 @@ from fferm.solvers.linear import Evaluator, make_evaluator, parameter_shape
 
 # Pairs of steps and gradients that the inverse Hessian is made of.
 MEMORY = 20
-# A restart that lowers the objective by less than this share has found nothing.
+# A restart that lowers the objective by less than this share is in vain.
 LEAST_GAIN = 1e-9
 # The objective is right to this share. A step gains about half the squared gradient in
 # round coordinates, so below it no value can show a descent.
@@ -93,7 +93,7 @@ def whiten(X: Table, share: FloatArray, l2: float) -> Coordinates:
     l2
         Strength of the ridge on the features.
     """
-    # Each column's own curvature, as a root: squares of tiny features underflow.
+    # The curvature of each column, as a root: squares of tiny features underflow.
     size = np.append(np.hypot(_column_size(X) / 2, np.sqrt(l2)), 0.5)
     scale = 1 / np.where(size > SMALLEST_SIZE, size, 1.0)
     n_columns = scale.size
@@ -209,7 +209,7 @@ class LBFGS(Solver[LbfgsState]):
             if monitor.record(objective=float(intermediate_result.fun)):
                 raise StopIteration
 
-        found = scipy.optimize.minimize(
+        optimum = scipy.optimize.minimize(
             evaluate,
             state.phi,
             jac=True,
@@ -225,12 +225,12 @@ class LBFGS(Solver[LbfgsState]):
         )
         after = replace(
             state,
-            phi=found.x,
-            objective=float(found.fun),
-            n_iter=state.n_iter + found.nit,
-            n_evaluations=state.n_evaluations + found.nfev,
+            phi=optimum.x,
+            objective=float(optimum.fun),
+            n_iter=state.n_iter + optimum.nit,
+            n_evaluations=state.n_evaluations + optimum.nfev,
         )
-        result = self._judge(problem, found, state, after)
+        result = self._judge(problem, optimum, state, after)
         n_numbers = problem.n_classes * problem.X.size
         is_small = problem.is_smooth and n_numbers <= SMALL_PROBLEM
         if result is Result.converged and is_small:
@@ -269,8 +269,9 @@ class LBFGS(Solver[LbfgsState]):
     ) -> Iterator[Solution]:
         """Yield one solution after another, each begun where the last one ended.
 
-        Round coordinates and kernel rows are computed once. A robust penalty has
-        kinks, and none but a fresh start leaves one, so there each begins afresh.
+        Round coordinates and kernel rows are computed once. Robust penalties are
+        non-smooth and a warm start can stick at a kink, so each weight starts from
+        scratch.
         """
         coordinates = whiten(problem.X, problem.share, problem.objective.l2)
         evaluator = self.evaluator or make_evaluator(problem)
@@ -306,11 +307,11 @@ class LBFGS(Solver[LbfgsState]):
     def _judge(
         self,
         problem: Problem,
-        found: scipy.optimize.OptimizeResult,
+        optimum: scipy.optimize.OptimizeResult,
         before: LbfgsState,
         after: LbfgsState,
     ) -> Result | None:
-        if np.max(np.abs(found.jac)) <= self.tol:
+        if np.max(np.abs(optimum.jac)) <= self.tol:
             return Result.converged
         if after.n_iter >= self.max_iter:
             return Result.max_epochs_reached
@@ -318,7 +319,7 @@ class LBFGS(Solver[LbfgsState]):
             return None
         if not problem.is_smooth:
             return Result.kink_reached
-        is_flat = np.sum(found.jac**2) <= VALUE_ROUNDING * abs(after.objective)
+        is_flat = np.sum(optimum.jac**2) <= VALUE_ROUNDING * abs(after.objective)
         return Result.converged if is_flat else Result.stalled
 
 

@@ -39,12 +39,12 @@ def linear_logits(X: Table, theta: FloatArray) -> FloatArray:
 
 def predicted_codes(X: Table, theta: FloatArray) -> IntArray:
     """Return the codes of the classes that are predicted for some row."""
-    found = np.zeros(0, dtype=np.int64)
+    codes: IntArray = np.zeros(0, dtype=np.int64)
     # Logits of all rows at once would be the largest array of a fit but for X.
     for part in chunks(X.shape[0]):
         logits = linear_logits(X[part], theta)
-        found = np.union1d(found, logits.argmax(axis=1))
-    return found
+        codes = np.union1d(codes, logits.argmax(axis=1))
+    return codes
 
 
 def penalized_logits(problem: Problem, theta: FloatArray) -> FloatArray:

@@ -13,12 +13,11 @@ import numpy as np
 from fferm._typing import FloatArray
 from fferm.errors import NonFiniteError
 from fferm.penalty.objective import Problem, check_finite
-from fferm.solvers._kernels import Model, Steps, lookup_steps, make_scratch
+from fferm.solvers._kernels import Model, lookup_steps, make_scratch
 from fferm.solvers.base import Result
 from fferm.solvers.full_batch import FusedEvaluator, make_rows
 from fferm.solvers.stochastic import (
     LEAST_STEPS,
-    WARM_UP,
     StochasticSolver,
     StochasticState,
     lane_parameters,
@@ -75,16 +74,6 @@ class SemiStochastic(StochasticSolver[LookupState]):
         """Begin at given parameters or at 0, with the payoff there."""
         rows = make_rows(problem)
         n_steps = self.n_chunks(rows.size) * self._n_batches(rows.size)
-        steps = Steps(
-            np.asarray(weights, dtype=np.float64),
-            float(problem.objective.sharpness),
-            float(problem.objective.l2),
-            float(self.lr),
-            0.0,  # there is no dual
-            n_steps // 2 if self.patience is None else 0,
-            max(1, n_steps // WARM_UP),
-            bool(self.fit_intercept),
-        )
         model = make_model(
             problem, start, len(weights), fit_intercept=self.fit_intercept
         )
@@ -93,13 +82,10 @@ class SemiStochastic(StochasticSolver[LookupState]):
         scratch = make_scratch(model.theta, payoffs)
         scratch.payoff[:] = payoffs
         return LookupState(
-            weights=tuple(weights),
-            stopping=self.early_stopping(),
-            rows=rows,
+            **self.common_state(rows, weights),
             model=model,
-            steps=steps,
+            steps=self.steps(problem.objective, weights, n_steps),
             scratch=scratch,
-            rng=np.random.default_rng(self.seed),
             evaluator=evaluator,
         )
 
@@ -164,5 +150,5 @@ def lane_payoffs(
 
 def _refresh(problem: Problem, state: LookupState, count: int) -> None:
     move = min(FIRST_MOVE, LATE_MOVE / count)
-    found = lane_payoffs(problem, state.evaluator, state.model, state.weights)
-    state.scratch.payoff[:] += move * (found - state.scratch.payoff)
+    exact = lane_payoffs(problem, state.evaluator, state.model, state.weights)
+    state.scratch.payoff[:] += move * (exact - state.scratch.payoff)

@@ -8,16 +8,13 @@ trained as lanes of one run, which reads the data once for all of them.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from fferm._typing import FloatArray
 from fferm.penalty.compiled import Dual, make_dual
 from fferm.penalty.objective import Problem
-from fferm.solvers._kernels import Steps, make_scratch, sgda_epoch
+from fferm.solvers._kernels import make_scratch, sgda_epoch
 from fferm.solvers.full_batch import make_rows
 from fferm.solvers.stochastic import (
     LEAST_STEPS,
-    WARM_UP,
     StochasticSolver,
     StochasticState,
     make_model,
@@ -70,27 +67,20 @@ class SGDA(StochasticSolver[SgdaState]):
         rows = make_rows(problem)
         n_rows = rows.size
         n_steps = self.n_chunks(n_rows) * self._n_batches(n_rows)
-        steps = Steps(
-            chosen.scale * np.asarray(weights, dtype=np.float64),
-            float(problem.objective.sharpness),
-            float(problem.objective.l2),
-            float(self.lr),
-            float(self.dual_lr),
-            n_steps // 2 if self.patience is None else 0,
-            max(1, n_steps // WARM_UP),
-            bool(self.fit_intercept),
-        )
         model = make_model(
             problem, start, len(weights), fit_intercept=self.fit_intercept
         )
         return SgdaState(
-            weights=tuple(weights),
-            stopping=self.early_stopping(),
-            rows=rows,
+            **self.common_state(rows, weights),
             model=model,
-            steps=steps,
+            steps=self.steps(
+                problem.objective,
+                weights,
+                n_steps,
+                scale=chosen.scale,
+                dual_lr=self.dual_lr,
+            ),
             scratch=make_scratch(model.theta, chosen.dual.z),
-            rng=np.random.default_rng(self.seed),
             dual=chosen.dual,
             pointer=chosen.pointer,
         )

@@ -21,7 +21,6 @@ from fferm.penalty.compiled import Dual, best_into, make_dual, rates_into
 from fferm.penalty.objective import Problem
 from fferm.solvers._kernels import (
     Scratch,
-    Steps,
     add_into,
     estimate_into,
     make_scratch,
@@ -96,28 +95,22 @@ class SREDA(StochasticSolver[SredaState]):
         chosen = make_dual(problem, len(weights), solver="sreda", variable="log_ratio")
         rows = make_rows(problem)
         n_steps = self.n_chunks(rows.size) * self._every
-        steps = Steps(
-            chosen.scale * np.asarray(weights, dtype=np.float64),
-            float(problem.objective.sharpness),
-            float(problem.objective.l2),
-            float(self.lr),
-            float(self.dual_lr),
-            n_steps // 2 if self.patience is None else 0,
-            1,  # the dual is no guess, so the penalty counts from the first step
-            bool(self.fit_intercept),
-        )
         model = make_model(
             problem, start, len(weights), fit_intercept=self.fit_intercept
         )
         dual = chosen.dual
         state = SredaState(
-            weights=tuple(weights),
-            stopping=self.early_stopping(),
-            rows=rows,
+            **self.common_state(rows, weights),
             model=model,
-            steps=steps,
+            steps=self.steps(
+                problem.objective,
+                weights,
+                n_steps,
+                scale=chosen.scale,
+                dual_lr=self.dual_lr,
+                warm_up=1,  # the dual is the best from the first step on
+            ),
             scratch=make_scratch(model.theta, dual.z),
-            rng=np.random.default_rng(self.seed),
             dual=dual,
             pointer=chosen.pointer,
             held=make_estimators(model.theta, dual.z),
@@ -156,7 +149,7 @@ class SREDA(StochasticSolver[SredaState]):
 
 
 def make_estimators(theta: FloatArray, z: FloatArray) -> Scratch:
-    """Return room for estimators, which concern every column."""
+    """Return arrays for estimators, which concern every column."""
     held = make_scratch(theta, z)
     held.used[:] = np.arange(len(theta))
     held.counts[0] = len(theta)

@@ -18,7 +18,7 @@ import numpy as np
 
 from fferm._typing import FloatArray, IntArray
 from fferm.errors import NonFiniteError
-from fferm.penalty.objective import Problem
+from fferm.penalty.objective import Objective, Problem
 from fferm.solvers._kernels import Model, RowArrays, Scratch, Steps
 from fferm.solvers.base import (
     Callback,
@@ -136,9 +136,51 @@ class StochasticSolver(Solver[State]):
         """Return how many chunks the schedule has."""
 
     @final
-    def early_stopping(self) -> EarlyStopping:
-        """Return what says when no lane improves any more."""
-        return EarlyStopping(self.patience, LEAST_GAIN)
+    def common_state(self, rows: RowArrays, weights: Sequence[float]) -> dict[str, Any]:
+        """Return the fields of a state that are the same for every solver."""
+        return {
+            "weights": tuple(weights),
+            "rows": rows,
+            "rng": np.random.default_rng(self.seed),
+            "stopping": EarlyStopping(self.patience, LEAST_GAIN),
+        }
+
+    @final
+    def steps(
+        self,
+        objective: Objective,
+        weights: Sequence[float],
+        n_steps: int,
+        *,
+        scale: float = 1.0,
+        dual_lr: float = 0.0,
+        warm_up: int | None = None,
+    ) -> Steps:
+        """Return how far to go in each of so many steps.
+
+        Parameters
+        ----------
+        objective
+            Sharpness and ridge.
+        weights
+            The fairness weight of each lane, to be multiplied by ``scale``.
+        n_steps
+            Steps of the whole schedule; the later half is averaged.
+        scale, dual_lr
+            Of the dual, where there is one.
+        warm_up
+            The steps over which the penalty comes in; None is a hundredth of all.
+        """
+        return Steps(
+            scale * np.asarray(weights, dtype=np.float64),
+            float(objective.sharpness),
+            float(objective.l2),
+            float(self.lr),
+            float(dual_lr),
+            n_steps // 2 if self.patience is None else 0,
+            max(1, n_steps // WARM_UP) if warm_up is None else warm_up,
+            bool(self.fit_intercept),
+        )
 
     @final
     def init(self, problem: Problem, start: FloatArray | None) -> State:
@@ -157,7 +199,7 @@ class StochasticSolver(Solver[State]):
             after = self._measured(problem, after)
             monitor.record(objective=after.measured[0].objective)
         if self.patience and n_steps >= 2 * after.steps.average_from:
-            # Who knows when it ends: the average begins anew when steps have doubled.
+            # The end is unknown: the average starts over when steps have doubled.
             after.model.total[:] = 0.0
             after = replace(after, steps=after.steps._replace(average_from=n_steps))
         return after
@@ -299,8 +341,8 @@ def summed_iterates(model: Model, begin: int, n_steps: int) -> FloatArray:
 def lane_parameters(problem: Problem, theta: FloatArray, lane: int) -> FloatArray:
     """Return (n_outputs, n_features + 1) parameters of one lane."""
     n_outputs, n_columns = parameter_shape(problem)
-    found = theta.reshape(n_columns, n_outputs, -1)[:, :, lane].T
-    return found - found.mean(axis=0) if n_outputs > 1 else found.copy()
+    of_lane = theta.reshape(n_columns, n_outputs, -1)[:, :, lane].T
+    return of_lane - of_lane.mean(axis=0) if n_outputs > 1 else of_lane.copy()
 
 
 def shuffled(
