@@ -150,8 +150,7 @@ class Penalty:
     def tables(self, prob: FloatArray) -> list[FloatArray]:
         """Return the (strata, classes, groups) table of each attribute."""
         return [
-            tables.joint_from_cells(prob[c.rows], c.cell, c.share, *c.shape)
-            for c in self.rows.cells
+            cells.table(prob, cells.share, prob.shape[1]) for cells in self.rows.cells
         ]
 
     def on_table(self, table: FloatArray) -> tuple[float, FloatArray]:
