@@ -9,6 +9,7 @@ look-up. Group weights are constants of the data and are not differentiated.
 import numpy as np
 
 from fferm._typing import FloatArray, IntArray
+from fferm.data.rows import CellIndex
 from fferm.divergences import Divergence
 from fferm.divergences import get as get_divergence
 from fferm.errors import InvalidInputError, InvalidParameterError
@@ -67,35 +68,11 @@ def joint(
             "No row has a known group and a positive weight, so there is no table. "
             "Check sensitive_features and sample_weight."
         )
-    kept = known & (code >= 0)
+    kept = np.flatnonzero(known & (code >= 0))
     cell = code[kept] * n_groups + group[kept]
-    table = joint_from_cells(prob[kept], cell, weight[kept] / total, n_strata, n_groups)
+    cells = CellIndex(kept, cell, weight[kept], (n_strata, n_groups), total)
+    table = cells.table(prob, cells.share, prob.shape[1])
     return table[0] if stratum is None else table
-
-
-def joint_from_cells(
-    prob: FloatArray, cell: IntArray, share: FloatArray, n_strata: int, n_groups: int
-) -> FloatArray:
-    """Return the table of rows whose ``cell = stratum * n_groups + group`` is known."""
-    size = n_strata * n_groups
-    sums = np.empty((prob.shape[1], size))
-    for j, column in enumerate(prob.T):
-        sums[j] = np.bincount(cell, weights=share * column, minlength=size)
-    return sums.reshape(prob.shape[1], n_strata, n_groups).transpose(1, 0, 2)
-
-
-def joint_of_decisions(
-    code: IntArray, cell: IntArray, share: FloatArray, shape: tuple[int, int, int]
-) -> FloatArray:
-    """Return the (strata, classes, groups) table of decisions, each all one class."""
-    n_strata, n_classes, n_groups = shape
-    place = cell * n_classes + code
-    sums = np.bincount(place, share, n_strata * n_groups * n_classes)
-    return (
-        sums.astype(np.float64, copy=False)
-        .reshape(n_strata, n_groups, n_classes)
-        .transpose(0, 2, 1)
-    )
 
 
 def penalty(

@@ -182,7 +182,7 @@ def test_what_is_shown_after_a_click_is_what_the_audit_says(visit, pages, curve)
     for group, row in found.groups.items():
         rate = f"{100 * row['selection_rate_1']:.1f}\N{NO-BREAK SPACE}%"
         (line,) = [line for line in table.splitlines() if line.startswith(f"{group}\t")]
-        assert line.split("\t")[3] == rate
+        assert line.split("\t")[4] == rate
 
 
 def test_points_can_be_picked_with_the_keyboard_alone(visit, pages):

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from fferm import tables
+from fferm.data.rows import CellIndex
 from fferm.divergences import get
 from fferm.errors import InvalidInputError, InvalidParameterError
 from fferm.uncertainty import LargeShift, SmallShift
@@ -67,23 +68,20 @@ def test_empty_strata_keep_their_table():
     np.testing.assert_array_equal(table[2], 0.0)
 
 
-def test_joint_from_cells_is_the_same_table():
-    share = np.full(4, 0.25)
-    cell = STRATUM * 2 + GROUP
-    table = tables.joint_from_cells(PROB, cell, share, n_strata=2, n_groups=2)
+def test_cells_make_the_same_table():
+    cells = CellIndex(slice(None), STRATUM * 2 + GROUP, np.ones(4), (2, 2), 4.0)
+    table = cells.table(PROB, cells.share, 2)
     np.testing.assert_allclose(table, tables.joint(PROB, GROUP, 2, stratum=STRATUM))
 
 
 def test_decisions_make_the_table_of_their_one_hot_rows():
     rng = np.random.default_rng(3)
-    code, cell, share = (
-        rng.integers(3, size=50),
-        rng.integers(8, size=50),
-        rng.random(50),
+    code, cell = rng.integers(3, size=50), rng.integers(8, size=50)
+    cells = CellIndex(slice(None), cell, rng.random(50), (2, 4), 1.0)
+    np.testing.assert_array_equal(
+        cells.table(code, cells.weight, 3),
+        cells.table(np.eye(3)[code], cells.weight, 3),
     )
-    found = tables.joint_of_decisions(code, cell, share, (2, 3, 4))
-    expected = tables.joint_from_cells(np.eye(3)[code], cell, share, 2, 4)
-    np.testing.assert_array_equal(found, expected)
 
 
 @pytest.mark.parametrize(

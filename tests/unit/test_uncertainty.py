@@ -10,7 +10,7 @@ import scipy.optimize
 from fferm.divergences import Alpha, LinearTail, get, trainable
 from fferm.errors import InvalidParameterError
 from fferm.uncertainty import LargeShift, SmallShift, Uncertainty
-from fferm.uncertainty.worst_cases import interval, lagrangian_bound, worst_vertices
+from fferm.uncertainty.large import interval, lagrangian_bound, worst_vertices
 
 DIVERGENCES = {
     "chi2": get("chi2"),

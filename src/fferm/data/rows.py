@@ -119,6 +119,31 @@ class CellIndex:
         """(n_kept,) weights over the weight of all rows whose group is known."""
         return np.asarray(self.weight / self.total)
 
+    def table(
+        self, predicted: NDArray[Any], weight: FloatArray, n_classes: int
+    ) -> FloatArray:
+        """Return the (n_strata, n_classes, n_groups) sums of weights of predictions.
+
+        Parameters
+        ----------
+        predicted
+            (n_samples,) codes of decisions, or (n_samples, n_classes) probabilities.
+        weight
+            (n_kept,) weights, or functions of them.
+        n_classes
+            Number of classes.
+        """
+        (n_strata, n_groups), part = self.shape, predicted[self.rows]
+        size = n_strata * n_groups
+        if predicted.ndim == 1:
+            place = self.cell * n_classes + part
+            sums = np.bincount(place, weight, size * n_classes).astype(np.float64)
+            return sums.reshape(n_strata, n_groups, n_classes).transpose(0, 2, 1)
+        table = np.empty((n_classes, size))
+        for j, column in enumerate(part.T):
+            table[j] = np.bincount(self.cell, weight * column, size)
+        return table.reshape(n_classes, n_strata, n_groups).transpose(1, 0, 2)
+
     def by_row(self, n_samples: int) -> IntArray:
         """Return (n_samples,) the cell of each row, -1 if it is left out."""
         cell = np.full(n_samples, -1, dtype=np.int64)

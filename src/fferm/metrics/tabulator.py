@@ -34,7 +34,6 @@ from fferm.errors import (
     warn_user,
 )
 from fferm.notions import Comparison, Labels, Notion
-from fferm.tables import joint_from_cells, joint_of_decisions
 
 BoolArray: TypeAlias = NDArray[np.bool_]
 # What messages call the feature that a notion conditions on.
@@ -279,7 +278,8 @@ class Tabulator:
 
     def masses(self, predicted: Predicted) -> list[FloatArray]:
         """Return the (strata, classes, groups) weights of each attribute."""
-        return [self._mass(predicted, cell, cell.weight) for cell in self.rows.cells]
+        n = len(self.labels.classes)
+        return [cell.table(predicted, cell.weight, n) for cell in self.rows.cells]
 
     @functools.cached_property
     def comparison(self) -> Comparison:
@@ -290,24 +290,14 @@ class Tabulator:
         """Return (..., strata, classes, groups) as (..., given, outcome, group)."""
         return self.comparison.tables(table)
 
-    def _mass(
-        self, predicted: Predicted, index: CellIndex, weight: FloatArray
-    ) -> FloatArray:
-        n_strata, n_groups = index.shape
-        part: Table = predicted[index.rows]
-        if predicted.ndim == 2:
-            return joint_from_cells(part, index.cell, weight, n_strata, n_groups)
-        shape = n_strata, len(self.labels.classes), n_groups
-        return joint_of_decisions(part, index.cell, weight, shape)
-
     def _squares(self, predicted: Predicted, index: CellIndex) -> FloatArray:
         # The square of a decision, 0 or 1 for each class, is the decision itself.
         is_hard = predicted.ndim == 1
         if is_hard and self.notion.compares_predictions:
             return index.squares
         squared = predicted if is_hard else predicted**2
-        squares = self.orient(self._mass(squared, index, index.weight**2))
-        return np.asarray(squares.sum(axis=1))
+        table = index.table(squared, index.weight**2, len(self.labels.classes))
+        return np.asarray(self.orient(table).sum(axis=1))
 
     def group_table(
         self, decision: IntArray, prob: FloatArray | None = None

@@ -1,31 +1,44 @@
-"""Large shifts: the worst table in an l_inf ball (f-infinity, Section 3.2)."""
+"""Large shifts: the worst table in an l_inf ball (f-infinity, Section 3.2).
+
+``phi(p, q) = q f(p / q)`` is convex, so its largest value over a polytope is at a
+vertex. Without constraints between cells each cell moves in its own rectangle, and the
+worst of four corners wins (`worst_corners`). With a fixed total, the vertices of a box
+cut by a plane are enumerated (`worst_vertices`) or bounded by a Lagrangian
+(`lagrangian_bound`); with fixed group weights, each column has its own vertices
+(`worst_columns`).
+"""
 
 import math
 import numbers
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import ClassVar, Literal
 
-from fferm._typing import FloatArray
+import numpy as np
+import scipy.optimize
+from numpy.typing import NDArray
+
+from fferm._typing import FloatArray, IntArray
 from fferm.divergences import Divergence
 from fferm.errors import InvalidParameterError
 from fferm.uncertainty.base import (
     Uncertainty,
     check_choice,
     check_radius,
+    dual_and_conjugate,
     live_cells,
+    settled,
     spread,
-)
-from fferm.uncertainty.worst_cases import (
-    CORNERS,
-    MAX_EXACT_CELLS,
-    Corners,
-    interval,
-    lagrangian_bound,
-    worst_columns,
-    worst_corners,
-    worst_vertices,
+    times,
 )
 
+# Corners as (upper p?, upper q?). The first is the paper's; of corners that tie it
+# wins, so that a radius of 0 gives the slopes of the divergence itself.
+CORNERS = ((True, False), (False, True), (True, True), (False, False))
+
+# x - radius is right to this share of x. An end this close to its floor is at the
+# floor: where that is 0 and f(0) infinite, 1e-17 would stand for infinity.
+ROUNDING = 1e-14
 MODES = ("corners", "paper", "simplex", "coupled")
 
 
@@ -129,3 +142,316 @@ class LargeShift(Uncertainty):
             return solve(p, q, (joint, product), divergence)
         chosen = CORNERS[:1] if self.mode == "paper" else CORNERS
         return worst_corners(Corners.of(joint, product, chosen), divergence)
+
+
+@dataclass(frozen=True)
+class Interval:
+    """Where the cells of one table may move, and how the ends follow their cell.
+
+    Parameters
+    ----------
+    low, high
+        (cells,) ends.
+    low_rate, high_rate
+        (cells,) derivative of an end by its cell: 1, or 0 where it is clipped.
+    """
+
+    low: FloatArray
+    high: FloatArray
+    low_rate: FloatArray
+    high_rate: FloatArray
+
+
+def interval(centre: FloatArray, radius: float, floor: float = 0.0) -> Interval:
+    """Return ``[max(x - radius, floor x), min(x + radius, 1)]`` by cell."""
+    low, high = centre - radius, centre + radius
+    is_free = low > (floor + ROUNDING) * centre
+    return Interval(
+        low=np.where(is_free, low, floor * centre),
+        high=np.minimum(high, 1.0),
+        low_rate=np.where(is_free, 1.0, floor),
+        high_rate=np.where(high < 1, 1.0, 0.0),
+    )
+
+
+@dataclass(frozen=True)
+class Corners:
+    """The corners of all rectangles: (corners x cells) points and rates."""
+
+    p: FloatArray
+    q: FloatArray
+    p_rate: FloatArray
+    q_rate: FloatArray
+
+    @classmethod
+    def of(
+        cls,
+        joint: Interval,
+        product: Interval,
+        corners: tuple[tuple[bool, bool], ...] = CORNERS,
+    ) -> "Corners":
+        """Return the chosen corners of two intervals."""
+        return cls(
+            p=np.stack([joint.high if up else joint.low for up, _ in corners]),
+            q=np.stack([product.high if up else product.low for _, up in corners]),
+            p_rate=np.stack(
+                [joint.high_rate if up else joint.low_rate for up, _ in corners]
+            ),
+            q_rate=np.stack(
+                [product.high_rate if up else product.low_rate for _, up in corners]
+            ),
+        )
+
+
+def worst_corners(
+    corners: Corners, divergence: Divergence
+) -> tuple[float, FloatArray, FloatArray]:
+    """Return the sum over cells of the largest corner, and its slopes.
+
+    By Danskin's theorem the slope is that of the winning corner, through the ends
+    that move with their cell.
+    """
+    phi = divergence.perspective(corners.p, corners.q)  # (corners, cells)
+    winner = np.argmax(phi, axis=0), np.arange(phi.shape[1])
+    by_p, by_q = divergence.slopes(corners.p[winner], corners.q[winner])
+    return (
+        float(phi[winner].sum()),
+        times(by_p, corners.p_rate[winner]),
+        times(by_q, corners.q_rate[winner]),
+    )
+
+
+@dataclass(frozen=True)
+class Vertices:
+    """Vertices, and how they follow the table they were made around.
+
+    Parameters
+    ----------
+    points
+        (vertices x cells) tables of the same total.
+    rates
+        (vertices x cells) derivative of a coordinate by its cell; 1 where free.
+    free
+        (vertices,) the free coordinate.
+    """
+
+    points: FloatArray
+    rates: FloatArray
+    free: IntArray
+
+    def pull_back(self, vertex: int, slopes: FloatArray) -> FloatArray:
+        """Return slopes by the table, from slopes by one vertex.
+
+        What a clipped coordinate does not follow goes to the free one, which keeps
+        the total.
+        """
+        rates = self.rates[vertex]
+        rest = times(1 - rates, slopes[self.free[vertex]])
+        with np.errstate(invalid="ignore"):
+            pulled = times(rates, slopes) + rest
+        return np.where(np.isnan(pulled), 0.0, pulled)
+
+
+def candidate_count(n_cells: int) -> int:
+    """Return how many sign patterns `vertices` looks at."""
+    return int(n_cells * 2 ** (n_cells - 1))
+
+
+def vertices(cell: Interval, total: float) -> Vertices:
+    """Return the vertices of the box of intervals at a total, without repeats."""
+    is_high, free = _patterns(cell.low.size)
+    points = np.where(is_high, cell.high, cell.low)
+    rates = np.where(is_high, cell.high_rate, cell.low_rate)
+    each = np.arange(free.size)
+    points[each, free], rates[each, free] = 0.0, 1.0
+    low, high = cell.low[free], cell.high[free]
+    rest = total - points.sum(axis=1)
+    is_inside = (rest >= low - ROUNDING) & (rest <= high + ROUNDING)
+    rest = np.where(rest <= low + ROUNDING, low, rest)
+    points[each, free] = np.where(rest >= high - ROUNDING, high, rest)
+    kept = np.flatnonzero(is_inside)
+    # One vertex appears once for every coordinate that may count as the free one.
+    _, first = np.unique(points[kept].round(13), axis=0, return_index=True)
+    kept = kept[first]
+    return Vertices(points[kept], rates[kept], free[kept])
+
+
+@lru_cache(maxsize=16)
+def _patterns(n_cells: int) -> tuple[NDArray[np.bool_], IntArray]:
+    """Return which coordinates are at their upper end, and the free coordinate."""
+    codes = np.arange(2 ** (n_cells - 1))
+    others = (codes[:, None] >> np.arange(n_cells - 1)) & 1 == 1
+    is_high = np.concatenate(
+        [np.insert(others, free, False, axis=1) for free in range(n_cells)]
+    )
+    return is_high, np.repeat(np.arange(n_cells), codes.size)
+
+
+# Tables to look at: seconds of work, tens of megabytes. 16 groups of binary classes.
+MAX_TABLES = 2**16
+
+
+def worst_columns(
+    p: FloatArray, prior: FloatArray, radius: float, divergence: Divergence
+) -> tuple[float, FloatArray]:
+    """Return the exact worst case over products of column vertices, and its payoff.
+
+    Group k moves in ``{P'_.k >= 0 : |P' - P| <= radius, sum_j P'_jk = sum_j P_jk}``.
+    With ``Q = rowsum(P) x prior`` D is convex in P, so its largest value is where
+    every column is at a vertex. The payoff is ``A - sum_k prior_k C_jk`` there.
+    """
+    columns = np.flatnonzero((p.sum(axis=0) > 0) | (prior > 0))
+    _check_classes(p)
+    found = [vertices(interval(p[:, k], radius), float(p[:, k].sum())) for k in columns]
+    choices = _combinations([column.free.size for column in found])
+    tables = np.stack(
+        [column.points[choice] for column, choice in zip(found, choices, strict=True)],
+        axis=2,
+    )  # (tables, m, columns)
+    products = tables.sum(axis=2, keepdims=True) * prior[columns]
+    values = divergence.perspective(tables, products).sum(axis=(1, 2))
+    best = int(np.argmax(values))
+    slopes = _payoff(tables[best], products[best], prior[columns], divergence)
+    payoff = np.zeros_like(p)
+    payoff[:, columns] = _pulled_back(found, choices[:, best], slopes)
+    return float(values[best]), payoff
+
+
+def _check_classes(p: FloatArray) -> None:
+    if candidate_count(p.shape[0]) > MAX_TABLES:
+        raise InvalidParameterError(
+            f"LargeShift(mode='coupled') got a table of {p.shape[0]} classes, more "
+            "than it can enumerate. Expected at most 13; use mode='corners'."
+        )
+
+
+def _combinations(sizes: list[int]) -> IntArray:
+    """Return all choices of one vertex a column, (columns x tables)."""
+    total = int(np.prod(sizes, dtype=object))
+    if total > MAX_TABLES:
+        raise InvalidParameterError(
+            f"LargeShift(mode='coupled') would look at {total} tables. Expected at "
+            f"most {MAX_TABLES}, 16 groups of two classes; use mode='corners', or "
+            "merge groups."
+        )
+    strides = np.cumprod([1, *sizes[:-1]])[:, None]
+    digits = np.arange(total) // strides % np.array(sizes)[:, None]
+    return np.asarray(digits, dtype=np.int64)
+
+
+def _payoff(
+    p: FloatArray, q: FloatArray, prior: FloatArray, divergence: Divergence
+) -> FloatArray:
+    dual, conjugate = dual_and_conjugate(p, q, divergence)
+    with np.errstate(invalid="ignore"):
+        payoff = dual - times(conjugate, prior).sum(axis=1, keepdims=True)
+    return settled(payoff, dual)
+
+
+def _pulled_back(
+    found: list[Vertices], choice: IntArray, slopes: FloatArray
+) -> FloatArray:
+    return np.stack(
+        [
+            column.pull_back(int(vertex), slopes[:, k])
+            for k, (column, vertex) in enumerate(zip(found, choice, strict=True))
+        ],
+        axis=1,
+    )
+
+
+# Six cells have at most 192 vertices, so 37 000 pairs; eight would have a million.
+MAX_EXACT_CELLS = 6
+
+
+def worst_vertices(
+    p: FloatArray,
+    q: FloatArray,
+    intervals: tuple[Interval, Interval],
+    divergence: Divergence,
+) -> tuple[float, FloatArray, FloatArray]:
+    """Return the exact worst case over pairs of vertices, and its slopes.
+
+    D is convex in the pair, so its largest value over the two polytopes is at a pair
+    of vertices.
+    """
+    joint = vertices(intervals[0], float(p.sum()))
+    product = vertices(intervals[1], float(q.sum()))
+    cells = divergence.perspective(joint.points[:, None], product.points[None])
+    values = cells.sum(axis=2)  # (vertices of p, vertices of q)
+    a, b = divmod(int(np.argmax(values)), values.shape[1])
+    by_p, by_q = divergence.slopes(joint.points[a], product.points[b])
+    return (
+        float(values[a, b]),
+        joint.pull_back(a, by_p),
+        product.pull_back(b, by_q),
+    )
+
+
+def lagrangian_bound(
+    p: FloatArray,
+    q: FloatArray,
+    intervals: tuple[Interval, Interval],
+    divergence: Divergence,
+) -> tuple[float, FloatArray, FloatArray]:
+    r"""Return an upper bound of the worst case for any number of cells.
+
+    .. math:: \min_{\mu, \nu} \sum_i \max_c \big[ \phi_{ic} - \mu (p_{ic} - p_i)
+              - \nu (q_{ic} - q_i) \big]
+
+    over cells i and their corners c. Any two prices bound the worst case from above;
+    a linear program finds the best, and its multipliers weigh the corners in the
+    slopes (envelope theorem). With prices of 0 this is the sum of worst corners.
+    """
+    corners = Corners.of(*intervals)
+    phi = divergence.perspective(corners.p, corners.q)  # (4, cells)
+    step_p, step_q = corners.p - p, corners.q - q
+    size = max(float(np.abs(step_p).max()), float(np.abs(step_q).max()))
+    if size == 0 or not np.isfinite(phi).all():
+        return worst_corners(corners, divergence)
+    best = _best_prices(phi, step_p / size, step_q / size)
+    if best is None:
+        return worst_corners(corners, divergence)
+    prices, weights = best
+    mu, nu = prices / size
+    value = float((phi - mu * step_p - nu * step_q).max(axis=0).sum())
+    by_p, by_q = divergence.slopes(corners.p, corners.q)
+    return (
+        value,
+        _enveloped(weights, corners.p_rate, by_p, mu),
+        _enveloped(weights, corners.q_rate, by_q, nu),
+    )
+
+
+def _enveloped(
+    weights: FloatArray, rate: FloatArray, slopes: FloatArray, price: float
+) -> FloatArray:
+    # The step p_ic - p_i, which costs the price, moves by rate - 1 with its cell.
+    by_corner = times(weights, times(rate, slopes - price) + price)
+    return np.asarray(by_corner.sum(axis=0), dtype=np.float64)
+
+
+def _best_prices(
+    phi: FloatArray, step_p: FloatArray, step_q: FloatArray
+) -> tuple[FloatArray, FloatArray] | None:
+    """Return the two prices, and the (corners x cells) weights of the corners.
+
+    None where the solver gives up; prices of 0 are then still a bound.
+    """
+    n_corners, n_cells = phi.shape
+    # The solver's tolerances are absolute: differences of phi are brought to size 1.
+    excess = phi - phi.min(axis=0)
+    scale = float(excess.max()) or 1.0
+    of_cell = np.tile(np.eye(n_cells), (n_corners, 1))
+    steps = np.stack([step_p.ravel(), step_q.ravel()], axis=1)
+    found = scipy.optimize.linprog(
+        np.r_[0.0, 0.0, np.ones(n_cells)],
+        A_ub=-np.hstack([steps, of_cell]),
+        b_ub=-excess.ravel() / scale,
+        bounds=(None, None),
+        method="highs",
+    )
+    if found.x is None:
+        return None
+    weights = -np.asarray(found.ineqlin.marginals, dtype=np.float64)
+    return scale * np.asarray(found.x[:2]), weights.reshape(phi.shape)
