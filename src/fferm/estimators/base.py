@@ -516,8 +516,9 @@ class FairClassifier(ClassifierMixin, FairEstimator):
     def _watch(self, passed: FitInput, encoded: Encoded) -> tuple[Encoded, Encoded]:
         """Return rows to train on, and held-out rows that early stopping watches."""
         data, rows = encoded.data, encoded.rows
-        is_own = rows is not None and passed.penalty_data is None
-        kind = kinds(rows, data.y) if is_own else data.y
+        kind = data.y
+        if rows is not None and passed.penalty_data is None:
+            kind = kinds(rows, data.y)
         held = hold_out(kind, self.validation_fraction, self.random_state)
         sides = [np.unique(data.y[side]).size for side in (held, ~held)]
         if min(sides) < data.classes.size:
