@@ -23,7 +23,7 @@ CEILING = {
     "boosting fit": (46, 242, 18),
     "regression fit": (31, 167, 32),
     "FairnessLoss.from_labels": (19, 78, 10),
-    "FairnessLoss.forward": (9, 31, 7),
+    "FairnessLoss.forward": (5, 20, 6),
     "net fit": (43, 255, 23),
     "save and load": (5, 27, 13),
 }

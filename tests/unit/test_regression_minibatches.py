@@ -194,12 +194,12 @@ def test_a_model_may_change_from_network_to_line_and_back():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"method": "table"}, "Expected 'bins' or 'critic'"),
-        ({"solver": "adam"}, "Expected 'auto', 'lbfgs' or 'sgda'"),
+        ({"method": "table"}, "method must be 'bins' or 'critic'"),
+        ({"solver": "adam"}, "solver must be 'auto', 'lbfgs' or 'sgda'"),
         ({"solver": "lbfgs", "hidden": (4,)}, "Use solver='sgda'"),
-        ({"solver": "sgda", "uncertainty": LargeShift(0.01)}, "needs exact tables"),
-        ({"hidden": (4,), "uncertainty": LargeShift(0.01)}, "needs exact tables"),
-        ({"hidden": (4,), "fit_intercept": False}, "is of linear models"),
+        ({"solver": "sgda", "uncertainty": LargeShift(0.01)}, "needs the exact tables"),
+        ({"hidden": (4,), "uncertainty": LargeShift(0.01)}, "needs the exact tables"),
+        ({"hidden": (4,), "fit_intercept": False}, "needs a linear model"),
     ],
 )
 def test_parameters_that_do_not_go_together_are_refused(options, message):
