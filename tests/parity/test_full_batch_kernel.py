@@ -77,8 +77,9 @@ def test_the_penalty_may_be_taken_on_other_rows():
 def test_a_plain_model_is_evaluated():
     problem = replace(make_problem("kl", n=40), penalty=None)
     assert_parity(problem)
-    (found,) = FusedEvaluator(problem).measure(problem, models(problem), [0.0])
-    assert found.dual == ()
+    (theta,) = models(problem)
+    (found,) = FusedEvaluator(problem).measure(problem, [theta], [0.0])
+    assert found.dual == FusedEvaluator(problem).duals(problem, theta) == ()
 
 
 def test_rows_with_groups_are_evaluated_without_a_penalty_where_there_is_none():
@@ -120,10 +121,12 @@ def test_lanes_are_measured_as_single_models_are(n_classes):
     problem = make_problem("kl", "equalized_odds", n=40, n_classes=n_classes)
     thetas, weights = models(problem, 5), [0.0, 1.0, 2.0, 3.0, 10.0]
     found = FusedEvaluator(problem).measure(problem, thetas, weights)
-    expected = PlainEvaluator().measure(problem, thetas, weights)
-    for one, other in zip(found, expected, strict=True):
-        assert one.objective == pytest.approx(other.objective, rel=1e-12)
-        assert_allclose(one.dual[0], other.dual[0], rtol=1e-9, atol=1e-12)
+    for measured, theta, weight in zip(found, thetas, weights, strict=True):
+        value, _ = value_and_gradient(problem.with_weight(weight), theta)
+        (dual,) = PlainEvaluator().duals(problem, theta)
+        assert measured.objective == pytest.approx(value, rel=1e-12)
+        assert_allclose(measured.dual[0], dual, rtol=1e-9, atol=1e-12)
+        assert_allclose(FusedEvaluator(problem).duals(problem, theta)[0], dual, 1e-9)
 
 
 def test_the_number_of_threads_changes_no_bit(monkeypatch):

@@ -105,10 +105,10 @@ def test_what_the_trees_do_not_fit_is_refused():
     with pytest.raises(InvalidParameterError, match="at least 20 with warm_start"):
         model.set_params(n_estimators=5).fit(**rows())
     model.set_params(n_estimators=30)
-    with pytest.raises(InvalidInputError, match="warm_start needs the classes"):
+    with pytest.raises(InvalidInputError, match="features and classes of the last fit"):
         model.fit(**rows(y=DATA.y.astype(str)))
     model, _ = gone_on()
-    with pytest.raises(InvalidInputError, match="warm_start needs the 5 features"):
+    with pytest.raises(InvalidInputError, match="of the last fit, 5 and"):
         model.fit(**rows(DATA.X[:, :3]))
 
 

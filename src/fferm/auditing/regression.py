@@ -12,7 +12,7 @@ from scipy.stats import norm
 from scipy.stats import t as student
 
 from fferm._typing import FloatArray, IntArray, Table
-from fferm.auditing.base import Audit, AuditSpec, Resolved, parameter_of, resolve
+from fferm.auditing.base import Audit, AuditSpec, parameter_of, resolve
 from fferm.data.groups import (
     Attribute,
     Binning,
@@ -27,11 +27,10 @@ from fferm.data.groups import (
     read_series,
     split_columns,
 )
-from fferm.data.rows import check_aligned, check_lengths, control_labels
+from fferm.data.rows import check_aligned, check_lengths
 from fferm.data.validate import (
     check_params,
     encode_weight,
-    one_column,
     rescaled,
 )
 from fferm.errors import InvalidInputError, InvalidParameterError, InvalidTypeError
@@ -42,15 +41,17 @@ from fferm.metrics.dependence import (
     OrderedPredictions,
     chance_of,
     comparable_rows,
+    control_strata,
     effective_size,
     get_measure,
     information_bias,
+    read_finite,
     shuffled_values,
     take,
 )
 from fferm.metrics.intervals import DRAWS, LEVEL, Interval
 from fferm.metrics.tabulator import CONTROL, left_out
-from fferm.notions import Labels, Notion, Strata
+from fferm.notions import Notion, Strata
 from fferm.registry import code_of
 
 if TYPE_CHECKING:
@@ -476,7 +477,7 @@ def audit_regression(  # noqa: PLR0913 - one call states all that an audit depen
     metric = metric or parameter_of(estimator, "violation_metric") or DEFAULT_METRIC
     get_measure(metric)
     compared = resolve(estimator, X, n, notion, groups)
-    strata, n_uncontrolled = _strata(compared, n)
+    strata = control_strata(compared.notion, compared.table, n)
     spec = AuditSpec(
         notion=code_of(compared.notion, "notion"),
         groups=compared.groups,
@@ -503,7 +504,7 @@ def audit_regression(  # noqa: PLR0913 - one call states all that an audit depen
         columns={name: auditor.column(column) for name, column in columns.items()},
         spec=spec,
         notion=compared.notion.name,
-        n_uncontrolled=n_uncontrolled,
+        n_uncontrolled=int(np.sum(strata.code < 0)),
     )
     result.value(metric)  # raises if no column has it
     return result
@@ -518,35 +519,6 @@ def _predict(estimator: Any, X: Table) -> FloatArray:
             f"of X; got {type(estimator).__name__}, which has no predict."
         )
     return read_finite(estimator.predict(X), "The prediction")
-
-
-def read_finite(values: Table, name: str) -> FloatArray:
-    """Return one finite number per row."""
-    try:
-        array = np.asarray(one_column(values), dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise InvalidInputError(
-            f"{name} contains non-numeric values ({error}). Pass one number per row."
-        ) from error
-    if array.ndim != 1 or not np.all(np.isfinite(array)):
-        raise InvalidInputError(
-            f"{name} must hold one finite number per row; got shape {array.shape}, or "
-            "missing or infinite numbers."
-        )
-    return array
-
-
-def _strata(compared: Resolved, n_samples: int) -> tuple[Strata, int]:
-    # Who is compared with whom, and how many rows have no control value.
-    notion = compared.notion
-    if notion.needs_labels:
-        raise InvalidParameterError(
-            f"notion={notion.name!r} conditions on a label, but y is numeric. Use "
-            "'demographic_parity', or ConditionalParity(control)."
-        )
-    control, names = control_labels(notion, compared.table, n_samples)
-    n_missing = 0 if control is None else int(np.sum(control < 0))
-    return notion.strata(Labels(n_samples, None, (), control, names)), n_missing
 
 
 class _Column(NamedTuple):

@@ -354,9 +354,9 @@ class FairRounds(Rounds):
         payoff = model.payoff if self._payoff is None else self._payoff
         pulled = (model.weight * model.total) * payoff.ravel()
         output = np.concatenate([tree.output for tree in leaves])
-        found, most = np.empty_like(output), added + CATEGORY_REGULARISATION
-        kernels.regularisation_into(sums, pulled, output, rate, added, most, found)
-        return newton_step(sums, model, rate, found)
+        by_leaf, most = np.empty_like(output), added + CATEGORY_REGULARISATION
+        kernels.regularisation_into(sums, pulled, output, rate, added, most, by_leaf)
+        return newton_step(sums, model, rate, by_leaf)
 
     def scores(self) -> FloatArray:
         """Return the scores with our values in the leaves."""

@@ -235,8 +235,11 @@ class RegressionMeasure:
     def __init__(
         self, model: "FairRegressor", split: FitInput, edges: BandEdges
     ) -> None:
-        from fferm.auditing.regression import read_finite
-        from fferm.metrics.dependence import GROUP_MEASURES, make_regression_tabulator
+        from fferm.metrics.dependence import (
+            GROUP_MEASURES,
+            make_regression_tabulator,
+            read_finite,
+        )
 
         self.X, self.y = split.X, read_finite(split.y, "y")
         self.weight = encode_weight(split.sample_weight, self.y.size)

@@ -8,5 +8,6 @@ and LightGBM are imported when a model that needs them is.
 """
 
 from fferm.estimators.linear import FairLogisticRegression
+from fferm.estimators.regression import FairRegressor
 
-__all__ = ["FairLogisticRegression"]
+__all__ = ["FairLogisticRegression", "FairRegressor"]

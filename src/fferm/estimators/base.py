@@ -8,6 +8,7 @@ import contextlib
 import copy
 import importlib
 import sys
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -22,6 +23,7 @@ from sklearn.utils.validation import check_is_fitted
 from fferm._typing import FloatArray, IntArray, Table
 from fferm.data.groups import BandEdges, Binning, GroupMode
 from fferm.data.rows import FitInput, Rows, check_aligned, control_labels, encode_rows
+from fferm.data.split import hold_out, keep_rows, kinds
 from fferm.data.validate import (
     FLAG,
     POSITIVE,
@@ -41,6 +43,8 @@ from fferm.errors import (
     CollapseWarning,
     ConvergenceWarning,
     DataFairnessWarning,
+    FfermWarning,
+    InvalidInputError,
     InvalidParameterError,
     MissingSensitiveError,
     WideShiftWarning,
@@ -508,6 +512,26 @@ class FairClassifier(ClassifierMixin, FairEstimator):
                 "check the violation.",
                 WideShiftWarning,
             )
+
+    def _watch(self, passed: FitInput, encoded: Encoded) -> tuple[Encoded, Encoded]:
+        """Return rows to train on, and held-out rows that early stopping watches."""
+        data, rows = encoded.data, encoded.rows
+        kind = data.y
+        if rows is not None and passed.penalty_data is None:
+            kind = kinds(rows, data.y)
+        held = hold_out(kind, self.validation_fraction, self.random_state)
+        sides = [np.unique(data.y[side]).size for side in (held, ~held)]
+        if min(sides) < data.classes.size:
+            raise InvalidInputError(
+                f"early_stopping can hold out {int(held.sum())} of {held.size} rows, "
+                "and not every class is on both sides. Use early_stopping=None, or "
+                "more rows of each class."
+            )
+        with warnings.catch_warnings():
+            # All rows together have warned already.
+            warnings.simplefilter("ignore", FfermWarning)
+            watched = self._encode(keep_rows(passed, data, held))
+            return self._encode(keep_rows(passed, data, ~held)), watched
 
     def _warn_of_collapse(self, codes: IntArray) -> None:
         labels, predicted = self.classes_.tolist(), np.unique(codes)

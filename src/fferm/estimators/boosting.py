@@ -1,7 +1,6 @@
 """Fair gradient-boosted trees with the contract of scikit-learn."""
 
 import re
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
@@ -34,7 +33,6 @@ from fferm.boosting.rounds import (
     read_booster,
 )
 from fferm.data.rows import FitInput
-from fferm.data.split import hold_out, keep_rows, kinds
 from fferm.data.validate import (
     COUNT,
     FLAG,
@@ -48,7 +46,7 @@ from fferm.data.validate import (
     refuse_dates,
     rescaled,
 )
-from fferm.errors import FfermWarning, InvalidInputError, InvalidParameterError
+from fferm.errors import InvalidInputError, InvalidParameterError
 from fferm.estimators.base import Encoded, FairClassifier, all_classes, progress
 from fferm.metrics.tabulator import Tabulator
 from fferm.notions import Labels
@@ -236,7 +234,8 @@ class FairBoostingClassifier(FairClassifier):
             with named_errors():
                 validate_data(self, X, skip_check_array=True, reset=reset)
             if reset:
-                self.categorical_ = _find_categories(self.categorical_features, frame)
+                n_columns = len(frame.columns)
+                self.categorical_ = self._find_categories(n_columns, frame)
             if self.categorical_:
                 return _read_frame(frame, self.categorical_)
         with named_errors():
@@ -250,12 +249,37 @@ class FairBoostingClassifier(FairClassifier):
                 ensure_all_finite="allow-nan",
             )
         if reset and not is_frame:
-            self.categorical_ = ()
-            if self.categorical_features is not None:
-                self.categorical_ = _positions(self.categorical_features, X.shape[1])
+            self.categorical_ = self._find_categories(X.shape[1])
         if self.categorical_:
             _check_codes(X, self.categorical_)
         return sp.csr_matrix(X) if is_sparse(X) else X  # LightGBM takes no sparse array
+
+    def _find_categories(
+        self, n_columns: int, frame: "nw.DataFrame[Any] | None" = None
+    ) -> tuple[int, ...]:
+        # The positions of columns that hold categories: those that are named, and those
+        # of a data frame that are not numeric.
+        names = [] if frame is None else list(frame.columns)
+        dtypes = [] if frame is None else list(frame.schema.values())
+        positions = {
+            n
+            for n, dtype in enumerate(dtypes)
+            if not (dtype.is_numeric() or dtype == nw.Boolean)
+        }
+        for column in self.categorical_features or ():
+            if isinstance(column, int | np.integer):
+                position = int(column)
+            else:
+                position = names.index(column) if column in names else -1
+            if 0 <= position < n_columns:
+                positions.add(position)
+            else:
+                choices = f" or names: {', '.join(map(str, names))}" if names else ""
+                raise InvalidParameterError(
+                    f"categorical_features contains {column!r}, which is not a column "
+                    f"of X. Use positions below {n_columns}{choices}."
+                )
+        return tuple(sorted(positions))
 
     def _columns(self, X: Table) -> tuple[list[str], list[int]]:
         # Names that LightGBM takes, and the columns that hold categories.
@@ -276,16 +300,13 @@ class FairBoostingClassifier(FairClassifier):
         if self.max_violation is not None or not hasattr(last, "booster_"):
             return None
         classes, levels = encoded.data.classes, _levels(encoded.data.X)
-        if not np.array_equal(last.classes_, classes):
+        is_same = np.array_equal(last.classes_, classes)
+        if not is_same or last.n_features_in_ != self.n_features_in_:
             raise InvalidInputError(
-                f"warm_start needs the classes of the last fit, "
-                f"{last.classes_.tolist()}; got {classes.tolist()}. Fit with "
+                "warm_start needs the features and classes of the last fit, "
+                f"{last.n_features_in_} and {last.classes_.tolist()}; got "
+                f"{self.n_features_in_} and {classes.tolist()}. Fit with "
                 "warm_start=False."
-            )
-        if last.n_features_in_ != self.n_features_in_:
-            raise InvalidInputError(
-                f"warm_start needs the {last.n_features_in_} features of the last fit; "
-                f"got {self.n_features_in_}. Fit with warm_start=False."
             )
         if last.categorical_ != self.categorical_ or (
             levels is not None and levels != (last.booster_.pandas_categorical or [])
@@ -314,7 +335,13 @@ class FairBoostingClassifier(FairClassifier):
     ) -> Iterator[Grown]:
         watched = None
         if self.early_stopping is not None:
-            encoded, watched = self._split(passed, encoded)
+            if passed.penalty_data is not None:
+                raise InvalidParameterError(
+                    f"early_stopping={self.early_stopping!r} holds out training rows, "
+                    "and the penalty is taken on penalty_data. Use "
+                    "early_stopping=None."
+                )
+            encoded, watched = self._watch(passed, encoded)
         data, problem = encoded.data, encoded.problem
         X, y, weight = data.X, data.y, data.weight
         if problem.penalty_X is not None:
@@ -347,13 +374,12 @@ class FairBoostingClassifier(FairClassifier):
 
     def _begin(self, X: Table, watched_X: Table) -> Start:
         # Where to continue after the trees of this model.
-        return Start(
-            self.booster_.model_to_string(num_iteration=-1),
-            np.ascontiguousarray(np.atleast_2d(self._raw_scores(X).T)),
-            None
-            if watched_X is None
-            else np.ascontiguousarray(np.atleast_2d(self._raw_scores(watched_X).T)),
-        )
+        scores = [
+            np.ascontiguousarray(np.atleast_2d(self._raw_scores(rows).T))
+            for rows in (X, watched_X)
+            if rows is not None
+        ]
+        return Start(self.booster_.model_to_string(num_iteration=-1), *scores)
 
     def _joined(self, grown: Grown) -> Grown:
         # What this model and then more rounds gave, as of one run.
@@ -362,28 +388,6 @@ class FairBoostingClassifier(FairClassifier):
             history=(*self.history_, *grown.history),
             n_rounds=self.n_iter_ + grown.n_rounds,
         )
-
-    def _split(self, passed: FitInput, encoded: Encoded) -> tuple[Encoded, Encoded]:
-        # Rows to train on, and rows that early stopping watches.
-        if passed.penalty_data is not None:
-            raise InvalidParameterError(
-                f"early_stopping={self.early_stopping!r} holds out training rows, and "
-                "the penalty is taken on penalty_data. Use early_stopping=None."
-            )
-        data, rows = encoded.data, encoded.rows
-        kind = data.y if rows is None else kinds(rows, data.y)
-        held = hold_out(kind, self.validation_fraction, self.random_state)
-        with warnings.catch_warnings():
-            # All rows together have warned already.
-            warnings.simplefilter("ignore", FfermWarning)
-            if set(data.y[held]) != set(data.y) or set(data.y[~held]) != set(data.y):
-                raise InvalidInputError(
-                    f"early_stopping={self.early_stopping!r} can hold out "
-                    f"{int(held.sum())} of {held.size} rows, and not every class is on "
-                    "both sides. Use early_stopping=None, or more rows of each class."
-                )
-            watched = self._encode(keep_rows(passed, data, held))
-            return self._encode(keep_rows(passed, data, ~held)), watched
 
     def _criterion(
         self, watched: Encoded, fairness_weight: float
@@ -499,37 +503,6 @@ def _check_extra(params: Any) -> dict[str, Any]:
                 f"lightgbm_params must not contain {name!r}: {reason}."
             )
     return extra
-
-
-def _find_categories(
-    asked: Sequence[Any] | None, frame: "nw.DataFrame[Any]"
-) -> tuple[int, ...]:
-    categories = [
-        n
-        for n, dtype in enumerate(frame.schema.values())
-        if not (dtype.is_numeric() or dtype == nw.Boolean)
-    ]
-    named = _positions(asked, len(frame.columns), frame.columns)
-    return tuple(sorted({*categories, *named}))
-
-
-def _positions(
-    asked: Sequence[Any] | None, n_columns: int, names: Sequence[str] = ()
-) -> tuple[int, ...]:
-    positions = set()
-    for column in asked or ():
-        is_position = isinstance(column, int | np.integer)
-        if not is_position and column in names:
-            positions.add(list(names).index(column))
-        elif is_position and 0 <= column < n_columns:
-            positions.add(int(column))
-        else:
-            choices = f" or names: {', '.join(map(str, names))}" if names else ""
-            raise InvalidParameterError(
-                f"categorical_features contains {column!r}, which is not a column of "
-                f"X. Use positions below {n_columns}{choices}."
-            )
-    return tuple(sorted(positions))
 
 
 def _read_frame(frame: "nw.DataFrame[Any]", categories: Sequence[int]) -> pd.DataFrame:

@@ -1,6 +1,5 @@
 """Fair logistic regression."""
 
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
@@ -12,9 +11,8 @@ from sklearn.utils import check_random_state
 from fferm import solvers
 from fferm._typing import FloatArray, Table
 from fferm.data.rows import FitInput
-from fferm.data.split import hold_out, keep_rows, kinds
 from fferm.data.validate import COUNT, POSITIVE, Constraint, Number, OneOf
-from fferm.errors import FfermWarning, InvalidInputError, InvalidParameterError
+from fferm.errors import InvalidInputError, InvalidParameterError
 from fferm.estimators.base import Encoded, FairClassifier, progress
 from fferm.penalty.objective import Objective, Problem
 from fferm.solvers import LANES_FROM, Solution, Solver
@@ -294,17 +292,8 @@ class FairLogisticRegression(FairClassifier):
         encoded = self._encode(passed)
         if self.early_stopping != "validation":
             return encoded
-        data, rows = encoded.data, encoded.rows
-        kind = data.y
-        if rows is not None and passed.penalty_data is None:
-            kind = kinds(rows, data.y)
-        held = hold_out(kind, self.validation_fraction, self.random_state)
-        with warnings.catch_warnings():
-            # All rows together have warned already.
-            warnings.simplefilter("ignore", FfermWarning)
-            watched = self._encode(keep_rows(passed, data, held)).problem
-            trained = self._encode(keep_rows(passed, data, ~held))
-        return trained._replace(watched=watched)
+        trained, watched = self._watch(passed, encoded)
+        return trained._replace(watched=watched.problem)
 
     def _train(
         self,

@@ -30,8 +30,7 @@ from fferm.notions import Labels, Notion
 from fferm.penalty import losses
 from fferm.penalty.losses import Loss
 from fferm.penalty.objective import Objective, Penalty
-from fferm.penalty.regression import RegressionProblem
-from fferm.penalty.soft_bins import make_bins
+from fferm.penalty.soft_bins import RegressionProblem, make_bins
 from fferm.solvers import LBFGS, Result, Solution
 from fferm.solvers.base import Callback
 from fferm.solvers.linear import PlainEvaluator, linear_logits
@@ -392,7 +391,7 @@ class FairRegressor(RegressorMixin, FairEstimator):
         first = plain.value if start is None else start[None]
         path = solver.solve_path(problem, weights, start=first, callbacks=callbacks)
         for weight, solution in zip(weights, path, strict=True):
-            yield Fitted.linear(_weighted(problem, weight), solution)
+            yield Fitted.linear(problem.with_weight(weight), solution)
 
     def _linear_solver(self) -> LBFGS:
         return LBFGS(
@@ -454,7 +453,7 @@ class FairRegressor(RegressorMixin, FairEstimator):
         for weight in weights:
             module, penalty = new_module(), None
             module.load_state_dict(state)
-            weighted = _weighted(problem, weight)
+            weighted = problem.with_weight(weight)
             if rows is not None and weight > 0:
                 columns = self._critic(passed, encoded)
                 penalty = torch.make_penalty(weighted, rows, columns, config)
@@ -564,11 +563,6 @@ def _notion_on(notion: Notion, position: IntArray) -> Notion:
     if control is None or isinstance(control, str | int | np.integer):
         return notion
     return replace(notion, control=_safe_indexing(control, position))  # type: ignore[call-arg]
-
-
-def _weighted(problem: RegressionProblem, weight: float) -> RegressionProblem:
-    objective = replace(problem.objective, fairness_weight=weight)
-    return replace(problem, objective=objective)
 
 
 def _torch() -> Any:

@@ -1,18 +1,37 @@
 """Measures of fairness, for predictions from anywhere.
 
-`tabulator` turns predictions into tables of rates and reads gaps off them;
-`classification` is the same for users, in one call. `intervals` says how sure a gap is,
-`certificates` what a divergence promises about it, and `dependence` measures
-predictions that are numbers. Nothing here knows a model or a solver.
+Predictions, labels and groups make one table of weights per sensitive attribute.
+Most notions compare the rates of predictions given a stratum of the label;
+sufficiency reads the table the other way and compares the rates of labels given a
+prediction. The violation is the largest gap between two groups, over all strata and
+outcomes.
+
+Undefined is never fair: a group without rows in a stratum is left out by name, and
+where fewer than two remain everywhere the violation is NaN.
+
+The functions here are for users. `tabulator` makes the tables and reads gaps off them,
+`intervals` says how sure a gap is, `certificates` what a divergence promises about it,
+and `dependence` measures predictions that are numbers. Nothing here knows a model or a
+solver.
 """
 
-from fferm.metrics.classification import (
-    group_table,
-    soft_violation,
-    violation,
-    violations,
+from collections.abc import Sequence
+
+import pandas as pd
+
+from fferm._typing import IntArray, Table
+from fferm.data.groups import GroupMode
+from fferm.data.rows import check_aligned
+from fferm.data.validate import encode_decisions, encode_labels, encode_prob
+from fferm.metrics.tabulator import (
+    Absence,
+    Gap,
+    Tabulator,
+    Violations,
+    make_tabulator,
 )
-from fferm.metrics.tabulator import Absence, Gap, Violations
+from fferm.notions import Notion
+from fferm.notions import get as get_notion
 
 __all__ = [
     "Absence",
@@ -23,3 +42,172 @@ __all__ = [
     "violation",
     "violations",
 ]
+
+
+def violation(
+    y_true: Table,
+    y_pred: Table,
+    *,
+    sensitive_features: Table,
+    notion: str | Notion = "demographic_parity",
+    groups: GroupMode = "intersection",
+    sample_weight: Table = None,
+) -> float:
+    """Return the largest gap between groups in the rates of decisions.
+
+    For demographic parity ``max_j (max_k P(j | k) - min_k P(j | k))``; for equalized
+    odds and its kin the same within each label, the largest counting; for sufficiency
+    the gap of ``P(y | decision, group)``.
+
+    Parameters
+    ----------
+    y_true
+        (n_samples,) labels; None is enough for demographic parity.
+    y_pred
+        (n_samples,) predicted labels.
+    sensitive_features
+        List, array, Series, DataFrame or dict of columns; several columns are taken
+        jointly.
+    notion
+        Name or instance.
+    groups
+        ``"intersection"``, or ``"marginal"``: the worst of the columns one by one.
+    sample_weight
+        (n_samples,) non-negative weights.
+
+    Returns
+    -------
+    float
+        Between 0 and 1; NaN where no two groups can be compared.
+
+    Examples
+    --------
+    >>> violation([1, 1, 0, 0], [1, 0, 1, 1], sensitive_features=["a", "a", "b", "b"])
+    0.5
+    """
+    rows = sensitive_features, groups, sample_weight
+    tabulator, decision = _encode(y_true, y_pred, notion, *rows)
+    return tabulator.violations(decision, warn=True).worst
+
+
+def soft_violation(
+    y_true: Table,
+    prob: Table,
+    *,
+    classes: Sequence[object],
+    sensitive_features: Table,
+    notion: str | Notion = "demographic_parity",
+    groups: GroupMode = "intersection",
+    sample_weight: Table = None,
+) -> float:
+    """Return the largest gap between groups in the mean predicted probabilities.
+
+    This is the violation of the classifier that draws its decision from ``prob``. It
+    says nothing of decisions by the largest probability; for those see `violation`.
+
+    Parameters
+    ----------
+    y_true
+        (n_samples,) labels; None is enough for demographic parity.
+    prob
+        (n_samples, n_classes) probabilities, as ``predict_proba`` gives them.
+    classes
+        The label of each column, as ``classes_`` gives them.
+    sensitive_features, notion, groups, sample_weight
+        As in `violation`.
+
+    Examples
+    --------
+    >>> prob = [[0.2, 0.8], [0.6, 0.4], [0.5, 0.5], [0.7, 0.3]]
+    >>> s = ["a", "a", "b", "b"]
+    >>> round(soft_violation(None, prob, classes=[0, 1], sensitive_features=s), 12)
+    0.2
+    """
+    check_aligned(
+        y_true=y_true,
+        predictions=prob,
+        sensitive_features=sensitive_features,
+        sample_weight=sample_weight,
+    )
+    array = encode_prob(prob, len(classes))
+    labels = encode_labels(y_true, len(array), classes)
+    rows = sensitive_features, groups, sample_weight
+    tabulator = make_tabulator(labels, get_notion(notion), *rows)
+    return tabulator.violations(array, warn=True).worst
+
+
+def violations(
+    y_true: Table,
+    y_pred: Table,
+    *,
+    sensitive_features: Table,
+    notion: str | Notion = "demographic_parity",
+    groups: GroupMode = "intersection",
+    sample_weight: Table = None,
+) -> Violations:
+    """Return the gap of every stratum and class, and what could not be judged.
+
+    The parameters are those of `violation`.
+
+    Examples
+    --------
+    >>> result = violations([1, 1, 0, 0] * 2, [1, 0, 0, 1, 1, 1, 0, 0],
+    ...                    sensitive_features=["a"] * 4 + ["b"] * 4,
+    ...                    notion="equalized_odds")
+    >>> result.by_stratum
+    {('group', 'y=0'): 0.5, ('group', 'y=1'): 0.5}
+    >>> result.mean
+    0.5
+    """
+    rows = sensitive_features, groups, sample_weight
+    tabulator, decision = _encode(y_true, y_pred, notion, *rows)
+    return tabulator.violations(decision, warn=True)
+
+
+def group_table(
+    y_true: Table,
+    y_pred: Table,
+    *,
+    sensitive_features: Table,
+    groups: GroupMode = "intersection",
+    sample_weight: Table = None,
+) -> pd.DataFrame:
+    """Return counts and rates of each group, one row per group.
+
+    The columns are ``count`` (rows), ``share`` (of the weight of all rows with a
+    group), ``size`` (the effective number of rows under weights), for each class
+    ``base_rate_*`` (of labels) and ``selection_rate_*`` (of decisions), ``accuracy``,
+    and for two classes, of which the larger is positive, ``true_positive_rate``,
+    ``false_positive_rate`` and ``precision``. An undefined rate is NaN, never 0. The
+    parameters are those of `violation`.
+
+    Examples
+    --------
+    >>> table = group_table([1, 1, 0, 0], [1, 0, 1, 1],
+    ...                     sensitive_features=["a", "a", "b", "b"])
+    >>> table["selection_rate_1"].to_dict()
+    {'a': 0.5, 'b': 1.0}
+    """
+    rows = sensitive_features, groups, sample_weight
+    tabulator, decision = _encode(y_true, y_pred, "demographic_parity", *rows)
+    return tabulator.group_table(decision)
+
+
+def _encode(
+    y_true: Table,
+    y_pred: Table,
+    notion: str | Notion,
+    sensitive_features: Table,
+    groups: GroupMode,
+    sample_weight: Table,
+) -> tuple[Tabulator, IntArray]:
+    """Return the tabulator of some rows, and their decisions as codes."""
+    check_aligned(
+        y_true=y_true,
+        predictions=y_pred,
+        sensitive_features=sensitive_features,
+        sample_weight=sample_weight,
+    )
+    labels, decision = encode_decisions(y_true, y_pred)
+    rows = sensitive_features, groups, sample_weight
+    return make_tabulator(labels, get_notion(notion), *rows), decision

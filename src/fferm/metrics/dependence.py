@@ -32,10 +32,10 @@ from fferm.data.groups import (
     split_columns,
 )
 from fferm.data.rows import control_labels
-from fferm.data.validate import Number, check_params
+from fferm.data.validate import Number, check_params, one_column
 from fferm.divergences import Divergence
 from fferm.divergences import get as get_divergence
-from fferm.errors import InvalidInputError, UnknownNameError
+from fferm.errors import InvalidInputError, InvalidParameterError, UnknownNameError
 from fferm.notions import Labels, Notion, Strata
 
 # A measure of a prediction and an attribute, perhaps with weights.
@@ -216,9 +216,9 @@ def independence_test(
     0.005
     """
     function = get_measure(measure) if isinstance(measure, str) else measure
-    u, s = _numbers(prediction, "prediction"), _numbers(attribute, "attribute")
+    u, s = read_finite(prediction, "prediction"), read_finite(attribute, "attribute")
     _check_lengths(u, s)
-    w = None if weight is None else _numbers(weight, "weight")
+    w = None if weight is None else read_finite(weight, "weight")
     if w is not None and (w.shape != u.shape or not np.all(w > 0)):
         raise InvalidInputError(
             f"weight must hold one positive number per row, ({u.size},); got shape "
@@ -314,8 +314,14 @@ def _bin(values: FloatArray, n_bins: int, weight: FloatArray) -> IntArray:
     return np.searchsorted(edges, values, "right")
 
 
-def _numbers(values: Table, name: str) -> FloatArray:
-    array = np.asarray(values, dtype=np.float64)
+def read_finite(values: Table, name: str) -> FloatArray:
+    """Return one finite number per row, else raise."""
+    try:
+        array = np.asarray(one_column(values), dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise InvalidInputError(
+            f"{name} contains non-numeric values ({error}). Pass one number per row."
+        ) from error
     if array.ndim != 1 or not np.all(np.isfinite(array)):
         raise InvalidInputError(
             f"{name} must hold one finite number per row; got shape {array.shape}, or "
@@ -650,8 +656,7 @@ def make_regression_tabulator(
     else:
         numbers = _numeric_columns(sensitive_features, measure)
         columns = [(values, ~np.isnan(values)) for values in numbers]
-    control, names = control_labels(notion, X, n)
-    strata = notion.strata(Labels(n, None, (), control, names))
+    strata = control_strata(notion, X, n)
     # Rows of weight 0 do not count as rows.
     counts = True if weight is None else weight > 0
     parts = tuple(
@@ -666,6 +671,17 @@ def make_regression_tabulator(
             "sensitive_features, or pass more rows."
         )
     return RegressionTabulator(measure, parts, weight)
+
+
+def control_strata(notion: Notion, X: Table, n_samples: int) -> Strata:
+    """Return the strata of a notion that needs no labels, else raise."""
+    if notion.needs_labels:
+        raise InvalidParameterError(
+            f"notion={notion.name!r} conditions on a label, but y is numeric. Use "
+            "'demographic_parity', or ConditionalParity(control)."
+        )
+    control, names = control_labels(notion, X, n_samples)
+    return notion.strata(Labels(n_samples, None, (), control, names))
 
 
 def comparable_rows(

@@ -12,6 +12,7 @@ path is held to. It speaks of logits, so linear models, networks and trees share
 import functools
 import math
 from dataclasses import dataclass, replace
+from typing import Self
 
 import numpy as np
 from scipy.special import log_softmax, softmax
@@ -240,7 +241,7 @@ class Problem:
     penalty: Penalty | None = None
     penalty_X: Table = None  # noqa: N815 - X is mathematics
 
-    def with_weight(self, fairness_weight: float) -> "Problem":
+    def with_weight(self, fairness_weight: float) -> Self:
         """Return the same problem under another fairness weight."""
         return replace(
             self, objective=replace(self.objective, fairness_weight=fairness_weight)

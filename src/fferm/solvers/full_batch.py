@@ -9,6 +9,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numba
@@ -25,7 +26,7 @@ from fferm.solvers._kernels import RowArrays
 from fferm.solvers._passes import Sums, accumulate, add_penalty_gradient, workspace
 from fferm.solvers._rows import kernel_matrix
 from fferm.solvers.base import Result
-from fferm.solvers.linear import Evaluator, Measured, parameter_shape
+from fferm.solvers.linear import Evaluator, parameter_shape
 
 Part = TypeVar("Part")
 
@@ -118,6 +119,14 @@ def in_threads(
         return list(pool.map(lambda call: function(*call), calls))
 
 
+@dataclass(frozen=True)
+class Measured:
+    """The objective at some parameters, and the dual that is optimal for them."""
+
+    objective: float
+    dual: tuple[FloatArray, ...]
+
+
 class FusedEvaluator(Evaluator):
     """Evaluates models of one set of rows, several in one pass.
 
@@ -162,6 +171,13 @@ class FusedEvaluator(Evaluator):
             check_finite(value, gradient)
         gradient[:-1] += objective.l2 * coef.T
         return value + objective.l2 / 2 * float(np.vdot(coef, coef)), gradient.T.copy()
+
+    def duals(self, problem: Problem, theta: FloatArray) -> tuple[FloatArray, ...]:
+        """Return the optimal dual of each attribute, none without a penalty."""
+        on_table = self.on_table(problem)
+        if on_table is None:
+            return ()
+        return on_table.duals(self.mass(problem, [theta])[..., 0])
 
     def measure(
         self, problem: Problem, thetas: Sequence[FloatArray], weights: Sequence[float]

@@ -247,11 +247,9 @@ class LBFGS(Solver[LbfgsState]):
         if len(theta) > 1:
             # Softmax does not see what all classes share; of equal models, the centred.
             theta = theta - theta.mean(axis=0)
-        weight = problem.objective.fairness_weight
-        (measured,) = state.evaluator.measure(problem, [theta], [weight])
         return {
             "value": theta,
-            "dual": measured.dual,
+            "dual": state.evaluator.duals(problem, theta),
             "stats": {
                 "objective": state.objective,
                 "n_iter": state.n_iter,

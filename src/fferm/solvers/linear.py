@@ -4,8 +4,6 @@ The oracle of linear models: written to be read, and what every kernel is held t
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -78,14 +76,6 @@ def _pull_back(X: Table, by_logits: FloatArray, theta: FloatArray) -> FloatArray
     return gradient
 
 
-@dataclass(frozen=True)
-class Measured:
-    """The objective at some parameters, and the dual that is optimal for them."""
-
-    objective: float
-    dual: tuple[FloatArray, ...]
-
-
 class Evaluator(ABC):
     """Evaluates a problem, under any fairness weight, at linear parameters."""
 
@@ -96,10 +86,8 @@ class Evaluator(ABC):
         """Return the whole objective, and its gradient by (n_outputs, d + 1)."""
 
     @abstractmethod
-    def measure(
-        self, problem: Problem, thetas: Sequence[FloatArray], weights: Sequence[float]
-    ) -> list[Measured]:
-        """Return objective and dual of several models, each under its own weight."""
+    def duals(self, problem: Problem, theta: FloatArray) -> tuple[FloatArray, ...]:
+        """Return the optimal dual of each attribute, none without a penalty."""
 
 
 class PlainEvaluator(Evaluator):
@@ -107,19 +95,8 @@ class PlainEvaluator(Evaluator):
 
     value_and_gradient = staticmethod(value_and_gradient)
 
-    def measure(
-        self, problem: Problem, thetas: Sequence[FloatArray], weights: Sequence[float]
-    ) -> list[Measured]:
-        """Return objective and dual of several models, each under its own weight."""
-        return [
-            Measured(
-                value_and_gradient(problem.with_weight(weight), theta)[0],
-                self._dual(problem, theta),
-            )
-            for theta, weight in zip(thetas, weights, strict=True)
-        ]
-
-    def _dual(self, problem: Problem, theta: FloatArray) -> tuple[FloatArray, ...]:
+    def duals(self, problem: Problem, theta: FloatArray) -> tuple[FloatArray, ...]:
+        """Return the optimal dual of each attribute, none without a penalty."""
         if problem.penalty is None:
             return ()
         prob = problem.penalized_prob(penalized_logits(problem, theta))

@@ -28,8 +28,8 @@ from fferm.solvers.base import (
     Solution,
     Solver,
 )
-from fferm.solvers.full_batch import FusedEvaluator, in_threads, n_threads
-from fferm.solvers.linear import Measured, parameter_shape
+from fferm.solvers.full_batch import FusedEvaluator, Measured, in_threads, n_threads
+from fferm.solvers.linear import parameter_shape
 
 # Adagrad divides by the root of this at least: no gradient yet, no step of 0 / 0.
 LEAST_SQUARES = 1e-12

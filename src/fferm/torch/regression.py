@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from fferm._typing import FloatArray, Table, is_sparse
 from fferm.data.rows import Rows
 from fferm.errors import InvalidParameterError
-from fferm.penalty.regression import RegressionProblem
+from fferm.penalty.soft_bins import RegressionProblem
 from fferm.torch import networks, serialize
 from fferm.torch.losses import TORCH
 from fferm.torch.penalties import (
