@@ -27,8 +27,7 @@ from scipy.special import log_softmax
 
 import fferm.boosting._kernels as kernels
 from fferm._typing import FloatArray, IntArray
-from fferm.data.rows import Rows
-from fferm.data.split import combine
+from fferm.data.rows import Rows, combine
 from fferm.penalty.compiled import CompiledPenalty
 from fferm.penalty.objective import Objective, Penalty
 
