@@ -16,6 +16,7 @@ PACKAGE = Path(fferm.__file__).parent
 ORDER = [
     "errors",
     "_typing",
+    "_files",
     "registry",
     "_jit",
     "divergences",

@@ -11,7 +11,6 @@ import io
 import json
 import math
 import os
-import secrets
 import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -22,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import fferm
+from fferm._files import replacing
 from fferm.errors import FfermError, PersistenceError, UnsafeFileError
 from fferm.registry import Registered
 from fferm.solvers import Result
@@ -266,24 +266,13 @@ def _digest(data: bytes) -> str:
 
 
 def _write_files(path: Path, files: Mapping[str, bytes]) -> None:
-    # Opened by name, so that the file gets the permissions that any new file would.
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
-    try:
-        stream = temporary.open("xb")
-    except OSError as error:
-        raise PersistenceError(
-            f"Cannot write to {path.parent} ({error.strerror}). Choose a folder that "
-            "exists and is writable."
-        ) from error
-    try:
-        with stream, zipfile.ZipFile(stream, "w") as archive:
-            for name, data in files.items():
-                archive.writestr(name, data)
-        os.replace(temporary, path)
-    except OSError as error:
-        raise PersistenceError(f"Cannot write {path} ({error.strerror}).") from error
-    finally:
-        temporary.unlink(missing_ok=True)
+    advice = "Choose a folder that exists and is writable."
+    with (
+        replacing(path, advice) as temporary,
+        zipfile.ZipFile(temporary, "x") as archive,
+    ):
+        for name, data in files.items():
+            archive.writestr(name, data)
 
 
 def _read_files(path: Path) -> dict[str, bytes]:

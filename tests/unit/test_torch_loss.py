@@ -133,7 +133,7 @@ def test_the_dual_reaches_its_optimum_for_a_model_that_stays():
     prob = torch.softmax(X, dim=1).numpy()
     table = joint(prob, s.numpy(), 2)
     assert found.divergence == pytest.approx(
-        table_penalty(make_objective("kl"), table)[0]
+        table_penalty(make_objective("kl"), table[None])[0]
     )
     assert found.violation == pytest.approx(violation_of(prob, y, s))
     assert found.n_samples == 20 * N

@@ -210,7 +210,7 @@ class Measure:
         from fferm.solvers._passes import add_up, no_sums, workspace
 
         n_classes, n_cells = len(self.tabulator.labels.classes), max(self.n_cells)
-        # All logits of a class side by side: compiled once, however they came.
+        # All logits of a class side by side, so that only one layout is compiled.
         logits = np.ascontiguousarray(scores.T).reshape(-1, self.y.size)
         work = workspace(len(logits), n_classes)
         sums = no_sums(self.y.size, len(self.cells), n_cells, n_classes)

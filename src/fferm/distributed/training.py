@@ -29,6 +29,7 @@ from torch.distributed.rendezvous import rendezvous
 from torch.nn import functional as F  # noqa: N812 - everybody's name for it
 from torch.nn.parallel import DistributedDataParallel
 
+from fferm._files import replacing
 from fferm.data.groups import GroupMode
 from fferm.data.validate import COUNT, POSITIVE, Number, check_params
 from fferm.distributed.shards import ShardSummary, find_shards, summarize
@@ -44,6 +45,7 @@ from fferm.torch.distributed import add_ranks, rank_and_size, spread_ranks
 
 CHECKPOINT = "checkpoint.pt"
 MODEL = "model.safetensors"
+ADVICE = "Choose an --out that is writable and has room."
 # What may differ when a run goes on from its checkpoint.
 FREE = {"data", "out", "epochs", "streams", "workers", "device", "timeout"}
 FREE |= {"checkpoint_every", "restart"}
@@ -471,13 +473,16 @@ def _read_checkpoint(options: Options) -> dict[str, Any] | None:
 
 def _check_folder(folder: Path) -> None:
     """Refuse a folder that cannot be written to, before hours are spent for it."""
-    probe = folder / f".{CHECKPOINT}.partial"
     made = [path for path in (folder, *folder.parents) if not path.exists()]
+    probe = folder / f".{CHECKPOINT}.probe"
     try:
-        with _explain_failure(probe):
-            folder.mkdir(parents=True, exist_ok=True)
-            probe.touch()
-            probe.unlink()
+        folder.mkdir(parents=True, exist_ok=True)
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        raise PersistenceError(
+            f"Cannot write to {folder} ({error.strerror}). {ADVICE}"
+        ) from error
     finally:
         # What is refused later leaves no folder behind; the first checkpoint makes it.
         for path in made:
@@ -486,25 +491,11 @@ def _check_folder(folder: Path) -> None:
 
 
 def _write(path: Path, write: Callable[[Path], object]) -> None:
-    # A reader finds the old file or the new one, whenever this process is killed.
-    partial = path.with_name(f".{path.name}.partial")
-    with _explain_failure(path):
+    with replacing(path, ADVICE) as temporary:
         path.parent.mkdir(parents=True, exist_ok=True)
-        write(partial)
-        with partial.open("rb") as file:
+        write(temporary)
+        with temporary.open("rb") as file:
             os.fsync(file.fileno())
-        partial.replace(path)
-
-
-@contextmanager
-def _explain_failure(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise PersistenceError(
-            f"Cannot write {path} ({error.strerror}). Choose an --out that is writable "
-            "and has room."
-        ) from error
 
 
 # The ranks

@@ -193,7 +193,7 @@ class FairLogisticRegression(FairClassifier):
         Call it for each piece, and again for a further pass. The steps are those of
         ``solver="sgda"``; dual, step sizes and order of rows go on from call to call,
         and the model is the average over the later half, or more, of all steps. `fit`
-        begins anew. After `fit`, or in a model that was loaded, it goes on from
+        starts from scratch. After `fit`, or in a model that was loaded, it goes on from
         ``coef_`` with small steps.
 
         Parameters
@@ -210,7 +210,7 @@ class FairLogisticRegression(FairClassifier):
             pass has filled, or their shares by value, ``{"a": 0.4, "b": 0.6}``, by
             ``(value, value)`` for two sensitive columns, by ``(label, value)`` under
             notions that condition on the label, with None for a missing value. It
-            holds until it is given anew. Without it the first piece says which groups
+            holds until it is passed again. Without it the first piece says which groups
             there are, and the shares are those among all rows so far: right in the
             end, and at first only where pieces are like the whole.
         sensitive_features

@@ -2,7 +2,7 @@ r"""Intervals for rates and for violations, in closed form and by resampling.
 
 A violation is the largest of many gaps between rates. Its plug-in estimate is biased
 upwards, most of all where the truth is 0, so the quantiles of its resampled values
-are no confidence interval. Both intervals here are built the other way round: first
+are not a confidence interval. Both intervals here are built the other way round: first
 all gaps between groups at once, each with its own limits, then
 
 .. math:: \max_i \text{low}_i \;\le\; \max_i |\text{gap}_i| \;\le\;

@@ -182,10 +182,11 @@ def make_dual(
     variable
         ``"log_ratio"``, ``"projected"`` or ``"auto"``.
     """
-    problem.objective.check_linear_dual(solver)
-    return bind_dual(
-        problem.objective, _group_weights(problem), problem.n_classes, n_lanes, variable
-    )
+    objective, weights = problem.objective, NO_GROUPS
+    objective.check_linear_dual(solver)
+    if problem.penalty is not None:
+        weights = group_weights(problem.penalty.rows, objective.notion.weighting)
+    return bind_dual(objective, weights, problem.n_classes, n_lanes, variable)
 
 
 def bind_dual(
@@ -216,12 +217,6 @@ def bind_dual(
     )
     scale = strip(objective.divergence)[1]
     return ChosenDual(dual, pointer(chosen.divergence).address, scale)
-
-
-def _group_weights(problem: Problem) -> GroupWeights:
-    if problem.penalty is None:
-        return NO_GROUPS
-    return group_weights(problem.penalty.rows, problem.objective.notion.weighting)
 
 
 class CompiledPenalty:

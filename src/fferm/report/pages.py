@@ -3,13 +3,13 @@
 import math
 import os
 import platform
-import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
 
-from fferm.errors import MissingDependencyError, PersistenceError
+from fferm._files import replacing
+from fferm.errors import MissingDependencyError
 
 PACKAGES = ("fferm", "numpy", "scipy", "scikit-learn")
 
@@ -61,20 +61,10 @@ def write_page(text: str, path: str | os.PathLike[str]) -> None:
     path
         Where to write; an existing file is replaced.
     """
-    target = Path(path)
-    # Not tempfile: its files are the owner's alone, and a report is there to be read.
-    temporary = target.with_name(f".{target.name}.{uuid.uuid4().hex}")
-    try:
+    advice = "Choose a file name in a folder that exists and is writable."
+    with replacing(Path(path), advice) as temporary:
         # Half of a surrogate pair, in a group's name say, has no bytes in UTF-8.
         temporary.write_bytes(text.encode("utf-8", "xmlcharrefreplace"))
-        os.replace(temporary, target)
-    except OSError as error:
-        raise PersistenceError(
-            f"Cannot write {target} ({error.strerror}). Choose a file name in a folder "
-            "that exists and may be written."
-        ) from error
-    finally:
-        _remove(temporary)
 
 
 def number(value: float | None, digits: int = 4) -> str:
@@ -128,10 +118,3 @@ def amount(value: float | None, digits: int = 4) -> str:
 def _versions() -> dict[str, str]:
     versions = {name: version(name) for name in PACKAGES}
     return {**versions, "Python": platform.python_version()}
-
-
-def _remove(temporary: Path) -> None:
-    try:
-        temporary.unlink(missing_ok=True)
-    except OSError:  # there is no such folder, so nothing to remove
-        return

@@ -8,7 +8,6 @@ on anything else is never taken for it.
 
 import hashlib
 import os
-import secrets
 from collections.abc import Iterable
 from pathlib import Path
 from types import ModuleType
@@ -19,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 import fferm
+from fferm._files import replacing
 from fferm._typing import Table, is_sparse
 from fferm.errors import MissingDependencyError, PersistenceError
 from fferm.solvers.base import Result
@@ -141,18 +141,10 @@ class Checkpoint:
         }
         if device.type == "cuda":
             content["cuda_random"] = torch.cuda.get_rng_state(device)
-        temporary = self.path.with_name(f".{self.path.name}.{secrets.token_hex(8)}")
-        try:
+        advice = "Choose a writable folder for checkpoints, or checkpoint=None."
+        with replacing(self.path, advice) as temporary:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             torch.save(content, temporary)
-            os.replace(temporary, self.path)
-        except (OSError, RuntimeError) as error:
-            raise PersistenceError(
-                f"Cannot write the checkpoint {self.path} ({error}). Choose a writable "
-                "folder, or checkpoint=None."
-            ) from error
-        finally:
-            temporary.unlink(missing_ok=True)
 
 
 def digest_of(settings: Iterable[object], tables: Iterable[Table]) -> str:

@@ -35,7 +35,7 @@ BASE_RATE, BASE_SIZE = 1e-3, 256
 WARM_UP = 0.02
 # So many numbers are trained in double precision on a CPU, where that costs nothing.
 SMALL_DATA = 100_000
-# An epoch that lowers the objective by less than this share is no improvement.
+# An epoch that lowers the objective by less than this share does not count.
 MIN_GAIN = 1e-4
 
 if TYPE_CHECKING:
