@@ -179,24 +179,30 @@ def traces(curve: TradeoffCurve, points: list[Point]) -> dict[str, Any]:
     """Return what the script of a page needs to draw points that can be picked."""
     names = list(dict.fromkeys(point.curve for point in points))
     words = curve_words(curve.description.get("metric"))
+    marks = partial(_marks, points, HOVER.replace("ACCURACY", words.accuracy.lower()))
     drawn = [
         _baseline(line, k == 0)
         for k, line in enumerate(baselines(curve, "test").values())
     ]
-    for number, name in enumerate(names):
-        color = f"--curve{number % len(CURVES)}"
-        drawn.append(_band(curve.curves[name].bands(), color))
-        drawn.append(_marks(points, name, number, len(names) == 1))
     plain = [point for point in points if point.is_plain]
     collapsed = [point for point in points if point.is_collapsed]
+    for number, name in enumerate(names):
+        color = f"--curve{number % len(CURVES)}"
+        others = [
+            point
+            for point in points
+            if point.curve == name and not (point.is_plain or point.is_collapsed)
+        ]
+        label = "models" if len(names) == 1 else escape(name)
+        drawn.append(_band(curve.curves[name].bands(), color))
+        drawn.append(marks(others, label, MARKS[number % len(MARKS)], color, 9))
     drawn += [
         _front(points),
-        _special(points, plain, "plain model (weight 0)", ("diamond", "--plain")),
-        _special(points, collapsed, words.collapsed, ("x", "--ink")),
+        marks(plain, "plain model (weight 0)", "diamond", "--plain"),
+        marks(collapsed, words.collapsed, "x", "--ink"),
     ]
-    for trace in drawn:
-        if "hovertemplate" in trace:
-            trace["hovertemplate"] = HOVER.replace("ACCURACY", words.accuracy.lower())
+    shown = [point.test["violation"].mean for point in points if _is_drawn(point)]
+    highest = max(shown, default=1.0) or 1.0
     return {
         "titles": {
             "violation": f"{words.violation_axis} (left is fairer)",
@@ -204,8 +210,14 @@ def traces(curve: TradeoffCurve, points: list[Point]) -> dict[str, Any]:
         },
         "traces": [trace for trace in drawn if trace["x"]],
         "accuracy": accuracy_range(curve),
-        "violation": _violation_range(points),
-        "points": [_place(point) for point in points],
+        "violation": (-0.03 * highest, 1.06 * highest),
+        "points": [
+            {
+                "violation": point.test["violation"].mean if _is_drawn(point) else None,
+                "accuracy": point.test["accuracy"].mean,
+            }
+            for point in points
+        ],
         "front": _order(points),
     }
 
@@ -229,14 +241,6 @@ def digest(script: str) -> str:
     return f"sha256-{base64.b64encode(value).decode()}"
 
 
-def _place(point: Point) -> dict[str, Any]:
-    is_drawn = _is_drawn(point)
-    return {
-        "violation": point.test["violation"].mean if is_drawn else None,
-        "accuracy": point.test["accuracy"].mean,
-    }
-
-
 def _is_drawn(point: Point) -> bool:
     violation = point.test["violation"].mean
     return violation == violation  # undefined where no two groups can be compared
@@ -248,54 +252,28 @@ def _order(points: list[Point]) -> list[int]:
     return sorted(best, key=lambda k: points[k].test["violation"].mean)
 
 
-def _violation_range(points: list[Point]) -> tuple[float, float]:
-    shown = [point.test["violation"].mean for point in points if _is_drawn(point)]
-    highest = max(shown, default=1.0) or 1.0
-    return -0.03 * highest, 1.06 * highest
-
-
-def _named(point: Point, is_alone: bool) -> str:
-    weight = f"fairness weight {brief(point.fairness_weight)}"
-    return weight if is_alone else f"{escape(point.curve)}, {weight}"
-
-
-def _at(points: list[Point], chosen: list[Point]) -> dict[str, Any]:
-    chosen = [point for point in chosen if _is_drawn(point)]
-    is_alone = len({point.curve for point in points}) == 1
-    return {
-        "x": [point.test["violation"].mean for point in chosen],
-        "y": [point.test["accuracy"].mean for point in chosen],
-        "customdata": [points.index(point) for point in chosen],
-        "text": [_named(point, is_alone) for point in chosen],
-        "mode": "markers",
-        "hovertemplate": HOVER,  # completed by `traces`
-    }
-
-
 def _marks(
-    points: list[Point], name: str, number: int, is_alone: bool
+    points: list[Point],
+    hover: str,
+    shown: list[Point],
+    name: str,
+    symbol: str,
+    color: str,
+    size: int = 12,
 ) -> dict[str, Any]:
-    shown = [
-        point
-        for point in points
-        if point.curve == name and not (point.is_plain or point.is_collapsed)
-    ]
-    color = f"--curve{number % len(CURVES)}"
+    shown = [point for point in shown if _is_drawn(point)]
+    is_alone = len({point.curve for point in points}) == 1
+    weights = [f"fairness weight {brief(point.fairness_weight)}" for point in shown]
+    curves = ["" if is_alone else f"{escape(point.curve)}, " for point in shown]
     return {
-        **_at(points, shown),
-        "name": "models" if is_alone else escape(name),
-        "marker": {"color": color, "size": 9, "symbol": MARKS[number % len(MARKS)]},
-    }
-
-
-def _special(
-    points: list[Point], chosen: list[Point], name: str, look: tuple[str, str]
-) -> dict[str, Any]:
-    symbol, color = look
-    return {
-        **_at(points, chosen),
+        "x": [point.test["violation"].mean for point in shown],
+        "y": [point.test["accuracy"].mean for point in shown],
+        "customdata": [points.index(point) for point in shown],
+        "text": [curve + weight for curve, weight in zip(curves, weights, strict=True)],
+        "mode": "markers",
+        "hovertemplate": hover,
         "name": name,
-        "marker": {"color": color, "size": 12, "symbol": symbol},
+        "marker": {"color": color, "size": size, "symbol": symbol},
     }
 
 
