@@ -54,18 +54,11 @@ def cached(function: Callable[..., Any], **options: Any) -> Any:
     return numba.njit(function, cache=True, **options)
 
 
-def kernel(function: Callable[..., Any]) -> Any:
-    """Compile a function that loops over arrays, without Python's lock."""
-    return cached(function, nogil=True, **REORDERED)
-
-
-def row_kernel(function: Callable[..., Any]) -> Any:
-    """Compile a `kernel` that runs for every row, into its caller.
-
-    To pass arrays on would take as long as the arithmetic.
-    """
-    return cached(function, nogil=True, forceinline=True, **REORDERED)
-
+# For functions that loop over arrays, without Python's lock.
+kernel: Callable[..., Any] = functools.partial(cached, nogil=True, **REORDERED)
+# For those that run for every row: they are compiled into their callers, because to
+# pass arrays on would take as long as the arithmetic.
+row_kernel: Callable[..., Any] = functools.partial(kernel, forceinline=True)
 
 # Adding it to a number of moderate size rounds that to a whole one, which then stands
 # in the lowest bits of the sum.

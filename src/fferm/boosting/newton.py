@@ -111,7 +111,11 @@ def newton_step(
 
 
 def update_offsets(
-    cells: FloatArray, decided: FloatArray, offsets: FloatArray, ends: IntArray
+    cells: FloatArray,
+    decided: FloatArray,
+    offsets: FloatArray,
+    ends: IntArray,
+    rate: float = OFFSET_RATE,
 ) -> FloatArray:
     """Return offsets a step nearer to those that lead to the tables of decisions.
 
@@ -126,11 +130,11 @@ def update_offsets(
         The last ones.
     ends
         Where the cells of each table end.
+    rate
+        The share of the way.
     """
     updated = offsets.copy()
-    kernels.update_offsets_into(
-        cells, decided, ends, OFFSET_RATE, LEAST_DECIDED, updated
-    )
+    kernels.update_offsets_into(cells, decided, ends, rate, LEAST_DECIDED, updated)
     return updated
 
 
@@ -153,8 +157,9 @@ class Descent:
         self.objective = objective
         self._weight = objective.objective.fairness_weight
         shape = len(objective.membership), objective.n_classes
-        # None if the tables are those of probabilities.
-        self._offsets = np.zeros(shape) if is_calibrated else None
+        # They stay 0 if the tables are those of probabilities.
+        self._offsets = np.zeros(shape)
+        self._rate = OFFSET_RATE if is_calibrated else 0.0
         self._cells: FloatArray  # of the tables plus their offsets
         self.at: RowPass  # the last pass, at the current scores
         self.penalty: float
@@ -205,21 +210,17 @@ class Descent:
     def _move_offsets(self, most: float) -> None:
         # As far as the objective stays within ``most``.
         last, goal = self._offsets, self._goal(self.at)
-        if goal is None or last is None:
-            return
         for share in SHARES:
             if self._accept(self.at, last + share * (goal - last), most):
                 return
 
-    def _goal(self, at: RowPass) -> FloatArray | None:
-        if self._offsets is None:
-            return None
+    def _goal(self, at: RowPass) -> FloatArray:
         ends = self.objective.penalty.ends
-        return update_offsets(at.cells, at.decided, self._offsets, ends)
+        return update_offsets(at.cells, at.decided, self._offsets, ends, self._rate)
 
-    def _accept(self, at: RowPass, offsets: FloatArray | None, most: float) -> bool:
+    def _accept(self, at: RowPass, offsets: FloatArray, most: float) -> bool:
         # Move there if the objective is within ``most``; return whether it is.
-        cells = at.cells if offsets is None else at.cells + offsets
+        cells = at.cells + offsets
         if cells.min() < 0:
             return False
         penalty, payoff = self.objective.penalty.value_and_payoff(cells)

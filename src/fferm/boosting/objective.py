@@ -28,7 +28,6 @@ from scipy.special import log_softmax
 import fferm.boosting._kernels as kernels
 from fferm._typing import FloatArray, IntArray
 from fferm.data.rows import Rows
-from fferm.data.split import combine
 from fferm.penalty.compiled import CompiledPenalty
 from fferm.penalty.objective import Objective, Penalty
 
@@ -89,9 +88,11 @@ def join_cells(rows: Rows, n_samples: int) -> tuple[IntArray, FloatArray, FloatA
     """
     begin = n_samples - rows.weight.size
     codes = np.full((len(rows.cells), n_samples), -1, dtype=np.int64)
+    joint = np.zeros(n_samples, dtype=np.int64)
     for code, index in zip(codes, rows.cells, strict=True):
         code[begin:][index.rows] = index.cell
-    first, joint = np.unique(combine(codes), return_index=True, return_inverse=True)[1:]
+        pair = joint * (np.prod(index.shape) + 1) + code
+        first, joint = np.unique(pair, return_index=True, return_inverse=True)[1:]
     blocks = []
     for code, index in zip(codes[:, first], rows.cells, strict=True):
         block = np.zeros((np.prod(index.shape), code.size))

@@ -95,11 +95,13 @@ class Start:
 class Grown:
     """A trained booster, and how training went.
 
-    ``scores`` are those of the training rows, None if rounds were dropped.
+    ``scores`` are those of the rows that trees were grown on, and ``dual`` the optimal
+    dual of a penalty there; None if rounds were dropped.
     """
 
     booster: lgb.Booster
     scores: FloatArray | None
+    dual: FloatArray | None
     history: tuple[Record, ...]
     n_rounds: int
     result: Result
@@ -176,8 +178,8 @@ def grow(rounds: "Rounds", config: TrainingConfig) -> Grown:
     n_grown = len(monitor.history)
     kept = kept or n_grown  # without early stopping, or if no round could be judged
     booster = lgb.Booster(model_str=rounds.text(kept))
-    scores = rounds.scores() if kept == n_grown else None
-    return Grown(booster, scores, tuple(monitor.history), kept, result)
+    scores, dual = rounds.scores_and_dual() if kept == n_grown else (None, None)
+    return Grown(booster, scores, dual, tuple(monitor.history), kept, result)
 
 
 class Rounds(ABC):
@@ -216,8 +218,8 @@ class Rounds(ABC):
         """Add a round; return its record, None if there was nothing to split."""
 
     @abstractmethod
-    def scores(self) -> FloatArray:
-        """Return the (n_scores, n) scores of the training rows after all rounds."""
+    def scores_and_dual(self) -> tuple[FloatArray, FloatArray | None]:
+        """Return the (n_scores, n) scores after all rounds, and the dual there."""
 
     @abstractmethod
     def held_out_scores(self) -> FloatArray:
@@ -278,9 +280,9 @@ class PlainRounds(Rounds):
         loss = float(self._booster.eval_train()[0][2])
         return {"objective": loss, "loss": loss, "penalty": 0.0, "n_halvings": 0.0}
 
-    def scores(self) -> FloatArray:
+    def scores_and_dual(self) -> tuple[FloatArray, FloatArray | None]:
         """Return LightGBM's scores, which it gives as probabilities."""
-        return scores_of(self._read_scores(self._booster.eval_train))
+        return scores_of(self._read_scores(self._booster.eval_train)), None
 
     def held_out_scores(self) -> FloatArray:
         """Return LightGBM's scores, which it gives as probabilities."""
@@ -358,9 +360,11 @@ class FairRounds(Rounds):
         kernels.regularisation_into(sums, pulled, output, rate, added, most, by_leaf)
         return newton_step(sums, model, rate, by_leaf)
 
-    def scores(self) -> FloatArray:
+    def scores_and_dual(self) -> tuple[FloatArray, FloatArray | None]:
         """Return the scores with our values in the leaves."""
-        return self._descent.at.scores
+        at = self._descent.at
+        duals = self._objective.penalty.duals(at.cells)
+        return at.scores, np.concatenate(duals, axis=2)
 
     def held_out_scores(self) -> FloatArray:
         """Return the scores with our values in the leaves."""

@@ -424,7 +424,7 @@ class FairBoostingClassifier(FairClassifier):
             "feature_pre_filter": False,
             "metric": "none",
             "verbose": -1,
-            **_check_extra(self.lightgbm_params),
+            **({} if self.lightgbm_params is None else self._extra_params()),
         }
         if self.subsample < 1:
             params |= {"bagging_fraction": float(self.subsample), "bagging_freq": 1}
@@ -434,6 +434,20 @@ class FairBoostingClassifier(FairClassifier):
             bool(self.calibrated),
             patience=int(self.patience),
         )
+
+    def _extra_params(self) -> dict[str, Any]:
+        params = self.lightgbm_params
+        if not isinstance(params, Mapping):
+            raise InvalidParameterError(
+                "lightgbm_params must be a dict of parameters of LightGBM by name, "
+                f"such as {{'max_bin': 63}}, or None; got {params!r}."
+            )
+        for name, reason in REFUSED_PARAMS.items():
+            for alias in sorted(aliases(name) & set(params)):
+                raise InvalidParameterError(
+                    f"lightgbm_params must not contain {alias!r}: {reason}."
+                )
+        return dict(params)
 
     def _raw_scores(self, X: Table) -> FloatArray:
         scores = self.booster_.predict(X, raw_score=True, num_threads=self.n_jobs or 0)
@@ -446,15 +460,14 @@ class FairBoostingClassifier(FairClassifier):
         self.history_ = grown.history
         self.n_iter_ = grown.n_rounds
         self.result_ = grown.result
-        n_rows, known = data.y.size, grown.scores
+        n_rows, known, dual = data.y.size, grown.scores, grown.dual
         if known is None or known.shape[1] < n_rows:  # some rows were held out
-            scores = all_classes(self._raw_scores(data.X))
-        else:
-            scores = all_classes(known.T[:n_rows].squeeze())
+            known, dual = np.atleast_2d(self._raw_scores(data.X).T), None
+        scores = all_classes(known.T[:n_rows].squeeze())
         penalized = scores
         if problem.penalty_X is not None:
             penalized = all_classes(self._raw_scores(problem.penalty_X))
-        self.dual_ = self._best_dual(problem, penalized)
+        self.dual_ = self._best_dual(problem, penalized) if dual is None else dual
         self._warn_of_reach(problem, penalized)
         self._warn_of_collapse(scores.argmax(axis=1))
 
@@ -488,21 +501,6 @@ def _violation(watched: Encoded) -> Callable[[FloatArray], float]:
         return violation if np.isfinite(violation) else np.inf
 
     return worst
-
-
-def _check_extra(params: Any) -> dict[str, Any]:
-    if params is not None and not isinstance(params, Mapping):
-        raise InvalidParameterError(
-            "lightgbm_params must be a dict of parameters of LightGBM by name, such as "
-            f"{{'max_bin': 63}}, or None; got {params!r}."
-        )
-    extra = dict(params or {})
-    for setting, reason in REFUSED_PARAMS.items() if extra else ():
-        for name in sorted(aliases(setting) & set(extra)):
-            raise InvalidParameterError(
-                f"lightgbm_params must not contain {name!r}: {reason}."
-            )
-    return extra
 
 
 def _read_frame(frame: "nw.DataFrame[Any]", categories: Sequence[int]) -> pd.DataFrame:

@@ -182,10 +182,11 @@ def make_dual(
     variable
         ``"log_ratio"``, ``"projected"`` or ``"auto"``.
     """
-    problem.objective.check_linear_dual(solver)
-    return bind_dual(
-        problem.objective, _group_weights(problem), problem.n_classes, n_lanes, variable
-    )
+    objective, weights = problem.objective, NO_GROUPS
+    objective.check_linear_dual(solver)
+    if problem.penalty is not None:
+        weights = group_weights(problem.penalty.rows, objective.notion.weighting)
+    return bind_dual(objective, weights, problem.n_classes, n_lanes, variable)
 
 
 def bind_dual(
@@ -218,12 +219,6 @@ def bind_dual(
     return ChosenDual(dual, pointer(chosen.divergence).address, scale)
 
 
-def _group_weights(problem: Problem) -> GroupWeights:
-    if problem.penalty is None:
-        return NO_GROUPS
-    return group_weights(problem.penalty.rows, problem.objective.notion.weighting)
-
-
 class CompiledPenalty:
     """A penalty as a function of the cells of its tables.
 
@@ -244,7 +239,8 @@ class CompiledPenalty:
         self._pointer, self._constants = 0, (0.0, 1.0, 0.0)
         base, scale, floor = strip(self._divergence)
         if is_kept(base):  # others take a second to compile, which no run makes up for
-            tilt = float(self._divergence.f_prime(np.float64(1), np))
+            is_plain = base == objective.divergence.smoothed()
+            tilt = 0.0 if is_plain else float(self._divergence.f_prime(1.0, np))
             self._pointer = slopes_pointer(base).address
             self._constants = math.log(floor), scale, tilt
         self._is_robust = objective.uncertainty is not None
@@ -316,9 +312,18 @@ class CompiledPenalty:
         tables = by_mass.reshape(mass.shape[0], mass.shape[2], -1).transpose(0, 2, 1)
         return value, np.ascontiguousarray(tables)
 
-    def duals(self, mass: FloatArray) -> tuple[FloatArray, ...]:
-        """Return the optimal dual on the table of each attribute."""
-        return self._penalty.duals(self.split(self._cells(mass)))
+    def duals(self, cells: FloatArray) -> tuple[FloatArray, ...]:
+        """Return the optimal dual on the (R, m, K) table of each attribute."""
+        if self._penalty.comparison.kept is not None:  # duals of all conditions
+            return self._penalty.duals(self.split(cells))
+        dual = self._at(cells)[2]
+        if self._place is not None:
+            dual = np.append(dual.ravel(), 0.0)[self._place].reshape(cells.shape)
+        return tuple(self.split(dual))
+
+    def duals_on_mass(self, mass: FloatArray) -> tuple[FloatArray, ...]:
+        """Return the optimal duals at a (R, m, K) mass."""
+        return self.duals(self._cells(mass))
 
     def split(self, cells: FloatArray) -> list[FloatArray]:
         """Return the (strata, classes, groups) table of each attribute."""

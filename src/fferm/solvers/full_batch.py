@@ -177,7 +177,7 @@ class FusedEvaluator(Evaluator):
         on_table = self.on_table(problem)
         if on_table is None:
             return ()
-        return on_table.duals(self.mass(problem, [theta])[..., 0])
+        return on_table.duals_on_mass(self.mass(problem, [theta])[..., 0])
 
     def measure(
         self, problem: Problem, thetas: Sequence[FloatArray], weights: Sequence[float]
@@ -194,7 +194,7 @@ class FusedEvaluator(Evaluator):
                 mass = sums.mass[..., lane]
                 if weight > 0:
                     value += weight * on_table.on_mass(mass)[0]
-                dual = on_table.duals(mass)
+                dual = on_table.duals_on_mass(mass)
             measured.append(Measured(value, dual))
         return measured
 
