@@ -18,7 +18,7 @@ CEILING = {
     "linear fit": (30, 165, 29),
     "linear fit, sgda": (41, 192, 16),
     "predict": (4, 10, 7),
-    "audit": (17, 149, 10),
+    "audit": (17, 144, 9),
     "tradeoff_curve": (52, 294, 35),
     "boosting fit": (20, 152, 12),
     "regression fit": (31, 167, 32),

@@ -13,7 +13,8 @@ import pyarrow.parquet
 from fferm.cli.options import TaskKind
 from fferm.data.frame import as_pandas
 from fferm.data.groups import assign, encode_sensitive, find_edges
-from fferm.data.split import combine, split_strata
+from fferm.data.rows import combine
+from fferm.data.split import split_strata
 from fferm.data.validate import Number, check_params
 from fferm.datasets._catalog import CATALOG
 from fferm.errors import (

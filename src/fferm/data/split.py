@@ -1,6 +1,6 @@
 """Rows held out of training, the same share of every label, stratum and group."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -10,23 +10,9 @@ from sklearn.utils import _safe_indexing, check_random_state
 
 from fferm._typing import IntArray, Table, is_sparse
 from fferm.data.groups import collected
-from fferm.data.rows import FitInput, Rows, check_aligned, check_lengths
+from fferm.data.rows import FitInput, Rows, check_aligned, check_lengths, combine
 from fferm.data.validate import TrainingData, one_column
 from fferm.errors import InvalidInputError, InvalidParameterError
-
-
-def combine(codes: Iterable[IntArray]) -> IntArray:
-    """Return (n_samples,) codes, one for each combination of codes that occurs.
-
-    Codes are at least -1, and combinations are numbered in their order.
-    """
-    first, *others = codes
-    code: IntArray = np.asarray(first, dtype=np.int64)
-    for other in others:
-        # Codes of pairs sort ten times as fast as the pairs themselves.
-        pair = code * (other.max() + 2) + other + 1
-        code = np.unique(pair, return_inverse=True)[1]
-    return code
 
 
 def kinds(rows: Rows, label: IntArray) -> IntArray:

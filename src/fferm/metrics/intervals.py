@@ -25,6 +25,7 @@ from scipy.sparse import csr_array, diags_array, hstack, vstack
 from scipy.special import ndtri
 
 from fferm._typing import FloatArray, IntArray
+from fferm.data.rows import combine
 from fferm.data.validate import COUNT, Number, check_params
 from fferm.errors import InvalidInputError
 from fferm.metrics.tabulator import (
@@ -219,11 +220,7 @@ def bootstrap_sample(
     cells = [cell.by_row(len(prob)) for cell in tabulator.rows.cells]
     first, count = np.arange(len(prob)), np.ones(len(prob), dtype=np.int64)
     if decision is not None:
-        code = np.unique(weight, return_inverse=True)[1]
-        for column in (decision, *cells):
-            # Numbered again each time: the product of many columns would overflow.
-            pair = code * (column.max() + 2) + column + 1
-            code = np.unique(pair, return_inverse=True)[1]
+        code = combine([np.unique(weight, return_inverse=True)[1], decision, *cells])
         _, first, count = np.unique(code, return_index=True, return_counts=True)
     n_strata, n_classes = len(tabulator.rows.strata.names), prob.shape[1]
     shapes = [(n_strata, n_classes, len(a.groups)) for a in attributes]

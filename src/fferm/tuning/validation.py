@@ -11,8 +11,8 @@ from sklearn.model_selection import StratifiedKFold
 
 from fferm._typing import IntArray, Table
 from fferm.data.groups import encode_sensitive
-from fferm.data.rows import FitInput
-from fferm.data.split import combine, take_rows
+from fferm.data.rows import FitInput, combine
+from fferm.data.split import take_rows
 from fferm.data.validate import Number, check_params, factorize, one_column
 from fferm.errors import InvalidInputError
 
