@@ -20,7 +20,7 @@ CEILING = {
     "predict": (4, 10, 7),
     "audit": (17, 144, 9),
     "tradeoff_curve": (52, 294, 35),
-    "boosting fit": (46, 242, 18),
+    "boosting fit": (20, 152, 12),
     "regression fit": (31, 167, 32),
     "FairnessLoss.from_labels": (19, 78, 10),
     "FairnessLoss.forward": (5, 20, 6),

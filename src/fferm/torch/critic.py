@@ -66,6 +66,7 @@ from fferm.torch.reader import (
     plain,
     read_classes,
     read_outputs,
+    split_like_training,
     with_control,
 )
 
@@ -239,13 +240,7 @@ class Attribute:
                 return table
             if not self.is_discrete and table.dim() == 2 and table.shape[1] == width:
                 return table.double()
-        parts = split_columns(plain(sensitive_features))
-        if len(parts) != len(self.columns):
-            raise InvalidInputError(
-                f"sensitive_features has {len(parts)} columns; training had "
-                f"{len(self.columns)}. Pass the same columns."
-            )
-        values = [part for _, part in parts]
+        values = split_like_training(sensitive_features, len(self.columns))
         if not self.is_discrete:
             return torch.from_numpy(_numbers(self.columns, values))
         names = _joined([name for name, _ in self.columns], values)

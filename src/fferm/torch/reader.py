@@ -444,13 +444,7 @@ class BatchReader(LabelReader):
 
     def encode(self, sensitive_features: Table) -> Tensor:
         """Return sensitive features as one whole number a column: (n,) or (n, a)."""
-        table = plain(sensitive_features)
-        values = [part for _, part in split_columns(table)]
-        if len(values) != len(self.columns):
-            raise InvalidInputError(
-                f"sensitive_features has {len(values)} columns of {count_rows(table)} "
-                f"rows; training had {len(self.columns)}. Pass the same columns."
-            )
+        values = split_like_training(sensitive_features, len(self.columns))
         numbers = [c.encode(part) for c, part in zip(self.columns, values, strict=True)]
         return torch.from_numpy(
             np.stack(numbers, axis=1) if len(numbers) > 1 else numbers[0]
@@ -552,6 +546,17 @@ def plain(table: Table) -> Table:
         return table
     table = table.detach().cpu()
     return table.float().numpy() if table.dtype == torch.bfloat16 else table.numpy()
+
+
+def split_like_training(sensitive_features: Table, n_columns: int) -> list[Table]:
+    """Return the values of each sensitive column; raise if training had others."""
+    values = [part for _, part in split_columns(plain(sensitive_features))]
+    if len(values) != n_columns:
+        raise InvalidInputError(
+            f"sensitive_features has {len(values)} columns; training had {n_columns}. "
+            "Pass the same columns."
+        )
+    return values
 
 
 def count_rows(table: Table) -> int:
