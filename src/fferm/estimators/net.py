@@ -43,6 +43,7 @@ from fferm.torch.penalties import (
     CriticColumns,
     CriticPenalty,
     DescentAscent,
+    DeviceRows,
     Features,
     SemiStochastic,
     loss_rows,
@@ -157,7 +158,8 @@ class Plan:
     ) -> training.ClassObjective:
         problem, rows, held, critic = self.problem, self.rows, self.held, self.critic
         X, y, weight, where = problem.X, problem.y, self.loss_weight, config.where
-        held_out, objective = None, problem.objective
+        objective = problem.objective
+        held_out: tuple[DeviceRows, Penalty | None] | None = None
         if held is not None:
             judged = loss_rows(Features(X[held], *where), y[held], weight[held])
             held_out = judged, None
