@@ -28,11 +28,7 @@ from fferm.data.groups import (
     split_columns,
 )
 from fferm.data.rows import check_aligned, check_lengths
-from fferm.data.validate import (
-    check_params,
-    encode_weight,
-    rescaled,
-)
+from fferm.data.validate import check_params, encode_weight, rescaled
 from fferm.errors import InvalidInputError, InvalidParameterError, InvalidTypeError
 from fferm.metrics.dependence import (
     FEWEST_ROWS,

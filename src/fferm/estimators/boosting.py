@@ -43,7 +43,7 @@ from fferm.data.validate import (
     TrainingData,
     encode_classes,
     named_errors,
-    refuse_dates,
+    refuse_unusable,
     rescaled,
 )
 from fferm.errors import InvalidInputError, InvalidParameterError
@@ -230,7 +230,7 @@ class FairBoostingClassifier(FairClassifier):
 
     def _read_features(self, X: Table, *, reset: bool = False) -> Table:
         # A float64 array, a CSR matrix, or a data frame with categories.
-        refuse_dates(X)
+        refuse_unusable(X)
         frame = nw.from_native(X, eager_only=True, pass_through=True)
         is_frame = isinstance(frame, nw.DataFrame)
         if is_frame:

@@ -19,12 +19,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from fferm._typing import FloatArray, IntArray, Table
-from fferm.data.groups import (
-    DEFAULT_BINNING,
-    Binning,
-    GroupMode,
-    encode_sensitive,
-)
+from fferm.data.groups import DEFAULT_BINNING, Binning, GroupMode, encode_sensitive
 from fferm.data.rows import CellIndex, Rows, control_labels
 from fferm.data.validate import encode_weight, one_hot, rescaled
 from fferm.errors import (
