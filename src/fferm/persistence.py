@@ -13,6 +13,7 @@ import math
 import os
 import zipfile
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -77,7 +78,13 @@ def save(estimator: Any, path: str | os.PathLike[str]) -> None:
     manifest["sha256"] = {key: _digest(data) for key, data in writer.files.items()}
     text = json.dumps(manifest, indent=1, sort_keys=True, allow_nan=False).encode()
     files = {**writer.files, MANIFEST: text, CHECKSUM: _digest(text).encode()}
-    _write_files(Path(path), files)
+    advice = "Choose a folder that exists and is writable."
+    with (
+        replacing(Path(path), advice) as temporary,
+        zipfile.ZipFile(temporary, "x") as archive,
+    ):
+        for key, data in files.items():
+            archive.writestr(key, data)
 
 
 def load(path: str | os.PathLike[str], *, module: object = None) -> Any:
@@ -113,11 +120,11 @@ def _is_savable(value: object) -> bool:
     return name in SAVABLE and type(value) is _savable(name)
 
 
+@dataclass
 class _Writer:
     """Turns values into JSON; arrays and bytes become files of the archive."""
 
-    def __init__(self) -> None:
-        self.files: dict[str, bytes] = {}
+    files: dict[str, bytes] = field(default_factory=dict)
 
     def estimator(self, prefix: str, estimator: Any) -> dict[str, Any]:
         params, learned = estimator.get_params(deep=False), {}
@@ -141,14 +148,14 @@ class _Writer:
             return value
         if isinstance(value, float):
             return value if math.isfinite(value) else {"@float": repr(value)}
-        if isinstance(value, np.ndarray | bytes):
-            return self._array(name, value)
-        return self._object(name, value)
-
-    def _array(self, name: str, value: NDArray[Any] | bytes) -> Any:
         if isinstance(value, bytes):
             self.files[f"{name}.safetensors"] = value
             return {"@bytes": f"{name}.safetensors"}
+        if isinstance(value, np.ndarray):
+            return self._array(name, value)
+        return self._object(name, value)
+
+    def _array(self, name: str, value: NDArray[Any]) -> Any:
         if value.dtype.kind not in ARRAY_KINDS:  # labels of mixed or text type
             return {"@objects": [self.value(name, item) for item in value.tolist()]}
         stream = io.BytesIO()
@@ -185,11 +192,11 @@ def _plain(value: Any) -> Any:
     return native.to_numpy() if isinstance(native, nw.Series) else value
 
 
+@dataclass
 class _Reader:
     """Turns JSON back into values; `TAGS` says which method reads which tag."""
 
-    def __init__(self, files: dict[str, bytes]) -> None:
-        self.files = files
+    files: dict[str, bytes]
 
     def value(self, value: Any) -> Any:
         if not isinstance(value, dict):
@@ -265,25 +272,14 @@ def _digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def _write_files(path: Path, files: Mapping[str, bytes]) -> None:
-    advice = "Choose a folder that exists and is writable."
-    with (
-        replacing(path, advice) as temporary,
-        zipfile.ZipFile(temporary, "x") as archive,
-    ):
-        for name, data in files.items():
-            archive.writestr(name, data)
-
-
 def _read_files(path: Path) -> dict[str, bytes]:
     try:
         with zipfile.ZipFile(path) as archive:
             # Stored, not compressed: a small file cannot unfold into a large one.
-            if any(
-                info.compress_type != zipfile.ZIP_STORED for info in archive.filelist
-            ):
+            infos = archive.filelist
+            if any(info.compress_type != zipfile.ZIP_STORED for info in infos):
                 raise PersistenceError(f"{path} is not a saved fferm model.")
-            return {info.filename: archive.read(info) for info in archive.filelist}
+            return {info.filename: archive.read(info) for info in infos}
     except OSError as error:
         raise PersistenceError(f"Cannot read {path} ({error.strerror}).") from error
     except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError) as error:

@@ -529,7 +529,7 @@ def test_decisions_are_drawn_by_kind_however_many_columns_there_are():
 @pytest.mark.parametrize(
     ("y", "message"),
     [
-        ([0] * 19, "got 20 and 19"),
+        ([0] * 19, "X has 20, y has 19"),
         ([0] * 19 + [None], "1 missing labels"),
         ([0] * 19 + [0.5], "fractional numbers"),
     ],
@@ -542,7 +542,7 @@ def test_labels_that_cannot_be_judged_are_refused(y, message):
 
 
 def test_an_empty_audit_is_refused():
-    with pytest.raises(InvalidInputError, match="got 0 and 0"):
+    with pytest.raises(InvalidInputError, match="X has 0, y has 0"):
         quick(Given(), np.empty((0, 1)), [], sensitive_features=[])
 
 

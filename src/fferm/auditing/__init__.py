@@ -11,11 +11,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 from fferm.auditing.base import Audit
-from fferm.auditing.classification import (
-    ClassificationAudit,
-    DivergenceValue,
-    audit,
-)
+from fferm.auditing.classification import ClassificationAudit, DivergenceValue, audit
 
 if TYPE_CHECKING:
     from fferm.auditing.regression import RegressionAudit, audit_regression

@@ -8,6 +8,7 @@ column of what the transformers return, not of the raw table that is passed to a
 
 import dataclasses
 import importlib
+import inspect
 import math
 import os
 import types
@@ -100,40 +101,25 @@ def resolve(
     divergence: str | Divergence | None = None,
 ) -> Resolved:
     """Return what the caller asks for, else what the estimator was trained with."""
-    model = _winner(estimator)
-    compared = _resolve(model, Notion, notion, "demographic_parity")
-    chosen = _resolve(model, Divergence, divergence, "kl")
-    mode = parameter_of(model, "groups") if groups is None else groups
+    compared = _resolve(estimator, Notion, notion, "demographic_parity")
+    chosen = _resolve(estimator, Divergence, divergence, "kl")
+    mode = parameter_of(estimator, "groups") if groups is None else groups
     if groups is None and mode not in ("intersection", "marginal"):
         mode = "intersection"
-    table, is_behind, last = X, False, model
+    last, steps = _winner(estimator), []
     while isinstance(last, Pipeline):
+        # One by one: a slice of a pipeline asks a transformer that learns nothing
+        # whether it is fitted. Steps that only draw rows have no transform.
+        steps += [step for _, step in last.steps[:-1] if hasattr(step, "transform")]
         last = _winner(last[-1])
-    control = compared.control_feature()
-    if notion is None and isinstance(control, str | int | np.integer):
-        table, is_behind = _transform(model, X)
-        _check_control(compared, last, table, n_samples if is_behind else None)
     edges = getattr(last, "band_edges_", {})
-    return Resolved(compared, mode, chosen, table, is_behind, edges)
-
-
-def parameter_of(estimator: Any, name: str) -> Any:
-    """Return a parameter of an estimator, or of one inside of it, else None."""
-    parameters = _parameters(_winner(estimator))
-    keys = [key for key in parameters if f"__{key}".endswith(f"__{name}")]
-    # If several have the name, the outermost counts.
-    return parameters[min(keys, key=len)] if keys else None
-
-
-def _resolve(model: Any, base: Any, passed: object, default: str) -> Any:
-    if passed is not None:
-        return base.resolve(passed)
-    learned = getattr(model, f"{base.kind}_", None)
-    if learned is None:
-        learned = parameter_of(model, base.kind)
-    with suppress(InvalidParameterError):  # another library's parameter of that name
-        return base.resolve(learned)
-    return base.resolve(default)
+    control = compared.control_feature()
+    if notion is not None or not isinstance(control, str | int | np.integer):
+        return Resolved(compared, mode, chosen, X, False, edges)
+    for step in steps:
+        X = step.transform(X)
+    _check_control(compared, last, X, n_samples if steps else None)
+    return Resolved(compared, mode, chosen, X, bool(steps), edges)
 
 
 def _parameters(estimator: Any) -> Mapping[str, Any]:
@@ -146,17 +132,23 @@ def _winner(estimator: Any) -> Any:
     return getattr(estimator, "best_estimator_", estimator)
 
 
-def _transform(model: Any, X: Table) -> tuple[Table, bool]:
-    # What reached the last step of a pipeline, and whether that is not X itself.
-    is_behind = False
-    while isinstance(model, Pipeline):
-        # One by one: a slice of a pipeline asks a transformer that learns nothing
-        # whether it is fitted. Steps that only draw rows have no transform.
-        for _, step in model.steps[:-1]:
-            if hasattr(step, "transform"):
-                X, is_behind = step.transform(X), True
-        model = _winner(model[-1])
-    return X, is_behind
+def _resolve(estimator: Any, base: Any, passed: object, default: str) -> Any:
+    if passed is not None:
+        return base.resolve(passed)
+    learned = getattr(_winner(estimator), f"{base.kind}_", None)
+    if learned is None:
+        learned = parameter_of(estimator, base.kind)
+    with suppress(InvalidParameterError):  # another library's parameter of that name
+        return base.resolve(learned)
+    return base.resolve(default)
+
+
+def parameter_of(estimator: Any, name: str) -> Any:
+    """Return a parameter of an estimator, or of one inside of it, else None."""
+    parameters = _parameters(_winner(estimator))
+    keys = [key for key in parameters if f"__{key}".endswith(f"__{name}")]
+    # If several have the name, the outermost counts.
+    return parameters[min(keys, key=len)] if keys else None
 
 
 def _check_control(
@@ -222,8 +214,7 @@ class Audit(ABC):
     def to_dict(self) -> dict[str, Any]:
         """Return everything for JSON: undefined is None, infinite is ``"inf"``."""
         plain: dict[str, Any] = {} if self.kind is None else {"kind": self.kind}
-        fields = dataclasses.fields(self)  # type: ignore[arg-type]
-        return plain | {f.name: json_ready(getattr(self, f.name)) for f in fields}
+        return plain | json_ready(self)
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> Self:
@@ -235,7 +226,13 @@ class Audit(ABC):
             What `to_dict` returned, as it is or back from JSON.
         """
         try:
-            chosen = _class_of(plain.get("kind")) if cls is Audit else cls
+            chosen: Any = cls
+            if cls is Audit:
+                # Late, because both kinds of audits stand above this file.
+                kind = plain.get("kind")
+                name = {None: "Classification", "regression": "Regression"}[kind]
+                home = importlib.import_module(f"fferm.auditing.{name.lower()}")
+                chosen = getattr(home, f"{name}Audit")
             audit = _from_plain(chosen, plain)._restored()
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise PersistenceError(
@@ -292,19 +289,11 @@ class Audit(ABC):
         """Return a violation with as many digits as make sense."""
 
 
-def _class_of(kind: str | None) -> Any:
-    # Late, because both kinds of audits stand above this file.
-    name = {None: "Classification", "regression": "Regression"}[kind]
-    home = importlib.import_module(f"fferm.auditing.{name.lower()}")
-    return getattr(home, f"{name}Audit")
-
-
 def json_ready(value: Any) -> Any:
     """Return a value for JSON: undefined is None, infinite is ``"inf"``."""
     if dataclasses.is_dataclass(value):
-        names = (field.name for field in dataclasses.fields(value))
-        return {name: json_ready(getattr(value, name)) for name in names}
-    if hasattr(value, "_asdict"):  # a named tuple
+        value = {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
+    elif hasattr(value, "_asdict"):  # a named tuple
         value = value._asdict()
     if isinstance(value, dict):
         return {str(key): json_ready(part) for key, part in value.items()}
@@ -319,31 +308,20 @@ def json_ready(value: Any) -> Any:
 
 def _from_plain(hint: Any, plain: Any) -> Any:
     """Return the value of a type hint that `json_ready` turned into plain values."""
+    if get_origin(hint) is types.UnionType:
+        if type(plain) in get_args(hint):  # a text, or None
+            return plain
+        hint = next(o for o in get_args(hint) if o not in (str, types.NoneType))
     if hint is float:
         return math.nan if plain is None else float(plain)
     options = get_args(hint)
-    if get_origin(hint) is types.UnionType:
-        return _from_union(options, plain)
     if get_origin(hint) is dict:
         return {key: _from_plain(options[1], part) for key, part in plain.items()}
     if get_origin(hint) is tuple:
         parts = [options[0]] * len(plain) if options[-1] is ... else options
         return tuple(map(_from_plain, parts, plain))
     if dataclasses.is_dataclass(hint) or hasattr(hint, "_fields"):
-        hints = get_type_hints(hint)
-        names = getattr(hint, "_fields", None) or [
-            field.name for field in dataclasses.fields(hint)
-        ]
-        known = {name: plain[name] for name in names if name in plain}
-        return hint(**{name: _from_plain(hints[name], known[name]) for name in known})
+        hints = {k: v for k, v in get_type_hints(hint).items() if k in plain}
+        known = {name for name in inspect.signature(hint).parameters if name in hints}
+        return hint(**{name: _from_plain(hints[name], plain[name]) for name in known})
     return hint(plain)
-
-
-def _from_union(options: tuple[Any, ...], plain: Any) -> Any:
-    if plain is None and types.NoneType in options:
-        return None
-    if isinstance(plain, str) and str in options:
-        return plain
-    return _from_plain(
-        next(o for o in options if o not in (str, types.NoneType)), plain
-    )

@@ -12,7 +12,7 @@ from sklearn.base import is_regressor
 from fferm._typing import FloatArray, IntArray, Table
 from fferm.auditing.base import Audit, AuditSpec, resolve
 from fferm.data.groups import Binning, GroupMode
-from fferm.data.rows import SMALL_GROUP, check_aligned
+from fferm.data.rows import SMALL_GROUP, check_aligned, check_lengths
 from fferm.data.validate import (
     Number,
     check_params,
@@ -23,7 +23,6 @@ from fferm.data.validate import (
 from fferm.divergences import STANDARD, Divergence
 from fferm.errors import (
     DataFairnessWarning,
-    InvalidInputError,
     InvalidTypeError,
     SmallGroupWarning,
     warn_user,
@@ -35,7 +34,8 @@ from fferm.metrics.intervals import (
     bootstrap_interval,
     bootstrap_sample,
     interval_of_tables,
-    wilson_interval,
+    two_sided,
+    wilson_limits,
 )
 from fferm.metrics.tabulator import (
     Absence,
@@ -317,7 +317,18 @@ def audit(  # noqa: PLR0913 - one call states all that an audit depends on
     >>> audit(model, X, y, sensitive_features=s).passes(0.02)
     True
     """
-    _check_rows(estimator, X, y)
+    name = type(estimator).__name__
+    if not hasattr(estimator, "predict"):
+        raise InvalidTypeError(
+            "estimator must be a fitted classifier, or a pipeline that ends in one; "
+            f"got {name}, which has no predict."
+        )
+    if hasattr(estimator, "__sklearn_tags__") and is_regressor(estimator):
+        raise InvalidTypeError(
+            f"estimator must be a classifier; got {name}, which predicts numbers. Use "
+            "fferm.audit_regression for regressors."
+        )
+    check_lengths(X=X, y=y)
     check_aligned(
         X=X, y=y, sensitive_features=sensitive_features, sample_weight=sample_weight
     )
@@ -335,8 +346,12 @@ def audit(  # noqa: PLR0913 - one call states all that an audit depends on
         compared.table,
         Binning(edges=compared.edges),
     )
-    hard = one_hot(decision, len(labels.classes))
-    soft = _probabilities(estimator, X, known, labels.classes)
+    hard, soft = one_hot(decision, len(labels.classes)), None
+    if hasattr(estimator, "predict_proba") and known:
+        soft = np.zeros(hard.shape)
+        # A label that training did not have is never predicted: its column stays 0.
+        columns = [labels.classes.index(label) for label in known]
+        soft[:, columns] = encode_prob(estimator.predict_proba(X), len(known))
     violations = tabulator.violations(decision, warn=True)
     tables = tabulator.tables(decision)
     soft_tables = () if soft is None else tabulator.tables(soft)
@@ -354,9 +369,8 @@ def audit(  # noqa: PLR0913 - one call states all that an audit depends on
         )
 
     weight, bands = tabulator.rows.weight, tabulator.rows.band_edges
-    divergences = _named(compared.divergence)
-    in_hard = _divergences(tabulator, tables, divergences)
-    in_soft = _divergences(tabulator, soft_tables, divergences)
+    in_hard, hard_bounds = _divergences(tabulator, tables, compared.divergence)
+    in_soft, soft_bounds = _divergences(tabulator, soft_tables, compared.divergence)
     is_seed = isinstance(random_state, int | np.integer)
     return ClassificationAudit(
         n_rows=labels.n_samples,
@@ -365,7 +379,7 @@ def audit(  # noqa: PLR0913 - one call states all that an audit depends on
         else float(weight @ (labels.y == decision) / weight.sum()),
         classes=tuple(map(str, labels.classes)),
         notion=compared.notion.name,
-        divergence=next(iter(divergences)),
+        divergence=next(iter(in_hard)),
         confidence=confidence,
         violation=violations.worst,
         interval=interval_of_tables(tables, confidence),
@@ -382,10 +396,10 @@ def audit(  # noqa: PLR0913 - one call states all that an audit depends on
                 None if soft is None else in_soft[name][0],
                 value / largest if 0 < largest < math.inf else math.nan,
             )
-            for name, (value, largest, _) in in_hard.items()
+            for name, (value, largest) in in_hard.items()
         },
-        certificates=_bounds(in_hard),
-        soft_certificates=_bounds(in_soft),
+        certificates=hard_bounds,
+        soft_certificates=soft_bounds,
         spec=AuditSpec(
             notion=code_of(compared.notion, "notion"),
             divergence=code_of(compared.divergence, "divergence"),
@@ -402,39 +416,6 @@ def audit(  # noqa: PLR0913 - one call states all that an audit depends on
     )
 
 
-def _check_rows(estimator: Any, X: Table, y: Table) -> None:
-    name = type(estimator).__name__
-    if not hasattr(estimator, "predict"):
-        raise InvalidTypeError(
-            "estimator must be a fitted classifier, or a pipeline that ends in one; "
-            f"got {name}, which has no predict."
-        )
-    if hasattr(estimator, "__sklearn_tags__") and is_regressor(estimator):
-        raise InvalidTypeError(
-            f"estimator must be a classifier; got {name}, which predicts numbers. Use "
-            "fferm.audit_regression for regressors."
-        )
-    n_samples = X.shape[0] if hasattr(X, "shape") else len(X)
-    n_labels = n_samples if y is None else len(y)
-    if n_samples == 0 or n_samples != n_labels:
-        raise InvalidInputError(
-            "X and y must have the same number of rows, at least one; got "
-            f"{n_samples} and {n_labels}."
-        )
-
-
-def _probabilities(
-    estimator: Any, X: Table, known: list[object], classes: tuple[object, ...]
-) -> FloatArray | None:
-    if not hasattr(estimator, "predict_proba") or not known:
-        return None
-    prob = encode_prob(estimator.predict_proba(X), len(known))
-    wide = np.zeros((len(prob), len(classes)))
-    # A label that training did not have is never predicted: its column stays 0.
-    wide[:, [classes.index(label) for label in known]] = prob
-    return wide
-
-
 def _warn_of_unknown(labels: Labels, known: list[object]) -> None:
     if labels.y is None or not known:
         return
@@ -443,15 +424,12 @@ def _warn_of_unknown(labels: Labels, known: list[object]) -> None:
     if unknown:
         expected = [label for label in labels.classes if label in known]
         warn_user(
-            f"y contains {_listed(unknown)}, which the model does not know and cannot "
-            f"predict; its classes are {_listed(expected)}. Check the spelling, or "
+            f"y contains {', '.join(map(repr, unknown))}, which the model does not "
+            "know and cannot predict; its classes are "
+            f"{', '.join(map(repr, expected))}. Check the spelling, or "
             "drop these rows: here each of them counts as a wrong decision.",
             DataFairnessWarning,
         )
-
-
-def _listed(labels: Sequence[object]) -> str:
-    return ", ".join(map(repr, labels))
 
 
 def _warn_of_small(
@@ -487,31 +465,29 @@ def _groups(
     confidence: float,
 ) -> dict[str, dict[str, float]]:
     table = tabulator.group_table(decision, prob)
+    size, quantile = table["size"].to_numpy(), two_sided(confidence)
     for label in tabulator.labels.classes:
-        rates = zip(table[f"selection_rate_{label}"], table["size"], strict=True)
-        limits = [wilson_interval(rate, size, confidence) for rate, size in rates]
-        table[f"selection_low_{label}"] = [low for low, _ in limits]
-        table[f"selection_high_{label}"] = [high for _, high in limits]
+        rate = table[f"selection_rate_{label}"].to_numpy()
+        low, high = wilson_limits(rate, size, quantile)
+        table[f"selection_low_{label}"] = low
+        table[f"selection_high_{label}"] = high
     rows = cast(dict[str, dict[str, float]], table.to_dict("index"))
     return {str(group): row for group, row in rows.items()}
 
 
-def _named(chosen: Divergence) -> dict[str, Divergence]:
-    # The chosen divergence first, by its name if that says all of it.
-    plain = {name: Divergence.resolve(name) for name in STANDARD}
-    name = chosen.name if plain.get(chosen.name) == chosen else repr(chosen)
-    return {name: chosen} | plain
-
-
 def _divergences(
-    tabulator: Tabulator,
-    tables: Sequence[RateTable],
-    divergences: dict[str, Divergence],
-) -> dict[str, tuple[float, float, float]]:
-    # By divergence: its value as training adds it up, the largest that there can be,
-    # and the largest violation that it allows in any stratum.
+    tabulator: Tabulator, tables: Sequence[RateTable], chosen: Divergence
+) -> tuple[dict[str, tuple[float, float]], dict[str, float]]:
+    # By divergence: its value as training adds it up, the largest that there can be;
+    # and the largest violation that it allows in any stratum. The chosen divergence
+    # comes first, by its name if that says all of it.
+    standard = {name: Divergence.resolve(name) for name in STANDARD}
+    is_named = standard.get(chosen.name) == chosen
+    divergences = {chosen.name if is_named else repr(chosen): chosen} | standard
+    if not any(table.is_judged.any() for table in tables):
+        return dict.fromkeys(divergences, (math.nan, math.nan)), {}
     weighting = tabulator.notion.weighting
-    values = {}
+    values, bounds = {}, {}
     for name, divergence in divergences.items():
         value = largest = bound = 0.0
         for table in tables:
@@ -524,11 +500,5 @@ def _divergences(
                 # It holds for any table of two variables, so also for labels by group
                 # given a prediction.
                 bound = max(bound, violation_bound(between, prior, divergence))
-        is_judged = any(table.is_judged.any() for table in tables)
-        values[name] = (value, largest, bound) if is_judged else (math.nan,) * 3
-    return values
-
-
-def _bounds(values: dict[str, tuple[float, float, float]]) -> dict[str, float]:
-    bounds = {name: bound for name, (_, _, bound) in values.items()}
-    return {name: bound for name, bound in bounds.items() if not math.isnan(bound)}
+        values[name], bounds[name] = (value, largest), bound
+    return values, bounds

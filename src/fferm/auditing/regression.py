@@ -28,11 +28,7 @@ from fferm.data.groups import (
     split_columns,
 )
 from fferm.data.rows import check_aligned, check_lengths
-from fferm.data.validate import (
-    check_params,
-    encode_weight,
-    rescaled,
-)
+from fferm.data.validate import check_params, encode_weight, rescaled
 from fferm.errors import InvalidInputError, InvalidParameterError, InvalidTypeError
 from fferm.metrics.dependence import (
     FEWEST_ROWS,
@@ -332,13 +328,11 @@ class RegressionAudit(Audit):
         """Sentences on who is compared with whom; empty if everyone with everyone."""
         return tuple(
             f"{name} is compared within {len(column.strata)} values of the control "
-            f"feature; {self.metric} is largest where {self._worst_stratum(column)}."
+            f"feature; {self.metric} is largest where "
+            f"{max(column.strata, key=lambda k: column.strata[k][self.metric])}."
             for name, column in self.columns.items()
             if column.strata and self.metric in column.measures
         )
-
-    def _worst_stratum(self, column: ColumnAudit) -> str:
-        return max(column.strata, key=lambda name: column.strata[name][self.metric])
 
     @property
     def banded(self) -> tuple[str, ...]:
@@ -466,7 +460,14 @@ def audit_regression(  # noqa: PLR0913 - one call states all that an audit depen
         },
         {"n_bootstrap": DRAWS, "n_permutations": DRAWS, "confidence": LEVEL},
     )
-    prediction, target = _predict(estimator, X), read_finite(y, "y")
+    if estimator is not None and not hasattr(estimator, "predict"):
+        raise InvalidTypeError(
+            "estimator must be a fitted regressor, or None with predictions in place "
+            f"of X; got {type(estimator).__name__}, which has no predict."
+        )
+    predicted = X if estimator is None else estimator.predict(X)
+    prediction = read_finite(predicted, "The prediction")
+    target = read_finite(y, "y")
     if target.shape != prediction.shape:
         raise InvalidInputError(
             "y and the prediction must have one number per row; got shapes "
@@ -508,17 +509,6 @@ def audit_regression(  # noqa: PLR0913 - one call states all that an audit depen
     )
     result.value(metric)  # raises if no column has it
     return result
-
-
-def _predict(estimator: Any, X: Table) -> FloatArray:
-    if estimator is None:
-        return read_finite(X, "The prediction")
-    if not hasattr(estimator, "predict"):
-        raise InvalidTypeError(
-            "estimator must be a fitted regressor, or None with predictions in place "
-            f"of X; got {type(estimator).__name__}, which has no predict."
-        )
-    return read_finite(estimator.predict(X), "The prediction")
 
 
 class _Column(NamedTuple):
@@ -734,19 +724,11 @@ def _density(u: FloatArray, at: FloatArray, weight: FloatArray) -> FloatArray:
 def _fan(u: FloatArray, values: FloatArray, weight: FloatArray) -> Fan:
     edges = quantile_edges(values, N_BINS, weight)
     bins = np.searchsorted(edges, values, "right")
-    parts = [bins == b for b in np.unique(bins)]
-    ends = [_quantiles(u[part], weight[part]) for part in parts]
-    return Fan(
-        at=tuple(float(np.average(values[p], weights=weight[p])) for p in parts),
-        mean=tuple(float(np.average(u[p], weights=weight[p])) for p in parts),
-        low=tuple(low for low, _ in ends),
-        high=tuple(high for _, high in ends),
-    )
-
-
-def _quantiles(u: FloatArray, weight: FloatArray) -> tuple[float, float]:
-    if np.all(weight == weight[0]):
-        low, high = np.quantile(u, FAN)
-    else:
-        low, high = np.quantile(u, FAN, method="inverted_cdf", weights=weight)
-    return float(low), float(high)
+    columns = []
+    for part in (bins == b for b in np.unique(bins)):
+        w, options = weight[part], {}
+        if np.any(w != w[0]):
+            options = {"method": "inverted_cdf", "weights": w}
+        means = [np.average(each[part], weights=w) for each in (values, u)]
+        columns.append([*means, *np.quantile(u[part], FAN, **options)])
+    return Fan(*(tuple(map(float, each)) for each in zip(*columns, strict=True)))

@@ -101,9 +101,9 @@ class Binning:
 
     def check(self, names: Sequence[str]) -> None:
         """Raise if ``continuous`` names a column that does not exist."""
+        if self.continuous == "auto":
+            return
         if isinstance(self.continuous, str):
-            if self.continuous == "auto":
-                return
             raise InvalidParameterError(
                 "continuous must be 'auto' or a list of names of sensitive columns; "
                 f"got {self.continuous!r}."

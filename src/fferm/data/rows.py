@@ -61,28 +61,20 @@ class FitInput:
 
 @dataclass(frozen=True)
 class CellSums:
-    """Totals of the cells of one attribute, (1 + n_strata, 1 + n_groups) each.
-
-    Row 0 counts rows outside every stratum, column 0 rows without a known group.
+    """Totals of the cells of one attribute.
 
     Attributes
     ----------
-    n_rows
-        Number of rows.
-    n_weighted
-        Number of rows with positive weight.
-    weight
-        Total weight.
+    n_rows, weight
+        (1 + n_strata, 1 + n_groups) number of rows and total weight. Row 0 counts rows
+        outside every stratum, column 0 rows without a known group.
+    present
+        (n_strata, n_groups) number of rows with positive weight.
     """
 
     n_rows: IntArray
-    n_weighted: IntArray
     weight: FloatArray
-
-    @property
-    def present(self) -> IntArray:
-        """The (n_strata, n_groups) numbers of rows that count."""
-        return self.n_weighted[1:, 1:]
+    present: IntArray
 
     @property
     def known_share(self) -> float:
@@ -424,6 +416,5 @@ def add_cells(attribute: Attribute, strata: Strata, weight: FloatArray) -> CellS
         n_rows += np.bincount(cell, minlength=size)
         total += np.bincount(cell, weight[part], size)
         n_weighted += np.bincount(cell[weight[part] > 0], minlength=size)
-    return CellSums(
-        n_rows.reshape(shape), n_weighted.reshape(shape), total.reshape(shape)
-    )
+    present = n_weighted.reshape(shape)[1:, 1:]
+    return CellSums(n_rows.reshape(shape), total.reshape(shape), present)

@@ -501,8 +501,7 @@ def _validate_rows(
     reset: bool,
     is_number: bool = False,
 ) -> tuple[Table, NDArray[Any], FloatArray]:
-    refuse_dates(X)
-    refuse_masked(X=X, y=y, sample_weight=sample_weight)
+    refuse_unusable(X=X, y=y, sample_weight=sample_weight)
     with named_errors():
         X, y = validate_data(
             estimator,
@@ -525,7 +524,7 @@ def _validate_rows(
 
 def validate_features(estimator: BaseEstimator, X: Table) -> Table:
     """Return features to predict on, checked against those of training."""
-    refuse_masked(X=X)
+    refuse_unusable(X=X)
     with named_errors():
         X = validate_data(
             estimator, X, accept_sparse="csr", dtype=np.float64, reset=False
@@ -552,8 +551,15 @@ def encode_classes(y: NDArray[Any], fewest: int = 2) -> tuple[NDArray[Any], IntA
     return classes, codes
 
 
-def refuse_dates(X: Table) -> None:
-    """Raise if X has columns of dates, which NumPy would read as nanoseconds."""
+def refuse_unusable(X: Table, **others: Table) -> None:
+    """Raise for masked values and dates: NumPy would ignore one, count the other."""
+    for name, table in {"X": X, **others}.items():
+        if np.ma.is_masked(table):
+            n_masked = int(np.ma.getmaskarray(table).sum())
+            raise InvalidInputError(
+                f"{name} is a masked array with {n_masked} masked values. Fill them "
+                "in, or drop these rows."
+            )
     frame = X if isinstance(X, np.ndarray) else read_frame(X)
     if isinstance(frame, nw.DataFrame):
         dates = [name for name, dtype in frame.schema.items() if dtype.is_temporal()]
@@ -565,17 +571,6 @@ def refuse_dates(X: Table) -> None:
             f"{', '.join(map(str, dates))} contains dates. X must be numeric; turn "
             "dates into meaningful numbers, such as an age in years."
         )
-
-
-def refuse_masked(**tables: Table) -> None:
-    """Raise if an array has masked values, whose mask NumPy would ignore."""
-    for name, table in tables.items():
-        if np.ma.is_masked(table):
-            n_masked = int(np.ma.getmaskarray(table).sum())
-            raise InvalidInputError(
-                f"{name} is a masked array with {n_masked} masked values. Fill them "
-                "in, or drop these rows."
-            )
 
 
 def read_frame(X: Table) -> Any:

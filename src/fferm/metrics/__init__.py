@@ -19,13 +19,14 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from fferm._typing import IntArray, Table
+from fferm._typing import Table
 from fferm.data.groups import GroupMode
 from fferm.data.rows import check_aligned
 from fferm.data.validate import encode_decisions, encode_labels, encode_prob
 from fferm.metrics.tabulator import (
     Absence,
     Gap,
+    Predicted,
     Tabulator,
     Violations,
     make_tabulator,
@@ -123,17 +124,9 @@ def soft_violation(
     >>> round(soft_violation(None, prob, classes=[0, 1], sensitive_features=s), 12)
     0.2
     """
-    check_aligned(
-        y_true=y_true,
-        predictions=prob,
-        sensitive_features=sensitive_features,
-        sample_weight=sample_weight,
-    )
-    array = encode_prob(prob, len(classes))
-    labels = encode_labels(y_true, len(array), classes)
     rows = sensitive_features, groups, sample_weight
-    tabulator = make_tabulator(labels, get_notion(notion), *rows)
-    return tabulator.violations(array, warn=True).worst
+    tabulator, predicted = _encode(y_true, prob, notion, *rows, classes)
+    return tabulator.violations(predicted, warn=True).worst
 
 
 def violations(
@@ -195,19 +188,20 @@ def group_table(
 
 def _encode(
     y_true: Table,
-    y_pred: Table,
+    predictions: Table,
     notion: str | Notion,
     sensitive_features: Table,
     groups: GroupMode,
     sample_weight: Table,
-) -> tuple[Tabulator, IntArray]:
-    """Return the tabulator of some rows, and their decisions as codes."""
-    check_aligned(
-        y_true=y_true,
-        predictions=y_pred,
-        sensitive_features=sensitive_features,
-        sample_weight=sample_weight,
-    )
-    labels, decision = encode_decisions(y_true, y_pred)
-    rows = sensitive_features, groups, sample_weight
-    return make_tabulator(labels, get_notion(notion), *rows), decision
+    classes: Sequence[object] | None = None,
+) -> tuple[Tabulator, Predicted]:
+    """Return the tabulator of some rows, and codes of decisions, or probabilities."""
+    rows = {"sensitive_features": sensitive_features, "sample_weight": sample_weight}
+    check_aligned(y_true=y_true, predictions=predictions, **rows)
+    predicted: Predicted
+    if classes is None:
+        labels, predicted = encode_decisions(y_true, predictions)
+    else:
+        predicted = encode_prob(predictions, len(classes))
+        labels = encode_labels(y_true, len(predicted), classes)
+    return make_tabulator(labels, get_notion(notion), groups=groups, **rows), predicted

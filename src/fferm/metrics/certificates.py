@@ -83,10 +83,7 @@ def violation_bound(
     base, scale = _untransformed(divergence)
     spread = _inverse_weights(prior)
     if not value >= 0:
-        raise InvalidInputError(
-            "value must be a non-negative divergence, as "
-            f"fferm.divergences.get(name).between(table) returns; got {value!r}."
-        )
+        raise InvalidInputError(f"value must be non-negative; got {value!r}.")
     budget = float(value) / scale
     if _is_certain(class_rate) or budget == 0:
         return 0.0
@@ -124,8 +121,7 @@ def divergence_for(
     """
     if not 0 <= violation <= 1:
         raise InvalidParameterError(
-            f"violation must be between 0 and 1; got {violation!r}. 0.05 is five "
-            "percentage points."
+            f"violation must be between 0 and 1; got {violation!r}."
         )
     base, scale = _untransformed(divergence)
     spread = _inverse_weights(prior)
@@ -159,10 +155,8 @@ def curvature_constant(
     base, scale = _untransformed(divergence)
     if _is_certain(class_rate):
         return math.inf
-    closed = _closed_constant(base, class_rate)
-    if closed is None:
-        closed = _smallest_quotient(base, class_rate)
-    return scale * closed
+    kappa = _closed_constant(base, class_rate)
+    return scale * (_smallest_quotient(base, class_rate) if kappa is None else kappa)
 
 
 def tight_violation_bound(
@@ -198,28 +192,16 @@ def tight_violation_bound(
     base, scale = _untransformed(divergence)
     if closed == 0 or not math.isfinite(value):
         return closed
-    smallest = np.sort(_weights(prior))[:2]
+    # The budget of either group, in both orders; the upper one spends a share of D.
+    budget = value / scale / np.sort(_weights(prior))[:2, None]
     window = np.linspace(0, 1, 33)
     for _ in range(SPLIT_ROUNDS):
-        gap = _split_gap(base, class_rate, value / scale, smallest, window)
+        split = np.stack([budget * window, budget[::-1] * (1 - window)])
+        gap = _reach(base, class_rate, split).sum(axis=0).max(axis=0)
         best = int(np.argmax(gap))
         window = _neighbourhood(window, best)
     first = min(max(best - 1, 0), gap.size - 3)
     return min(closed, float(gap[best] + np.ptp(gap[first : first + 3])))
-
-
-def _split_gap(
-    divergence: Divergence,
-    c: float,
-    value: float,
-    weights: FloatArray,
-    share: FloatArray,
-) -> FloatArray:
-    # The larger gap of both orders, where the upper group spends a share of D.
-    up = value * share / weights[:, None]  # (2, n)
-    down = value * (1 - share) / weights[::-1, None]
-    reach = _reach(divergence, c, np.stack([up, down]))
-    return np.asarray(reach.sum(axis=0).max(axis=0))
 
 
 def _reach(divergence: Divergence, c: float, budget: FloatArray) -> FloatArray:
@@ -244,27 +226,18 @@ def _binary(divergence: Divergence, r: FloatArray, c: FloatArray | float) -> Flo
 
 
 def _closed_constant(divergence: Divergence, c: float | None) -> float | None:
-    if c is not None:
-        return _closed_constant_at(divergence, c)
     match divergence:
         case Chi2():
-            return 4.0
-        case KL() | ReverseKL():
-            return 2.0
-        case JensenShannon() | SquaredHellinger():
-            return 1.0
-        case Alpha(power=power) if -1 <= power <= 2:
-            return 2.0
-    return None
-
-
-def _closed_constant_at(divergence: Divergence, c: float) -> float | None:
-    match divergence:
-        case Chi2():
-            return 1 / (c * (1 - c))
-        case KL():
+            return 4.0 if c is None else 1 / (c * (1 - c))
+        case KL() if c is not None:
             x = 1 - 2 * c  # ln((1 - c) / c) is 2 artanh(x), exact near c = 1/2
             return 2 * math.atanh(x) / x if x else 2.0
+        case KL() | ReverseKL() if c is None:
+            return 2.0
+        case JensenShannon() | SquaredHellinger() if c is None:
+            return 1.0
+        case Alpha(power=power) if c is None and -1 <= power <= 2:
+            return 2.0
     return None
 
 
@@ -335,8 +308,7 @@ def _is_certain(class_rate: float | None) -> bool:
     # A class that nobody or everybody gets has no gap.
     if class_rate is not None and not 0 <= class_rate <= 1:
         raise InvalidParameterError(
-            "class_rate must be the overall rate of one class, between 0 and 1, or "
-            f"None for the worst; got {class_rate!r}."
+            f"class_rate must be between 0 and 1, or None; got {class_rate!r}."
         )
     return class_rate is not None and class_rate in (0, 1)
 

@@ -303,15 +303,13 @@ def _table(
     _check_lengths(prediction, attribute)
     check_params({"n_bins": n_bins}, {"n_bins": Number(low=2, is_whole=True)})
     mass = np.ones(prediction.size) if weight is None else weight
-    row, column = (_bin(v, int(n_bins), mass) for v in (prediction, attribute))
+    row, column = (
+        np.searchsorted(quantile_edges(v, int(n_bins), mass), v, "right")
+        for v in (prediction, attribute)
+    )
     count = np.zeros((row.max() + 1, column.max() + 1))
     np.add.at(count, (row, column), mass)
     return np.asarray(count / count.sum())
-
-
-def _bin(values: FloatArray, n_bins: int, weight: FloatArray) -> IntArray:
-    edges = quantile_edges(values, n_bins, weight)
-    return np.searchsorted(edges, values, "right")
 
 
 def read_finite(values: Table, name: str) -> FloatArray:
@@ -552,7 +550,20 @@ class Distances:
     def _covariance(self, a: FloatArray, b: FloatArray) -> float:
         if self.weight is None:
             return float(np.einsum("ij,ij", a, b))
-        return _weighted_covariance(a, b, self.weight)
+        # Sums over tuples of different rows, by taking out those with rows in common;
+        # the diagonals are 0 anyway.
+        w, product, square = self.weight, a * b, self.weight**2
+        row_a, row_b = a @ w, b @ w
+        pairs = w @ product @ w
+        triples = w @ (row_a * row_b) - w @ product @ square
+        quadruples = (w @ row_a) * (w @ row_b)
+        quadruples += 2 * (square @ product @ square) - 4 * (square @ (row_a * row_b))
+        p2, p3, p4 = (float(np.sum(w**k)) for k in (2, 3, 4))
+        return float(
+            pairs / (1 - p2)
+            + quadruples / (1 - 6 * p2 + 8 * p3 + 3 * p2**2 - 6 * p4)
+            - 2 * triples / (1 - 3 * p2 + 2 * p3)
+        )
 
 
 def _centred(distance: FloatArray) -> FloatArray:
@@ -562,24 +573,6 @@ def _centred(distance: FloatArray) -> FloatArray:
     centred = distance - row[:, None] - row + distance.sum() / ((n - 1) * (n - 2))
     np.fill_diagonal(centred, 0.0)
     return np.asarray(centred)
-
-
-def _weighted_covariance(a: FloatArray, b: FloatArray, w: FloatArray) -> float:
-    # Sums over tuples of different rows, by taking out those with rows in common; the
-    # diagonals are 0 anyway.
-    product, square = a * b, w**2
-    row_a, row_b = a @ w, b @ w
-    pairs = w @ product @ w
-    in_common = w @ product @ square
-    triples = w @ (row_a * row_b) - in_common
-    quadruples = (w @ row_a) * (w @ row_b)
-    quadruples += 2 * (square @ product @ square) - 4 * (square @ (row_a * row_b))
-    p2, p3, p4 = (float(np.sum(w**k)) for k in (2, 3, 4))
-    return float(
-        pairs / (1 - p2)
-        + quadruples / (1 - 6 * p2 + 8 * p3 + 3 * p2**2 - 6 * p4)
-        - 2 * triples / (1 - 3 * p2 + 2 * p3)
-    )
 
 
 def _root(value: float, scale: float) -> float:
@@ -654,8 +647,16 @@ def make_regression_tabulator(
         attributes = encode_sensitive(sensitive_features, n, groups, binning)
         columns = [(attribute.code, attribute.code >= 0) for attribute in attributes]
     else:
-        numbers = _numeric_columns(sensitive_features, measure)
+        named = split_columns(sensitive_features)
+        series = [read_series(values, name).infer_objects() for name, values in named]
+        numeric = [each for each in series if is_numeric_dtype(each.dtype)]
+        numbers = [each.to_numpy(dtype=np.float64) for each in numeric]
         columns = [(values, ~np.isnan(values)) for values in numbers]
+        if not numeric:
+            raise InvalidInputError(
+                f"{measure} needs a numeric sensitive column; there is none. Use one "
+                f"of {', '.join(GROUP_MEASURES)}."
+            )
     strata = control_strata(notion, X, n)
     # Rows of weight 0 do not count as rows.
     counts = True if weight is None else weight > 0
@@ -694,21 +695,3 @@ def comparable_rows(
         if rows.size >= FEWEST_ROWS and np.unique(values[rows]).size > 1:
             parts[r] = rows
     return parts
-
-
-def _numeric_columns(sensitive_features: Table, measure: str) -> list[FloatArray]:
-    series = [
-        read_series(values, name).infer_objects()
-        for name, values in split_columns(sensitive_features)
-    ]
-    numeric = [
-        column.to_numpy(dtype=np.float64)
-        for column in series
-        if is_numeric_dtype(column.dtype)
-    ]
-    if not numeric:
-        raise InvalidInputError(
-            f"{measure} needs a numeric sensitive column; there is none. Use one of "
-            f"{', '.join(GROUP_MEASURES)}."
-        )
-    return numeric

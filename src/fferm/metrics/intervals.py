@@ -28,13 +28,7 @@ from fferm._typing import FloatArray, IntArray
 from fferm.data.rows import combine
 from fferm.data.validate import COUNT, Number, check_params
 from fferm.errors import InvalidInputError
-from fferm.metrics.tabulator import (
-    BoolArray,
-    RateTable,
-    Tabulator,
-    compared,
-    rates_of,
-)
+from fferm.metrics.tabulator import BoolArray, RateTable, Tabulator, compared, rates_of
 
 Interval: TypeAlias = tuple[float, float]
 # From (n_draws, n_cells) totals to the (n_draws, comparisons, groups) rates of each
@@ -131,42 +125,28 @@ def violation_interval(
     if sum(counts) == 0:
         return UNDEFINED
     quantile = two_sided(1 - (1 - confidence) / sum(counts))
-    limits = [
-        _newcombe(rate, size, quantile)
-        for rate, size, count in zip(rates, sizes, counts, strict=True)
-        if count
-    ]
-    return max(low for low, _ in limits), max(high for _, high in limits)
+    ends = []
+    for rate, size, count in zip(rates, sizes, counts, strict=True):
+        if count:
+            low, high = wilson_limits(rate, size, quantile)
+            a, b = np.triu_indices(rate.shape[1], 1)
+            gap = rate[:, a] - rate[:, b]
+            below = np.hypot(rate[:, a] - low[:, a], high[:, b] - rate[:, b])
+            above = np.hypot(high[:, a] - rate[:, a], rate[:, b] - low[:, b])
+            ends.append(_folded(gap - below, gap + above))
+    return max(low for low, _ in ends), max(high for _, high in ends)
 
 
 def interval_of_tables(
     tables: Sequence[RateTable], confidence: float = 0.95
 ) -> Interval:
     """Return the `violation_interval` of tables, one per attribute."""
-    rates = [table.rate for table in tables]
+    rates = [compared(table.rate) for table in tables]
     sizes = [
-        np.broadcast_to(table.size[:, None], rate.shape)
-        for table, rate in zip(tables, rates, strict=True)
+        compared(np.broadcast_to(table.size[:, None], table.rate.shape))
+        for table in tables
     ]
-    return violation_interval(
-        [compared(rate) for rate in rates],
-        [compared(size) for size in sizes],
-        confidence,
-    )
-
-
-def _newcombe(rate: FloatArray, size: FloatArray, quantile: float) -> Interval:
-    low, high = wilson_limits(rate, size, quantile)
-    a, b = _pairs_of(rate.shape[1])
-    gap = rate[:, a] - rate[:, b]
-    below = np.hypot(rate[:, a] - low[:, a], high[:, b] - rate[:, b])
-    above = np.hypot(high[:, a] - rate[:, a], rate[:, b] - low[:, b])
-    return _folded(gap - below, gap + above)
-
-
-@functools.lru_cache
-def _pairs_of(n_groups: int) -> tuple[IntArray, IntArray]:
-    return np.triu_indices(n_groups, 1)
+    return violation_interval(rates, sizes, confidence)
 
 
 def _folded(low: FloatArray, high: FloatArray) -> Interval:
@@ -224,15 +204,14 @@ def bootstrap_sample(
         _, first, count = np.unique(code, return_index=True, return_counts=True)
     n_strata, n_classes = len(tabulator.rows.strata.names), prob.shape[1]
     shapes = [(n_strata, n_classes, len(a.groups)) for a in attributes]
-    part = weight[first, None] * prob[first]
-    totals = csr_array(
-        hstack(
-            [
-                _cell_totals(part, cell[first], shape)
-                for cell, shape in zip(cells, shapes, strict=True)
-            ]
-        )
-    )
+    part, blocks = weight[first, None] * prob[first], []
+    for cell, shape in zip(cells, shapes, strict=True):
+        row, j = np.nonzero((part > 0) & (cell[first] >= 0)[:, None])
+        stratum, group = np.divmod(cell[first][row], shape[2])
+        place = row, (stratum * n_classes + j) * shape[2] + group
+        size = len(part), math.prod(shape)
+        blocks.append(csr_array((part[row, j], place), shape=size))
+    totals = csr_array(hstack(blocks))
     ends = np.cumsum([math.prod(shape) for shape in shapes])[:-1]
 
     def split(table: FloatArray) -> list[FloatArray]:
@@ -252,15 +231,6 @@ def bootstrap_sample(
         )
         is_present.append(tabulator.comparison.pull_back(has_rows).ravel())
     return Sample(count, totals, np.concatenate(is_present), rates, weight.mean())
-
-
-def _cell_totals(
-    part: FloatArray, cell: IntArray, shape: tuple[int, int, int]
-) -> csr_array:
-    n_classes, n_groups = shape[1:]
-    row, j = np.nonzero((part > 0) & (cell >= 0)[:, None])
-    column = (cell[row] // n_groups * n_classes + j) * n_groups + cell[row] % n_groups
-    return csr_array((part[row, j], (row, column)), shape=(len(part), math.prod(shape)))
 
 
 def bootstrap_interval(
@@ -316,7 +286,14 @@ def bootstrap_interval(
     observed = sample.rates((sample.count @ sample.totals)[None])
     if not any(_count_pairs(rate[0]) for rate in observed):
         return UNDEFINED
-    sample = _with_one_of_each(sample)
+    # A row of mean weight more in every cell of the groups that are present.
+    cells = np.flatnonzero(sample.is_present)
+    extra = diags_array(sample.is_present * sample.row_weight).tocsr()[cells]
+    sample = replace(
+        sample,
+        count=np.concatenate([sample.count, np.ones(cells.size, dtype=np.int64)]),
+        totals=csr_array(vstack([sample.totals, extra])),
+    )
     observed = sample.rates((sample.count @ sample.totals)[None])
     drawn = _drawn_rates(sample, n_bootstrap, np.random.default_rng(random_state))
     gaps, errors, largest = [], [], np.zeros(n_bootstrap)
@@ -332,41 +309,26 @@ def bootstrap_interval(
     return _folded(gap - half, gap + half)
 
 
-def _with_one_of_each(sample: Sample) -> Sample:
-    # A row of mean weight more in every cell of the groups that are present.
-    cells = np.flatnonzero(sample.is_present)
-    extra = diags_array(sample.is_present * sample.row_weight).tocsr()[cells]
-    return replace(
-        sample,
-        count=np.concatenate([sample.count, np.ones(cells.size, dtype=np.int64)]),
-        totals=csr_array(vstack([sample.totals, extra])),
-    )
-
-
 def _drawn_rates(
     sample: Sample, n_bootstrap: int, rng: np.random.Generator
 ) -> list[FloatArray]:
-    at_a_time = max(1, DRAWS_AT_A_TIME // sample.count.size)
+    count, n_rows = sample.count, int(sample.count.sum())
+    at_a_time = max(1, DRAWS_AT_A_TIME // count.size)
     chunks = []
     for start in range(0, n_bootstrap, at_a_time):
-        times = _times(sample.count, min(at_a_time, n_bootstrap - start), rng)
+        n_draws = min(at_a_time, n_bootstrap - start)
+        # How often each kind comes up. Both branches draw from the same law; the first
+        # is faster for few kinds, the second for many.
+        if 4 * count.size < n_rows:
+            times = rng.multinomial(n_rows, count / n_rows, n_draws).astype(np.float64)
+        else:
+            kinds = np.repeat(np.arange(count.size), count)
+            times = np.empty((n_draws, count.size))
+            for draw in times:
+                rows = kinds[rng.integers(n_rows, size=n_rows)]
+                draw[:] = np.bincount(rows, minlength=count.size)
         chunks.append(sample.rates(np.asarray(times @ sample.totals)))
     return [np.concatenate(parts) for parts in zip(*chunks, strict=True)]
-
-
-def _times(count: IntArray, n_draws: int, rng: np.random.Generator) -> FloatArray:
-    # (n_draws, n_kinds) how often each kind comes up. Both branches draw from the
-    # same law; the first is faster for few kinds, the second for many.
-    n_rows = int(count.sum())
-    if 4 * count.size < n_rows:
-        return rng.multinomial(n_rows, count / n_rows, n_draws).astype(np.float64)
-    kinds = np.repeat(np.arange(count.size), count)
-    times = np.empty((n_draws, count.size))
-    for draw in times:
-        draw[:] = np.bincount(
-            kinds[rng.integers(n_rows, size=n_rows)], minlength=count.size
-        )
-    return times
 
 
 def _pairs(
@@ -374,7 +336,7 @@ def _pairs(
 ) -> Iterator[tuple[FloatArray, FloatArray]]:
     # Observed gaps of the pairs that can be compared, and their drawn deviations, in
     # blocks that bound the memory.
-    a, b = _pairs_of(observed.shape[-1])
+    a, b = np.triu_indices(observed.shape[-1], 1)
     gap = observed[:, a] - observed[:, b]
     row, pair = np.nonzero(~np.isnan(gap))
     step = max(1, DRAWS_AT_A_TIME // len(drawn))

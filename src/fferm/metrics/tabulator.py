@@ -19,12 +19,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from fferm._typing import FloatArray, IntArray, Table
-from fferm.data.groups import (
-    DEFAULT_BINNING,
-    Binning,
-    GroupMode,
-    encode_sensitive,
-)
+from fferm.data.groups import DEFAULT_BINNING, Binning, GroupMode, encode_sensitive
 from fferm.data.rows import CellIndex, Rows, control_labels
 from fferm.data.validate import encode_weight, one_hot, rescaled
 from fferm.errors import (
@@ -167,11 +162,11 @@ class RateTable:
         """Yield the groups that have no rows in a stratum."""
         for stratum, weights in zip(self.strata, self.mass.sum(axis=1), strict=True):
             absent = tuple(self.groups[k] for k in np.flatnonzero(weights <= 0))
-            if len(self.groups) - len(absent) < 2:
+            is_judged = len(self.groups) - len(absent) >= 2
+            if absent or not is_judged:
                 reason = "fewer than two groups have rows; the stratum is left out"
-                yield Absence(self.attribute, stratum, absent, reason)
-            elif absent:
-                reason = "no rows with a positive weight"
+                if is_judged:
+                    reason = "no rows with a positive weight"
                 yield Absence(self.attribute, stratum, absent, reason)
 
 
@@ -221,14 +216,12 @@ class Tabulator:
     @property
     def unjudged(self) -> dict[str, int]:
         """The number of rows without a value, by attribute, where there are any."""
-        codes = [attribute.code for attribute in self.rows.attributes]
-        names = [attribute.name for attribute in self.rows.attributes]
+        columns = [(each.name, each.code) for each in self.rows.attributes]
         if self.labels.control is not None:
-            codes, names = [*codes, self.labels.control], [*names, CONTROL]
-        missing = [int(np.sum(code < 0)) for code in codes]
-        return {
-            name: n for name, n in zip(distinct(names), missing, strict=True) if n > 0
-        }
+            columns.append((CONTROL, self.labels.control))
+        names = distinct([name for name, _ in columns])
+        missing = [int(np.sum(code < 0)) for _, code in columns]
+        return {name: n for name, n in zip(names, missing, strict=True) if n > 0}
 
     def violations(self, predicted: Predicted, *, warn: bool = False) -> Violations:
         """Return the gaps of decisions or probabilities, as in `tables`.
@@ -323,7 +316,18 @@ class Tabulator:
                     columns[name] = add(part * values[known]) / add(part)
             frames.append(pd.DataFrame(columns))
         table = pd.concat(frames)
-        table.index = pd.Index(self._group_names(), name="group")
+        names = self.rows.group_names
+        quoted = [
+            f"{each.name!r}={group!r}"
+            for each in self.rows.attributes
+            for group in each.groups
+        ]
+        # "a=b=c" may be b=c of a, or c of a=b.
+        clear = [
+            long if names.count(name) > 1 else name
+            for name, long in zip(names, quoted, strict=True)
+        ]
+        table.index = pd.Index(distinct(clear), name="group")
         return table
 
     def _group_rates(
@@ -349,13 +353,6 @@ class Tabulator:
             rates["precision"] = y[:, 1], chosen[:, 1]
         return rates
 
-    def _group_names(self) -> list[str]:
-        names, attributes = self.rows.group_names, self.rows.attributes
-        quoted = [f"{a.name!r}={group!r}" for a in attributes for group in a.groups]
-        # "a=b=c" may be b=c of a, or c of a=b.
-        clear = zip(names, quoted, strict=True)
-        return distinct([q if names.count(name) > 1 else name for name, q in clear])
-
 
 def make_tabulator(
     labels: Labels,
@@ -367,7 +364,17 @@ def make_tabulator(
     binning: Binning = DEFAULT_BINNING,
 ) -> Tabulator:
     """Return labels, groups and weights encoded for a notion."""
-    _check_labels(labels, notion)
+    if labels.y is None and notion.needs_labels:
+        raise InvalidInputError(
+            f"{notion.name} conditions on the label, and there are no labels. Pass "
+            "y_true, or use demographic_parity."
+        )
+    needs_two = None in (getattr(notion, name, 0) for name in ("positive", "negative"))
+    if needs_two and len(labels.classes) == 1:
+        raise InvalidInputError(
+            f"Every label and prediction is {labels.classes[0]!r}, so it is unknown "
+            f"which class is positive. {notion.name} needs rows of two classes."
+        )
     n = labels.n_samples
     control, names = control_labels(notion, X, n)
     attributes = encode_sensitive(sensitive_features, n, groups, binning)
@@ -396,21 +403,6 @@ def left_out(name: str, n_missing: int, n_samples: int) -> str:
     # A row without a control value still counts in the table of its group.
     what = "compared with none" if name == CONTROL else "in no group"
     return f"{n_missing} of {n_samples} rows have no value of {name} and are {what}"
-
-
-def _check_labels(labels: Labels, notion: Notion) -> None:
-    if labels.y is None and notion.needs_labels:
-        raise InvalidInputError(
-            f"{notion.name} conditions on the label, and there are no labels. Pass "
-            "y_true, or use demographic_parity."
-        )
-    parameters = notion.parameters()
-    is_open = any(parameters.get(name, 0) is None for name in ("positive", "negative"))
-    if is_open and len(labels.classes) == 1:
-        raise InvalidInputError(
-            f"Every label and prediction is {labels.classes[0]!r}, so it is unknown "
-            f"which class is positive. {notion.name} needs rows of two classes."
-        )
 
 
 def distinct(names: Sequence[str]) -> list[str]:

@@ -21,13 +21,7 @@ from fferm.curve import TradeoffCurve
 from fferm.errors import InvalidInputError
 from fferm.report.audits import describe_audit, pictures_of, scale_of
 from fferm.report.costs import compare
-from fferm.report.figures import (
-    CURVES,
-    accuracy_range,
-    baselines,
-    draw_svg,
-    plot_curve,
-)
+from fferm.report.figures import CURVES, accuracy_range, baselines, draw_svg, plot_curve
 from fferm.report.pages import brief, render, report_extra, write_page
 from fferm.report.points import Point, points
 from fferm.report.snippets import curve_snippet

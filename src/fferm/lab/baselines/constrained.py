@@ -1,6 +1,7 @@
 """Baselines that bound linear functions of a linear model's coefficients."""
 
 from abc import abstractmethod
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -16,6 +17,7 @@ from fferm.notions import Notion
 MAX_ITER = 200
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class ConstrainedBaseline(LinearBaseline):
     r"""A linear model, the groups of which may differ by a share of what they would.
 
@@ -43,16 +45,9 @@ class ConstrainedBaseline(LinearBaseline):
     tradeoff_param: ClassVar[str] = "share"
     tradeoff_values: ClassVar[tuple[float, ...]] = SHARES
 
-    def __init__(
-        self,
-        *,
-        share: float = 0.0,
-        notion: str | Notion = "demographic_parity",
-        l2: float = 1e-4,
-    ) -> None:
-        self.share = share
-        self.notion = notion
-        self.l2 = l2
+    share: float = 0.0
+    notion: str | Notion = "demographic_parity"
+    l2: float = 1e-4
 
     @abstractmethod
     def _loss(self, score: FloatArray, y: FloatArray) -> tuple[float, FloatArray]:
@@ -64,10 +59,10 @@ class ConstrainedBaseline(LinearBaseline):
 
     def _train(self, rows: TrainingRows) -> None:
         differences = self._differences(rows)
-        free = np.zeros_like(differences) if self.share > 0 else differences
-        # Where nothing may differ, what is free is a linear space, and nothing else is
-        # asked for.
-        basis = _null_space(free)
+        basis = np.eye(differences.shape[1] + 1)
+        if self.share == 0 and differences.any():
+            # Nothing may differ: what is free is a linear space, and the intercept.
+            basis = block_diag(null_space(differences), np.ones((1, 1)))
         start = np.zeros(basis.shape[1])
         solution = minimize(
             self._evaluate, start, (rows, basis), jac=True, method="L-BFGS-B"
@@ -175,14 +170,6 @@ class CovarianceConstraint(ConstrainedBaseline):
         share, mean, overall = _group_means(rows)
         covariance = share[..., None] * (mean - overall)
         return covariance.reshape(-1, rows.X.shape[1])
-
-
-def _null_space(differences: FloatArray) -> FloatArray:
-    """Return coefficients, and the intercept, that make no difference, in columns."""
-    n_features = differences.shape[1]
-    if not differences.any():
-        return np.eye(n_features + 1)
-    return block_diag(null_space(differences), np.ones((1, 1)))
 
 
 def _group_means(rows: TrainingRows) -> tuple[FloatArray, FloatArray, FloatArray]:

@@ -5,6 +5,7 @@ import warnings
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -40,6 +41,7 @@ class FairlearnBaseline(Baseline):
             self.model_ = model.fit(rows.X, rows.y, sensitive_features=rows.group)
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class ExponentiatedGradient(FairlearnBaseline):
     """A randomised ensemble of logistic regressions within a bound.
 
@@ -73,16 +75,9 @@ class ExponentiatedGradient(FairlearnBaseline):
     constraints: ClassVar[Mapping[str, Constraint]] = {"difference_bound": Number()}
     is_randomized: ClassVar[bool] = True
 
-    def __init__(
-        self,
-        *,
-        difference_bound: float = 0.01,
-        notion: str | Notion = "demographic_parity",
-        random_state: int | np.random.RandomState | None = None,
-    ) -> None:
-        self.difference_bound = difference_bound
-        self.notion = notion
-        self.random_state = random_state
+    difference_bound: float = 0.01
+    notion: str | Notion = "demographic_parity"
+    random_state: int | np.random.RandomState | None = None
 
     def _make(self, estimator: LogisticRegression) -> Any:
         moment = _moment(self._notion(), difference_bound=self.difference_bound)
@@ -93,6 +88,7 @@ class ExponentiatedGradient(FairlearnBaseline):
         return np.clip(chance, 0, 1)  # weights of the ensemble sum to 1 by rounding
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class ReductionsGrid(FairlearnBaseline):
     """The best of a grid of reweighted logistic regressions.
 
@@ -128,16 +124,9 @@ class ReductionsGrid(FairlearnBaseline):
         "grid_size": COUNT,
     }
 
-    def __init__(
-        self,
-        *,
-        constraint_weight: float = 0.5,
-        grid_size: int = 20,
-        notion: str | Notion = "demographic_parity",
-    ) -> None:
-        self.constraint_weight = constraint_weight
-        self.grid_size = grid_size
-        self.notion = notion
+    constraint_weight: float = 0.5
+    grid_size: int = 20
+    notion: str | Notion = "demographic_parity"
 
     def _make(self, estimator: LogisticRegression) -> Any:
         return fairlearn("reductions").GridSearch(
@@ -151,6 +140,7 @@ class ReductionsGrid(FairlearnBaseline):
         return np.asarray(self.model_.predict_proba(X)[:, 1], dtype=np.float64)
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class ThresholdPostprocessing(FairlearnBaseline):
     """Logistic regression with thresholds by group, drawn by chance where needed.
 
@@ -187,16 +177,9 @@ class ThresholdPostprocessing(FairlearnBaseline):
     is_randomized: ClassVar[bool] = True
     predicts_with_groups: ClassVar[bool] = True
 
-    def __init__(
-        self,
-        *,
-        tolerance: float = 0.0,
-        notion: str | Notion = "demographic_parity",
-        random_state: int | np.random.RandomState | None = None,
-    ) -> None:
-        self.tolerance = tolerance
-        self.notion = notion
-        self.random_state = random_state
+    tolerance: float = 0.0
+    notion: str | Notion = "demographic_parity"
+    random_state: int | np.random.RandomState | None = None
 
     def _make(self, estimator: LogisticRegression) -> Any:
         notion = self._notion().name

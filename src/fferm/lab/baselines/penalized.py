@@ -1,6 +1,7 @@
 """Baselines that add a penalty on each batch to the loss of a logistic regression."""
 
 from abc import abstractmethod
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -23,6 +24,7 @@ MAX_ITER, LEAST_GAIN = 500, 1e-7
 WEIGHTS = (0.0, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class PenalizedBaseline(LinearBaseline):
     """Logistic regression with a penalty that is estimated on each batch.
 
@@ -56,22 +58,12 @@ class PenalizedBaseline(LinearBaseline):
     tradeoff_param: ClassVar[str] = "fairness_weight"
     tradeoff_values: ClassVar[tuple[float, ...]] = WEIGHTS
 
-    def __init__(
-        self,
-        *,
-        fairness_weight: float = 1.0,
-        notion: str | Notion = "demographic_parity",
-        batch_size: int | None = None,
-        max_epochs: int = MAX_EPOCHS,
-        l2: float = 1e-4,
-        random_state: int | np.random.RandomState | None = None,
-    ) -> None:
-        self.fairness_weight = fairness_weight
-        self.notion = notion
-        self.batch_size = batch_size
-        self.max_epochs = max_epochs
-        self.l2 = l2
-        self.random_state = random_state
+    fairness_weight: float = 1.0
+    notion: str | Notion = "demographic_parity"
+    batch_size: int | None = None
+    max_epochs: int = MAX_EPOCHS
+    l2: float = 1e-4
+    random_state: int | np.random.RandomState | None = None
 
     @staticmethod
     @abstractmethod

@@ -9,6 +9,7 @@ compiled; `PenalizedBaseline.penalty` says what it is passed.
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -18,7 +19,7 @@ from fferm.data.validate import Constraint, Number
 from fferm.estimators.linear import FairLogisticRegression
 from fferm.lab.baselines._kernels import discrepancy_into, group_sums
 from fferm.lab.baselines.base import Baseline, TrainingRows
-from fferm.lab.baselines.penalized import MAX_EPOCHS, PenalizedBaseline
+from fferm.lab.baselines.penalized import PenalizedBaseline
 from fferm.notions import Notion
 
 # The width of kernels on probabilities.
@@ -322,6 +323,7 @@ class KernelMatching(PenalizedBaseline):
         return float(discrepancy_into(prob, group, n_groups, settings[0], slope))
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class NoisyGroupsRobust(PenalizedBaseline):
     r"""Logistic regression that is fair to every group near the recorded one.
 
@@ -369,26 +371,7 @@ class NoisyGroupsRobust(PenalizedBaseline):
         "noise": Number(),
     }
 
-    def __init__(
-        self,
-        *,
-        fairness_weight: float = 1.0,
-        noise: float = 0.05,
-        notion: str | Notion = "demographic_parity",
-        batch_size: int | None = None,
-        max_epochs: int = 6,
-        l2: float = 1e-4,
-        random_state: int | np.random.RandomState | None = None,
-    ) -> None:
-        super().__init__(
-            fairness_weight=fairness_weight,
-            notion=notion,
-            batch_size=batch_size,
-            max_epochs=max_epochs,
-            l2=l2,
-            random_state=random_state,
-        )
-        self.noise = noise
+    noise: float = 0.05
 
     def _settings(self) -> tuple[float, ...]:
         return (self.noise,)
@@ -429,6 +412,7 @@ class NoisyGroupsRobust(PenalizedBaseline):
         return value
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class CurvatureMatching(PenalizedBaseline):
     r"""Logistic regression whose loss bends alike around the rows of every group.
 
@@ -489,26 +473,7 @@ class CurvatureMatching(PenalizedBaseline):
         "curvature_weight": Number(),
     }
 
-    def __init__(
-        self,
-        *,
-        fairness_weight: float = 1.0,
-        curvature_weight: float = 1.0,
-        notion: str | Notion = "demographic_parity",
-        batch_size: int | None = None,
-        max_epochs: int = MAX_EPOCHS,
-        l2: float = 1e-4,
-        random_state: int | np.random.RandomState | None = None,
-    ) -> None:
-        super().__init__(
-            fairness_weight=fairness_weight,
-            notion=notion,
-            batch_size=batch_size,
-            max_epochs=max_epochs,
-            l2=l2,
-            random_state=random_state,
-        )
-        self.curvature_weight = curvature_weight
+    curvature_weight: float = 1.0
 
     def _settings(self) -> tuple[float, ...]:
         return BANDWIDTH, self.curvature_weight
@@ -524,6 +489,7 @@ class CurvatureMatching(PenalizedBaseline):
         return float(value)
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class Fermi(Baseline):
     """Logistic regression with the exponential Rényi mutual information.
 
@@ -564,22 +530,11 @@ class Fermi(Baseline):
     tradeoff_param: ClassVar[str] = "fairness_weight"
     tradeoff_values: ClassVar[tuple[float, ...]] = (0.0, 0.1, 0.3, 1, 3, 10, 30, 50)
 
-    model_: FairLogisticRegression
-
-    def __init__(
-        self,
-        *,
-        fairness_weight: float = 1.0,
-        notion: str | Notion = "demographic_parity",
-        batch_size: int | None = None,
-        l2: float = 1e-4,
-        random_state: int | np.random.RandomState | None = None,
-    ) -> None:
-        self.fairness_weight = fairness_weight
-        self.notion = notion
-        self.batch_size = batch_size
-        self.l2 = l2
-        self.random_state = random_state
+    fairness_weight: float = 1.0
+    notion: str | Notion = "demographic_parity"
+    batch_size: int | None = None
+    l2: float = 1e-4
+    random_state: int | np.random.RandomState | None = None
 
     def _train(self, rows: TrainingRows) -> None:
         model = FairLogisticRegression(

@@ -1,6 +1,7 @@
 """Zemel et al. 2013: learning fair representations."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -18,6 +19,7 @@ MAX_ITER = 300
 ROUNDING = 1e-9
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class LearnedFairRepresentations(Baseline):
     r"""Prototypes that groups are mapped to alike, and labels are read from.
 
@@ -75,24 +77,11 @@ class LearnedFairRepresentations(Baseline):
     }
     notions: ClassVar[tuple[str, ...]] = ("demographic_parity",)
 
-    prototypes_: FloatArray
-    feature_weights_: FloatArray
-    labels_: FloatArray
-
-    def __init__(
-        self,
-        *,
-        fairness_weight: float = 1.0,
-        reconstruction_weight: float = 0.01,
-        n_prototypes: int = 10,
-        notion: str | Notion = "demographic_parity",
-        random_state: int | np.random.RandomState | None = None,
-    ) -> None:
-        self.fairness_weight = fairness_weight
-        self.reconstruction_weight = reconstruction_weight
-        self.n_prototypes = n_prototypes
-        self.notion = notion
-        self.random_state = random_state
+    fairness_weight: float = 1.0
+    reconstruction_weight: float = 0.01
+    n_prototypes: int = 10
+    notion: str | Notion = "demographic_parity"
+    random_state: int | np.random.RandomState | None = None
 
     def _train(self, rows: TrainingRows) -> None:
         n_samples, d = rows.X.shape

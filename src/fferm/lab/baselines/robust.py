@@ -39,6 +39,7 @@ LEAST_RIDGE = 1e-12
 LEAST_SQUARE = 1e-12
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class RobustCovariateShift(Baseline):
     r"""The best predictor against the worst labels that agree with the training rows.
 
@@ -121,22 +122,9 @@ class RobustCovariateShift(Baseline):
     takes_two_groups: ClassVar[bool] = True
     takes_penalty_data: ClassVar[bool] = True
 
-    coef_: FloatArray
-    intercept_: FloatArray
-    shift_: FloatArray
-    pull_: FloatArray
-    ratio_: LogisticRegression | None
-
-    def __init__(
-        self,
-        *,
-        share: float = 0.0,
-        notion: str | Notion = "equal_opportunity",
-        l2: float = 1e-4,
-    ) -> None:
-        self.share = share
-        self.notion = notion
-        self.l2 = l2
+    share: float = 0.0
+    notion: str | Notion = "equal_opportunity"
+    l2: float = 1e-4
 
     def fit(
         self,
@@ -429,6 +417,7 @@ class Game:
         return np.asarray((A * weight[:, None]).T @ A + np.diag(self.ridge))
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class WassersteinRobust(LinearBaseline):
     r"""Logistic regression, fair in log-probability against shifts of the features.
 
@@ -483,16 +472,9 @@ class WassersteinRobust(LinearBaseline):
     notions: ClassVar[tuple[str, ...]] = ("equal_opportunity",)
     takes_two_groups: ClassVar[bool] = True
 
-    def __init__(
-        self,
-        *,
-        unfairness_share: float = 1.0,
-        radius: float = 1e-3,
-        notion: str | Notion = "equal_opportunity",
-    ) -> None:
-        self.unfairness_share = unfairness_share
-        self.radius = radius
-        self.notion = notion
+    unfairness_share: float = 1.0
+    radius: float = 1e-3
+    notion: str | Notion = "equal_opportunity"
 
     def _train(self, rows: TrainingRows) -> None:
         weights = self._weights(rows)
