@@ -75,9 +75,8 @@ class Column:
             return np.arange(len(self.groups))
         if np.ptp(numbers) >= MOST_WHOLE_NUMBERS:
             raise InvalidInputError(
-                f"{self.name} contains numbers from {numbers.min()} to "
-                f"{numbers.max()}, too far apart for a table. Number the groups 0, 1, "
-                "2..., or name them by strings."
+                f"{self.name} contains {numbers.min()} to {numbers.max()}, too far "
+                "apart for a table. Number the groups 0, 1, 2..., or use strings."
             )
         return numbers
 
@@ -92,8 +91,7 @@ class Column:
         if unseen:
             raise InvalidInputError(
                 f"{self.name} contains {unseen[0]!r}, which is not in the training "
-                f"data. Pass one of {', '.join(self.groups)}, or -1 where it is "
-                "unknown."
+                f"data. Pass one of {', '.join(self.groups)}, or -1 if unknown."
             )
         number = [int(self.values[self.groups.index(group)]) for group in batch.groups]
         return np.array([*number, -1], dtype=np.int64)[batch.code]
@@ -230,8 +228,7 @@ class ColumnReader(nn.Module):
         if bool((whole != values).any()):
             raise InvalidInputError(
                 f"{name} contains {float(values[whole != values][0]):g}, which is not "
-                "a whole number. Pass the values of training, or what fair.encode "
-                "returns for them."
+                "a whole number. Pass what fair.encode returns for the values."
             )
         is_unknown = (position < 0) & (whole != -1)
         if bool(is_unknown.any()):
@@ -581,8 +578,7 @@ def with_control(labels: Labels, notion: Notion) -> Labels:
     if isinstance(feature, str | int | np.integer):
         raise InvalidParameterError(
             f"The notion names column {feature!r} of X, and a loss sees no X. Pass one "
-            "value per training row, ConditionalParity(frame['department']), and "
-            "control= in each call."
+            "value per training row to ConditionalParity, and control= in each call."
         )
     if isinstance(feature, Tensor):
         notion = replace(notion, control=plain(feature))  # type: ignore[call-arg]
