@@ -678,7 +678,8 @@ def penalized_prob(
 
 def check_shape(output: Tensor, n_classes: int) -> bool:
     """Return whether one output stands for two classes; raise for other shapes."""
-    _check_floating(output)
+    if not isinstance(output, Tensor) or not output.is_floating_point():
+        raise _not_floating(output)
     is_single = output.dim() == 1 or (output.dim() == 2 and output.shape[1] == 1)
     is_full = output.dim() == 2 and output.shape[1] == n_classes
     if is_full or (is_single and n_classes == 2):
@@ -690,13 +691,11 @@ def check_shape(output: Tensor, n_classes: int) -> bool:
     )
 
 
-def _check_floating(output: object) -> None:
-    if isinstance(output, Tensor) and output.is_floating_point():
-        return
+def _not_floating(output: object) -> InvalidTypeError:
     what = type(output).__name__
     if isinstance(output, Tensor):
         what = f"tensor of {output.dtype}"
-    raise InvalidTypeError(
+    return InvalidTypeError(
         "The output of the model must be a floating tensor of logits, of probabilities "
         "(with outputs='probabilities') or of predicted numbers (with "
         f"outputs='numbers'); got a {what}."
@@ -761,7 +760,8 @@ def bin_logits(u: Tensor, bins: SoftBins) -> Tensor:
 
 def as_numbers(output: Tensor) -> Tensor:
     """Return predicted numbers as (n,), never in half precision."""
-    _check_floating(output)
+    if not isinstance(output, Tensor) or not output.is_floating_point():
+        raise _not_floating(output)
     is_column = output.dim() == 2 and output.shape[1] == 1
     if not (output.dim() == 1 or is_column):
         raise InvalidInputError(
