@@ -207,6 +207,7 @@ class FairBoostingClassifier(FairClassifier):
         return tags
 
     def _read_training(self, passed: FitInput) -> TrainingData:
+        refuse_unusable(passed.X, y=passed.y, sample_weight=passed.sample_weight)
         X = self._read_features(passed.X, reset=True)
         with named_errors():
             y = _check_y(passed.y, estimator=self)
