@@ -130,18 +130,34 @@ def compared_penalty(
 
     ``joint`` is known to be a (strata x classes x groups) table.
     """
-    table = comparison.tables(joint)
-    if not comparison.has_fixed_groups:
+    is_placed = comparison.place is not None  # not those of predictions within strata
+    table = comparison.tables(joint) if is_placed else joint
+    if is_placed and not comparison.has_fixed_groups:
         value, payoff = _moving_penalty(table, divergence, uncertainty, weighting)
         return value, comparison.pull_back(payoff)
     value, payoff = 0.0, np.zeros_like(table)
     for r, weight in enumerate(stratum_weights(table, weighting)):
-        if weight > 0:
-            share = float(table[r].sum())
-            part, slope = independence(table[r] / share, divergence, uncertainty)
-            value += weight * part
-            payoff[r] = weight / share * slope
-    return value, comparison.pull_back(payoff)
+        if weight <= 0:
+            continue
+        share = float(table[r].sum())
+        p = table[r] / share
+        prior = p.sum(axis=0)  # (K,)
+        if uncertainty is not None and uncertainty.is_coupled:
+            part, slope = uncertainty.coupled_penalty(p, prior, divergence)
+        else:
+            q = p.sum(axis=1, keepdims=True) * prior  # (m, K)
+            if uncertainty is None:
+                part, by_p, by_q = divergence.value_and_slopes(p, q)
+            else:
+                part, by_p, by_q = uncertainty.penalty(p, q, divergence)
+            with np.errstate(invalid="ignore"):
+                slope = by_p + (by_q @ prior)[:, None]
+                if not np.isfinite(slope).all():
+                    slope = by_p + times(by_q, prior).sum(axis=1)[:, None]
+                    slope = settled(slope, by_p)
+        value += weight * part
+        payoff[r] = weight / share * slope
+    return value, comparison.pull_back(payoff) if is_placed else payoff
 
 
 def stratum_weights(strata: FloatArray, weighting: Weighting) -> list[float]:
@@ -151,25 +167,6 @@ def stratum_weights(strata: FloatArray, weighting: Weighting) -> list[float]:
         return [float(share > 0) for share in mass]
     total = 1.0 if weighting == "probability" else mass.sum() or 1.0
     return list((mass / total).tolist())
-
-
-def independence(
-    p: FloatArray, divergence: Divergence, uncertainty: Uncertainty | None
-) -> tuple[float, FloatArray]:
-    """Return the penalty on one table that sums to 1, and its payoff."""
-    prior = p.sum(axis=0)  # (K,)
-    if uncertainty is not None and uncertainty.is_coupled:
-        return uncertainty.coupled_penalty(p, prior, divergence)
-    q = p.sum(axis=1, keepdims=True) * prior  # (m, K)
-    if uncertainty is None:
-        value, (by_p, by_q) = divergence.total(p, q), divergence.slopes(p, q)
-    else:
-        value, by_p, by_q = uncertainty.penalty(p, q, divergence)
-    with np.errstate(invalid="ignore"):
-        slope = by_p + (by_q @ prior)[:, None]
-        if np.isfinite(slope).all():
-            return value, slope
-        return value, settled(by_p + times(by_q, prior).sum(axis=1)[:, None], by_p)
 
 
 def sufficiency(
@@ -259,7 +256,7 @@ def _moving_part(
     by_outcome, by_group = p.sum(axis=1), p.sum(axis=0)
     q = np.outer(by_outcome, by_group)
     if uncertainty is None:
-        value, (by_p, by_q) = divergence.total(p, q), divergence.slopes(p, q)
+        value, by_p, by_q = divergence.value_and_slopes(p, q)
     else:
         value, by_p, by_q = uncertainty.penalty(p, q, divergence)
     with np.errstate(invalid="ignore"):

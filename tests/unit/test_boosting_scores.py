@@ -7,12 +7,14 @@ from instances import REGISTERED
 from numpy.testing import assert_allclose, assert_array_equal
 
 from fferm import LargeShift, SmallShift
+from fferm.boosting._kernels import update_offsets_into
 from fferm.boosting.newton import (
+    LEAST_DECIDED,
+    OFFSET_RATE,
     Descent,
     NewtonStep,
     QuadraticModel,
     newton_step,
-    update_offsets,
 )
 from fferm.boosting.objective import Leaves, merge_leaves
 from fferm.data.rows import encode_rows
@@ -87,6 +89,13 @@ def cells_of(objective, oracle, scores):
     """Cells of probabilities and of decisions, and where each table ends."""
     cells = oracle.cells(oracle.at(scores))
     return cells, oracle.decided(scores), objective.penalty.ends
+
+
+def update_offsets(cells, decided, offsets, ends):
+    updated = offsets.copy()
+    limits = OFFSET_RATE, LEAST_DECIDED
+    update_offsets_into(cells, decided, ends, *limits, updated)
+    return updated
 
 
 def test_offsets_move_the_table_and_not_its_slope():

@@ -143,13 +143,14 @@ def test_what_a_mask_hides_is_a_missing_group():
         violation(masked, [1, 2] * 3, sensitive_features=["a", "b"] * 3)
 
 
+@pytest.mark.parametrize("model", [FairLogisticRegression, FairBoostingClassifier])
 @pytest.mark.parametrize("name", ["X", "y", "sample_weight"])
-def test_what_a_mask_hides_is_not_trained_on(name, frames):
+def test_what_a_mask_hides_is_not_trained_on(name, model, frames):
     X, y, s = frames
     given = {"X": X.to_numpy(), "y": y.to_numpy(), "sample_weight": np.ones(len(y))}
     given[name] = np.ma.array(given[name], mask=given[name] == given[name].max())
     with pytest.raises(InvalidInputError, match=f"{name} is a masked array with"):
-        FairLogisticRegression().fit(**given, sensitive_features=s)
+        model().fit(**given, sensitive_features=s)
 
 
 def test_a_class_that_nobody_is_predicted_is_warned_of_by_name(frames):

@@ -29,7 +29,7 @@ from typing import NamedTuple
 import numpy as np
 
 import fferm.boosting._kernels as kernels
-from fferm._typing import FloatArray, IntArray
+from fferm._typing import FloatArray
 from fferm.boosting.objective import LeafSums, Leaves, RowPass, ScoreObjective
 from fferm.penalty.objective import check_finite
 
@@ -110,34 +110,6 @@ def newton_step(
     return NewtonStep(values, slope, payoff)
 
 
-def update_offsets(
-    cells: FloatArray,
-    decided: FloatArray,
-    offsets: FloatArray,
-    ends: IntArray,
-    rate: float = OFFSET_RATE,
-) -> FloatArray:
-    """Return offsets a step nearer to those that lead to the tables of decisions.
-
-    Decisions that hardly contain a class, as those before the first tree, are equal for
-    all groups and carry no information; following them would keep them so.
-
-    Parameters
-    ----------
-    cells, decided
-        (n_cells, n_classes) cells of the tables of probabilities and of decisions.
-    offsets
-        The last ones.
-    ends
-        Where the cells of each table end.
-    rate
-        The share of the way.
-    """
-    updated = offsets.copy()
-    kernels.update_offsets_into(cells, decided, ends, rate, LEAST_DECIDED, updated)
-    return updated
-
-
 class Descent:
     """Loss and penalty at the current scores, and the steps taken from there.
 
@@ -215,8 +187,14 @@ class Descent:
                 return
 
     def _goal(self, at: RowPass) -> FloatArray:
-        ends = self.objective.penalty.ends
-        return update_offsets(at.cells, at.decided, self._offsets, ends, self._rate)
+        # Offsets a step nearer to those that lead to the tables of decisions. Decisions
+        # that hardly contain a class, as those before the first tree, are equal for all
+        # groups and carry no information; following them would keep them so.
+        goal, ends = self._offsets.copy(), self.objective.penalty.ends
+        kernels.update_offsets_into(
+            at.cells, at.decided, ends, self._rate, LEAST_DECIDED, goal
+        )
+        return goal
 
     def _accept(self, at: RowPass, offsets: FloatArray, most: float) -> bool:
         # Move there if the objective is within ``most``; return whether it is.

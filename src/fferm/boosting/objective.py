@@ -171,7 +171,26 @@ class ScoreObjective:
         self.hessian_weight = np.where(weight > 0, weight, share)
         self._rows = self._pack()
         self._member = objective.sharpness * self.membership
-        self._make_memory()
+        shape = self.n_scores, y.size
+        n_cells, n_joint = self.membership.shape
+        self._scores = [np.empty(shape) for _ in range(2)]
+        self._prob, self._penalized = np.empty(shape), np.empty(shape)
+        self._gradients = [np.empty(shape, dtype=np.float32) for _ in range(2)]
+        # The pass and the payoff that the gradients are of.
+        self._gradients_of: tuple[RowPass, FloatArray] | None = None
+        n_turns = kernels.N_TURNS if n_classes == 2 else n_classes
+        sums = np.bincount(self.cell, self.table_weight, n_joint)
+        self._workspace = kernels.Workspace(
+            np.empty(kernels.BLOCK),
+            np.empty(kernels.BLOCK),
+            np.zeros((n_turns, n_joint)),
+            np.zeros((n_turns, n_joint)),
+            self.membership,
+            self.membership @ sums[:, None],
+        )
+        self._code = np.zeros(shape, dtype=np.uint8)
+        self._no_payoff = np.zeros((n_cells, n_classes))
+        self._make_slots(N_KEYS)
 
     def _pack(self) -> kernels.Rows:
         # Equal arrays are one, and numbers are as small as they can be: from main
@@ -188,28 +207,6 @@ class ScoreObjective:
         y = self.y.astype(np.min_scalar_type(-self.n_classes))
         cell = self.cell.astype(np.min_scalar_type(self.membership.shape[1]))
         return kernels.Rows(y, in_loss, in_hessian, in_tables, cell)
-
-    def _make_memory(self) -> None:
-        shape = self.n_scores, self.y.size
-        n_cells, n_joint = self.membership.shape
-        self._scores = [np.empty(shape) for _ in range(2)]
-        self._prob, self._penalized = np.empty(shape), np.empty(shape)
-        self._gradients = [np.empty(shape, dtype=np.float32) for _ in range(2)]
-        # The pass and the payoff that the gradients are of.
-        self._gradients_of: tuple[RowPass, FloatArray] | None = None
-        n_turns = kernels.N_TURNS if self.n_classes == 2 else self.n_classes
-        sums = np.bincount(self.cell, self.table_weight, n_joint)
-        self._workspace = kernels.Workspace(
-            np.empty(kernels.BLOCK),
-            np.empty(kernels.BLOCK),
-            np.zeros((n_turns, n_joint)),
-            np.zeros((n_turns, n_joint)),
-            self.membership,
-            self.membership @ sums[:, None],
-        )
-        self._code = np.zeros(shape, dtype=np.uint8)
-        self._no_payoff = np.zeros((n_cells, self.n_classes))
-        self._make_slots(N_KEYS)
 
     def _make_slots(self, n_keys: int) -> None:
         # Memory for so many leaves, a power of 2.

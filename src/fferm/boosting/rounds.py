@@ -212,6 +212,11 @@ class Rounds(ABC):
         self._start = start
         # An empty round counts only if there would be no tree at all without it.
         self._needs_tree = start is None
+        # For each round, the outputs that LightGBM gave the leaves of each tree, and
+        # our values, if there are some.
+        self._rounds: list[tuple[list[FloatArray], list[FloatArray]]] = []
+        # The scores before the first tree, which takes them in.
+        self._first = np.zeros(n_scores)
 
     @abstractmethod
     def advance(self) -> Record | None:
@@ -228,14 +233,11 @@ class Rounds(ABC):
     def text(self, n_rounds: int) -> str:
         """Return the model of the first rounds in LightGBM's text format."""
         text = str(self._booster.model_to_string(num_iteration=n_rounds))
+        if self._rounds:
+            text = rewrite_leaves(text, self._rounds, self._first)
         if self._start is None:
-            return self._with_values(text)
-        before = self._start.text
-        return join_texts(before, self._with_values(text)) if n_rounds else before
-
-    def _with_values(self, text: str) -> str:
-        # LightGBM's text with our values in the leaves.
-        return text
+            return text
+        return join_texts(self._start.text, text) if n_rounds else self._start.text
 
     def _read_scores(self, evaluate: Callable[..., Any]) -> FloatArray:
         # LightGBM's own scores, a view that it writes into again. The only public way
@@ -305,8 +307,6 @@ class FairRounds(Rounds):
         params = {**config.params, "objective": "none", **classes}
         super().__init__(params, data, n_scores, start)
         self._params, self._objective = config.params, objective
-        # The scores before the first tree, which takes them in.
-        self._first = np.zeros(n_scores)
         if start is None:
             y, weight = objective.y, objective.weight
             self._first = first_scores(y, weight, objective.n_classes)
@@ -315,9 +315,6 @@ class FairRounds(Rounds):
             scores = start.scores.copy()
         self._descent = Descent(objective, scores, config.is_calibrated)
         self._payoff: FloatArray | None = None
-        # For each round, the outputs that LightGBM gave the leaves of each tree, and
-        # our values.
-        self._rounds: list[tuple[list[FloatArray], list[FloatArray]]] = []
         # LightGBM's scores, those of its outputs.
         self._grown = np.zeros_like(scores)
         self._grown_held_out: FloatArray | None = None
@@ -379,9 +376,6 @@ class FairRounds(Rounds):
             self._held_out[score] += values[nearest(output, moved[score])]
         self._grown_held_out = grown
         return self._held_out
-
-    def _with_values(self, text: str) -> str:
-        return rewrite_leaves(text, self._rounds, self._first)
 
 
 def nearest(output: FloatArray, values: FloatArray) -> IntArray:

@@ -152,7 +152,15 @@ class Measure:
     def __call__(self, model: FairClassifier, scores: FloatArray) -> dict[str, Any]:
         """Return the measures of a model with these logits."""
         sums = self._add_up(scores)
-        hard, soft = self._by_attribute(sums.hard), self._by_attribute(sums.soft)
+        # (A, strata x groups, classes) as (strata, classes, groups) of each.
+        n_strata = len(self.tabulator.rows.strata.names)
+        hard, soft = (
+            [
+                part[:n].reshape(n_strata, -1, part.shape[1]).transpose(0, 2, 1)
+                for part, n in zip(each, self.n_cells, strict=True)
+            ]
+            for each in (sums.hard, sums.soft)
+        )
         tables = self.tabulator.tables(sums.decided, hard)
         violation = worst_gap([table.rate for table in tables])
         # Where nobody can be compared there is no table either.
@@ -219,14 +227,6 @@ class Measure:
         add_up(logits, self.y, self.weight, self.cells, LARGEST_SURPRISE, work, sums)
         return sums
 
-    def _by_attribute(self, sums: FloatArray) -> list[FloatArray]:
-        # (A, strata x groups, classes) as (strata, classes, groups) of each.
-        n_strata = len(self.tabulator.rows.strata.names)
-        return [
-            part[:n].reshape(n_strata, -1, part.shape[1]).transpose(0, 2, 1)
-            for part, n in zip(sums, self.n_cells, strict=True)
-        ]
-
 
 class RegressionMeasure:
     """Measures regressors on one split, whose groups are encoded once.
@@ -278,9 +278,14 @@ class RegressionMeasure:
         """Return the measures of a model with these predictions."""
         from fferm.metrics.dependence import f_information, take
 
-        error = float(np.average((self.y - prediction) ** 2, weights=self.weight))
+        squares = (self.y - prediction) ** 2
+        error = float(np.average(squares, weights=self.weight))
         mean = np.average(self.y, weights=self.weight)
         spread = float(np.average((self.y - mean) ** 2, weights=self.weight))
+        spread = spread if spread > 0 else np.nan
+        share = self.weight / self.weight.sum()
+        deviation = np.sqrt(np.sum((share * (squares - error)) ** 2))
+        half = norm.ppf((1 + CONFIDENCE) / 2) * deviation
         violations = {
             column: tabulator.violation(prediction)
             for column, tabulator in self.tabulators.items()
@@ -289,7 +294,7 @@ class RegressionMeasure:
             prediction, CONFIDENCE, N_DRAWS
         )
         return {
-            "accuracy": 1 - error / spread if spread > 0 else np.nan,
+            "accuracy": 1 - error / spread,
             **violations,
             # A number is not a decision, so there is one violation only.
             "soft_violation": violations["violation"],
@@ -305,24 +310,12 @@ class RegressionMeasure:
             ),
             "collapsed": bool(np.ptp(prediction) == 0),
             "result": model.result_.name,
-            **self._explained(prediction, error, spread),
+            # That of the mean squared error, as a share of the variance of y.
+            "accuracy_low": float(1 - (error + half) / spread),
+            "accuracy_high": min(float(1 - (error - half) / spread), 1.0),
             "violation_low": low,
             "violation_high": high,
         }
-
-    def _explained(
-        self, prediction: FloatArray, error: float, spread: float
-    ) -> dict[str, float]:
-        # The interval of the mean squared error, as a share of the variance of y.
-        share = self.weight / self.weight.sum()
-        squares = (self.y - prediction) ** 2
-        deviation = np.sqrt(np.sum((share * (squares - error)) ** 2))
-        half = norm.ppf((1 + CONFIDENCE) / 2) * deviation
-        ends = (error + half, error - half)
-        if not spread > 0:
-            return dict.fromkeys(("accuracy_low", "accuracy_high"), np.nan)
-        low, high = (float(1 - end / spread) for end in ends)
-        return {"accuracy_low": low, "accuracy_high": min(high, 1.0)}
 
 
 def _warn_of_unmeasured(train: Tabulator, test: Tabulator) -> None:

@@ -12,7 +12,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -21,7 +21,6 @@ from typing import IO, Any
 import numpy as np
 import pandas as pd
 
-from fferm._typing import FloatArray
 from fferm.auditing import Audit
 from fferm.auditing.base import json_ready
 from fferm.curve.curve import Key, LazyValues, TradeoffCurve
@@ -123,8 +122,12 @@ class RecordFile:
 
 def read_records(path: Path) -> Recorded | None:
     """Return what a file holds, None if not even its first line is complete."""
-    lines = [_parse(line) for line in path.read_bytes().split(b"\n")]
-    complete = [line for line in lines if line is not None]
+    complete: list[dict[str, Any]] = []
+    for line in path.read_bytes().split(b"\n"):
+        with suppress(ValueError):  # cut off by a kill; its fit is repeated
+            value = json.loads(line)
+            if isinstance(value, dict):
+                complete.append(value)
     if not complete:
         return None
     header, *fits = complete
@@ -139,14 +142,6 @@ def read_records(path: Path) -> Recorded | None:
     for fit in fits:
         by_weight.setdefault(fit["fairness_weight"], fit)
     return Recorded(header, by_weight, _model_paths(path, header))
-
-
-def _parse(line: bytes) -> dict[str, Any] | None:
-    try:
-        value = json.loads(line)
-    except ValueError:  # cut off by a kill; its fit is repeated
-        return None
-    return value if isinstance(value, dict) else None
 
 
 def _model_paths(path: Path, header: dict[str, Any]) -> dict[float, Path]:
@@ -248,12 +243,10 @@ def assemble(
 
 def _frame(rows: list[dict[str, Any]], columns: list[str]) -> pd.DataFrame:
     further = dict.fromkeys(name for row in rows for name in row if name not in columns)
-    return pd.DataFrame({name: _column(rows, name) for name in [*columns, *further]})
-
-
-def _column(rows: list[dict[str, Any]], name: str) -> list[Any] | FloatArray:
-    values = [row.get(name) for row in rows]
-    if name in NOT_NUMBERS:
-        return values
-    # A file has null for an undefined number and "inf" for an infinite one.
-    return np.array([np.nan if v is None else float(v) for v in values], np.float64)
+    data: dict[str, Any] = {}
+    for name in [*columns, *further]:
+        data[name] = [row.get(name) for row in rows]
+        if name not in NOT_NUMBERS:
+            # A file has null for an undefined number and "inf" for an infinite one.
+            data[name] = np.array(data[name], dtype=np.float64)
+    return pd.DataFrame(data)

@@ -140,10 +140,11 @@ def tradeoff_curve(
     digest = "" if records is None else str(joblib.hash([whole, rows.test]))
     paths = []
     for number, (name, model) in enumerate(models.items()):
-        header = {"number": number, **_header(name, model, rows, digest)}
-        divergence = model._objective().divergence
-        header["weights"] = weight_grid(fairness_weights, divergence, has_zero=True)
-        paths += [(model, {**header, "seed": seed}) for seed in _seeds(seeds)]
+        header = _header(name, model, rows, digest, fairness_weights)
+        paths += [
+            (model, {"number": number, **header, "seed": seed})
+            for seed in _seeds(seeds)
+        ]
     folder = None if records is None else Path(records)
     if folder is not None:
         check_folder(folder, [header for _, header in paths])
@@ -177,20 +178,15 @@ def _named_estimators(
             f"divergences must be a list of at least one; got {divergences!r}."
         )
     chosen = [get_divergence(divergence) for divergence in divergences]
-    return {
-        ", ".join(filter(None, [name, _shortest(divergence)])): clone(model).set_params(
-            divergence=divergence
-        )
-        for name, model in several.items()
-        for divergence in chosen
-    }
-
-
-def _shortest(divergence: Divergence) -> str:
-    # Its name, if that says all of it.
-    is_ours = type(divergence).__module__.startswith("fferm.")
-    is_usual = is_ours and divergence == get_divergence(divergence.name)
-    return divergence.name if is_usual else repr(divergence)
+    models = {}
+    for name, model in several.items():
+        for divergence in chosen:
+            is_ours = type(divergence).__module__.startswith("fferm.")
+            is_usual = is_ours and divergence == get_divergence(divergence.name)
+            short = divergence.name if is_usual else repr(divergence)
+            curve = f"{name}, {short}" if name else short
+            models[curve] = clone(model).set_params(divergence=divergence)
+    return models
 
 
 def _read_test(test: tuple[Table, ...] | Mapping[str, Table]) -> FitInput:
@@ -211,7 +207,11 @@ def _read_test(test: tuple[Table, ...] | Mapping[str, Table]) -> FitInput:
 
 
 def _header(
-    name: str, model: FairEstimator, rows: SweepRows, digest: str
+    name: str,
+    model: FairEstimator,
+    rows: SweepRows,
+    digest: str,
+    fairness_weights: int | Sequence[float],
 ) -> dict[str, Any]:
     # What is swept; it becomes the first line of a file.
     objective = model._objective()
@@ -220,6 +220,13 @@ def _header(
     inside = [None if part is None else part.parameters() for part in parts]
     n_rows, n_features = np.shape(rows.whole.X)
     metric = getattr(model, "violation_metric", None)
+    # The call that makes the model; defaults and what the sweep sets are left out.
+    usual, values = type(model)().get_params(deep=False), model.get_params(deep=False)
+    changed = [
+        f"{key}={code_of(value, key)}"
+        for key, value in values.items()
+        if key not in SWEPT and code_of(value, key) != code_of(usual[key], key)
+    ]
     description = {
         "estimator": type(model).__name__,
         "divergence": repr(objective.divergence),
@@ -231,7 +238,7 @@ def _header(
         "sample_weight": "none" if rows.whole.sample_weight is None else "given",
         "rows": str(n_rows),
         "features": str(n_features),
-        "code": _code(model),
+        "code": f"{type(model).__name__}({', '.join(changed)})",
     }
     return {
         "format": FORMAT,
@@ -240,6 +247,7 @@ def _header(
         "description": description,
         "data": digest,
         "settings": str(joblib.hash(inside)) if digest else "",
+        "weights": weight_grid(fairness_weights, objective.divergence, has_zero=True),
     }
 
 
@@ -327,15 +335,3 @@ def _train_path(
     for fitted in path:
         yield [fitted], time.perf_counter() - began
         began = time.perf_counter()
-
-
-def _code(model: FairEstimator) -> str:
-    # The call that makes a model; defaults and what the sweep sets are left out.
-    usual, values = type(model)().get_params(deep=False), model.get_params(deep=False)
-    code = {name: code_of(value, name) for name, value in values.items()}
-    changed = [
-        f"{name}={code[name]}"
-        for name in code
-        if name not in SWEPT and code[name] != code_of(usual[name], name)
-    ]
-    return f"{type(model).__name__}({', '.join(changed)})"

@@ -121,7 +121,12 @@ class FrameEncoder(TransformerMixin, BaseEstimator):
             Not used.
         """
         check_is_fitted(self)
-        names = [name for column in self.columns_ for name in _encoded_names(column)]
+        names = []
+        for column in self.columns_:
+            suffixes = [f"={level}" for level in column.get("levels", ())]
+            if column["kind"] == "number":
+                suffixes = ["", f"={MISSING}"] if column["has_gaps"] else [""]
+            names += [column["name"] + suffix for suffix in suffixes]
         return np.array(names, dtype=object)
 
     def _to_saved(self) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -222,13 +227,6 @@ def _encode_column(learned: dict[str, Any], column: "pd.Series[Any]") -> FloatAr
     filled = np.where(is_gap, learned["fill"], numbers)
     scaled = (filled - learned["mean"]) / learned["scale"]
     return np.column_stack([scaled, is_gap] if learned["has_gaps"] else [scaled])
-
-
-def _encoded_names(learned: dict[str, Any]) -> list[str]:
-    name = learned["name"]
-    if learned["kind"] == "levels":
-        return [f"{name}={level}" for level in learned["levels"]]
-    return [name, f"{name}={MISSING}"] if learned["has_gaps"] else [name]
 
 
 def _as_levels(name: str, column: "pd.Series[Any]") -> NDArray[Any]:

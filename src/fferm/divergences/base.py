@@ -155,6 +155,12 @@ class Divergence(Registered, abstract=True):
         is_empty = (p <= 0) & (q <= 0)
         return np.where(is_empty, 0.0, dual), np.where(is_empty, 0.0, -conjugate)
 
+    def value_and_slopes(
+        self, p: FloatArray, q: FloatArray
+    ) -> tuple[float, FloatArray, FloatArray]:
+        """Return `total` and both `slopes`."""
+        return self.total(p, q), *self.slopes(p, q)
+
     def between(self, joint: FloatArray) -> float:
         """Return ``D_f`` between a (classes x groups) table and independence."""
         table = np.asarray(joint, dtype=np.float64)

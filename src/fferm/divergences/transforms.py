@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from fferm._typing import FloatArray, Namespace, Operand
-from fferm.divergences.base import RATIO_FLOOR, Divergence
+from fferm.divergences.base import FEW, RATIO_FLOOR, SCALARS, Divergence
 from fferm.errors import InvalidParameterError
 
 
@@ -178,6 +178,31 @@ class LinearTail(Divergence):
         """Return the base's conjugate, constant below the floor."""
         low = math.log(self.floor)
         return self.base.conjugate_at(xp.where(z > low, z, low), xp)
+
+    def value_and_slopes(
+        self, p: FloatArray, q: FloatArray
+    ) -> tuple[float, FloatArray, FloatArray]:
+        """Return `total` and both `slopes`, of few cells one by one.
+
+        Solvers ask for little else, so this is written out, not built on `evaluate`.
+        """
+        if q.size > FEW or q.min(initial=1.0) <= 0:
+            return super().value_and_slopes(p, q)
+        base, value = self.base, 0.0
+        slopes: list[tuple[Operand, Operand]] = []
+        try:
+            for mass, product in zip(
+                p.ravel().tolist(), q.ravel().tolist(), strict=True
+            ):
+                ratio = mass / product
+                safe = max(ratio, self.floor)
+                slope = base.f_prime(safe, SCALARS)
+                slopes.append((slope, -base.conjugate_at(math.log(safe), SCALARS)))
+                value += product * (base.f(safe, SCALARS) + slope * (ratio - safe))
+        except (ArithmeticError, AttributeError, TypeError, ValueError):
+            return super().value_and_slopes(p, q)  # formulas that need arrays
+        by_p, by_q = np.array(slopes, dtype=np.float64).reshape(-1, 2).T
+        return value, by_p.reshape(q.shape), by_q.reshape(q.shape)
 
     def _clipped(self, a: Operand, xp: Namespace) -> Operand:
         low = self.slope_at_zero

@@ -311,12 +311,7 @@ class FairEstimator(Attributes, BaseEstimator, ABC):
 
     def _encode(self, passed: FitInput) -> Encoded:
         """Return all data, validated, and the problem they pose."""
-        check_aligned(
-            X=passed.X,
-            y=passed.y,
-            sensitive_features=passed.sensitive_features,
-            sample_weight=passed.sample_weight,
-        )
+        check_aligned(**passed.tables)
         objective = self._objective()
         data = self._read_training(passed)
         penalty_X = rows = penalty = None

@@ -207,6 +207,7 @@ class FairBoostingClassifier(FairClassifier):
         return tags
 
     def _read_training(self, passed: FitInput) -> TrainingData:
+        refuse_unusable(passed.X, y=passed.y, sample_weight=passed.sample_weight)
         X = self._read_features(passed.X, reset=True)
         with named_errors():
             y = _check_y(passed.y, estimator=self)
@@ -222,8 +223,11 @@ class FairBoostingClassifier(FairClassifier):
             )
         if not kept.all():
             X, y, weight = X[kept], y[kept], weight[kept]
+        with np.errstate(over="ignore"):
+            is_plain = PLAIN_WEIGHTS[0] <= np.mean(weight) <= PLAIN_WEIGHTS[1]
+        weight = weight if is_plain else rescaled(weight)
         classes, codes = encode_classes(y)
-        return TrainingData(X, codes, classes, _plain_weight(weight), kept)
+        return TrainingData(X, codes, classes, weight, kept)
 
     def _read_features(self, X: Table, *, reset: bool = False) -> Table:
         # A float64 array, a CSR matrix, or a data frame with categories.
@@ -299,7 +303,10 @@ class FairBoostingClassifier(FairClassifier):
         # Under a bound the weight is that of models from their first tree on.
         if self.max_violation is not None or not hasattr(last, "booster_"):
             return None
-        classes, levels = encoded.data.classes, _levels(encoded.data.X)
+        X, classes, levels = encoded.data.X, encoded.data.classes, None
+        if isinstance(X, pd.DataFrame):
+            columns = X.select_dtypes("category")
+            levels = [column.cat.categories.tolist() for _, column in columns.items()]
         is_same = np.array_equal(last.classes_, classes)
         if not is_same or last.n_features_in_ != self.n_features_in_:
             raise InvalidInputError(
@@ -370,7 +377,11 @@ class FairBoostingClassifier(FairClassifier):
                     )
                     rounds = FairRounds(fair, bins, config, begin)
                 grown = grow(rounds, config)
-            yield grown if start is None else start._joined(grown)
+            if start is not None:  # its rounds and these, as of one run
+                history = (*start.history_, *grown.history)
+                n_rounds = start.n_iter_ + grown.n_rounds
+                grown = replace(grown, history=history, n_rounds=n_rounds)
+            yield grown
 
     def _begin(self, X: Table, watched_X: Table) -> Start:
         # Where to continue after the trees of this model.
@@ -380,14 +391,6 @@ class FairBoostingClassifier(FairClassifier):
             if rows is not None
         ]
         return Start(self.booster_.model_to_string(num_iteration=-1), *scores)
-
-    def _joined(self, grown: Grown) -> Grown:
-        # What this model and then more rounds gave, as of one run.
-        return replace(
-            grown,
-            history=(*self.history_, *grown.history),
-            n_rounds=self.n_iter_ + grown.n_rounds,
-        )
 
     def _criterion(
         self, watched: Encoded, fairness_weight: float
@@ -533,13 +536,6 @@ def _check_codes(X: Table, categories: Sequence[int]) -> None:
             )
 
 
-def _plain_weight(weight: FloatArray) -> FloatArray:
-    with np.errstate(over="ignore"):
-        mean = float(np.mean(weight))
-    is_plain = PLAIN_WEIGHTS[0] <= mean <= PLAIN_WEIGHTS[1]
-    return weight if is_plain else rescaled(weight)
-
-
 def _stack(X: Table, more: Table) -> Table:
     # The rows of two feature tables, one below the other.
     if isinstance(X, pd.DataFrame):
@@ -550,10 +546,3 @@ def _stack(X: Table, more: Table) -> Table:
     if is_sparse(X) or is_sparse(more):
         return sp.vstack([sp.csr_matrix(X), sp.csr_matrix(more)], format="csr")
     return np.vstack([X, more])
-
-
-def _levels(X: Table) -> list[list[Any]] | None:
-    if not isinstance(X, pd.DataFrame):
-        return None
-    columns = X.select_dtypes("category")
-    return [column.cat.categories.tolist() for _, column in columns.items()]

@@ -7,6 +7,7 @@ audit another file.
 
 from abc import abstractmethod
 from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Self
 
 import numpy as np
@@ -37,27 +38,16 @@ __all__ = ["FrameClassifier", "FrameModel", "FrameRegressor"]
 MOST_CLASSES = 100
 
 
+@dataclass(eq=False, repr=False)
 class FrameModel(BaseEstimator):
     """A fair estimator with the encoding of its columns; base of the two below."""
 
-    encoder_: FrameEncoder
-    estimator_: Any
-    edges_: dict[str, FloatArray]
-
-    def __init__(
-        self,
-        estimator: FairEstimator,
-        *,
-        target: str,
-        sensitive: Sequence[str],
-        drop: Sequence[str] = (),
-        bands: Sequence[str] = (),
-    ) -> None:
-        self.estimator = estimator
-        self.target = target
-        self.sensitive = sensitive
-        self.drop = drop
-        self.bands = bands
+    estimator: FairEstimator
+    _: KW_ONLY
+    target: str
+    sensitive: Sequence[str]
+    drop: Sequence[str] = ()
+    bands: Sequence[str] = ()
 
     @abstractmethod
     def labels(self, frame: Table) -> NDArray[Any]:

@@ -223,10 +223,10 @@ class FairLogisticRegression(FairClassifier):
         -------
         Self
         """
-        from fferm.estimators.partial import Batch, fit_batch
+        from fferm.estimators.partial import fit_batch
 
-        batch = Batch(X, y, classes, groups, sensitive_features, sample_weight)
-        return fit_batch(self, batch)
+        batch = FitInput(X, y, sensitive_features, sample_weight)
+        return fit_batch(self, batch, classes, groups)
 
     def decision_function(self, X: Table) -> FloatArray:
         """Return the logits: (n_samples,) for two classes, else (n_samples, m).

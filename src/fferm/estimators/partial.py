@@ -29,7 +29,7 @@ from fferm.data.groups import (
     partition,
     refuse_identifiers,
 )
-from fferm.data.rows import Rows, check_aligned
+from fferm.data.rows import FitInput, Rows, check_aligned
 from fferm.data.validate import (
     TrainingData,
     check_classes,
@@ -64,18 +64,6 @@ DEFAULT_RATE = 0.4
 
 
 @dataclass(frozen=True)
-class Batch:
-    """The arguments of `partial_fit`, as passed."""
-
-    X: Table
-    y: Table
-    classes: Table = None
-    groups: Table = None
-    sensitive_features: Table = None
-    sample_weight: Table = None
-
-
-@dataclass(frozen=True)
 class PartialState:
     """What is known after some batches.
 
@@ -102,25 +90,20 @@ class PartialState:
 
 
 def fit_batch(
-    model: "FairLogisticRegression", batch: Batch
+    model: "FairLogisticRegression", batch: FitInput, classes: Table, groups: Table
 ) -> "FairLogisticRegression":
     """Return the model after one more batch."""
     _check_model(model)
-    check_aligned(
-        X=batch.X,
-        y=batch.y,
-        sensitive_features=batch.sensitive_features,
-        sample_weight=batch.sample_weight,
-    )
+    check_aligned(**batch.tables)
     before = model._partial
     objective = _objective(model, before)
-    classes = check_classes(_known_classes(model, batch), batch.classes)
+    classes = check_classes(_known_classes(model, classes, groups), classes)
     data = validate_batch(model, batch.X, batch.y, batch.sample_weight, classes)
     placed = place_rows(
         data,
         objective,
         model.groups,
-        (batch.sensitive_features, batch.groups),
+        (batch.sensitive_features, groups),
         before.known if before else None,
     )
     n_rows = int(data.kept.sum()) + (before.n_rows if before else 0)
@@ -198,12 +181,12 @@ def _check_same(name: str, old: object, new: object) -> None:
 
 
 def _known_classes(
-    model: "FairLogisticRegression", batch: Batch
+    model: "FairLogisticRegression", classes: Table, groups: Table
 ) -> NDArray[Any] | None:
     if hasattr(model, "classes_"):
         return model.classes_
-    if batch.classes is None and isinstance(batch.groups, GroupCounts):
-        labels = batch.groups.labels
+    if classes is None and isinstance(groups, GroupCounts):
+        labels = groups.labels
         return np.array(labels) if len(labels) > 1 else None
     return None
 

@@ -20,7 +20,7 @@ from scipy.special import log_softmax, softmax
 from fferm import tables
 from fferm._typing import FloatArray, IntArray, Table
 from fferm.data.rows import Rows
-from fferm.divergences import Divergence, trainable
+from fferm.divergences import Divergence, LinearTail
 from fferm.errors import InvalidInputError, InvalidParameterError, NonFiniteError
 from fferm.notions import WITHIN_STRATA, Comparison, Notion
 from fferm.uncertainty import SmallShift, Uncertainty
@@ -73,7 +73,7 @@ class Objective:
     @functools.cached_property
     def trained_divergence(self) -> Divergence:
         """The form of the divergence that a gradient method can follow everywhere."""
-        return trainable(self.divergence)
+        return LinearTail(self.divergence.smoothed())
 
 
 def make_objective(
@@ -112,6 +112,7 @@ def table_penalty(
     )
 
 
+@dataclass(eq=False)
 class Penalty:
     """The fairness penalty of an objective on encoded rows.
 
@@ -125,13 +126,9 @@ class Penalty:
         The labels that predictions stand for.
     """
 
-    def __init__(
-        self, objective: Objective, rows: Rows, classes: tuple[object, ...] = ()
-    ) -> None:
-        self.objective = objective
-        self.rows = rows
-        self.classes = classes
-        self._divergence = objective.trained_divergence
+    objective: Objective
+    rows: Rows
+    classes: tuple[object, ...] = ()
 
     @functools.cached_property
     def comparison(self) -> Comparison:
@@ -169,7 +166,7 @@ class Penalty:
         if not self.objective.has_linear_dual:
             return self.on_tables(joints)[0]
         return sum(
-            weight * self._divergence.between(stratum)
+            weight * self.objective.trained_divergence.between(stratum)
             for table in joints
             for weight, stratum in zip(
                 tables.stratum_weights(table, notion.weighting), table, strict=True
@@ -179,11 +176,14 @@ class Penalty:
 
     def duals(self, tables: list[FloatArray]) -> tuple[FloatArray, ...]:
         """Return the optimal dual ``A = f'(P / Q)`` on the table of each attribute."""
-        every = replace(self.comparison, kept=None)
-        return tuple(
-            every.pull_back(self._divergence.slopes(p, _product(p))[0])
-            for p in map(every.tables, tables)
+        divergence, every = (
+            self.objective.trained_divergence,
+            replace(self.comparison, kept=None),
         )
+        is_placed = every.place is not None
+        compared = map(every.tables, tables) if is_placed else tables
+        duals = [divergence.value_and_slopes(p, _product(p))[1] for p in compared]
+        return tuple(map(every.pull_back, duals) if is_placed else duals)
 
     def smallest_cell(self, prob: FloatArray) -> float:
         """Return the smallest probability of a class and a group in any stratum."""
@@ -201,7 +201,12 @@ class Penalty:
         look-up in each attribute's payoff.
         """
         value, gradient, o = 0.0, np.zeros_like(prob), self.objective
-        rule = self.comparison, self._divergence, o.uncertainty, o.notion.weighting
+        rule = (
+            self.comparison,
+            self.objective.trained_divergence,
+            o.uncertainty,
+            o.notion.weighting,
+        )
         for c, table in zip(self.rows.cells, self.tables(prob), strict=True):
             part, payoff = tables.compared_penalty(table, *rule)
             value += part

@@ -7,6 +7,7 @@ scaled or correlated. L-BFGS then needs tens of iterations where it needs hundre
 raw columns. One pass over the data, shared by a whole path.
 """
 
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -93,40 +94,29 @@ def whiten(X: Table, share: FloatArray, l2: float) -> Coordinates:
     l2
         Strength of the ridge on the features.
     """
+    is_csr = is_sparse(X)
+    # Not abs(X), which would be a copy of it.
+    ends = X.max(0), X.min(0)
+    largest, smallest = (end.toarray().ravel() for end in ends) if is_csr else ends
     # The curvature of each column, as a root: squares of tiny features underflow.
-    size = np.append(np.hypot(_column_size(X) / 2, np.sqrt(l2)), 0.5)
+    size = np.hypot(np.maximum(largest, -smallest) / 2, np.sqrt(l2))
+    size = np.append(size, 0.5)
     scale = 1 / np.where(size > SMALLEST_SIZE, size, 1.0)
     n_columns = scale.size
-    ridge = np.append(np.full(n_columns - 1, l2), 0.0) * scale**2
     if n_columns > WIDEST_GRAM:
         return Coordinates(scale)
-    curvature = _gram(X, share, scale) / 4 + np.diag(ridge)
-    curvature += np.eye(n_columns) * (RIDGE * np.trace(curvature) / n_columns)
-    return Coordinates(scale, scipy.linalg.cholesky(curvature, lower=True))
-
-
-def _column_size(X: Table) -> FloatArray:
-    # Not abs(X), which would be a copy of it.
-    largest, smallest = (_dense(end).reshape(-1) for end in (X.max(0), X.min(0)))
-    return np.maximum(largest, -smallest)
-
-
-def _gram(X: Table, share: FloatArray, scale: FloatArray) -> FloatArray:
+    gram = np.zeros((n_columns, n_columns))
     # Block by block, so that no weighted copy of X is ever held.
-    total = np.zeros((scale.size, scale.size))
     for begin in range(0, X.shape[0], ROWS_PER_BLOCK):
         block = X[begin : begin + ROWS_PER_BLOCK]
-        dense = _dense(block)
+        dense = block.toarray() if is_csr else block
         with_ones = np.column_stack([dense, np.ones(len(dense))]) * scale
         weight = share[begin : begin + ROWS_PER_BLOCK, None]
-        total += with_ones.T @ (weight * with_ones)
-    return total
-
-
-def _dense(values: Table) -> FloatArray:
-    return np.asarray(
-        values.toarray() if is_sparse(values) else values, dtype=np.float64
-    )
+        gram += with_ones.T @ (weight * with_ones)
+    ridge = np.append(np.full(n_columns - 1, l2), 0.0) * scale**2
+    curvature = gram / 4 + np.diag(ridge)
+    curvature += np.eye(n_columns) * (RIDGE * np.trace(curvature) / n_columns)
+    return Coordinates(scale, scipy.linalg.cholesky(curvature, lower=True))
 
 
 @dataclass(frozen=True)
@@ -203,39 +193,33 @@ class LBFGS(Solver[LbfgsState]):
         self, problem: Problem, state: LbfgsState, monitor: Monitor
     ) -> LbfgsState:
         """Run L-BFGS until it stops; a stall is tried again with a fresh memory."""
-        evaluate = self._evaluation(problem, state)
+        evaluate = functools.partial(self._evaluate, problem, state)
+        after = self._descend(problem, state, monitor, evaluate)
+        is_small = problem.n_classes * problem.X.size <= SMALL_PROBLEM
+        is_rough = after.result is not Result.converged or not problem.is_smooth
+        if is_rough or not is_small:
+            return after
 
-        def watch(intermediate_result: scipy.optimize.OptimizeResult) -> None:
-            if monitor.record(objective=float(intermediate_result.fun)):
-                raise StopIteration
+        # Values of the objective cannot tell points apart that lie within the root of
+        # the rounding error; gradients can. Newton's method on them settles the last
+        # digits.
+        def times_hessian(v: FloatArray) -> FloatArray:
+            h = 1e-5 / max(float(np.linalg.norm(v)), 1e-300)
+            return (evaluate(phi + h * v)[1] - evaluate(phi - h * v)[1]) / (2 * h)
 
-        optimum = scipy.optimize.minimize(
-            evaluate,
-            state.phi,
-            jac=True,
-            method="L-BFGS-B",
-            callback=watch,
-            options={
-                "maxcor": MEMORY,
-                "maxiter": self.max_iter - state.n_iter,
-                "maxfun": 20 * self.max_iter,
-                "gtol": self.tol,
-                "ftol": 0.0,
-            },
-        )
-        after = replace(
-            state,
-            phi=optimum.x,
-            objective=float(optimum.fun),
-            n_iter=state.n_iter + optimum.nit,
-            n_evaluations=state.n_evaluations + optimum.nfev,
-        )
-        result = self._judge(problem, optimum, state, after)
-        n_numbers = problem.n_classes * problem.X.size
-        is_small = problem.is_smooth and n_numbers <= SMALL_PROBLEM
-        if result is Result.converged and is_small:
-            after = replace(after, phi=_polish(evaluate, after.phi))
-        return replace(after, result=result)
+        phi = after.phi
+        slope = evaluate(phi)[1]
+        hessian = LinearOperator((phi.size, phi.size), matvec=times_hessian)
+        for _ in range(POLISHING_STEPS):
+            if np.max(np.abs(slope)) <= POLISHED:
+                break
+            # MINRES: symmetric, and singular where softmax does not mind a constant.
+            trial = phi + minres(hessian, -slope, rtol=1e-8, maxiter=2 * phi.size)[0]
+            by_trial = evaluate(trial)[1]
+            if not np.max(np.abs(by_trial)) < np.max(np.abs(slope)):
+                break
+            phi, slope = trial, by_trial
+        return replace(after, phi=phi)
 
     def is_done(self, state: LbfgsState) -> Result | None:
         """Return the verdict of the last chunk."""
@@ -283,24 +267,53 @@ class LBFGS(Solver[LbfgsState]):
             theta = None if is_robust else solution.value
             yield solution
 
-    def _evaluation(
-        self, problem: Problem, state: LbfgsState
-    ) -> Callable[[FloatArray], tuple[float, FloatArray]]:
-        shape, coordinates = parameter_shape(problem), state.coordinates
+    def _evaluate(
+        self, problem: Problem, state: LbfgsState, phi: FloatArray
+    ) -> tuple[float, FloatArray]:
+        if not np.all(np.isfinite(phi)):
+            raise NonFiniteError(Result.nonfinite.value)
+        theta = state.coordinates.to_theta(phi.reshape(parameter_shape(problem)))
+        value, by_theta = state.evaluator.value_and_gradient(problem, theta)
+        if not (np.isfinite(value) and np.all(np.isfinite(by_theta))):
+            raise NonFiniteError(Result.nonfinite.value)
+        by_phi = state.coordinates.gradient(by_theta)
+        if not self.fit_intercept:
+            by_phi[:, -1] = 0  # the intercept is a multiple of this alone
+        return value, by_phi.reshape(-1)
 
-        def evaluate(phi: FloatArray) -> tuple[float, FloatArray]:
-            if not np.all(np.isfinite(phi)):
-                raise NonFiniteError(Result.nonfinite.value)
-            theta = coordinates.to_theta(phi.reshape(shape))
-            value, by_theta = state.evaluator.value_and_gradient(problem, theta)
-            if not (np.isfinite(value) and np.all(np.isfinite(by_theta))):
-                raise NonFiniteError(Result.nonfinite.value)
-            by_phi = coordinates.gradient(by_theta)
-            if not self.fit_intercept:
-                by_phi[:, -1] = 0  # the intercept is a multiple of this alone
-            return value, by_phi.reshape(-1)
+    def _descend(
+        self,
+        problem: Problem,
+        state: LbfgsState,
+        monitor: Monitor,
+        evaluate: Callable[[FloatArray], tuple[float, FloatArray]],
+    ) -> LbfgsState:
+        def watch(intermediate_result: scipy.optimize.OptimizeResult) -> None:
+            if monitor.record(objective=float(intermediate_result.fun)):
+                raise StopIteration
 
-        return evaluate
+        optimum = scipy.optimize.minimize(
+            evaluate,
+            state.phi,
+            jac=True,
+            method="L-BFGS-B",
+            callback=watch,
+            options={
+                "maxcor": MEMORY,
+                "maxiter": self.max_iter - state.n_iter,
+                "maxfun": 20 * self.max_iter,
+                "gtol": self.tol,
+                "ftol": 0.0,
+            },
+        )
+        after = replace(
+            state,
+            phi=optimum.x,
+            objective=float(optimum.fun),
+            n_iter=state.n_iter + optimum.nit,
+            n_evaluations=state.n_evaluations + optimum.nfev,
+        )
+        return replace(after, result=self._judge(problem, optimum, state, after))
 
     def _judge(
         self,
@@ -319,26 +332,3 @@ class LBFGS(Solver[LbfgsState]):
             return Result.kink_reached
         is_flat = np.sum(optimum.jac**2) <= VALUE_ROUNDING * abs(after.objective)
         return Result.converged if is_flat else Result.stalled
-
-
-def _polish(
-    evaluate: Callable[[FloatArray], tuple[float, FloatArray]], phi: FloatArray
-) -> FloatArray:
-    # Values of the objective cannot tell points apart that lie within the root of the
-    # rounding error; gradients can. Newton's method on them settles the last digits.
-    def times_hessian(v: FloatArray) -> FloatArray:
-        h = 1e-5 / max(float(np.linalg.norm(v)), 1e-300)
-        return (evaluate(phi + h * v)[1] - evaluate(phi - h * v)[1]) / (2 * h)
-
-    slope = evaluate(phi)[1]
-    hessian = LinearOperator((phi.size, phi.size), matvec=times_hessian)
-    for _ in range(POLISHING_STEPS):
-        if np.max(np.abs(slope)) <= POLISHED:
-            break
-        # MINRES: symmetric, and singular where softmax does not mind a constant.
-        trial = phi + minres(hessian, -slope, rtol=1e-8, maxiter=2 * phi.size)[0]
-        after = evaluate(trial)[1]
-        if not np.max(np.abs(after)) < np.max(np.abs(slope)):
-            break
-        phi, slope = trial, after
-    return phi

@@ -58,22 +58,19 @@ def value_and_gradient(problem: Problem, theta: FloatArray) -> tuple[float, Floa
     loss, by_logits = problem.loss(logits)
     if problem.penalty_X is None:
         fairness, by_fairness = problem.fairness(logits)
-        gradient = _pull_back(problem.X, by_logits + by_fairness, theta)
+        parts = [(problem.X, by_logits + by_fairness)]
     else:
-        shifted = linear_logits(problem.penalty_X, theta)
-        fairness, by_fairness = problem.fairness(shifted)
-        gradient = _pull_back(problem.X, by_logits, theta)
-        gradient += _pull_back(problem.penalty_X, by_fairness, theta)
-    gradient[:, :-1] += l2 * coef
+        fairness, by_fairness = problem.fairness(
+            linear_logits(problem.penalty_X, theta)
+        )
+        parts = [(problem.X, by_logits), (problem.penalty_X, by_fairness)]
+    gradient = np.zeros(theta.shape)
+    gradient[:, :-1] = l2 * coef
+    for X, slopes in parts:
+        used = slopes if len(theta) > 1 else slopes[:, 1:]
+        gradient[:, :-1] += np.asarray(X.T @ used).T
+        gradient[:, -1] += used.sum(axis=0)
     return loss + fairness + l2 / 2 * float(np.sum(coef * coef)), gradient
-
-
-def _pull_back(X: Table, by_logits: FloatArray, theta: FloatArray) -> FloatArray:
-    used = by_logits if theta.shape[0] > 1 else by_logits[:, 1:]
-    gradient = np.empty(theta.shape)
-    gradient[:, :-1] = np.asarray(X.T @ used).T
-    gradient[:, -1] = used.sum(axis=0)
-    return gradient
 
 
 class Evaluator(ABC):

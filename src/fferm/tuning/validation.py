@@ -95,19 +95,16 @@ class CrossValidation(Validation):
         return take_rows(passed, judges)
 
     def _parts(self, passed: FitInput) -> list[tuple[IntArray, IntArray]]:
+        splitter = self.splitter
+        if not hasattr(splitter, "split"):
+            check_params(vars(self), {"splitter": Number(2, is_whole=True)})
+            seed = self.random_state
+            splitter = StratifiedKFold(splitter, shuffle=True, random_state=seed)
         kind = combine([factorize(passed.y, "y")[0], _groups(passed)])
         with warnings.catch_warnings():
             # Combinations with fewer rows than folds are in some folds only.
             warnings.filterwarnings("ignore", "The least populated class", UserWarning)
-            return list(self._splitter().split(np.zeros((kind.size, 1)), kind))
-
-    def _splitter(self) -> Any:
-        if hasattr(self.splitter, "split"):
-            return self.splitter
-        check_params(vars(self), {"splitter": Number(2, is_whole=True)})
-        return StratifiedKFold(
-            self.splitter, shuffle=True, random_state=self.random_state
-        )
+            return list(splitter.split(np.zeros((kind.size, 1)), kind))
 
 
 @dataclass(frozen=True)
