@@ -20,8 +20,8 @@ from benchmarks.timing import spread
 from fferm import FairNetClassifier
 from fferm.data.rows import FitInput
 from fferm.datasets import load_adult
+from fferm.estimators.net import Plan
 from fferm.torch import FairnessLoss
-from fferm.torch.stacking import Plan, make_run
 from fferm.torch.training import fast_products
 
 REPETITIONS = 15
@@ -216,10 +216,14 @@ def _curve_stepper(
         None,
         model._module_maker(problem, None),
         True,
+        None,
+        "auto",
+        None,
+        model._config(problem),
     )
     weights = list(np.geomspace(0.1, 100, n_models))
-    trained = make_run(plan, weights, model._config(problem))
-    trained.networks.train(True)
+    trained = plan.run(weights)
+    trained.networks.module.train(True)
     index = next(iter(trained.objective.batches(0)))[0]
     trained.prepare(0)
     with fast_products():

@@ -2,18 +2,19 @@
 
 import copy
 import functools
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from pandas.util import hash_array
 from sklearn.utils import check_random_state
 
 from fferm._typing import FloatArray, Table
 from fferm.data.groups import take_rows
-from fferm.data.rows import FitInput
+from fferm.data.rows import FitInput, Rows
 from fferm.data.split import hold_out, kinds
 from fferm.data.validate import (
     COUNT,
@@ -29,13 +30,26 @@ from fferm.errors import (
     InvalidParameterError,
     InvalidTypeError,
     PersistenceError,
+    StackingWarning,
+    warn_user,
 )
 from fferm.estimators.base import Encoded, FairClassifier, progress
-from fferm.penalty.objective import Problem
+from fferm.penalty.objective import Penalty, Problem
 from fferm.solvers.base import Callback
 from fferm.torch import networks, training
-from fferm.torch.penalties import CriticColumns
-from fferm.torch.stacking import Plan, train_networks
+from fferm.torch.networks import Network
+from fferm.torch.penalties import (
+    BatchPenalty,
+    CriticColumns,
+    CriticPenalty,
+    DescentAscent,
+    DeviceRows,
+    Features,
+    SemiStochastic,
+    loss_rows,
+    penalty_rows,
+)
+from fferm.torch.reader import CellReader
 from fferm.torch.training import Trained
 
 if TYPE_CHECKING:
@@ -45,6 +59,173 @@ if TYPE_CHECKING:
     from torch import nn
 
 SOME_COUNT = Number(low=1, is_whole=True, is_optional=True)
+# Networks in one stack; more hardly share anything more, and need memory.
+MOST_STACKED = {"cpu": 32, "cuda": 256}
+# Passes for semi-stochastic payoffs in an epoch, where the user did not say.
+PASSES = 8
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What networks are trained on, and how: one for each of some fairness weights.
+
+    Networks of the same architecture train as one stack where ``vmap`` takes their
+    module, else one after another.
+
+    Attributes
+    ----------
+    problem, rows, classes
+        Rows, labels and penalty; the penalty's rows or None; the label of each class.
+    loss_weight
+        (n,) weights of the rows in the loss, of any scale.
+    held
+        (n,) rows held out for early stopping, or None.
+    make
+        Returns a network to begin with, made from a seed.
+    is_seeded
+        Whether the user chose the seed, so that it tells runs apart.
+    critic
+        What critics look at; None where the dual is a table.
+    solver, refresh_every
+        Of the penalty; steps between two passes, None for a part of an epoch.
+    config
+        Of the training.
+    """
+
+    problem: Problem
+    rows: Rows | None
+    classes: Sequence[object]
+    loss_weight: FloatArray
+    held: NDArray[np.bool_] | None
+    make: "Callable[[int], nn.Module]"
+    is_seeded: bool
+    critic: CriticColumns | None
+    solver: str
+    refresh_every: int | None
+    config: training.TrainingConfig
+
+    def run(self, weights: Sequence[float]) -> training.Run:
+        """Return the run of one stack of networks, from its checkpoint if any."""
+        config, checkpoint = self.config, None
+        if config.checkpoints is not None:
+            from fferm.torch.serialize import Checkpoint
+
+            checkpoint = Checkpoint(config.checkpoints, self._digest(weights))
+            content = checkpoint.read()
+            if content is not None:
+                config = replace(config, seed=content["seed"])
+        module, many = self._module(config.seed), len(weights)
+        network = networks.Stacked(module, many) if many > 1 else Network(module)
+        objective = self._objective(weights, config)
+        some = next(objective.rows.X.blocks())[:2]
+        networks.probe(module, some, self.problem.n_classes)
+        return training.Run(network, objective, config, checkpoint)
+
+    def stack_size(self, n_weights: int) -> int:
+        """Return how many networks train as one."""
+        config = self.config
+        # An optimizer of the user's own may look at whole tensors, as LBFGS does.
+        if n_weights == 1 or callable(config.optimizer):
+            return 1
+        module = self._module(config.seed)
+        X = Features(self.problem.X[:4], config.dtype, config.device)
+        try:
+            with training.forked_randomness(config):
+                logits = networks.Stacked(module, 2)(next(X.blocks()))
+                logits.sum().backward()  # type: ignore[no-untyped-call]
+        except Exception as error:  # whatever a module may do that vmap does not know
+            warn_user(
+                f"torch.func.vmap does not support {type(module).__name__} "
+                f"({str(error).splitlines()[0]}), so {n_weights} networks train one "
+                "after another.",
+                StackingWarning,
+            )
+            return 1
+        n_stacks = math.ceil(n_weights / MOST_STACKED[config.device.type])
+        return math.ceil(n_weights / n_stacks)
+
+    def _module(self, seed: int) -> "nn.Module":
+        module = self.make(seed).to(self.config.device, self.config.dtype)
+        if not any(p.requires_grad for p in module.parameters()):
+            raise InvalidParameterError(
+                f"{type(module).__name__} has no parameter with requires_grad=True, so "
+                "there is nothing to train. Unfreeze some."
+            )
+        return module
+
+    def _objective(
+        self, weights: Sequence[float], config: training.TrainingConfig
+    ) -> training.ClassObjective:
+        problem, rows, held, critic = self.problem, self.rows, self.held, self.critic
+        X, y, weight, where = problem.X, problem.y, self.loss_weight, config.where
+        objective = problem.objective
+        held_out: tuple[DeviceRows, Penalty | None] | None = None
+        if held is not None:
+            judged = loss_rows(Features(X[held], *where), y[held], weight[held])
+            held_out = judged, None
+            if rows is not None and problem.penalty is not None:
+                names = problem.penalty.classes
+                held_out = judged, Penalty(objective, rows.take(held), names)
+            X, y, weight = X[~held], y[~held], weight[~held]
+            rows = None if rows is None else rows.take(~held)
+            critic = None if critic is None else critic.take(~held)
+        features = Features(X, *where)
+        trained, many = loss_rows(features, y, weight), len(weights)
+        if rows is None:
+            return training.ClassObjective(trained, weights, config, held_out=held_out)
+        if problem.penalty_X is not None:
+            features = Features(problem.penalty_X, *where)
+        penalty: BatchPenalty
+        reader = CellReader(rows, self.classes, objective.sharpness)
+        if critic is not None:
+            n_classes = len(self.classes)
+            penalty = CriticPenalty(
+                critic, objective, rows, many, config.seed, n_classes=n_classes
+            )
+        elif objective.has_linear_dual and self.solver != "semi_stochastic":
+            penalty = DescentAscent(reader, objective, rows, many)
+        else:
+            n_batches = training.count_batches(len(trained.target), config.batch_size)
+            every = self.refresh_every or max(1, n_batches // PASSES)
+            penalty = SemiStochastic(reader, objective, many, every)
+        placed = penalty_rows(features, rows, is_placed=critic is None)
+        parts = penalty.to(config.device), placed, held_out
+        return training.ClassObjective(trained, weights, config, *parts)
+
+    def _digest(self, weights: Sequence[float]) -> str:
+        from fferm.torch.serialize import digest_of
+
+        # A seed that nobody chose does not tell runs apart; data and settings do.
+        seed = self.config.seed if self.is_seeded else 0
+        module, problem, rows = self.make(seed), self.problem, self.rows
+        config = {
+            name: setting
+            for name, setting in vars(self.config).items()
+            if name not in ("seed", "checkpoints", "callbacks")
+        }
+        for name, setting in config.items():
+            if callable(setting) and not isinstance(setting, functools.partial):
+                config[name] = getattr(setting, "__qualname__", setting)
+        settings = [
+            [float(weight) for weight in weights],
+            replace(problem.objective, fairness_weight=1.0),
+            repr(module),
+            *config.values(),
+            seed,
+            self.classes,
+            self.solver,
+            self.refresh_every,
+        ]
+        tables: list[Table] = [problem.X, problem.y, self.loss_weight, self.held]
+        if rows is not None:
+            tables += [attribute.code for attribute in rows.attributes]
+            tables += [rows.strata.code, rows.weight, problem.penalty_X]
+        if self.critic is not None:
+            settings.append(self.critic.continuous)
+            columns = self.critic.columns.values()
+            tables += [hash_array(np.asarray(part, dtype=object)) for part in columns]
+        tables += [part.detach().cpu().numpy() for part in module.state_dict().values()]
+        return digest_of(settings, tables)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -237,9 +418,14 @@ class FairNetClassifier(FairClassifier):
                 f"holds no code. Pass it: fferm.load(path, module={name}(...))."
             )
         state = serialize.unpack(packed)
-        sizes = int(self.n_features_in_), self.classes_.size
-        default = functools.partial(networks.default_of, state, hidden=self._widths())
-        made = networks.make_network(self.module, default, *sizes, 0)
+        module, sizes = self.module, (int(self.n_features_in_), self.classes_.size)
+        if module is None:
+            numeric = state["0.numeric"].numpy()
+            cuts = numeric, np.zeros((numeric.size, networks.N_BINS + 1))
+            module = functools.partial(
+                networks.DefaultNet, hidden=self._widths(), cuts=cuts
+            )
+        made = networks.make_network(module, *sizes, 0)
         self.module_ = serialize.load(state, made)
 
     def _warm_start(self, last: Self, encoded: Encoded) -> "nn.Module | None":
@@ -279,14 +465,14 @@ class FairNetClassifier(FairClassifier):
             self._critic(passed, encoded),
             self.solver,
             self.refresh_every,
+            self._config(problem),
         )
-        config = self._config(problem)
-        with ExitStack() as bars:
-
-            def watch(n_epochs: int) -> tuple[Callback, ...]:
-                return bars.enter_context(progress(self.verbose, n_epochs))
-
-            yield from train_networks(plan, weights, config, watch)
+        size = plan.stack_size(len(weights))
+        for begin in range(0, len(weights), size):
+            run = plan.run(weights[begin : begin + size])
+            with progress(self.verbose, run.n_epochs) as callbacks:
+                run.monitors[0].callbacks += callbacks
+                yield from run.train()
 
     def _config(self, problem: Problem) -> training.TrainingConfig:
         device = training.find_device(self.device)
@@ -399,19 +585,18 @@ class FairNetClassifier(FairClassifier):
         # What makes a network from a seed; with a start, a copy of that.
         if start is not None:
             return lambda seed: copy.deepcopy(start)
-        hidden = self._widths()
         if not (self.module is None or callable(self.module)):
             raise InvalidTypeError(
                 "module must be None, a torch.nn.Module, or a class or function that "
                 "makes one from (n_features, n_classes); got "
                 f"{type(self.module).__name__}."
             )
-        cuts = (
-            networks.find_bins(problem.X) if self.module is None else networks.NO_CUTS
-        )
-        default = functools.partial(networks.make_default, hidden=hidden, cuts=cuts)
+        module, hidden = self.module, self._widths()
+        if module is None:
+            cuts = networks.find_bins(problem.X)
+            module = functools.partial(networks.DefaultNet, hidden=hidden, cuts=cuts)
         sizes = problem.X.shape[1], problem.n_classes
-        return lambda seed: networks.make_network(self.module, default, *sizes, seed)
+        return lambda seed: networks.make_network(module, *sizes, seed)
 
     def _widths(self) -> list[int]:
         if isinstance(self.hidden, str) or not isinstance(self.hidden, Iterable):

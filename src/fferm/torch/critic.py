@@ -48,14 +48,12 @@ from fferm.data.validate import COUNT, OneOf, check_params, encode_weight
 from fferm.divergences import Divergence, strip
 from fferm.errors import (
     InvalidInputError,
-    InvalidParameterError,
     MissingGroupWarning,
     warn_user,
 )
 from fferm.notions import Labels, Notion, Strata
 from fferm.penalty.dual import DualVariable, dual_variable
-from fferm.penalty.objective import make_objective
-from fferm.torch.losses import TORCH, keep_precision
+from fferm.torch.losses import TORCH, keep_precision, linear_objective
 from fferm.torch.reader import (
     LabelReader,
     Outputs,
@@ -197,7 +195,9 @@ class Prediction:
         """Return (n, n_classes) probabilities, or (n,) numbers."""
         if not self.is_discrete:
             return as_numbers(output)
-        return penalized_prob(output, self.n_classes, 1.0, self.outputs, True)
+        is_here = isinstance(output, Tensor) and output.device.type == "cpu"
+        check = is_here and not torch.compiler.is_compiling()
+        return penalized_prob(output, self.n_classes, 1.0, self.outputs, check)
 
     def features(self, width: int, rank: int) -> nn.Module:
         """Return new features of this side."""
@@ -428,12 +428,7 @@ class CriticFairnessLoss(nn.Module):
             {"sampling": sampling, "n_ascents": n_ascents},
             {"sampling": OneOf(("epochs", "independent")), "n_ascents": COUNT},
         )
-        objective = make_objective(divergence, notion)
-        if not objective.has_linear_dual:
-            raise InvalidParameterError(
-                f"The dual of {objective.notion.name} is not linear in the predictions,"
-                " so no batch is right alone. Use SemiStochasticFairnessLoss."
-            )
+        objective = linear_objective(divergence, notion)
         reader = CriticReader(
             y,
             sensitive_features,

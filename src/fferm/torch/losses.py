@@ -44,7 +44,7 @@ from fferm.penalty.dual import (
     dual_variable,
     group_weights,
 )
-from fferm.penalty.objective import Objective, Penalty, make_objective, table_penalty
+from fferm.penalty.objective import Objective, make_objective, table_penalty
 from fferm.penalty.soft_bins import SoftBins
 from fferm.torch.distributed import add_ranks
 from fferm.torch.reader import (
@@ -126,7 +126,24 @@ class Dual(nn.Module):
         self.lower = self.kind.lower
         self.steps = steps
         n_strata, n_groups = weights.prior.shape
-        self._add_constants(weights, strip(divergence)[1])
+        # All (R, 1, K), and 0 where a group is absent, so that its cell stays put.
+        sizes, prior = np.diff(weights.ends), weights.prior
+        share, factor = (
+            np.repeat(table, sizes, axis=1) for table in (weights.share, weights.factor)
+        )
+        is_live = prior > 0
+        constants = {
+            "prior": prior,
+            "pace": self.kind.speed * is_live / np.where(is_live, prior, 1.0),
+            "factor": strip(divergence)[1] * factor,
+            "share": share,
+            "upper": self.kind.upper(prior),
+            "members": prior / np.where(is_live, share, 1.0),  # of a row, on average
+        }
+        for name, table in constants.items():
+            self.register_buffer(name, torch.from_numpy(table)[:, None, :])
+        block = np.repeat(np.eye(len(sizes)), sizes, axis=0)  # (K, A)
+        self.register_buffer("block", torch.from_numpy(block))
         shape = (n_strata, n_classes, n_groups)
         models = () if n_models is None else (n_models,)
         zeros = torch.zeros(*models, *shape, dtype=torch.float64)
@@ -151,26 +168,6 @@ class Dual(nn.Module):
     pooled_rows: Tensor
     n_pooled: Tensor
 
-    def _add_constants(self, weights: GroupWeights, scale: float) -> None:
-        # All (R, 1, K), and 0 where a group is absent, so that its cell stays put.
-        sizes = np.diff(weights.ends)
-        share, factor = (
-            np.repeat(table, sizes, axis=1) for table in (weights.share, weights.factor)
-        )
-        prior, is_live = weights.prior, weights.prior > 0
-        constants = {
-            "prior": prior,
-            "pace": self.kind.speed * is_live / np.where(is_live, prior, 1.0),
-            "factor": scale * factor,
-            "share": share,
-            "upper": self.kind.upper(prior),
-            "members": prior / np.where(is_live, share, 1.0),  # of a row, on average
-        }
-        for name, table in constants.items():
-            self.register_buffer(name, torch.from_numpy(table)[:, None, :])
-        block = np.repeat(np.eye(len(sizes)), sizes, axis=0)  # (K, A)
-        self.register_buffer("block", torch.from_numpy(block))
-
     @torch.no_grad()
     def payoff(self) -> Tensor:
         """Return ``G`` of the current dual, (R, m, K)."""
@@ -188,25 +185,18 @@ class Dual(nn.Module):
 
     @torch.no_grad()
     def observe(self, mass: Tensor, n_rows: Tensor) -> None:
-        """Move the dual by (R, m, K) sums over ``n_rows`` rows.
-
-        A batch that is not finite moves nothing.
-        """
-        finite = torch.isfinite(mass).all()
-        mass = torch.where(finite, mass, 0.0)
-        n_rows = torch.where(finite, n_rows, 0.0)
-        if self.steps.accumulate == 1:
-            self._ascend(mass, n_rows, n_rows > 0)
-            return
-        self.pooled += mass
-        self.pooled_rows += n_rows
-        self.n_pooled += 1
-        is_due = self.n_pooled >= self.steps.accumulate
-        self._ascend(self.pooled, self.pooled_rows, is_due & (self.pooled_rows > 0))
-        for total in (self.pooled, self.pooled_rows, self.n_pooled):
-            total.mul_(torch.where(is_due, 0.0, 1.0))
-
-    def _ascend(self, mass: Tensor, n_rows: Tensor, is_due: Tensor) -> None:
+        """Move the dual by (R, m, K) sums over ``n_rows`` rows."""
+        is_due = n_rows > 0
+        if self.steps.accumulate > 1:
+            pool = self.pooled, self.pooled_rows, self.n_pooled
+            self.pooled += mass
+            self.pooled_rows += n_rows
+            self.n_pooled += 1
+            mass, n_rows = self.pooled.clone(), self.pooled_rows.clone()
+            is_full = self.n_pooled >= self.steps.accumulate
+            is_due = is_full & (n_rows > 0)
+            for total in pool:
+                total.mul_(torch.where(is_full, 0.0, 1.0))
         # Branches would wait for the device: what is not due steps by 0.
         mass = mass / n_rows.clamp_min(1)
         self.n_steps += is_due
@@ -422,12 +412,7 @@ class FairnessLoss(TableLoss):
             are, because that would wait for it: a group that training did not have
             is left out there.
         """
-        objective = make_objective(divergence, notion, sharpness=sharpness)
-        if not objective.has_linear_dual:
-            raise InvalidParameterError(
-                f"The dual of {objective.notion.name} is not linear in the predictions,"
-                " so no batch is right alone. Use SemiStochasticFairnessLoss."
-            )
+        objective = linear_objective(divergence, notion, sharpness)
         outputs, soft = read_outputs(y, outputs), None
         if outputs == "numbers":
             soft = read_bins(y, bins, objective.notion)
@@ -435,8 +420,7 @@ class FairnessLoss(TableLoss):
         reader, rows = read_training(
             y,
             sensitive_features,
-            objective.notion,
-            sharpness=objective.sharpness,
+            objective,
             how=groups,
             classes=classes,
             sample_weight=sample_weight,
@@ -444,7 +428,6 @@ class FairnessLoss(TableLoss):
             bins=soft,
             check=check,
         )
-        Penalty(objective, rows).check_comparable()
         dual = Dual(
             objective.divergence,
             group_weights(rows, objective.notion.weighting),
@@ -507,9 +490,14 @@ class FairnessLoss(TableLoss):
             nan = math.nan
             return Diagnostics(nan, nan, nan, nan, 0)
         tables = split_groups(self.seen.cpu().numpy(), self.reader)
+        values = [
+            table_penalty(self.objective, table / table.sum())[0]
+            for table in tables
+            if table.sum() > 0
+        ]
         report = Diagnostics(
             float((self.dual.payoff() * self.seen).sum()) / n_rows,
-            penalty_of(tables, self.objective),
+            sum(values),
             worst_gap([rates_of(table) for table in tables]),
             distance_of(
                 tables, self.dual_variable.detach().cpu().numpy(), self.dual.kind
@@ -527,10 +515,12 @@ class FairnessLoss(TableLoss):
         n_rows = mass.new_full((), float(rows.prob.shape[-2]))
         if dist.is_available() and dist.is_initialized():
             mass, n_rows = add_ranks(mass, n_rows)
-        self.dual.observe(mass, n_rows)
+        # A batch that is not finite moves nothing.
         finite = torch.isfinite(mass).all()
-        self.seen += torch.where(finite, mass, 0.0)
-        self.n_seen += torch.where(finite, n_rows, 0.0)
+        mass, n_rows = (torch.where(finite, part, 0.0) for part in (mass, n_rows))
+        self.dual.observe(mass, n_rows)
+        self.seen += mass
+        self.n_seen += n_rows
 
 
 class SemiStochasticFairnessLoss(TableLoss):
@@ -596,18 +586,16 @@ class SemiStochasticFairnessLoss(TableLoss):
         `SmallShift` or `LargeShift`, and every notion is allowed.
         """
         objective = make_objective(divergence, notion, uncertainty, sharpness=sharpness)
-        reader, rows = read_training(
+        reader, _ = read_training(
             y,
             sensitive_features,
-            objective.notion,
-            sharpness=objective.sharpness,
+            objective,
             how=groups,
             classes=classes,
             sample_weight=sample_weight,
             outputs=outputs,
             check=check,
         )
-        Penalty(objective, rows).check_comparable()
         return cls(reader, objective)
 
     def refresh(self, model: nn.Module, loader: Iterable[Sequence[Any]]) -> Diagnostics:
@@ -707,13 +695,17 @@ class SemiStochasticFairnessLoss(TableLoss):
         self._is_fresh = bool(self.n_rows > 0)
 
 
-def penalty_of(tables: list[FloatArray], objective: Objective) -> float:
-    """Return the penalty of one table of mass per attribute."""
-    return sum(
-        table_penalty(objective, table / table.sum())[0]
-        for table in tables
-        if table.sum() > 0
-    )
+def linear_objective(
+    divergence: str | Divergence, notion: str | Notion, sharpness: float = 1.0
+) -> Objective:
+    """Return an objective whose dual is linear in the predictions, or raise."""
+    objective = make_objective(divergence, notion, sharpness=sharpness)
+    if not objective.has_linear_dual:
+        raise InvalidParameterError(
+            f"The dual of {objective.notion.name} is not linear in the predictions, so "
+            "no batch is right alone. Use SemiStochasticFairnessLoss."
+        )
+    return objective
 
 
 def distance_of(

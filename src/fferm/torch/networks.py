@@ -9,9 +9,9 @@ launches of one.
 """
 
 import copy
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, stack_module_state, vmap
 
 from fferm._typing import FloatArray, IntArray, Table, is_sparse
-from fferm.errors import InvalidInputError, InvalidParameterError, InvalidTypeError
+from fferm.errors import InvalidInputError, InvalidTypeError
 from fferm.torch.penalties import Features
 from fferm.torch.reader import check_shape
 
@@ -40,33 +40,25 @@ class Bins(nn.Module):
     ----------
     n_features
         Columns that come in.
-    n_numeric
-        Columns that are cut; `cut` says which, and where.
-    n_bins
-        Bins of each.
+    cuts
+        The columns that are cut, and the edges of their bins.
     """
 
-    def __init__(self, n_features: int, n_numeric: int, n_bins: int = N_BINS) -> None:
+    def __init__(self, n_features: int, cuts: Cuts) -> None:
         super().__init__()
-        plain = torch.arange(n_features - n_numeric)
-        self.register_buffer("plain", plain)
-        self.register_buffer("numeric", torch.arange(n_numeric) + len(plain))
-        self.register_buffer("low", torch.zeros(n_numeric, n_bins))
-        self.register_buffer("width", torch.ones(n_numeric, n_bins))
-        self.n_outputs = len(plain) + n_numeric * n_bins
+        numeric, edges = cuts
+        plain = np.delete(np.arange(n_features), numeric)
+        self.register_buffer("plain", torch.tensor(plain))
+        self.register_buffer("numeric", torch.tensor(numeric))
+        for name, table in ("low", edges[:, :-1]), ("width", np.diff(edges, axis=1)):
+            rounded = torch.tensor(table, dtype=torch.get_default_dtype())
+            self.register_buffer(name, rounded)
+        self.n_outputs = plain.size + table.size
 
     plain: Tensor
     numeric: Tensor
     low: Tensor
     width: Tensor
-
-    def cut(self, numeric: IntArray, edges: FloatArray) -> None:
-        """Cut columns at (n_numeric, n_bins + 1) edges."""
-        n_features = len(self.plain) + len(self.numeric)
-        self.plain.copy_(torch.from_numpy(np.delete(np.arange(n_features), numeric)))
-        self.numeric.copy_(torch.from_numpy(numeric))
-        self.low.copy_(torch.from_numpy(edges[:, :-1]))
-        self.width.copy_(torch.from_numpy(np.diff(edges, axis=1)))
 
     def forward(self, x: Tensor) -> Tensor:
         """Return (n, n_outputs) rows."""
@@ -87,14 +79,14 @@ class DefaultNet(nn.Sequential):
         Width of its ends.
     hidden
         Width of each hidden layer; none makes a linear model of the bins.
-    n_numeric
-        Columns that are cut into bins.
+    cuts
+        Columns that are cut into bins, and where.
     """
 
     def __init__(
-        self, n_features: int, n_classes: int, hidden: Sequence[int], n_numeric: int
+        self, n_features: int, n_classes: int, hidden: Sequence[int], cuts: Cuts
     ) -> None:
-        bins = Bins(n_features, n_numeric)
+        bins = Bins(n_features, cuts)
         layers: list[nn.Module] = []
         for before, after in pairwise([bins.n_outputs, *hidden, n_classes]):
             layers += [nn.Linear(before, after), nn.ReLU()]
@@ -120,27 +112,8 @@ def find_bins(X: Table) -> Cuts:
     return numeric, edges
 
 
-def make_default(
-    n_features: int, n_classes: int, hidden: Sequence[int], cuts: Cuts
-) -> DefaultNet:
-    """Return a default network with its columns cut."""
-    net = DefaultNet(n_features, n_classes, hidden, len(cuts[0]))
-    first = net[0]
-    assert isinstance(first, Bins)
-    first.cut(*cuts)
-    return net
-
-
-def default_of(
-    state: Mapping[str, Tensor], n_features: int, n_classes: int, hidden: Sequence[int]
-) -> DefaultNet:
-    """Return a default network of the shape of a state, which is not loaded yet."""
-    return DefaultNet(n_features, n_classes, hidden, len(state["0.numeric"]))
-
-
 def make_network(
-    module: nn.Module | Factory | None,
-    make_default: Factory,
+    module: nn.Module | Factory,
     n_features: int,
     n_classes: int,
     seed: int,
@@ -150,22 +123,13 @@ def make_network(
         return copy.deepcopy(module)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        made = (make_default if module is None else module)(n_features, n_classes)
+        made = module(n_features, n_classes)
     if not isinstance(made, nn.Module):
         raise InvalidTypeError(
             "module(n_features, n_classes) must return a torch.nn.Module; it returned "
             f"a {type(made).__name__}."
         )
     return made
-
-
-def check_trainable(module: nn.Module) -> None:
-    """Raise if a network has nothing to train."""
-    if not any(p.requires_grad for p in module.parameters()):
-        raise InvalidParameterError(
-            f"{type(module).__name__} has no parameter with requires_grad=True, so "
-            "there is nothing to train. Unfreeze some."
-        )
 
 
 def probe(module: nn.Module, x: Tensor, n_classes: int) -> None:
@@ -208,38 +172,16 @@ def predict(
     return torch.cat(parts).numpy()
 
 
-class Networks(ABC):
-    """Networks of one architecture, trained on the same batches."""
+class Network:
+    """One network, called as its own module; its tensors have an axis in front.
 
-    @abstractmethod
-    def __call__(self, x: Tensor) -> Tensor:
-        """Return (n_models, b, m) logits."""
-
-    @abstractmethod
-    def parameters(self) -> list[Tensor]:
-        """Return what an optimizer moves."""
-
-    @abstractmethod
-    def train(self, is_training: bool) -> None:
-        """Say whether dropout and the like are on."""
-
-    @abstractmethod
-    def state(self) -> dict[str, Tensor]:
-        """Return (n_models, ...) parameters and buffers, as they are in memory."""
-
-    @abstractmethod
-    def modules(self, state: dict[str, Tensor]) -> list[nn.Module]:
-        """Return one module per network, with the parameters of a state."""
-
-    def load(self, state: dict[str, Tensor]) -> None:
-        """Take the parameters and buffers of a state."""
-        with torch.no_grad():
-            for name, tensor in self.state().items():
-                tensor.copy_(state[name])
-
-
-class Alone(Networks):
-    """One network, called as its own module."""
+    Parameters
+    ----------
+    module
+        The network, trained in place.
+    read
+        Turns its output into logits, or into what else the objective takes.
+    """
 
     def __init__(
         self, module: nn.Module, read: Callable[[Tensor], Tensor] = two_columns
@@ -247,27 +189,35 @@ class Alone(Networks):
         self.module, self.read = module, read
 
     def __call__(self, x: Tensor) -> Tensor:
-        """Return (1, b, m) logits, or what else ``read`` returns of the output."""
+        """Return (n_models, b, m) logits, or what else ``read`` returns."""
         return self.read(self.module(x))[None]
 
     def parameters(self) -> list[Tensor]:
-        """Return the module's parameters."""
+        """Return what an optimizer moves."""
         return [p for p in self.module.parameters() if p.requires_grad]
 
-    def train(self, is_training: bool) -> None:
-        """Set the mode of the module."""
-        self.module.train(is_training)
-
     def state(self) -> dict[str, Tensor]:
-        """Return views of the module's tensors with an axis in front."""
+        """Return (n_models, ...) parameters and buffers, as they are in memory."""
         return {n: t.detach()[None] for n, t in self.module.state_dict().items()}
 
+    def load(self, state: dict[str, Tensor]) -> None:
+        """Take the parameters and buffers of a state."""
+        with torch.no_grad():
+            for name, tensor in self.state().items():
+                tensor.copy_(state[name])
+
+    @torch.no_grad()
     def modules(self, state: dict[str, Tensor]) -> list[nn.Module]:
-        """Return a copy of the module."""
-        return [_loaded(self.module, state, 0)]
+        """Return one module per network, with the parameters of a state."""
+        copies = []
+        for lane in range(len(next(iter(state.values())))):
+            copies.append(copy.deepcopy(self.module).eval())
+            for name, tensor in copies[-1].state_dict().items():
+                tensor.copy_(state[name][lane])
+        return copies
 
 
-class Stacked(Networks):
+class Stacked(Network):
     """Many networks: parameters with an axis in front, and one call for all.
 
     Raises
@@ -276,21 +226,18 @@ class Stacked(Networks):
         Where ``vmap`` refuses the module, when it is first called.
     """
 
-    def __init__(self, modules: Sequence[nn.Module]) -> None:
-        self.template = copy.deepcopy(modules[0])
-        self.is_frozen = {
-            n: not p.requires_grad for n, p in self.template.named_parameters()
-        }
-        params, self.buffers = stack_module_state(list(modules))
+    def __init__(self, module: nn.Module, n_models: int) -> None:
+        super().__init__(copy.deepcopy(module))
+        params, self.buffers = stack_module_state([module] * n_models)
         self.params = {name: p.detach().clone() for name, p in params.items()}
-        for name, p in self.params.items():
-            p.requires_grad_(not self.is_frozen[name])
+        for name, p in self.module.named_parameters():
+            self.params[name].requires_grad_(p.requires_grad)
         # Bins are the same for all: with one set of edges a batch is cut only once.
         self._shared = {
             f"{prefix}.{name}"
-            for prefix, module in self.template.named_modules()
-            if isinstance(module, Bins)
-            for name, _ in module.named_buffers()
+            for prefix, part in self.module.named_modules()
+            if isinstance(part, Bins)
+            for name, _ in part.named_buffers()
         }
         # The same draws of dropout for all: each trains as it would alone.
         self._call = vmap(self._one, in_dims=(0, 0, None, None), randomness="same")
@@ -306,33 +253,10 @@ class Stacked(Networks):
         """Return the stacked parameters."""
         return [p for p in self.params.values() if p.requires_grad]
 
-    def train(self, is_training: bool) -> None:
-        """Set the mode of the module that is called."""
-        self.template.train(is_training)
-
     def state(self) -> dict[str, Tensor]:
         """Return the stacked tensors."""
         return {n: t.detach() for n, t in {**self.params, **self.buffers}.items()}
 
-    def modules(self, state: dict[str, Tensor]) -> list[nn.Module]:
-        """Return each network as a module of its own."""
-        count = len(next(iter(state.values())))
-        return [_loaded(self.template, state, lane) for lane in range(count)]
-
-    def _one(
-        self,
-        params: dict[str, Tensor],
-        buffers: dict[str, Tensor],
-        shared: dict[str, Tensor],
-        x: Tensor,
-    ) -> Tensor:
-        state = (params, buffers, shared)
-        return two_columns(functional_call(self.template, state, (x,)))
-
-
-def _loaded(module: nn.Module, state: dict[str, Tensor], lane: int) -> nn.Module:
-    copied = copy.deepcopy(module)
-    with torch.no_grad():
-        for name, tensor in copied.state_dict().items():
-            tensor.copy_(state[name][lane])
-    return copied.eval()
+    def _one(self, *arguments: Any) -> Tensor:
+        *state, x = arguments
+        return self.read(functional_call(self.module, tuple(state), (x,)))

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
@@ -257,13 +256,6 @@ class CriticColumns:
         rows = np.flatnonzero(kept)
         return CriticColumns(take_rows(self.columns, rows), self.continuous)
 
-    def hashes(self) -> list[NDArray[Any]]:
-        """Return a hash of each value, by column."""
-        return [
-            pd.util.hash_array(np.asarray(values, dtype=object))
-            for values in self.columns.values()
-        ]
-
 
 class CriticPenalty(BatchPenalty):
     """A critic for each model, which ascends with every batch.
@@ -383,30 +375,3 @@ def _strata_as_control(
     values = np.array([*map(str, range(len(rows.strata.names))), None], dtype=object)
     by_number = ConditionalParity(values[code].tolist(), notion.weighting)
     return by_number, torch.tensor(code)
-
-
-def make_penalty(
-    solver: str,
-    objective: Objective,
-    rows: Rows,
-    classes: Sequence[object],
-    n_models: int,
-    every: int,
-) -> BatchPenalty:
-    """Return the penalty that a solver trains.
-
-    Parameters
-    ----------
-    solver
-        ``"auto"``, ``"sgda"`` or ``"semi_stochastic"``.
-    objective, rows, classes
-        What is penalised.
-    n_models
-        Number of models.
-    every
-        Of ``"semi_stochastic"``: steps between two passes.
-    """
-    reader = CellReader(rows, classes, objective.sharpness)
-    if objective.has_linear_dual and solver != "semi_stochastic":
-        return DescentAscent(reader, objective, rows, n_models)
-    return SemiStochastic(reader, objective, n_models, every)

@@ -8,7 +8,7 @@ for a GPU: shapes are checked always, values only on the CPU.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, Protocol
+from typing import Literal
 
 import numpy as np
 import pandas as pd
@@ -42,6 +42,7 @@ from fferm.data.validate import (
 )
 from fferm.errors import InvalidInputError, InvalidParameterError, InvalidTypeError
 from fferm.notions import Labels, Notion, Strata
+from fferm.penalty.objective import Objective, Penalty
 from fferm.penalty.soft_bins import SoftBins, make_bins
 
 Outputs = Literal["auto", "logits", "probabilities", "numbers"]
@@ -141,35 +142,6 @@ class BatchRows:
         if self.weight is not None:
             by_row = by_row * self.weight.to(by_row.dtype)
         return by_row.sum(dim=-1) / max(self.prob.shape[-2], 1)
-
-
-class Reader(Protocol):
-    """What a loss needs to know of the training data, and how it reads a batch.
-
-    `BatchReader` takes the values that a user's loop holds; `CellReader` takes rows
-    whose cells are known already.
-    """
-
-    attributes: tuple[Column, ...]
-    classes: tuple[object, ...]
-    strata_names: tuple[str, ...]
-    shape: tuple[int, int, int]  # strata, classes, groups
-
-    def __call__(
-        self,
-        output: Tensor,
-        sensitive: Table,
-        y: Table = None,
-        control: Table = None,
-        sample_weight: Tensor | None = None,
-    ) -> BatchRows:
-        """Return a batch, placed in the table."""
-
-
-def split_groups(table: FloatArray, reader: Reader) -> list[FloatArray]:
-    """Return the (R, m, K) table of all groups as one table per attribute."""
-    sizes = [len(attribute.groups) for attribute in reader.attributes]
-    return np.split(table, np.cumsum(sizes)[:-1], axis=2)
 
 
 class CellReader(nn.Module):
@@ -313,8 +285,8 @@ class LabelReader(nn.Module):
 
     def can_check(self, values: Tensor) -> bool:
         """Return whether values are looked at: on a GPU that would wait for it."""
-        is_read = values.device.type == "cpu" and not torch.compiler.is_compiling()
-        return self.check and is_read
+        is_here = isinstance(values, Tensor) and values.device.type == "cpu"
+        return self.check and is_here and not torch.compiler.is_compiling()
 
     def strata(self, y: Table, control: Table, like: Tensor) -> Tensor:
         """Return the (n,) stratum of each row of an output, -1 where it is in none."""
@@ -426,10 +398,9 @@ class BatchReader(LabelReader):
         outputs, (n_strata, n_classes, n_groups) = self.outputs, self.shape
         if self.bins is not None:
             output, outputs = bin_logits(as_numbers(output), self.bins), "logits"
-        prob = penalized_prob(output, n_classes, self.sharpness, outputs, self.check)
-        # On a GPU, or while compiling, looking at values would wait for them.
-        is_read = prob.device.type == "cpu" and not torch.compiler.is_compiling()
-        group = self._groups(sensitive, prob, self.check and is_read)  # (b, A)
+        check = self.can_check(output)
+        prob = penalized_prob(output, n_classes, self.sharpness, outputs, check)
+        group = self._groups(sensitive, prob, check)  # (b, A)
         cell = torch.where(group >= 0, group, n_strata * n_groups)
         if self.needs_labels or self.control is not None or n_strata > 1:
             stratum = self.strata(y, control, prob)[:, None]
@@ -494,12 +465,22 @@ class BatchReader(LabelReader):
         return torch.stack(groups, dim=1)
 
 
+# What a loss knows of the training data, and how it reads a batch: with the values that
+# a user's loop holds, or with cells that are known already.
+Reader = BatchReader | CellReader
+
+
+def split_groups(table: FloatArray, reader: Reader) -> list[FloatArray]:
+    """Return the (R, m, K) table of all groups as one table per attribute."""
+    sizes = [len(attribute.groups) for attribute in reader.attributes]
+    return np.split(table, np.cumsum(sizes)[:-1], axis=2)
+
+
 def read_training(
     y: Table,
     sensitive_features: Table,
-    notion: Notion,
+    objective: Objective,
     *,
-    sharpness: float = 1.0,
     how: GroupMode = "intersection",
     classes: Sequence[object] | None = None,
     sample_weight: Table = None,
@@ -517,12 +498,21 @@ def read_training(
     )
     sensitive_features = plain(sensitive_features)
     labels = read_classes(plain(y), count_rows(sensitive_features), classes)
+    notion = objective.notion
     labels = with_control(labels, notion)
-    columns = _read_columns(sensitive_features, labels.n_samples)
+    encoded = encode_sensitive(sensitive_features, labels.n_samples, "marginal")
+    columns = [_without_unknown(column) for column in encoded]
+    for column in columns:
+        if not column.groups:
+            raise InvalidInputError(
+                f"No row has a value of {column.name}; -1 and NaN mean that the group "
+                "is unknown. Check how sensitive_features was read."
+            )
     weight = encode_weight(plain(sample_weight), labels.n_samples)
     rows = Rows(partition(columns, how), notion.strata(labels), weight)
     warn_of_control(labels)
     warn_of_gaps(rows)
+    Penalty(objective, rows).check_comparable()
     reader = BatchReader(
         labels,
         notion,
@@ -531,7 +521,7 @@ def read_training(
         check,
         columns=columns,
         attributes=rows.attributes,
-        sharpness=check_number("sharpness", sharpness, above=True),
+        sharpness=check_number("sharpness", objective.sharpness, above=True),
         outputs=outputs,
         bins=bins,
     )
@@ -598,18 +588,6 @@ def with_control(labels: Labels, notion: Notion) -> Labels:
         notion = replace(notion, control=plain(feature))  # type: ignore[call-arg]
     control, names = control_labels(notion, None, labels.n_samples)
     return replace(labels, control=control, control_names=names)
-
-
-def _read_columns(sensitive_features: Table, n_samples: int) -> list[Attribute]:
-    encoded = encode_sensitive(sensitive_features, n_samples, "marginal")
-    columns = [_without_unknown(column) for column in encoded]
-    for column in columns:
-        if not column.groups:
-            raise InvalidInputError(
-                f"No row has a value of {column.name}; -1 and NaN mean that the group "
-                "is unknown. Check how sensitive_features was read."
-            )
-    return columns
 
 
 def _without_unknown(attribute: Attribute) -> Attribute:
@@ -681,7 +659,7 @@ def penalized_prob(
     n_classes, sharpness, outputs
         Classes, factor of the logits, and what ``output`` holds.
     check
-        Whether probabilities on the CPU are checked.
+        Whether probabilities are checked.
     """
     is_single = check_shape(output, n_classes)
     is_half = output.dtype in (torch.float16, torch.bfloat16)
@@ -690,9 +668,8 @@ def penalized_prob(
         if is_single:
             second = output.reshape(-1)
             output = torch.stack([1 - second, second], dim=1)
-        if check and output.device.type == "cpu" and not torch.compiler.is_compiling():
-            tolerance = HALF_TOLERANCE if is_half else SUM_TOLERANCE
-            _check_prob(output.detach(), tolerance)
+        if check:
+            _check_prob(output.detach(), HALF_TOLERANCE if is_half else SUM_TOLERANCE)
         if sharpness == 1:
             return output
         # A probability of 0 has no logarithm; the smallest normal number has.
@@ -705,8 +682,7 @@ def penalized_prob(
 
 def check_shape(output: Tensor, n_classes: int) -> bool:
     """Return whether one output stands for two classes; raise for other shapes."""
-    if not isinstance(output, Tensor) or not output.is_floating_point():
-        raise _not_floating(output)
+    _check_floating(output)
     is_single = output.dim() == 1 or (output.dim() == 2 and output.shape[1] == 1)
     is_full = output.dim() == 2 and output.shape[1] == n_classes
     if is_full or (is_single and n_classes == 2):
@@ -718,14 +694,16 @@ def check_shape(output: Tensor, n_classes: int) -> bool:
     )
 
 
-def _not_floating(output: object) -> InvalidTypeError:
-    kind = type(output).__name__
+def _check_floating(output: object) -> None:
+    if isinstance(output, Tensor) and output.is_floating_point():
+        return
+    what = type(output).__name__
     if isinstance(output, Tensor):
-        kind = f"tensor of {output.dtype}"
-    return InvalidTypeError(
+        what = f"tensor of {output.dtype}"
+    raise InvalidTypeError(
         "The output of the model must be a floating tensor of logits, of probabilities "
         "(with outputs='probabilities') or of predicted numbers (with "
-        f"outputs='numbers'); got a {kind}."
+        f"outputs='numbers'); got a {what}."
     )
 
 
@@ -787,8 +765,7 @@ def bin_logits(u: Tensor, bins: SoftBins) -> Tensor:
 
 def as_numbers(output: Tensor) -> Tensor:
     """Return predicted numbers as (n,), never in half precision."""
-    if not isinstance(output, Tensor) or not output.is_floating_point():
-        raise _not_floating(output)
+    _check_floating(output)
     is_column = output.dim() == 2 and output.shape[1] == 1
     if not (output.dim() == 1 or is_column):
         raise InvalidInputError(

@@ -252,7 +252,7 @@ def train(
 ) -> Trained:
     """Return a module trained by Adam, averaged over the last half of its steps."""
     objective = NumberObjective(problem, rows, config, penalty)
-    (trained,) = Run(networks.Alone(module, _as_is), objective, config).train()
+    (trained,) = Run(networks.Network(module, _as_is), objective, config).train()
     return trained
 
 

@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -20,7 +20,7 @@ from torch.optim import Optimizer
 from fferm.errors import InvalidParameterError, InvalidTypeError, NonFiniteError
 from fferm.penalty.objective import Penalty
 from fferm.solvers.base import Callback, EarlyStopping, Monitor, Record, Result
-from fferm.torch.networks import Networks
+from fferm.torch.networks import Network
 from fferm.torch.penalties import BatchPenalty, Call, CriticPenalty, DeviceRows
 
 # An epoch of few batches has few steps: go on until there are this many.
@@ -110,17 +110,10 @@ class TrainingConfig:
                 f"{self.schedule!r}."
             )
 
-    def epochs(self, n_batches: int) -> int:
-        """Return the number of epochs of so many batches."""
-        if self.n_epochs is not None:
-            return self.n_epochs
-        return max(EPOCHS, math.ceil(LEAST_STEPS / n_batches))
-
-    def factor(self, done: float) -> float:
-        """Return the factor of the learning rate once a share of the run is over."""
-        if callable(self.schedule):
-            return float(self.schedule(done))
-        return SCHEDULES[self.schedule](done)
+    @property
+    def where(self) -> tuple[torch.dtype, torch.device]:
+        """Precision and device of batches."""
+        return self.dtype, self.device
 
     def make_optimizer(self, parameters: list[Tensor]) -> Optimizer:
         """Return the optimizer of some parameters.
@@ -224,7 +217,7 @@ class BatchObjective(ABC):
     def records(self) -> list[dict[str, float]]:
         """Return the record of each network's epoch."""
 
-    def __call__(self, networks: Networks, batch: Batch) -> Tensor:
+    def __call__(self, networks: Network, batch: Batch) -> Tensor:
         """Return the (n_models,) objectives of a batch, without waiting for a GPU."""
         index, penalty_index = batch
         rows, judged = self.rows, self.penalty_rows
@@ -244,7 +237,7 @@ class BatchObjective(ABC):
         self.totals += total.detach()
         return total
 
-    def ridge(self, networks: Networks) -> Tensor | float:
+    def ridge(self, networks: Network) -> Tensor | float:
         """Return what is added for the size of parameters."""
         return 0.0
 
@@ -264,14 +257,6 @@ class BatchObjective(ABC):
         return is_table and all(X.dense is not None for X in parts)
 
 
-class HeldOutObjective(NamedTuple):
-    """Rows that networks are not trained on, the penalty on them, and its sharpness."""
-
-    rows: DeviceRows
-    penalty: Penalty | None
-    sharpness: float
-
-
 class ClassObjective(BatchObjective):
     """Cross-entropy plus the weighted penalty, for several fairness weights.
 
@@ -280,7 +265,8 @@ class ClassObjective(BatchObjective):
     rows, weights, config, penalty, penalty_rows
         As in `BatchObjective`.
     held_out
-        The objective on held-out rows for early stopping, or None.
+        Rows that networks are not trained on and the penalty on them, for early
+        stopping; or None.
     """
 
     def __init__(
@@ -290,7 +276,7 @@ class ClassObjective(BatchObjective):
         config: TrainingConfig,
         penalty: BatchPenalty | None = None,
         penalty_rows: DeviceRows | None = None,
-        held_out: HeldOutObjective | None = None,
+        held_out: tuple[DeviceRows, Penalty | None] | None = None,
     ) -> None:
         super().__init__(rows, weights, config, penalty, penalty_rows)
         self.held_out = held_out
@@ -346,7 +332,7 @@ class ClassObjective(BatchObjective):
         """Return the objective of each network on held-out rows, None without any."""
         if self.held_out is None:
             return None
-        rows, penalty, sharpness = self.held_out
+        rows, penalty = self.held_out
         logits = torch.cat([call(x) for x in rows.X.blocks()], dim=1).double()
         losses = self.loss(logits, rows.target)
         if rows.weight is not None:
@@ -354,7 +340,8 @@ class ClassObjective(BatchObjective):
         values: list[float] = losses.mean(dim=1).tolist()
         for lane, weight in enumerate(self.weights):
             if penalty is not None and weight > 0:
-                prob = torch.softmax(sharpness * logits[lane], dim=1).cpu().numpy()
+                sharp = penalty.objective.sharpness * logits[lane]
+                prob = torch.softmax(sharp, dim=1).cpu().numpy()
                 values[lane] += weight * penalty.value_and_gradient(prob)[0]
         return values
 
@@ -391,14 +378,15 @@ class Run:
 
     def __init__(
         self,
-        networks: Networks,
+        networks: Network,
         objective: BatchObjective,
         config: TrainingConfig,
         checkpoint: "Checkpoint | None" = None,
     ) -> None:
         self.networks, self.objective, self.config = networks, objective, config
         self.checkpoint = checkpoint
-        self.n_epochs = config.epochs(objective.n_batches)
+        least = math.ceil(LEAST_STEPS / objective.n_batches)
+        self.n_epochs = config.n_epochs or max(EPOCHS, least)
         self.n_steps = self.n_epochs * objective.n_batches
         self.optimizer = config.make_optimizer(networks.parameters())
         self.base_rates = [float(g["lr"]) for g in self.optimizer.param_groups]
@@ -441,7 +429,9 @@ class Run:
 
     def prepare(self, step: int) -> None:
         """Set what changes from step to step: the rate, and parts of the objective."""
-        factor = self.config.factor(step / self.n_steps)
+        schedule = self.config.schedule
+        schedule = schedule if callable(schedule) else SCHEDULES[schedule]
+        factor = float(schedule(step / self.n_steps))
         for group, rate in zip(
             self.optimizer.param_groups, self.base_rates, strict=True
         ):
@@ -454,9 +444,9 @@ class Run:
     @torch.no_grad()
     def predict(self, x: Tensor) -> Tensor:
         """Return outputs in evaluation mode."""
-        self.networks.train(False)
+        self.networks.module.train(False)
         output = self.networks(x)
-        self.networks.train(True)
+        self.networks.module.train(True)
         return output
 
     def _steps(self) -> Callable[[Tensor, Tensor | None], None]:
@@ -470,7 +460,7 @@ class Run:
         return CapturedSteps(self)
 
     def _run_epoch(self, steps: Callable[[Tensor, Tensor | None], None]) -> None:
-        self.networks.train(True)
+        self.networks.module.train(True)
         self.objective.losses.zero_()
         self.objective.totals.zero_()
         begin = self.epoch * self.objective.n_batches
@@ -498,7 +488,7 @@ class Run:
                 "The objective is not a finite number. Lower learning_rate, scale the "
                 "features, or lower fairness_weight or sharpness."
             )
-        self.networks.train(False)
+        self.networks.module.train(False)
         judged = self.objective.validate(self.predict)
         rate = float(self.optimizer.param_groups[0]["lr"])
         for lane, (monitor, record) in enumerate(
