@@ -2,12 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from types import SimpleNamespace
+from typing import Annotated
 
 import numpy as np
 import pandas as pd
 import typer
-from numpy.typing import NDArray
 
 import fferm
 from fferm.auditing import Audit, RegressionAudit, audit_regression
@@ -64,9 +64,7 @@ def audit(
     ] = None,
     metric: options.Metric = None,
     task: options.Task = TaskKind.auto,
-    html: Annotated[
-        Path | None, typer.Option("--html", help="Also write a report there.")
-    ] = None,
+    html: options.Html = None,
     quiet: options.Quiet = False,
     json: options.Json = False,
 ) -> int:
@@ -87,7 +85,7 @@ def audit(
                 "cannot be used with a model, which knows its columns and its task. "
                 "Leave it out, or name the column of predictions: --prediction NAME.",
             )
-            fitted = load_model(Path(model))
+            fitted = _load_model(Path(model))
             trained_metric = getattr(fitted, "violation_metric", None)
             _check_bound(max_violation, metric or trained_metric)
             audited = _measure_data(fitted, data, notion, metric)
@@ -114,8 +112,7 @@ def audit(
     return 0 if passes else 1
 
 
-def load_model(path: Path) -> FrameModel:
-    """Return a model that `fferm fit` saved."""
+def _load_model(path: Path) -> FrameModel:
     model = fferm.load(path)
     if not isinstance(model, FrameModel):
         raise InvalidInputError(
@@ -166,17 +163,6 @@ def _measure_data(
     return measure(model, drop_unlabelled(rows, model.target), notion, metric)
 
 
-class _Fixed:
-    """An estimator that predicts what a table says."""
-
-    def __init__(self, decisions: NDArray[Any], classes: NDArray[Any]) -> None:
-        self.decisions, self.classes_ = decisions, classes
-
-    def predict(self, X: object) -> NDArray[Any]:
-        """Return the decisions."""
-        return self.decisions
-
-
 def _measure_predictions(
     path: Path,
     prediction: str,
@@ -211,17 +197,17 @@ def _measure_predictions(
             metric=metric,
         )
     decisions, labels = label_text(predicted), label_text(truth)
-    model = _Fixed(decisions, np.unique([*decisions, *labels]))
+    classes = np.unique([*decisions, *labels])
+    model = SimpleNamespace(predict=lambda _: decisions, classes_=classes)
     return fferm.audit(model, rows, labels, sensitive_features=groups, notion=notion)
 
 
 def _check_options(is_number: bool, notion: str | None, metric: str | None) -> None:
+    needs, has, use = "numbers", "classes", "--notion"
+    refused = {"--metric": metric}
     if is_number:
-        why = "needs predictions of classes, but these are numbers. Use --metric."
-        _refuse({"--notion": notion}, why)
-    else:
-        why = "needs predictions of numbers, but these are classes. Use --notion."
-        _refuse({"--metric": metric}, why)
+        needs, has, use, refused = has, needs, "--metric", {"--notion": notion}
+    _refuse(refused, f"needs predictions of {needs}, but these are {has}. Use {use}.")
 
 
 def _refuse(options: Mapping[str, object], why: str) -> None:

@@ -81,13 +81,13 @@ def violation_bound(
     0.2041
     """
     base, scale = _untransformed(divergence)
-    spread = _inverse_weights(prior)
+    spread = float(np.sum(1 / _smallest_weights(prior)))
     if not value >= 0:
         raise InvalidInputError(f"value must be non-negative; got {value!r}.")
     budget = float(value) / scale
     if _is_certain(class_rate) or budget == 0:
         return 0.0
-    if _is_linear(base):
+    if isinstance(base, TotalVariation) and base.smoothing == 0:
         bound = budget * spread / 2
     else:
         kappa = curvature_constant(base, class_rate)
@@ -124,10 +124,10 @@ def divergence_for(
             f"violation must be between 0 and 1; got {violation!r}."
         )
     base, scale = _untransformed(divergence)
-    spread = _inverse_weights(prior)
+    spread = float(np.sum(1 / _smallest_weights(prior)))
     if _is_certain(class_rate):
         return math.inf
-    if _is_linear(base):
+    if isinstance(base, TotalVariation) and base.smoothing == 0:
         return scale * 2 * violation / spread
     return scale * curvature_constant(base, class_rate) * violation**2 / spread
 
@@ -193,7 +193,7 @@ def tight_violation_bound(
     if closed == 0 or not math.isfinite(value):
         return closed
     # The budget of either group, in both orders; the upper one spends a share of D.
-    budget = value / scale / np.sort(_weights(prior))[:2, None]
+    budget = value / scale / _smallest_weights(prior)[:, None]
     window = np.linspace(0, 1, 33)
     for _ in range(SPLIT_ROUNDS):
         split = np.stack([budget * window, budget[::-1] * (1 - window)])
@@ -300,10 +300,6 @@ def _untransformed(divergence: str | Divergence) -> tuple[Divergence, float]:
     return base, scale
 
 
-def _is_linear(divergence: Divergence) -> bool:
-    return isinstance(divergence, TotalVariation) and divergence.smoothing == 0
-
-
 def _is_certain(class_rate: float | None) -> bool:
     # A class that nobody or everybody gets has no gap.
     if class_rate is not None and not 0 <= class_rate <= 1:
@@ -313,7 +309,7 @@ def _is_certain(class_rate: float | None) -> bool:
     return class_rate is not None and class_rate in (0, 1)
 
 
-def _weights(prior: ArrayLike) -> FloatArray:
+def _smallest_weights(prior: ArrayLike) -> FloatArray:
     weights = np.asarray(prior, dtype=np.float64)
     if weights.ndim != 1 or not np.all(np.isfinite(weights) & (weights >= 0)):
         raise InvalidInputError(
@@ -326,9 +322,4 @@ def _weights(prior: ArrayLike) -> FloatArray:
             "prior must have at least two positive weights, because a violation "
             f"compares groups; got {weights.size}. Leave this stratum out."
         )
-    return np.asarray(weights / weights.sum())
-
-
-def _inverse_weights(prior: ArrayLike) -> float:
-    first, second = np.sort(_weights(prior))[:2]
-    return float(1 / first + 1 / second)
+    return np.asarray(np.sort(weights / weights.sum())[:2])

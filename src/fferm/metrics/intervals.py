@@ -221,11 +221,14 @@ def bootstrap_sample(
         ]
 
     def rates(table: FloatArray) -> list[FloatArray]:
-        return [compared(rates_of(tabulator.orient(block))) for block in split(table)]
+        return [
+            compared(rates_of(tabulator.comparison.tables(block)))
+            for block in split(table)
+        ]
 
     is_present = []
     for (block,) in split((count @ totals)[None]):
-        oriented = tabulator.orient(block)
+        oriented = tabulator.comparison.tables(block)
         has_rows = np.broadcast_to(
             oriented.sum(axis=1, keepdims=True) > 0, oriented.shape
         )

@@ -257,7 +257,7 @@ class Tabulator:
                 attribute.name,
                 attribute.groups,
                 *axes,
-                self.orient(mass),
+                self.comparison.tables(mass),
                 functools.partial(self._squares, predicted, index),
                 index.total,
             )
@@ -279,10 +279,6 @@ class Tabulator:
         """What the notion compares."""
         return self.notion.comparison(self.rows.strata.names, self.labels.classes)
 
-    def orient(self, table: FloatArray) -> FloatArray:
-        """Return (..., strata, classes, groups) as (..., given, outcome, group)."""
-        return self.comparison.tables(table)
-
     def _squares(self, predicted: Predicted, index: CellIndex) -> FloatArray:
         # The square of a decision, 0 or 1 for each class, is the decision itself.
         is_hard = predicted.ndim == 1
@@ -290,7 +286,7 @@ class Tabulator:
             return index.squares
         squared = predicted if is_hard else predicted**2
         table = index.table(squared, index.weight**2, len(self.labels.classes))
-        return np.asarray(self.orient(table).sum(axis=1))
+        return np.asarray(self.comparison.tables(table).sum(axis=1))
 
     def group_table(
         self, decision: IntArray, prob: FloatArray | None = None
