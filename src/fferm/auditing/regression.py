@@ -268,9 +268,8 @@ class RegressionAudit(Audit):
         highs = [each.high for each in self._measured(measure).values()]
         if None in highs:
             raise InvalidParameterError(
-                f"confident=True needs an interval, and {measure} has none here. "
-                "Choose a measure of groups with n_bootstrap above 0, such as "
-                "'kolmogorov_smirnov', or leave confident out."
+                f"confident=True needs an interval, and {measure} has none here. Use "
+                "a measure of groups, such as 'kolmogorov_smirnov', and n_bootstrap."
             )
         return all(float(high or 0.0) <= bound for high in highs)
 
@@ -565,13 +564,11 @@ class _Auditor:
                 f"{column.attribute.name} needs at least two groups in {FEWEST_ROWS} "
                 f"rows{where}; got {np.unique(code[known]).size} in {known.sum()} rows."
             )
-        by_part = list(self._measure_groups(code, parts))
+        by_part = list(self._measure(code, numbers, parts))
         inside = np.flatnonzero(known & (self.strata.code >= 0))
         u, weight = self.prediction[inside], self.weight[inside]
         fan = bias = None
         if numbers is not None:
-            of_numbers = self._measure_numbers(numbers, parts)
-            by_part = [a | b for a, b in zip(by_part, of_numbers, strict=True)]
             fan = _fan(u, numbers[inside], weight)
             weights = weight if self.spec.is_weighted else None
             bias = information_bias(u, numbers[inside], weight=weights)
@@ -598,58 +595,45 @@ class _Auditor:
             absent=tuple(names[r] for r in range(len(names)) if r not in parts),
         )
 
-    def _weights(self, rows: IntArray) -> FloatArray | None:
-        return self.weight[rows] if self.spec.is_weighted else None
-
-    def _measure_groups(
-        self, code: IntArray, parts: dict[int, IntArray]
+    def _measure(
+        self, code: IntArray, numbers: FloatArray | None, parts: dict[int, IntArray]
     ) -> Iterator[dict[str, _PartMeasure]]:
-        names, spec = list(GROUP_MEASURES), self.spec
-        rng = np.random.default_rng(spec.random_state)
+        spec, n_permutations = self.spec, self.spec.n_permutations or 0
+        seeded = ("groups", *NUMBER_MEASURES)
+        rngs = {name: np.random.default_rng(spec.random_state) for name in seeded}
         for rows in parts.values():
-            ordered = OrderedPredictions.of(self.prediction[rows])
-            group, weight = code[rows], self._weights(rows)
-            observed = ordered.compare(group, weight)
+            u, group = self.prediction[rows], code[rows]
+            weight = self.weight[rows] if spec.is_weighted else None
+            ordered = OrderedPredictions.of(u)
             limits: dict[str, Interval] = {}
             if spec.n_bootstrap:
                 limits = ordered.intervals(
                     group,
-                    names,
+                    list(GROUP_MEASURES),
                     # All parts hold at once if each takes its share of the risk.
                     1 - (1 - self.confidence) / len(parts),
                     n_bootstrap=spec.n_bootstrap,
                     random_state=spec.random_state or 0,
                     weight=weight,
                 )
-            orders = (
-                rng.permutation(np.arange(group.size))
-                for _ in range(spec.n_permutations or 0)
-            )
-            shuffled = [ordered.compare(group[o], take(weight, o)) for o in orders]
-            yield {
-                name: _PartMeasure(
-                    observed.measure(name),
-                    limits.get(name),
-                    [each.measure(name) for each in shuffled],
-                )
-                for name in names
-            }
-
-    def _measure_numbers(
-        self, numbers: FloatArray, parts: dict[int, IntArray]
-    ) -> Iterator[dict[str, _PartMeasure]]:
-        seed, n_permutations = self.spec.random_state, self.spec.n_permutations or 0
-        rngs = {name: np.random.default_rng(seed) for name in NUMBER_MEASURES}
-        for rows in parts.values():
-            u, s, weight = self.prediction[rows], numbers[rows], self._weights(rows)
-            yield {
-                name: _PartMeasure(
-                    measure(u, s, weight=weight),
-                    None,
-                    shuffled_values(measure, u, s, n_permutations, rngs[name], weight),
-                )
-                for name, measure in NUMBER_MEASURES.items()
-            }
+            observed, shuffled = ordered.compare(group, weight), []
+            for _ in range(n_permutations):
+                order = rngs["groups"].permutation(np.arange(group.size))
+                shuffled.append(ordered.compare(group[order], take(weight, order)))
+            measures = {}
+            for name in GROUP_MEASURES:
+                others = [each.measure(name) for each in shuffled]
+                value = observed.measure(name)
+                measures[name] = _PartMeasure(value, limits.get(name), others)
+            for name, measure in NUMBER_MEASURES.items():
+                if numbers is not None:
+                    pair, rng = (u, numbers[rows]), rngs[name]
+                    value = measure(*pair, weight=weight)
+                    others = shuffled_values(
+                        measure, *pair, n_permutations, rng, weight
+                    )
+                    measures[name] = _PartMeasure(value, None, others)
+            yield measures
 
     def _group(self, inside: NDArray[np.bool_]) -> dict[str, float]:
         u, y, weight = self.prediction[inside], self.target[inside], self.weight[inside]

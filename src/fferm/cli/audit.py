@@ -3,13 +3,14 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Annotated
+from typing import Annotated, Any, TypeAlias
 
 import numpy as np
 import pandas as pd
 import typer
 
 import fferm
+from fferm._typing import Table
 from fferm.auditing import Audit, RegressionAudit, audit_regression
 from fferm.cli import options
 from fferm.cli.inputs import drop_unlabelled, open_source, read_table
@@ -27,6 +28,8 @@ from fferm.estimators.frame import (
     target_numbers,
 )
 
+# What is compared: --notion and --metric.
+Options: TypeAlias = tuple[str | None, str | None]
 # Measures of a regression that have no upper limit.
 UNBOUNDED = ("wasserstein", "mean_gap", "f_information")
 
@@ -129,22 +132,29 @@ def measure(
     metric: str | None = None,
 ) -> Audit:
     """Return the audit of a model on some rows."""
-    is_number = isinstance(model, FrameRegressor)
-    _check_options(is_number, notion, metric)
-    labels = model.labels(rows)
-    if not is_number:
-        groups = model.groups(rows)
-        return fferm.audit(
-            model, rows, labels, sensitive_features=groups, notion=notion
-        )
-    return audit_regression(
-        model,
-        rows,
-        labels,
-        sensitive_features=model.sensitive_values(rows),
-        groups=model.estimator_.groups,
-        metric=metric,
-    )
+    if isinstance(model, FrameRegressor):
+        audit, groups = _audit_numbers, model.sensitive_values(rows)
+    else:
+        audit, groups = _audit_classes, model.groups(rows)
+    return audit(model, rows, model.labels(rows), groups, (notion, metric))
+
+
+def _audit_classes(
+    model: Any, X: Table, y: Table, groups: Table, how: Options
+) -> Audit:
+    notion, metric = how
+    why = "needs predictions of numbers, but these are classes. Use --notion."
+    _refuse({"--metric": metric}, why)
+    return fferm.audit(model, X, y, sensitive_features=groups, notion=notion)
+
+
+def _audit_numbers(
+    model: Any, X: Table, y: Table, groups: Table, how: Options
+) -> Audit:
+    notion, metric = how
+    why = "needs predictions of classes, but these are numbers. Use --metric."
+    _refuse({"--notion": notion}, why)
+    return audit_regression(model, X, y, sensitive_features=groups, metric=metric)
 
 
 def _measure_data(
@@ -187,27 +197,13 @@ def _measure_predictions(
     is_number = task is TaskKind.regression
     if task is TaskKind.auto:
         is_number = is_quantity(truth) or is_quantity(predicted)
-    _check_options(is_number, notion, metric)
     if is_number:
-        return audit_regression(
-            None,
-            target_numbers(predicted),
-            target_numbers(truth),
-            sensitive_features=groups,
-            metric=metric,
-        )
+        numbers = target_numbers(predicted), target_numbers(truth)
+        return _audit_numbers(None, *numbers, groups, (notion, metric))
     decisions, labels = label_text(predicted), label_text(truth)
     classes = np.unique([*decisions, *labels])
     model = SimpleNamespace(predict=lambda _: decisions, classes_=classes)
-    return fferm.audit(model, rows, labels, sensitive_features=groups, notion=notion)
-
-
-def _check_options(is_number: bool, notion: str | None, metric: str | None) -> None:
-    needs, has, use = "numbers", "classes", "--notion"
-    refused = {"--metric": metric}
-    if is_number:
-        needs, has, use, refused = has, needs, "--metric", {"--notion": notion}
-    _refuse(refused, f"needs predictions of {needs}, but these are {has}. Use {use}.")
+    return _audit_classes(model, rows, labels, groups, (notion, metric))
 
 
 def _refuse(options: Mapping[str, object], why: str) -> None:
