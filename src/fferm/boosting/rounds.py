@@ -195,6 +195,8 @@ class PlainRounds:
         How trees are grown.
     start
         Trees to continue after.
+    has_own_loss
+        Whether LightGBM takes the derivatives of the loss itself.
     """
 
     def __init__(
@@ -203,11 +205,21 @@ class PlainRounds:
         data: TreeData,
         config: TrainingConfig,
         start: Start | None = None,
+        *,
+        has_own_loss: bool = True,
     ) -> None:
         self._n_scores = 1 if n_classes == 2 else n_classes
         self._start = start
         train, held_out = data
-        params = {**config.params, **self._objective_params(data)}
+        params = {**config.params, "objective": "none"}
+        if has_own_loss:
+            is_binary = n_classes == 2
+            params["objective"] = "binary" if is_binary else "multiclass"
+            params["metric"] = "binary_logloss" if is_binary else "multi_logloss"
+            if start is not None:
+                train.set_init_score(start.scores.reshape(-1))
+                if held_out is not None and start.held_out is not None:
+                    held_out.set_init_score(start.held_out.reshape(-1))
         if self._n_scores > 1:
             # LightGBM calls the number of trees per round the number of classes.
             params["num_class"] = self._n_scores
@@ -221,16 +233,6 @@ class PlainRounds:
         self._rounds: list[tuple[list[FloatArray], list[FloatArray]]] = []
         # The scores before the first tree, which takes them in.
         self._first = np.zeros(self._n_scores)
-
-    def _objective_params(self, data: TreeData) -> dict[str, Any]:
-        if self._start is not None:
-            train, held_out = data
-            train.set_init_score(self._start.scores.reshape(-1))
-            if held_out is not None and self._start.held_out is not None:
-                held_out.set_init_score(self._start.held_out.reshape(-1))
-        if self._n_scores > 1:
-            return {"objective": "multiclass", "metric": "multi_logloss"}
-        return {"objective": "binary", "metric": "binary_logloss"}
 
     def advance(self) -> Record | None:
         """Add a round; return its record, None if there was nothing to split."""
@@ -281,7 +283,8 @@ class FairRounds(PlainRounds):
         config: TrainingConfig,
         start: Start | None = None,
     ) -> None:
-        super().__init__(objective.n_classes, data, config, start)
+        n_classes = objective.n_classes
+        super().__init__(n_classes, data, config, start, has_own_loss=False)
         self._params, self._objective = config.params, objective
         if start is None:
             y, weight = objective.y, objective.weight
@@ -295,9 +298,6 @@ class FairRounds(PlainRounds):
         self._grown = np.zeros_like(scores)
         self._grown_held_out: FloatArray | None = None
         self._held_out: FloatArray | None = None
-
-    def _objective_params(self, data: TreeData) -> dict[str, Any]:
-        return {"objective": "none"}
 
     def advance(self) -> Record | None:
         """Grow trees along the gradient, and take a Newton step over their leaves."""
@@ -402,7 +402,9 @@ def rewrite_leaves(
     name = "binary sigmoid:1" if n_scores == 1 else f"multiclass num_class:{n_scores}"
     head = re.sub("\nobjective=.*", "", head)
     head = head.replace("\nfeature_names=", f"\nobjective={name}\nfeature_names=", 1)
-    return LEAF_VALUES.join([_with_sizes(head, new_sizes), *changed])
+    listed = " ".join(map(str, new_sizes))
+    head = re.sub("\ntree_sizes=.*", f"\ntree_sizes={listed}", head)
+    return LEAF_VALUES.join([head, *changed])
 
 
 def join_texts(before: str, after: str) -> str:
@@ -414,7 +416,8 @@ def join_texts(before: str, after: str) -> str:
         for number, block in enumerate(blocks)
     ]
     tail = after.split(END_OF_TREES, 1)[1]
-    head = _with_sizes(head, [len(block) for block in numbered])
+    sizes = " ".join(str(len(block)) for block in numbered)
+    head = re.sub("\ntree_sizes=.*", f"\ntree_sizes={sizes}", head)
     return head + "".join(numbered) + END_OF_TREES + tail
 
 
@@ -422,8 +425,3 @@ def split_trees(text: str) -> tuple[str, list[str]]:
     """Return the head of a model's text, and the block of each tree."""
     head, *blocks = text.split(END_OF_TREES, 1)[0].split("Tree=")
     return head, ["Tree=" + block for block in blocks]
-
-
-def _with_sizes(head: str, sizes: Sequence[int]) -> str:
-    listed = f"tree_sizes={' '.join(map(str, sizes))}"
-    return re.sub("\ntree_sizes=.*", f"\n{listed}", head)

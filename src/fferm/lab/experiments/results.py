@@ -314,7 +314,12 @@ def _draw_fronts(ax: "Axes", spec: Spec, records: pd.DataFrame) -> None:
         sweeps = records[records["method"] == label]
         if sweeps.empty:
             continue
-        heights = [_height(front(part), grid) for _, part in sweeps.groupby("seed")]
+        heights = []
+        for _, part in sweeps.groupby("seed"):
+            points = front(part)
+            # The best accuracy within each violation; NaN where there is none.
+            place = np.searchsorted(points["violation"], grid, side="right")
+            heights.append(np.append(np.nan, points["accuracy"])[place])
         seen = np.mean(np.isfinite(heights), axis=0) == 1
         if not seen.any():
             continue
@@ -340,15 +345,6 @@ def _style(number: int, label: str) -> dict[str, Any]:
         "ls": "-" if number < 10 else "--",
         "lw": 2.2 if label.startswith(OURS) else 1.0,
     }
-
-
-def _height(points: pd.DataFrame, grid: np.ndarray) -> np.ndarray:
-    """Return the best accuracy within each violation; NaN where there is none."""
-    violation, accuracy = points["violation"].to_numpy(), points["accuracy"].to_numpy()
-    place = np.searchsorted(violation, grid, side="right") - 1
-    if not len(points):
-        return np.full(grid.size, np.nan)
-    return np.where(place >= 0, accuracy[np.maximum(place, 0)], np.nan)
 
 
 def _draw_noise(ax: "Axes", spec: Spec, summary: pd.DataFrame) -> None:
