@@ -125,7 +125,8 @@ def open_source(
         raise InvalidParameterError(
             f"{missing} is missing. Name the column, for example {missing} NAME."
         )
-    return Source(read_table(Path(data)), None, target, _distinct(sensitive))
+    columns = tuple(dict.fromkeys(sensitive))
+    return Source(read_table(Path(data)), None, target, columns)
 
 
 def read_table(path: Path) -> pd.DataFrame:
@@ -193,7 +194,7 @@ def _open_dataset(
             f"--target must be {' or '.join(entry.targets)} for the data set {name}; "
             f"got {target}."
         )
-    columns = _distinct(sensitive) if sensitive else entry.sensitive
+    columns = tuple(dict.fromkeys(sensitive)) if sensitive else entry.sensitive
     data = entry.load(columns, target)
     train, test = (
         frame.drop(columns=list(columns), errors="ignore")
@@ -206,10 +207,6 @@ def _open_dataset(
         )
     )
     return Source(train, test, target, columns)
-
-
-def _distinct(names: Sequence[str]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(names))
 
 
 def _read_csv(path: Path) -> pa.Table:
