@@ -12,10 +12,10 @@ from fferm._typing import FloatArray, IntArray
 from fferm.data.rows import CellIndex
 from fferm.divergences import Divergence
 from fferm.divergences import get as get_divergence
-from fferm.errors import InvalidInputError, InvalidParameterError
-from fferm.notions import WITHIN_STRATA, Comparison, Weighting
+from fferm.errors import InvalidInputError
+from fferm.notions import WITHIN_STRATA, Weighting
+from fferm.penalty.objective import compared_penalty, moving_penalty
 from fferm.uncertainty import Uncertainty
-from fferm.uncertainty.base import settled, times
 
 
 def joint(
@@ -119,56 +119,6 @@ def penalty(
     return value, payoff.reshape(table.shape)
 
 
-def compared_penalty(
-    joint: FloatArray,
-    comparison: Comparison,
-    divergence: Divergence,
-    uncertainty: Uncertainty | None,
-    weighting: Weighting,
-) -> tuple[float, FloatArray]:
-    """Return the penalty on the tables that a notion compares, and its payoff.
-
-    ``joint`` is known to be a (strata x classes x groups) table.
-    """
-    is_placed = comparison.place is not None  # not those of predictions within strata
-    table = comparison.tables(joint) if is_placed else joint
-    if is_placed and not comparison.has_fixed_groups:
-        value, payoff = _moving_penalty(table, divergence, uncertainty, weighting)
-        return value, comparison.pull_back(payoff)
-    value, payoff = 0.0, np.zeros_like(table)
-    for r, weight in enumerate(stratum_weights(table, weighting)):
-        if weight <= 0:
-            continue
-        share = float(table[r].sum())
-        p = table[r] / share
-        prior = p.sum(axis=0)  # (K,)
-        if uncertainty is not None and uncertainty.is_coupled:
-            part, slope = uncertainty.coupled_penalty(p, prior, divergence)
-        else:
-            q = p.sum(axis=1, keepdims=True) * prior  # (m, K)
-            if uncertainty is None:
-                part, by_p, by_q = divergence.value_and_slopes(p, q)
-            else:
-                part, by_p, by_q = uncertainty.penalty(p, q, divergence)
-            with np.errstate(invalid="ignore"):
-                slope = by_p + (by_q @ prior)[:, None]
-                if not np.isfinite(slope).all():
-                    slope = by_p + times(by_q, prior).sum(axis=1)[:, None]
-                    slope = settled(slope, by_p)
-        value += weight * part
-        payoff[r] = weight / share * slope
-    return value, comparison.pull_back(payoff) if is_placed else payoff
-
-
-def stratum_weights(strata: FloatArray, weighting: Weighting) -> list[float]:
-    """Return what the strata of a table count in a penalty, 0 where nobody is."""
-    mass = strata.sum(axis=(1, 2))
-    if weighting == "unit":
-        return [float(share > 0) for share in mass]
-    total = 1.0 if weighting == "probability" else mass.sum() or 1.0
-    return list((mass / total).tolist())
-
-
 def sufficiency(
     joint: FloatArray,
     divergence: str | Divergence,
@@ -202,67 +152,12 @@ def sufficiency(
         )
     kept = slice(None) if predicted is None else slice(predicted, predicted + 1)
     by_class = np.swapaxes(table, 0, 1)[kept]
-    value, slope = _moving_penalty(
+    value, slope = moving_penalty(
         by_class, get_divergence(divergence), uncertainty, "probability"
     )
     payoff = np.zeros_like(table)
     payoff[:, kept] = np.swapaxes(slope, 0, 1)
     return value, payoff
-
-
-def _moving_penalty(
-    table: FloatArray,
-    divergence: Divergence,
-    uncertainty: Uncertainty | None,
-    weighting: Weighting,
-) -> tuple[float, FloatArray]:
-    """Return the penalty where predictions move rows between conditions.
-
-    Group weights within a condition then depend on the model and are differentiated.
-    The table is (conditions x outcomes x groups).
-    """
-    if uncertainty is not None and uncertainty.is_coupled:
-        raise InvalidParameterError(
-            f"{uncertainty!r} moves predictions at fixed group weights, but under "
-            "sufficiency the group weights given a prediction move with the model. "
-            "Use an uncertainty set that is not coupled."
-        )
-    mass = table.sum(axis=(1, 2))
-    weights = stratum_weights(table, weighting)
-    parts = {
-        t: _moving_part(table[t] / mass[t], divergence, uncertainty)
-        for t in np.flatnonzero(mass > 0).tolist()
-    }
-    value = sum(weights[t] * part for t, (part, _, _) in parts.items())
-    payoff = np.zeros_like(table)
-    for t, (part, slope, by_p) in parts.items():
-        # The product rule: the weight of a condition moves with its mass.
-        by_weight = {
-            "unit": 0.0,
-            "frequency": (part - value) / mass.sum(),
-            "probability": part,
-        }
-        with np.errstate(invalid="ignore"):
-            moved = by_weight[weighting] + weights[t] / mass[t] * slope
-            payoff[t] = settled(moved, by_p)
-    return value, payoff
-
-
-def _moving_part(
-    p: FloatArray, divergence: Divergence, uncertainty: Uncertainty | None
-) -> tuple[float, FloatArray, FloatArray]:
-    # The value on one table that sums to 1, its slope along tables that do, and the
-    # slope by the table alone.
-    by_outcome, by_group = p.sum(axis=1), p.sum(axis=0)
-    q = np.outer(by_outcome, by_group)
-    if uncertainty is None:
-        value, by_p, by_q = divergence.value_and_slopes(p, q)
-    else:
-        value, by_p, by_q = uncertainty.penalty(p, q, divergence)
-    with np.errstate(invalid="ignore"):
-        slope = by_p + times(by_q, by_group).sum(axis=1)[:, None]
-        slope = settled(slope + times(by_outcome[:, None], by_q).sum(axis=0), by_p)
-        return value, slope - np.sum(times(slope, p)), by_p
 
 
 def _checked_rows(

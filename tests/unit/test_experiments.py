@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from fferm.data.rows import FitInput
 from fferm.datasets import make_biased
 from fferm.errors import InvalidParameterError, UnknownNameError
 from fferm.lab.baselines import RobustCovariateShift
@@ -14,7 +15,6 @@ from fferm.lab.experiments import __main__ as program
 from fferm.lab.experiments import known, read_spec, run, runner, summarize
 from fferm.lab.experiments.results import write_experiment
 from fferm.lab.experiments.runner import (
-    Part,
     Parts,
     fit_sweep,
     load_parts,
@@ -354,8 +354,8 @@ def test_a_bound_that_no_model_keeps_is_said_to_be_kept_by_none(tmp_path):
 
 def test_a_baseline_that_takes_the_target_gets_it_where_the_spec_says_so():
     data = make_biased(200, random_state=0)
-    train = Part(data.X, data.y, data.sensitive_features)
-    target = Part(data.X_test, data.y_test, data.sensitive_features_test)
+    train = FitInput(data.X, data.y, data.sensitive_features)
+    target = FitInput(data.X_test, data.y_test, data.sensitive_features_test)
     parts = Parts(train, {}, target)
     model = RobustCovariateShift(notion="demographic_parity")
     for on_target in (True, False):

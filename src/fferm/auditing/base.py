@@ -214,7 +214,7 @@ class Audit(ABC):
     def to_dict(self) -> dict[str, Any]:
         """Return everything for JSON: undefined is None, infinite is ``"inf"``."""
         plain: dict[str, Any] = {} if self.kind is None else {"kind": self.kind}
-        return plain | json_ready(self)
+        return {**plain, **json_ready(self)}
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> Self:

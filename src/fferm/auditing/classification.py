@@ -211,18 +211,17 @@ class ClassificationAudit(Audit):
 
     def __repr__(self) -> str:
         """Return one line."""
+        return f"Audit({self.n_rows} rows, {self.notion}, {self._stated})"
+
+    @property
+    def _stated(self) -> str:
         return (
-            f"Audit({self.n_rows} rows, {self.notion}, violation "
-            f"{self.format_number(self.violation)}, {100 * self.confidence:g} % "
-            f"interval {_interval(self.interval)})"
+            f"violation {self.format_number(self.violation)}, "
+            f"{100 * self.confidence:g} % interval {_interval(self.interval)}"
         )
 
     def _summary(self) -> tuple[str, list[pd.DataFrame]]:
-        line = (
-            f"Audit of {self.n_rows} rows, {self.notion}: violation "
-            f"{self.format_number(self.violation)}, {100 * self.confidence:g} % "
-            f"interval {_interval(self.interval)}"
-        )
+        line = f"Audit of {self.n_rows} rows, {self.notion}: {self._stated}"
         table = self._short_frame().filter(regex="^(count|share|.*_rate_.*)$")
         return line, [table.rename_axis(None)]
 

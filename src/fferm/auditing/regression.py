@@ -201,19 +201,18 @@ class RegressionAudit(Audit):
     @property
     def group_frame(self) -> pd.DataFrame:
         """One row per group, or band of numbers."""
-        return pd.DataFrame(
-            {"column": name, "group": group, **row}
-            for name, column in self.columns.items()
-            for group, row in column.groups.items()
-        )
+        return self._rows("group", "groups")
 
     @property
     def stratum_frame(self) -> pd.DataFrame:
         """Each measure by column and value of the control feature, if there is one."""
+        return self._rows("stratum", "strata")
+
+    def _rows(self, what: str, field_name: str) -> pd.DataFrame:
         return pd.DataFrame(
-            {"column": name, "stratum": stratum, **row}
+            {"column": name, what: key, **row}
             for name, column in self.columns.items()
-            for stratum, row in column.strata.items()
+            for key, row in getattr(column, field_name).items()
         )
 
     @property
@@ -269,9 +268,8 @@ class RegressionAudit(Audit):
         highs = [each.high for each in self._measured(measure).values()]
         if None in highs:
             raise InvalidParameterError(
-                f"confident=True needs an interval, and {measure} has none here. "
-                "Choose a measure of groups with n_bootstrap above 0, such as "
-                "'kolmogorov_smirnov', or leave confident out."
+                f"confident=True needs an interval, and {measure} has none here. Use "
+                "a measure of groups, such as 'kolmogorov_smirnov', and n_bootstrap."
             )
         return all(float(high or 0.0) <= bound for high in highs)
 
@@ -361,8 +359,6 @@ class RegressionAudit(Audit):
         return repr(self), [self.frame, self.group_frame]
 
     def __str__(self) -> str:
-        measures = self.frame.set_index(["column", "measure"])
-        groups = self.group_frame.set_index(["column", "group"])
         words = "" if self.notion == "demographic_parity" else f", {self.notion}"
         words += ", weighted" if self.spec.is_weighted else ""
         low, high = self.interval
@@ -373,16 +369,12 @@ class RegressionAudit(Audit):
             "the variance",
             f"  violation           {self.violation:.4g}   {self.metric} by "
             f"{self.worst}{'' if np.isnan(high) else level}",
-            "",
-            self._text(measures),
-            "",
-            self._text(groups),
         ]
+        for frame in (self.frame, self.group_frame):
+            shown = frame.set_index(list(frame.columns[:2])).dropna(axis=1, how="all")
+            text = shown.to_string(float_format=self.format_number, na_rep="-")
+            lines += ["", text]
         return "\n".join([*lines, *(["", *self.notes] if self.notes else [])])
-
-    def _text(self, frame: pd.DataFrame) -> str:
-        shown = frame.dropna(axis="columns", how="all")
-        return shown.to_string(float_format=self.format_number, na_rep="-")
 
     @staticmethod
     def format_number(value: float) -> str:
@@ -523,34 +515,27 @@ def _read_columns(
     sensitive_features: Table, n_samples: int, how: GroupMode, binning: Binning
 ) -> dict[str, _Column]:
     # The sensitive columns, and several of them jointly, by name.
-    parts = dict(split_columns(sensitive_features))
+    parts, columns = dict(split_columns(sensitive_features)), {}
     binning.check(list(parts))
-    columns = {
-        name: _read_column(name, values, n_samples, binning, len(parts))
-        for name, values in parts.items()
-    }
+    for name, values in parts.items():
+        series = read_series(values, name, n_samples).infer_objects()
+        is_numeric = is_numeric_dtype(series.dtype)
+        known = binning.known(name, len(parts)) if is_numeric else None
+        is_number = is_numeric and series.nunique() > MOST_GROUPS
+        if not isinstance(binning.continuous, str):
+            is_number = name in binning.continuous
+        if not is_number and known is None:
+            columns[name] = _Column(encode_column(values, name, n_samples))
+            continue
+        numbers = read_numbers(series, name)
+        edges = find_edges(numbers) if known is None else np.array(known)
+        bands = band_names(edges), assign(numbers, edges)
+        attribute = Attribute(name, *bands, {name: tuple(edges.tolist())})
+        columns[name] = _Column(attribute, numbers, has_trained_bands=known is not None)
     joint = partition([column.attribute for column in columns.values()], how)
     if len(columns) > 1 and len(joint) == 1:
         columns[joint[0].name] = _Column(joint[0], is_joint=True)
     return columns
-
-
-def _read_column(
-    name: str, values: Table, n_samples: int, binning: Binning, n_columns: int
-) -> _Column:
-    series = read_series(values, name, n_samples).infer_objects()
-    is_numeric = is_numeric_dtype(series.dtype)
-    known = binning.known(name, n_columns) if is_numeric else None
-    is_number = is_numeric and series.nunique() > MOST_GROUPS
-    if not isinstance(binning.continuous, str):
-        is_number = name in binning.continuous
-    if not is_number and known is None:
-        return _Column(encode_column(values, name, n_samples))
-    numbers = read_numbers(series, name)
-    edges = find_edges(numbers) if known is None else np.array(known)
-    code = assign(numbers, edges)
-    attribute = Attribute(name, band_names(edges), code, {name: tuple(edges.tolist())})
-    return _Column(attribute, numbers, has_trained_bands=known is not None)
 
 
 class _PartMeasure(NamedTuple):
@@ -579,13 +564,11 @@ class _Auditor:
                 f"{column.attribute.name} needs at least two groups in {FEWEST_ROWS} "
                 f"rows{where}; got {np.unique(code[known]).size} in {known.sum()} rows."
             )
-        by_part = list(self._measure_groups(code, parts))
+        by_part = list(self._measure(code, numbers, parts))
         inside = np.flatnonzero(known & (self.strata.code >= 0))
         u, weight = self.prediction[inside], self.weight[inside]
         fan = bias = None
         if numbers is not None:
-            of_numbers = self._measure_numbers(numbers, parts)
-            by_part = [a | b for a, b in zip(by_part, of_numbers, strict=True)]
             fan = _fan(u, numbers[inside], weight)
             weights = weight if self.spec.is_weighted else None
             bias = information_bias(u, numbers[inside], weight=weights)
@@ -612,58 +595,45 @@ class _Auditor:
             absent=tuple(names[r] for r in range(len(names)) if r not in parts),
         )
 
-    def _weights(self, rows: IntArray) -> FloatArray | None:
-        return self.weight[rows] if self.spec.is_weighted else None
-
-    def _measure_groups(
-        self, code: IntArray, parts: dict[int, IntArray]
+    def _measure(
+        self, code: IntArray, numbers: FloatArray | None, parts: dict[int, IntArray]
     ) -> Iterator[dict[str, _PartMeasure]]:
-        names, spec = list(GROUP_MEASURES), self.spec
-        rng = np.random.default_rng(spec.random_state)
+        spec, n_permutations = self.spec, self.spec.n_permutations or 0
+        seeded = ("groups", *NUMBER_MEASURES)
+        rngs = {name: np.random.default_rng(spec.random_state) for name in seeded}
         for rows in parts.values():
-            ordered = OrderedPredictions.of(self.prediction[rows])
-            group, weight = code[rows], self._weights(rows)
-            observed = ordered.compare(group, weight)
+            u, group = self.prediction[rows], code[rows]
+            weight = self.weight[rows] if spec.is_weighted else None
+            ordered = OrderedPredictions.of(u)
             limits: dict[str, Interval] = {}
             if spec.n_bootstrap:
                 limits = ordered.intervals(
                     group,
-                    names,
+                    list(GROUP_MEASURES),
                     # All parts hold at once if each takes its share of the risk.
                     1 - (1 - self.confidence) / len(parts),
                     n_bootstrap=spec.n_bootstrap,
                     random_state=spec.random_state or 0,
                     weight=weight,
                 )
-            orders = (
-                rng.permutation(np.arange(group.size))
-                for _ in range(spec.n_permutations or 0)
-            )
-            shuffled = [ordered.compare(group[o], take(weight, o)) for o in orders]
-            yield {
-                name: _PartMeasure(
-                    observed.measure(name),
-                    limits.get(name),
-                    [each.measure(name) for each in shuffled],
-                )
-                for name in names
-            }
-
-    def _measure_numbers(
-        self, numbers: FloatArray, parts: dict[int, IntArray]
-    ) -> Iterator[dict[str, _PartMeasure]]:
-        seed, n_permutations = self.spec.random_state, self.spec.n_permutations or 0
-        rngs = {name: np.random.default_rng(seed) for name in NUMBER_MEASURES}
-        for rows in parts.values():
-            u, s, weight = self.prediction[rows], numbers[rows], self._weights(rows)
-            yield {
-                name: _PartMeasure(
-                    measure(u, s, weight=weight),
-                    None,
-                    shuffled_values(measure, u, s, n_permutations, rngs[name], weight),
-                )
-                for name, measure in NUMBER_MEASURES.items()
-            }
+            observed, shuffled = ordered.compare(group, weight), []
+            for _ in range(n_permutations):
+                order = rngs["groups"].permutation(np.arange(group.size))
+                shuffled.append(ordered.compare(group[order], take(weight, order)))
+            measures = {}
+            for name in GROUP_MEASURES:
+                others = [each.measure(name) for each in shuffled]
+                value = observed.measure(name)
+                measures[name] = _PartMeasure(value, limits.get(name), others)
+            for name, measure in NUMBER_MEASURES.items():
+                if numbers is not None:
+                    pair, rng = (u, numbers[rows]), rngs[name]
+                    value = measure(*pair, weight=weight)
+                    others = shuffled_values(
+                        measure, *pair, n_permutations, rng, weight
+                    )
+                    measures[name] = _PartMeasure(value, None, others)
+            yield measures
 
     def _group(self, inside: NDArray[np.bool_]) -> dict[str, float]:
         u, y, weight = self.prediction[inside], self.target[inside], self.weight[inside]
@@ -703,22 +673,18 @@ def _densities(
     # If all predictions are equal there is still some width to draw.
     room = 0.1 * (high - low) or 1e-3 * max(abs(low), 1.0)
     at = np.linspace(low - room, high + room, N_PLACES)
-    by_group = {
-        groups[k]: tuple(_density(u[code == k], at, weight[code == k]).tolist())
-        for k in np.unique(code)
-    }
+    by_group, ends = {}, (at[0], at[-1])
+    for k in np.unique(code):
+        # Normal kernels, of the width that suits a normal density, on a fine histogram.
+        v, w = u[code == k], weight[code == k]
+        share = w / w.sum()
+        mass, edges = np.histogram(np.clip(v, *ends), N_FINE, ends, weights=share)
+        middle = (edges[1:] + edges[:-1]) / 2
+        deviation = np.sqrt(share @ (v - share @ v) ** 2)
+        width = max(1.06 * deviation * effective_size(w) ** -0.2, at[1] - at[0])
+        density = norm.pdf((at[:, None] - middle) / width) @ mass / width
+        by_group[groups[k]] = tuple(density.tolist())
     return Densities(tuple(at.tolist()), by_group)
-
-
-def _density(u: FloatArray, at: FloatArray, weight: FloatArray) -> FloatArray:
-    # Normal kernels, of the width that suits a normal density, on a fine histogram.
-    share = weight / weight.sum()
-    ends = at[0], at[-1]
-    mass, edges = np.histogram(np.clip(u, *ends), N_FINE, ends, weights=share)
-    middle = (edges[1:] + edges[:-1]) / 2
-    deviation = np.sqrt(share @ (u - share @ u) ** 2)
-    width = max(1.06 * deviation * effective_size(weight) ** -0.2, at[1] - at[0])
-    return np.asarray(norm.pdf((at[:, None] - middle) / width) @ mass / width)
 
 
 def _fan(u: FloatArray, values: FloatArray, weight: FloatArray) -> Fan:

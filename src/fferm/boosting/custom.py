@@ -1,7 +1,7 @@
 """The objective as a function that LightGBM and XGBoost take in their own training."""
 
 import copy
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
@@ -11,7 +11,7 @@ from fferm._typing import FloatArray, Table
 from fferm.boosting.newton import Descent, newton_step
 from fferm.boosting.objective import ScoreObjective
 from fferm.data.groups import GroupMode
-from fferm.data.rows import control_labels, encode_rows
+from fferm.data.rows import Rows, control_labels, encode_rows
 from fferm.data.validate import check_number, encode_labels
 from fferm.divergences import Divergence
 from fferm.errors import InvalidInputError
@@ -107,38 +107,29 @@ def boosting_objective(
             f"{codes.shape} and {classes[:5].tolist()}."
         )
     labels = encode_labels(codes, codes.size, tuple(classes.tolist()), "y")
-    fair = BoostingObjective(objective, labels, sensitive_features, groups, X)
-    fair.is_calibrated = bool(calibrated)
-    fair.learning_rate = rate
-    return fair
+    control, names = control_labels(objective.notion, X, labels.n_samples)
+    labels = replace(labels, control=control, control_names=names)
+    rows = encode_rows(sensitive_features, objective.notion, labels, how=groups)
+    if objective.fairness_weight > 0:
+        Penalty(objective, rows).check_comparable()
+    # A copy, because codes may be the caller's array and are read much later.
+    rows = copy.deepcopy(rows)
+    return BoostingObjective(objective, labels, rows, bool(calibrated), rate)
 
 
+@dataclass(eq=False, repr=False)
 class BoostingObjective:
     """Gradient and curvature of loss and penalty, by raw scores."""
 
-    def __init__(
-        self,
-        objective: Objective,
-        labels: Labels,
-        sensitive_features: Table,
-        groups: GroupMode,
-        X: Table = None,
-    ) -> None:
-        control, names = control_labels(objective.notion, X, labels.n_samples)
-        self._labels = replace(labels, control=control, control_names=names)
-        # A copy, because codes may be the caller's array and are read much later.
-        self._rows = copy.deepcopy(
-            encode_rows(sensitive_features, objective.notion, self._labels, how=groups)
-        )
-        self._objective = objective
-        if objective.fairness_weight > 0:
-            Penalty(objective, self._rows).check_comparable()
-        self.is_calibrated = True
-        self.learning_rate = 0.1
-        self._bound: ScoreObjective | None = None
-        self._measured: ScoreObjective | None = None
-        self._descent: Descent | None = None
-        self._last: FloatArray | None = None
+    _objective: Objective
+    _labels: Labels
+    _rows: Rows
+    is_calibrated: bool
+    learning_rate: float
+    _bound: ScoreObjective | None = None
+    _measured: ScoreObjective | None = None
+    _descent: Descent | None = None
+    _last: FloatArray | None = None
 
     def __call__(
         self, scores: FloatArray, data: LabelledData

@@ -8,7 +8,7 @@ table, the more the larger the weight, and trees would be spent on the jumps. Th
 is a plain booster; the fairness was in the training alone.
 """
 
-from abc import ABC, abstractmethod
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -158,7 +158,7 @@ def read_booster(text: str) -> lgb.Booster:
     return lgb.Booster(model_str=text)
 
 
-def grow(rounds: "Rounds", config: TrainingConfig) -> Grown:
+def grow(rounds: "PlainRounds", config: TrainingConfig) -> Grown:
     """Return a booster of all rounds, or of those up to the best on held-out rows."""
     monitor = Monitor(callbacks=config.callbacks)
     stopping, kept = EarlyStopping(config.patience), 0
@@ -182,53 +182,74 @@ def grow(rounds: "Rounds", config: TrainingConfig) -> Grown:
     return Grown(booster, scores, dual, tuple(monitor.history), kept, result)
 
 
-class Rounds(ABC):
-    """Boosting, one round after another; a booster and the scores that it keeps.
+class PlainRounds:
+    """Boosting of the loss alone, with LightGBM's own objective.
 
     Parameters
     ----------
-    params
-        Parameters of LightGBM.
+    n_classes
+        Number of classes.
     data
         Binned rows.
-    n_scores
-        Trees per round.
+    config
+        How trees are grown.
     start
         Trees to continue after.
+    has_own_loss
+        Whether LightGBM takes the derivatives of the loss itself.
     """
 
     def __init__(
         self,
-        params: dict[str, Any],
+        n_classes: int,
         data: TreeData,
-        n_scores: int,
-        start: Start | None,
+        config: TrainingConfig,
+        start: Start | None = None,
+        *,
+        has_own_loss: bool = True,
     ) -> None:
+        self._n_scores = 1 if n_classes == 2 else n_classes
+        self._start = start
         train, held_out = data
+        params = {**config.params, "objective": "none"}
+        if has_own_loss:
+            is_binary = n_classes == 2
+            params["objective"] = "binary" if is_binary else "multiclass"
+            params["metric"] = "binary_logloss" if is_binary else "multi_logloss"
+            if start is not None:
+                train.set_init_score(start.scores.reshape(-1))
+                if held_out is not None and start.held_out is not None:
+                    held_out.set_init_score(start.held_out.reshape(-1))
+        if self._n_scores > 1:
+            # LightGBM calls the number of trees per round the number of classes.
+            params["num_class"] = self._n_scores
         self._booster = lgb.Booster(params, train)
         if held_out is not None:
             self._booster.add_valid(held_out, "held out")
-        self._n_scores = n_scores
-        self._start = start
         # An empty round counts only if there would be no tree at all without it.
         self._needs_tree = start is None
         # For each round, the outputs that LightGBM gave the leaves of each tree, and
         # our values, if there are some.
         self._rounds: list[tuple[list[FloatArray], list[FloatArray]]] = []
         # The scores before the first tree, which takes them in.
-        self._first = np.zeros(n_scores)
+        self._first = np.zeros(self._n_scores)
 
-    @abstractmethod
     def advance(self) -> Record | None:
         """Add a round; return its record, None if there was nothing to split."""
+        if self._booster.update() and not self._needs_tree:
+            return None
+        self._needs_tree = False
+        loss = float(self._booster.eval_train()[0][2])
+        return {"objective": loss, "loss": loss, "penalty": 0.0, "n_halvings": 0.0}
 
-    @abstractmethod
     def scores_and_dual(self) -> tuple[FloatArray, FloatArray | None]:
         """Return the (n_scores, n) scores after all rounds, and the dual there."""
+        # LightGBM gives its own as probabilities.
+        return scores_of(self._read_scores(self._booster.eval_train)), None
 
-    @abstractmethod
     def held_out_scores(self) -> FloatArray:
         """Return the (n_scores, n) scores of the held-out rows."""
+        return scores_of(self._read_scores(self._booster.eval_valid))
 
     def text(self, n_rounds: int) -> str:
         """Return the model of the first rounds in LightGBM's text format."""
@@ -252,46 +273,7 @@ class Rounds(ABC):
         return read[0].reshape(self._n_scores, -1)
 
 
-class PlainRounds(Rounds):
-    """Boosting of the loss alone, with LightGBM's own objective."""
-
-    def __init__(
-        self,
-        n_classes: int,
-        data: TreeData,
-        config: TrainingConfig,
-        start: Start | None = None,
-    ) -> None:
-        params: dict[str, Any] = {"objective": "binary", "metric": "binary_logloss"}
-        if n_classes > 2:
-            params = {"objective": "multiclass", "metric": "multi_logloss"}
-            params["num_class"] = n_classes
-        if start is not None:
-            train, held_out = data
-            train.set_init_score(start.scores.reshape(-1))
-            if held_out is not None and start.held_out is not None:
-                held_out.set_init_score(start.held_out.reshape(-1))
-        n_scores = 1 if n_classes == 2 else n_classes
-        super().__init__({**config.params, **params}, data, n_scores, start)
-
-    def advance(self) -> Record | None:
-        """Add a round of LightGBM's own."""
-        if self._booster.update() and not self._needs_tree:
-            return None
-        self._needs_tree = False
-        loss = float(self._booster.eval_train()[0][2])
-        return {"objective": loss, "loss": loss, "penalty": 0.0, "n_halvings": 0.0}
-
-    def scores_and_dual(self) -> tuple[FloatArray, FloatArray | None]:
-        """Return LightGBM's scores, which it gives as probabilities."""
-        return scores_of(self._read_scores(self._booster.eval_train)), None
-
-    def held_out_scores(self) -> FloatArray:
-        """Return LightGBM's scores, which it gives as probabilities."""
-        return scores_of(self._read_scores(self._booster.eval_valid))
-
-
-class FairRounds(Rounds):
+class FairRounds(PlainRounds):
     """Boosting of loss and penalty."""
 
     def __init__(
@@ -301,11 +283,8 @@ class FairRounds(Rounds):
         config: TrainingConfig,
         start: Start | None = None,
     ) -> None:
-        n_scores = objective.n_scores
-        # LightGBM calls the number of trees per round the number of classes.
-        classes = {"num_class": n_scores} if n_scores > 1 else {}
-        params = {**config.params, "objective": "none", **classes}
-        super().__init__(params, data, n_scores, start)
+        n_classes = objective.n_classes
+        super().__init__(n_classes, data, config, start, has_own_loss=False)
         self._params, self._objective = config.params, objective
         if start is None:
             y, weight = objective.y, objective.weight
@@ -421,10 +400,11 @@ def rewrite_leaves(
         new_sizes.append(int(size) + len(new) - len(old))
     # With an objective LightGBM predicts probabilities, as for a model of its own.
     name = "binary sigmoid:1" if n_scores == 1 else f"multiclass num_class:{n_scores}"
-    lines = [line for line in head.split("\n") if not line.startswith("objective=")]
-    place = next(n for n, line in enumerate(lines) if line.startswith("feature_names="))
-    lines.insert(place, f"objective={name}")
-    return LEAF_VALUES.join([_with_sizes("\n".join(lines), new_sizes), *changed])
+    head = re.sub("\nobjective=.*", "", head)
+    head = head.replace("\nfeature_names=", f"\nobjective={name}\nfeature_names=", 1)
+    listed = " ".join(map(str, new_sizes))
+    head = re.sub("\ntree_sizes=.*", f"\ntree_sizes={listed}", head)
+    return LEAF_VALUES.join([head, *changed])
 
 
 def join_texts(before: str, after: str) -> str:
@@ -436,7 +416,8 @@ def join_texts(before: str, after: str) -> str:
         for number, block in enumerate(blocks)
     ]
     tail = after.split(END_OF_TREES, 1)[1]
-    head = _with_sizes(head, [len(block) for block in numbered])
+    sizes = " ".join(str(len(block)) for block in numbered)
+    head = re.sub("\ntree_sizes=.*", f"\ntree_sizes={sizes}", head)
     return head + "".join(numbered) + END_OF_TREES + tail
 
 
@@ -444,10 +425,3 @@ def split_trees(text: str) -> tuple[str, list[str]]:
     """Return the head of a model's text, and the block of each tree."""
     head, *blocks = text.split(END_OF_TREES, 1)[0].split("Tree=")
     return head, ["Tree=" + block for block in blocks]
-
-
-def _with_sizes(head: str, sizes: Sequence[int]) -> str:
-    listed = f"tree_sizes={' '.join(map(str, sizes))}"
-    return "\n".join(
-        listed if line.startswith("tree_sizes=") else line for line in head.split("\n")
-    )

@@ -2,14 +2,15 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from types import SimpleNamespace
+from typing import Annotated, Any, TypeAlias
 
 import numpy as np
 import pandas as pd
 import typer
-from numpy.typing import NDArray
 
 import fferm
+from fferm._typing import Table
 from fferm.auditing import Audit, RegressionAudit, audit_regression
 from fferm.cli import options
 from fferm.cli.inputs import drop_unlabelled, open_source, read_table
@@ -27,6 +28,8 @@ from fferm.estimators.frame import (
     target_numbers,
 )
 
+# What is compared: --notion and --metric.
+Options: TypeAlias = tuple[str | None, str | None]
 # Measures of a regression that have no upper limit.
 UNBOUNDED = ("wasserstein", "mean_gap", "f_information")
 
@@ -64,9 +67,7 @@ def audit(
     ] = None,
     metric: options.Metric = None,
     task: options.Task = TaskKind.auto,
-    html: Annotated[
-        Path | None, typer.Option("--html", help="Also write a report there.")
-    ] = None,
+    html: options.Html = None,
     quiet: options.Quiet = False,
     json: options.Json = False,
 ) -> int:
@@ -87,7 +88,7 @@ def audit(
                 "cannot be used with a model, which knows its columns and its task. "
                 "Leave it out, or name the column of predictions: --prediction NAME.",
             )
-            fitted = load_model(Path(model))
+            fitted = _load_model(Path(model))
             trained_metric = getattr(fitted, "violation_metric", None)
             _check_bound(max_violation, metric or trained_metric)
             audited = _measure_data(fitted, data, notion, metric)
@@ -114,8 +115,7 @@ def audit(
     return 0 if passes else 1
 
 
-def load_model(path: Path) -> FrameModel:
-    """Return a model that `fferm fit` saved."""
+def _load_model(path: Path) -> FrameModel:
     model = fferm.load(path)
     if not isinstance(model, FrameModel):
         raise InvalidInputError(
@@ -132,22 +132,29 @@ def measure(
     metric: str | None = None,
 ) -> Audit:
     """Return the audit of a model on some rows."""
-    is_number = isinstance(model, FrameRegressor)
-    _check_options(is_number, notion, metric)
-    labels = model.labels(rows)
-    if not is_number:
-        groups = model.groups(rows)
-        return fferm.audit(
-            model, rows, labels, sensitive_features=groups, notion=notion
-        )
-    return audit_regression(
-        model,
-        rows,
-        labels,
-        sensitive_features=model.sensitive_values(rows),
-        groups=model.estimator_.groups,
-        metric=metric,
-    )
+    if isinstance(model, FrameRegressor):
+        audit, groups = _audit_numbers, model.sensitive_values(rows)
+    else:
+        audit, groups = _audit_classes, model.groups(rows)
+    return audit(model, rows, model.labels(rows), groups, (notion, metric))
+
+
+def _audit_classes(
+    model: Any, X: Table, y: Table, groups: Table, how: Options
+) -> Audit:
+    notion, metric = how
+    why = "needs predictions of numbers, but these are classes. Use --notion."
+    _refuse({"--metric": metric}, why)
+    return fferm.audit(model, X, y, sensitive_features=groups, notion=notion)
+
+
+def _audit_numbers(
+    model: Any, X: Table, y: Table, groups: Table, how: Options
+) -> Audit:
+    notion, metric = how
+    why = "needs predictions of classes, but these are numbers. Use --metric."
+    _refuse({"--notion": notion}, why)
+    return audit_regression(model, X, y, sensitive_features=groups, metric=metric)
 
 
 def _measure_data(
@@ -164,17 +171,6 @@ def _measure_data(
     source = open_source(data, None if is_default else model.target, model.sensitive)
     rows = source.frame if source.test is None else source.test
     return measure(model, drop_unlabelled(rows, model.target), notion, metric)
-
-
-class _Fixed:
-    """An estimator that predicts what a table says."""
-
-    def __init__(self, decisions: NDArray[Any], classes: NDArray[Any]) -> None:
-        self.decisions, self.classes_ = decisions, classes
-
-    def predict(self, X: object) -> NDArray[Any]:
-        """Return the decisions."""
-        return self.decisions
 
 
 def _measure_predictions(
@@ -201,27 +197,13 @@ def _measure_predictions(
     is_number = task is TaskKind.regression
     if task is TaskKind.auto:
         is_number = is_quantity(truth) or is_quantity(predicted)
-    _check_options(is_number, notion, metric)
     if is_number:
-        return audit_regression(
-            None,
-            target_numbers(predicted),
-            target_numbers(truth),
-            sensitive_features=groups,
-            metric=metric,
-        )
+        numbers = target_numbers(predicted), target_numbers(truth)
+        return _audit_numbers(None, *numbers, groups, (notion, metric))
     decisions, labels = label_text(predicted), label_text(truth)
-    model = _Fixed(decisions, np.unique([*decisions, *labels]))
-    return fferm.audit(model, rows, labels, sensitive_features=groups, notion=notion)
-
-
-def _check_options(is_number: bool, notion: str | None, metric: str | None) -> None:
-    if is_number:
-        why = "needs predictions of classes, but these are numbers. Use --metric."
-        _refuse({"--notion": notion}, why)
-    else:
-        why = "needs predictions of numbers, but these are classes. Use --notion."
-        _refuse({"--metric": metric}, why)
+    classes = np.unique([*decisions, *labels])
+    model = SimpleNamespace(predict=lambda _: decisions, classes_=classes)
+    return _audit_classes(model, rows, labels, groups, (notion, metric))
 
 
 def _refuse(options: Mapping[str, object], why: str) -> None:

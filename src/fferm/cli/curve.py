@@ -14,15 +14,8 @@ from fferm.cli.outputs import Output, check_folder, check_writable
 from fferm.curve import TradeoffCurve, tradeoff_curve
 from fferm.data.validate import COUNT, Number, check_params
 
-SHOWN = ("curve", "fairness_weight", "accuracy", "violation", "soft_violation")
-SHOWN_OF_REGRESSION = (
-    "curve",
-    "fairness_weight",
-    "accuracy",
-    "loss",
-    "violation",
-    "mean_gap",
-)
+SHOWN = ["curve", "fairness_weight", "accuracy", "violation", "soft_violation"]
+SHOWN_OF_REGRESSION = [*SHOWN[:3], "loss", "violation", "mean_gap"]
 
 
 def curve(
@@ -37,9 +30,7 @@ def curve(
     divergence: Annotated[
         list[str] | None, typer.Option(help="May be repeated; kl by default.")
     ] = None,
-    html: Annotated[
-        Path | None, typer.Option("--html", help="Also write a report there.")
-    ] = None,
+    html: options.Html = None,
     model: options.Model = ModelKind.linear,
     task: options.Task = TaskKind.auto,
     metric: options.Metric = None,
@@ -76,7 +67,11 @@ def curve(
         train, test = source.split(columns, test_share, seed)
         encoder = columns.learn_encoding(train)
         total = weights * seeds * len(divergences)
-        with output.progress("models", total, lambda: n_trained(out)):
+
+        def count() -> int:
+            return sum(1 for _ in (out / "models").glob("*.fferm"))
+
+        with output.progress("models", total, count):
             curve = tradeoff_curve(
                 estimator,
                 encoder.transform(train),
@@ -97,11 +92,6 @@ def curve(
             curve.to_html(html)
     output.result(*_summary(curve, out, output))
     return 0
-
-
-def n_trained(records: Path) -> int:
-    """Return how many models a folder of records holds."""
-    return sum(1 for _ in (records / "models").glob("*.fferm"))
 
 
 def _summary(

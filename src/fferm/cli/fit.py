@@ -92,7 +92,16 @@ def make_estimator(
 ) -> FairEstimator:
     """Return the unfitted estimator of ``--model`` and the target, checked."""
     if is_regression:
-        _check_regression(model, params.pop("confident", False))
+        if model is ModelKind.boosting:
+            raise InvalidParameterError(
+                "--model boosting needs a target of classes, but this one is numeric. "
+                "Use another --model, or --task classification."
+            )
+        if params.pop("confident", False):
+            raise InvalidParameterError(
+                "--confident cannot be used with a regression. Leave it out; "
+                "`fferm audit --confident` judges the interval."
+            )
         if metric is not None:
             get_measure(metric)  # an unknown name is refused before any work
             params["violation_metric"] = metric
@@ -102,27 +111,11 @@ def make_estimator(
         estimator = getattr(fferm, CLASSES[model])(**params)
     else:
         raise InvalidParameterError(
-            f"--metric {metric} needs a numeric target, but this one has classes, "
-            "whose violation is the largest difference of rates. Leave --metric out, "
-            "or add --task regression."
+            f"--metric {metric} needs a numeric target, but this one has classes. "
+            "Leave --metric out, or add --task regression."
         )
     estimator._objective()  # names and ranges, before any work
     return estimator
-
-
-def _check_regression(model: ModelKind, confident: bool) -> None:
-    if model is ModelKind.boosting:
-        raise InvalidParameterError(
-            "--model boosting needs a target of classes, but this one is numeric. Use "
-            "--model linear or --model net, or --task classification if the numbers "
-            "are classes."
-        )
-    if confident:
-        raise InvalidParameterError(
-            "--confident cannot be used with a regression, whose bound is kept on "
-            "held-out rows. Leave it out; `fferm audit --confident` judges the "
-            "interval."
-        )
 
 
 def _summary(model: FrameModel, audit: Audit, out: Path) -> tuple[str, dict[str, Any]]:

@@ -125,7 +125,8 @@ def open_source(
         raise InvalidParameterError(
             f"{missing} is missing. Name the column, for example {missing} NAME."
         )
-    return Source(read_table(Path(data)), None, target, _distinct(sensitive))
+    columns = tuple(dict.fromkeys(sensitive))
+    return Source(read_table(Path(data)), None, target, columns)
 
 
 def read_table(path: Path) -> pd.DataFrame:
@@ -149,10 +150,21 @@ def read_table(path: Path) -> pd.DataFrame:
             f"{path} cannot be read as {'Parquet' if is_parquet else 'CSV'} "
             f"({error}). It needs a header, and rows with as many fields."
         ) from error
-    frame = as_pandas(_to_pandas(table, path))
-    if len(frame) == 0:
+    names = table.column_names
+    if not all(name.strip() for name in names):
+        position = names.index("") + 1 if "" in names else 1
+        raise InvalidInputError(
+            f"Column {position} of {path} has no name. The header must name every "
+            "column."
+        )
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise InvalidInputError(
+            f"Two columns of {path} are named {twice!r}. Rename one."
+        )
+    if len(table) == 0:
         raise InvalidInputError(f"{path} has a header and no rows.")
-    return frame
+    return as_pandas(table.to_pandas(ignore_metadata=True))
 
 
 def drop_unlabelled(frame: pd.DataFrame, target: str) -> pd.DataFrame:
@@ -182,7 +194,7 @@ def _open_dataset(
             f"--target must be {' or '.join(entry.targets)} for the data set {name}; "
             f"got {target}."
         )
-    columns = _distinct(sensitive) if sensitive else entry.sensitive
+    columns = tuple(dict.fromkeys(sensitive)) if sensitive else entry.sensitive
     data = entry.load(columns, target)
     train, test = (
         frame.drop(columns=list(columns), errors="ignore")
@@ -195,10 +207,6 @@ def _open_dataset(
         )
     )
     return Source(train, test, target, columns)
-
-
-def _distinct(names: Sequence[str]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(names))
 
 
 def _read_csv(path: Path) -> pa.Table:
@@ -225,20 +233,3 @@ def _read_csv(path: Path) -> pa.Table:
         if pa.types.is_binary(field.type):
             raise ValueError(f"column {field.name!r} is not encoded in UTF-8")
     return table
-
-
-def _to_pandas(table: pa.Table, path: Path) -> pd.DataFrame:
-    names = table.column_names
-    if not all(name.strip() for name in names):
-        position = names.index("") + 1 if "" in names else 1
-        raise InvalidInputError(
-            f"Column {position} of {path} has no name. The header must name every "
-            "column."
-        )
-    if len(set(names)) < len(names):
-        twice = next(name for name in names if names.count(name) > 1)
-        raise InvalidInputError(
-            f"Two columns of {path} are named {twice!r}. Rename one."
-        )
-    frame: pd.DataFrame = table.to_pandas(ignore_metadata=True)
-    return frame

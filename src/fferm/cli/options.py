@@ -1,40 +1,19 @@
 """The options that several commands share, and the values they may have."""
 
 from enum import StrEnum
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-
-class ModelKind(StrEnum):
-    """The kind of model to train."""
-
-    linear = "linear"
-    net = "net"
-    boosting = "boosting"
-
-
-class TaskKind(StrEnum):
-    """What the target is."""
-
-    auto = "auto"
-    classification = "classification"
-    regression = "regression"
-
-
-class GroupKind(StrEnum):
-    """How several sensitive columns are compared."""
-
-    intersection = "intersection"
-    marginal = "marginal"
-
-
-class Size(StrEnum):
-    """How much of an experiment is run."""
-
-    small = "small"
-    full = "full"
-
+# The kind of model to train.
+ModelKind = StrEnum("ModelKind", ["linear", "net", "boosting"])
+# What the target is.
+TaskKind = StrEnum("TaskKind", ["auto", "classification", "regression"])
+# How several sensitive columns are compared.
+GroupKind = StrEnum("GroupKind", ["intersection", "marginal"])
+# How much of an experiment is run.
+Size = StrEnum("Size", ["small", "full"])
 
 Data = Annotated[
     str,
@@ -108,3 +87,4 @@ Groups = Annotated[
     GroupKind,
     typer.Option("--groups", help="Several sensitive columns jointly, or one by one."),
 ]
+Html = Annotated[Path | None, typer.Option("--html", help="Also write a report there.")]

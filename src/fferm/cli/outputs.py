@@ -57,7 +57,8 @@ class Output:
         for column in columns:
             table.add_column(column, overflow="fold")
         for row in rows:
-            table.add_row(*map(_cell_text, row))
+            texts = (f"{c:.4f}" if isinstance(c, float) else str(c) for c in row)
+            table.add_row(*map(printable, texts))
         console = Console(width=100, color_system=None, highlight=False, markup=False)
         with console.capture() as capture:
             console.print(table)
@@ -157,10 +158,6 @@ def let_everything_print(stream: TextIO) -> None:
     """Let a stream escape what its encoding lacks, instead of failing."""
     with contextlib.suppress(AttributeError, ValueError):
         stream.reconfigure(errors="backslashreplace")  # type: ignore[attr-defined]
-
-
-def _cell_text(cell: object) -> str:
-    return f"{cell:.4f}" if isinstance(cell, float) else printable(str(cell))
 
 
 def check_writable(path: Path, *inputs: str) -> None:

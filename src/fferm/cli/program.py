@@ -14,9 +14,10 @@ from fferm.cli.fit import fit
 from fferm.cli.outputs import let_everything_print, one_line
 from fferm.cli.report import report
 from fferm.cli.reproduce import reproduce
-from fferm.errors import FfermError, InvalidInputError
+from fferm.errors import FfermError
 
 BAD_INPUT, FAILURE, INTERRUPTED = 2, 3, 130
+NO_MEMORY = "The data do not fit into memory. Give fewer rows or columns."
 
 # What typer raises for options that it cannot read; it has no public name for it.
 UsageError: Any = typer.BadParameter.__mro__[1]
@@ -52,8 +53,11 @@ def run(arguments: list[str]) -> int:
     """Run a command line and return its exit code."""
     for stream in (sys.stdout, sys.stderr):
         let_everything_print(stream)
+    command = typer.main.get_command(app)
     try:
-        return _called(arguments)
+        return int(
+            command.main(arguments, prog_name="fferm", standalone_mode=False) or 0
+        )
     except UsageError as error:
         return _refuse(error.format_message(), " Try: fferm --help")
     except (KeyboardInterrupt, typer.Abort):
@@ -63,21 +67,11 @@ def run(arguments: list[str]) -> int:
         # Who reads has seen enough; the interpreter flushes once more at its end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILURE
-    except (FfermError, OSError) as error:
-        return _refuse(str(error))
+    except (FfermError, OSError, MemoryError) as error:
+        is_full = isinstance(error, MemoryError)
+        return _refuse(NO_MEMORY if is_full else str(error))
     except Exception as error:
         return _fail(error)
-
-
-def _called(arguments: list[str]) -> int:
-    command = typer.main.get_command(app)
-    try:
-        code = command.main(arguments, prog_name="fferm", standalone_mode=False)
-    except MemoryError as error:
-        raise InvalidInputError(
-            "The data do not fit into memory. Give fewer rows or columns."
-        ) from error
-    return int(code or 0)
 
 
 def _refuse(message: str, advice: str = "") -> int:

@@ -178,7 +178,7 @@ class Measure:
             "accuracy": accuracy,
             "violation": violation,
             "soft_violation": worst_gap(
-                [rates_of(self.tabulator.orient(mass)) for mass in soft]
+                [rates_of(self.tabulator.comparison.tables(mass)) for mass in soft]
             ),
             "loss": float(sums.loss[0] / self.total),
             "divergence": float(distance),
@@ -206,7 +206,9 @@ class Measure:
         for share in RANDOM_SHARES.tolist():
             mix = 1 - share, share
             rates = [
-                rates_of(self.tabulator.orient(mix[0] * one + mix[1] * other))
+                rates_of(
+                    self.tabulator.comparison.tables(mix[0] * one + mix[1] * other)
+                )
                 for one, other in zip(*masses, strict=True)
             ]
             accuracy = float(np.dot(mix, accuracies))

@@ -190,11 +190,16 @@ def split(
     table: Table,
     test_size: float,
     random_state: int | np.random.Generator | None,
+    dropped: Collection[str] = (),
 ) -> FairDataset:
-    """Return the data set with a random test part, stratified by label and group."""
+    """Return the data set with a random test part, stratified by label and group.
+
+    Columns that are dropped are in neither `X` nor `frame`.
+    """
     check_test_size(test_size)
     rng = random_generator(random_state)
-    return assemble(table, *split_strata(strata(table), test_size, rng))
+    parts = split_strata(strata(table), test_size, rng)
+    return assemble(table.without(dropped), *parts)
 
 
 def _encode(

@@ -11,8 +11,6 @@ import importlib.resources
 import importlib.util
 import io
 import os
-import shutil
-import tempfile
 import urllib.error
 import urllib.request
 from dataclasses import dataclass
@@ -20,7 +18,12 @@ from pathlib import Path
 
 import pandas as pd
 
-from fferm.errors import DataUnavailableError, MissingDependencyError
+from fferm._files import replacing
+from fferm.errors import (
+    DataUnavailableError,
+    MissingDependencyError,
+    PersistenceError,
+)
 
 TIMEOUT_SECONDS = 60.0
 
@@ -103,30 +106,20 @@ def _download(file: DataFile, path: Path) -> None:
         )
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{file.name}.")
-        os.close(descriptor)
-        try:
-            _fetch_into(Path(name), file.url, file.sha256)
-            os.replace(name, path)
-        finally:
-            Path(name).unlink(missing_ok=True)
-    except (OSError, http.client.HTTPException) as error:
+        with urllib.request.urlopen(file.url, timeout=TIMEOUT_SECONDS) as answer:
+            content = answer.read()
+        if (digest := _digest(content)) not in file.sha256:
+            accepted = " or ".join(file.sha256)
+            raise OSError(f"it has sha256 {digest}, expected {accepted}")
+        with replacing(path, "Choose a writable folder.") as part:
+            part.write_bytes(content)
+    except (OSError, http.client.HTTPException, PersistenceError) as error:
+        if isinstance(error, urllib.error.HTTPError):
+            error.close()  # the error is the answer, with its connection open
         raise DataUnavailableError(
             f"{file.name} is not in the data folder and could not be downloaded from "
             f"{file.url}: {error}. " + _advice(file, path)
         ) from error
-
-
-def _fetch_into(part: Path, url: str, expected: tuple[str, ...]) -> None:
-    try:
-        answer = urllib.request.urlopen(url, timeout=TIMEOUT_SECONDS)
-    except urllib.error.HTTPError as error:
-        error.close()  # the error is the answer, with its connection open
-        raise
-    with answer, part.open("wb") as target:
-        shutil.copyfileobj(answer, target)
-    if (digest := _digest(part.read_bytes())) not in expected:
-        raise OSError(f"it has sha256 {digest}, expected {' or '.join(expected)}")
 
 
 def _advice(file: DataFile, path: Path) -> str:

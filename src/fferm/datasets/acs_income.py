@@ -34,18 +34,7 @@ STATES = (
     "SC", "SD", "TN", "TX", "UT", "VT", "VA", "WA", "WV", "WI", "WY",
 )
 # fmt: on
-COLUMNS = (
-    "AGEP",
-    "COW",
-    "SCHL",
-    "MAR",
-    "OCCP",
-    "POBP",
-    "RELP",
-    "WKHP",
-    "SEX",
-    "RAC1P",
-)
+COLUMNS = ("AGEP", "COW", "SCHL", "MAR", "OCCP", "POBP", "RELP", "WKHP", "SEX", "RAC1P")
 TARGET = "PINCP_GT50K"
 # A sensitive feature, and the raw column that tells it.
 SENSITIVE = {"sex": "SEX", "race": "RAC1P"}

@@ -109,8 +109,7 @@ def load_compas(
         y=rows[TARGET].to_numpy(dtype=np.int64),
         sensitive=groups(frame[list(names)]),
     )
-    table = table.without(names) if drop_sensitive else table
-    return split(table, test_size, random_state)
+    return split(table, test_size, random_state, names if drop_sensitive else ())
 
 
 def _read() -> pd.DataFrame:

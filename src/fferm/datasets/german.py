@@ -72,9 +72,8 @@ def load_german(
         y=(rows["class"] == 1).to_numpy().astype(np.int64),
         sensitive=_sensitive(rows)[list(names)],
     )
-    if drop_sensitive:
-        table = table.without({SENSITIVE[name] for name in names})
-    return split(table, test_size, random_state)
+    raw = {SENSITIVE[name] for name in names}
+    return split(table, test_size, random_state, raw if drop_sensitive else ())
 
 
 def _sensitive(rows: pd.DataFrame) -> pd.DataFrame:

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fferm._typing import FloatArray, IntArray
 from fferm.datasets._dataset import (
     FairDataset,
     Table,
@@ -83,6 +82,7 @@ def load_gov_census(
     names = pick_names("sensitive column", sensitive, SENSITIVE)
     (target,) = pick_names("target", target, TARGETS)
     rows = read_parquet(FILE)
+    salary = rows["salary"].to_numpy(dtype=np.float64)
     frame = categorical(rows.drop(columns="salary"))
     short = {name: rows[name].str[:2] for name in ("occupation", "industry")}
     model = categorical(frame.assign(**short).astype(dict.fromkeys(CODES, str)))
@@ -91,13 +91,8 @@ def load_gov_census(
         description=DESCRIPTION,
         frame=frame,
         model=model,
-        y=_target(rows["salary"].to_numpy(dtype=np.float64), target),
+        y=salary if target == "salary" else (salary > THRESHOLD).astype(np.int64),
         sensitive=groups(frame[list(names)]),
     )
-    if drop_sensitive:
-        table = table.without({raw for name in names for raw in SENSITIVE[name]})
-    return split(table, test_size, random_state)
-
-
-def _target(salary: FloatArray, target: str) -> FloatArray | IntArray:
-    return salary if target == "salary" else (salary > THRESHOLD).astype(np.int64)
+    raw = {raw for name in names for raw in SENSITIVE[name]}
+    return split(table, test_size, random_state, raw if drop_sensitive else ())

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 from scipy.special import softmax
 
-from fferm._typing import FloatArray, IntArray
+from fferm._typing import FloatArray
 from fferm.data.validate import COUNT, POSITIVE, Number, check_params
 from fferm.datasets._dataset import FairDataset, Table, random_generator, split
 from fferm.errors import InvalidParameterError
@@ -89,7 +89,10 @@ def make_biased(  # noqa: PLR0913 (a generator lists its parameters)
     weights = _normalise(group_weights, n_groups)
     rng = random_generator(random_state)
     group = rng.choice(n_groups, size=n_samples, p=weights)
-    y = _draw_labels(rates[group], rng)
+    # Inverse transform: the label is the number of cumulative sums below u. The last
+    # sum is 1 up to rounding and is left out, so no label can exceed m - 1.
+    below = np.cumsum(rates[group], axis=1)[:, :-1] <= rng.random(n_samples)[:, None]
+    y = below.sum(axis=1, dtype=np.int64)
     centre = 2 * y / (n_classes - 1) - 1 + bias * _spread(n_groups)[group] / 2
     X = centre[:, None] / np.sqrt(n_features) + noise * rng.standard_normal(
         (n_samples, n_features)
@@ -133,14 +136,6 @@ def biased_rates(
 
 def _spread(n_groups: int) -> FloatArray:
     return np.linspace(-1.0, 1.0, n_groups)
-
-
-def _draw_labels(prob: FloatArray, rng: np.random.Generator) -> IntArray:
-    # Inverse transform: the label is the number of cumulative sums below u. The last
-    # sum is 1 up to rounding and is left out, so no label can exceed m - 1.
-    below = np.cumsum(prob, axis=1)[:, :-1] <= rng.random(len(prob))[:, None]
-    labels: IntArray = below.sum(axis=1, dtype=np.int64)
-    return labels
 
 
 def _normalise(group_weights: Sequence[float] | None, n_groups: int) -> FloatArray:

@@ -23,7 +23,15 @@ any class, ours or a user's, to the laws.
 
 from typing import Literal
 
-from fferm.divergences.base import RATIO_FLOOR, Divergence
+from fferm.divergences.base import (
+    RATIO_FLOOR,
+    Affine,
+    Divergence,
+    LinearTail,
+    curvature_scaled,
+    strip,
+    trainable,
+)
 from fferm.divergences.classical import (
     KL,
     Alpha,
@@ -32,13 +40,6 @@ from fferm.divergences.classical import (
     ReverseKL,
     SquaredHellinger,
     TotalVariation,
-)
-from fferm.divergences.transforms import (
-    Affine,
-    LinearTail,
-    curvature_scaled,
-    strip,
-    trainable,
 )
 from fferm.errors import InvalidParameterError
 

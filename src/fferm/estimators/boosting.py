@@ -368,7 +368,6 @@ class FairBoostingClassifier(FairClassifier):
                 criterion = watched and self._criterion(watched, fairness_weight)
                 config = replace(config, callbacks=callbacks, criterion=criterion)
                 objective = problem.with_weight(fairness_weight).objective
-                rounds: PlainRounds | FairRounds
                 if fairness_weight == 0 or is_constant(bins[0]):
                     rounds = PlainRounds(problem.n_classes, bins, config, begin)
                 else:

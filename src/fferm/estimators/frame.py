@@ -73,6 +73,8 @@ class FrameModel(BaseEstimator):
         -------
         Self
         """
+        # An earlier fit may have had other labels.
+        self.__dict__.pop("estimator_", None)
         frame = as_pandas(frame)
         labels = self.labels(frame)
         self.edges_ = self._find_edges(frame)
@@ -223,22 +225,6 @@ class FrameClassifier(ClassifierMixin, FrameModel):
     def classes_(self) -> NDArray[Any]:
         """The labels, as text."""
         return self.estimator_.classes_
-
-    def fit(self, frame: Table, y: Table = None) -> Self:
-        """Learn encoding and classifier from the training rows.
-
-        Parameters
-        ----------
-        frame, y
-            As in `FrameModel.fit`.
-
-        Returns
-        -------
-        Self
-        """
-        if hasattr(self, "estimator_"):
-            del self.estimator_  # an earlier fit may have had other labels
-        return super().fit(frame, y)
 
     def labels(self, frame: Table) -> NDArray[Any]:
         """Return the label of each row as text.

@@ -16,21 +16,16 @@ solver.
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import pandas as pd
+from numpy.typing import NDArray
 
 from fferm._typing import Table
 from fferm.data.groups import GroupMode
 from fferm.data.rows import check_aligned
 from fferm.data.validate import encode_decisions, encode_labels, encode_prob
-from fferm.metrics.tabulator import (
-    Absence,
-    Gap,
-    Predicted,
-    Tabulator,
-    Violations,
-    make_tabulator,
-)
+from fferm.metrics.tabulator import Absence, Gap, Tabulator, Violations, make_tabulator
 from fferm.notions import Notion
 from fferm.notions import get as get_notion
 
@@ -194,11 +189,11 @@ def _encode(
     groups: GroupMode,
     sample_weight: Table,
     classes: Sequence[object] | None = None,
-) -> tuple[Tabulator, Predicted]:
+) -> tuple[Tabulator, NDArray[Any]]:
     """Return the tabulator of some rows, and codes of decisions, or probabilities."""
     rows = {"sensitive_features": sensitive_features, "sample_weight": sample_weight}
     check_aligned(y_true=y_true, predictions=predictions, **rows)
-    predicted: Predicted
+    predicted: NDArray[Any]
     if classes is None:
         labels, predicted = encode_decisions(y_true, predictions)
     else:

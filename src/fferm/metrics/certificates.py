@@ -80,14 +80,14 @@ def violation_bound(
     >>> round(violation_bound(0.02, [0.6, 0.4], "kl"), 4)
     0.2041
     """
-    base, scale = _untransformed(divergence)
-    spread = _inverse_weights(prior)
+    base, scale, is_certain = _untransformed(divergence, class_rate)
+    spread = float(np.sum(1 / _smallest_weights(prior)))
     if not value >= 0:
         raise InvalidInputError(f"value must be non-negative; got {value!r}.")
     budget = float(value) / scale
-    if _is_certain(class_rate) or budget == 0:
+    if is_certain or budget == 0:
         return 0.0
-    if _is_linear(base):
+    if isinstance(base, TotalVariation) and base.smoothing == 0:
         bound = budget * spread / 2
     else:
         kappa = curvature_constant(base, class_rate)
@@ -123,11 +123,11 @@ def divergence_for(
         raise InvalidParameterError(
             f"violation must be between 0 and 1; got {violation!r}."
         )
-    base, scale = _untransformed(divergence)
-    spread = _inverse_weights(prior)
-    if _is_certain(class_rate):
+    base, scale, is_certain = _untransformed(divergence, class_rate)
+    spread = float(np.sum(1 / _smallest_weights(prior)))
+    if is_certain:
         return math.inf
-    if _is_linear(base):
+    if isinstance(base, TotalVariation) and base.smoothing == 0:
         return scale * 2 * violation / spread
     return scale * curvature_constant(base, class_rate) * violation**2 / spread
 
@@ -152,8 +152,8 @@ def curvature_constant(
     >>> curvature_constant("chi2"), curvature_constant("kl", class_rate=0.5)
     (4.0, 2.0)
     """
-    base, scale = _untransformed(divergence)
-    if _is_certain(class_rate):
+    base, scale, is_certain = _untransformed(divergence, class_rate)
+    if is_certain:
         return math.inf
     kappa = _closed_constant(base, class_rate)
     return scale * (_smallest_quotient(base, class_rate) if kappa is None else kappa)
@@ -189,11 +189,11 @@ def tight_violation_bound(
     0.5024
     """
     closed = violation_bound(value, prior, divergence, class_rate)
-    base, scale = _untransformed(divergence)
+    base, scale, _ = _untransformed(divergence, class_rate)
     if closed == 0 or not math.isfinite(value):
         return closed
     # The budget of either group, in both orders; the upper one spends a share of D.
-    budget = value / scale / np.sort(_weights(prior))[:2, None]
+    budget = value / scale / _smallest_weights(prior)[:, None]
     window = np.linspace(0, 1, 33)
     for _ in range(SPLIT_ROUNDS):
         split = np.stack([budget * window, budget[::-1] * (1 - window)])
@@ -291,29 +291,23 @@ def _neighbourhood(grid: FloatArray, best: int) -> FloatArray:
     return np.linspace(low, high, 41)
 
 
-def _untransformed(divergence: str | Divergence) -> tuple[Divergence, float]:
-    # A tilt leaves D as it is and a scale multiplies it.
-    base, scale = Divergence.resolve(divergence), 1.0
-    while isinstance(base, Affine):
-        scale *= base.scale
-        base = base.base
-    return base, scale
-
-
-def _is_linear(divergence: Divergence) -> bool:
-    return isinstance(divergence, TotalVariation) and divergence.smoothing == 0
-
-
-def _is_certain(class_rate: float | None) -> bool:
-    # A class that nobody or everybody gets has no gap.
+def _untransformed(
+    divergence: str | Divergence, class_rate: float | None
+) -> tuple[Divergence, float, bool]:
+    # A tilt leaves D as it is and a scale multiplies it. A class that nobody or
+    # everybody gets is certain and has no gap.
     if class_rate is not None and not 0 <= class_rate <= 1:
         raise InvalidParameterError(
             f"class_rate must be between 0 and 1, or None; got {class_rate!r}."
         )
-    return class_rate is not None and class_rate in (0, 1)
+    base, scale = Divergence.resolve(divergence), 1.0
+    while isinstance(base, Affine):
+        scale *= base.scale
+        base = base.base
+    return base, scale, class_rate in (0, 1)
 
 
-def _weights(prior: ArrayLike) -> FloatArray:
+def _smallest_weights(prior: ArrayLike) -> FloatArray:
     weights = np.asarray(prior, dtype=np.float64)
     if weights.ndim != 1 or not np.all(np.isfinite(weights) & (weights >= 0)):
         raise InvalidInputError(
@@ -326,9 +320,4 @@ def _weights(prior: ArrayLike) -> FloatArray:
             "prior must have at least two positive weights, because a violation "
             f"compares groups; got {weights.size}. Leave this stratum out."
         )
-    return np.asarray(weights / weights.sum())
-
-
-def _inverse_weights(prior: ArrayLike) -> float:
-    first, second = np.sort(_weights(prior))[:2]
-    return float(1 / first + 1 / second)
+    return np.asarray(np.sort(weights / weights.sum())[:2])

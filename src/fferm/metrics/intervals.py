@@ -121,7 +121,8 @@ def violation_interval(
     (0.0, 0.2137)
     """
     two_sided(confidence)
-    counts = [_count_pairs(rate) for rate in rates]
+    present = [np.sum(~np.isnan(rate), axis=1) for rate in rates]
+    counts = [int(np.sum(n * (n - 1) // 2)) for n in present]
     if sum(counts) == 0:
         return UNDEFINED
     quantile = two_sided(1 - (1 - confidence) / sum(counts))
@@ -157,11 +158,6 @@ def _folded(low: FloatArray, high: FloatArray) -> Interval:
         float(np.fmax.reduce(nearest, axis=None)),
         min(float(np.fmax.reduce(farthest, axis=None)), 1.0),
     )
-
-
-def _count_pairs(rate: FloatArray) -> int:
-    present = np.sum(~np.isnan(rate), axis=1)
-    return int(np.sum(present * (present - 1) // 2))
 
 
 @dataclass(frozen=True)
@@ -221,11 +217,14 @@ def bootstrap_sample(
         ]
 
     def rates(table: FloatArray) -> list[FloatArray]:
-        return [compared(rates_of(tabulator.orient(block))) for block in split(table)]
+        return [
+            compared(rates_of(tabulator.comparison.tables(block)))
+            for block in split(table)
+        ]
 
     is_present = []
     for (block,) in split((count @ totals)[None]):
-        oriented = tabulator.orient(block)
+        oriented = tabulator.comparison.tables(block)
         has_rows = np.broadcast_to(
             oriented.sum(axis=1, keepdims=True) > 0, oriented.shape
         )
@@ -284,7 +283,7 @@ def bootstrap_interval(
     two_sided(confidence)
     check_params({"n_bootstrap": n_bootstrap}, {"n_bootstrap": COUNT})
     observed = sample.rates((sample.count @ sample.totals)[None])
-    if not any(_count_pairs(rate[0]) for rate in observed):
+    if not any(np.any(np.sum(~np.isnan(rate), axis=-1) > 1) for rate in observed):
         return UNDEFINED
     # A row of mean weight more in every cell of the groups that are present.
     cells = np.flatnonzero(sample.is_present)

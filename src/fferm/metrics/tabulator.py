@@ -140,24 +140,6 @@ class RateTable:
         """(n_strata,) whether at least two groups are present."""
         return np.asarray((self.mass.sum(axis=1) > 0).sum(axis=1) >= 2)
 
-    def gaps(self) -> Iterator[Gap]:
-        """Yield the gap of each outcome in the strata that are judged."""
-        # A group that is absent has the rate NaN, and is neither lowest nor highest.
-        is_absent = np.isnan(self.rate)
-        lowest = np.where(is_absent, np.inf, self.rate).argmin(axis=2)
-        highest = np.where(is_absent, -np.inf, self.rate).argmax(axis=2)
-        gap = gaps_of(self.rate)
-        for r in map(int, np.flatnonzero(self.is_judged)):
-            for j, outcome in enumerate(self.outcomes):
-                yield Gap(
-                    self.attribute,
-                    self.strata[r],
-                    outcome,
-                    float(gap[r, j]),
-                    self.groups[int(lowest[r, j])],
-                    self.groups[int(highest[r, j])],
-                )
-
     def absences(self) -> Iterator[Absence]:
         """Yield the groups that have no rows in a stratum."""
         for stratum, weights in zip(self.strata, self.mass.sum(axis=1), strict=True):
@@ -228,8 +210,17 @@ class Tabulator:
 
         With ``warn``, warn of groups and strata that are left out.
         """
-        tables = self.tables(predicted)
-        gaps = tuple(gap for table in tables for gap in table.gaps())
+        tables, gaps = self.tables(predicted), []
+        for table in tables:
+            # An absent group has the rate NaN, and is neither lowest nor highest.
+            is_absent, gap = np.isnan(table.rate), gaps_of(table.rate)
+            lowest = np.where(is_absent, np.inf, table.rate).argmin(axis=2)
+            highest = np.where(is_absent, -np.inf, table.rate).argmax(axis=2)
+            for r in map(int, np.flatnonzero(table.is_judged)):
+                for j, outcome in enumerate(table.outcomes):
+                    ends = (table.groups[int(end[r, j])] for end in (lowest, highest))
+                    names = table.attribute, table.strata[r], outcome
+                    gaps.append(Gap(*names, float(gap[r, j]), *ends))
         absent = tuple(absence for table in tables for absence in table.absences())
         if warn and absent:
             warn_user(
@@ -237,7 +228,7 @@ class Tabulator:
                 "The violation is that of the rest.",
                 EmptyStratumWarning,
             )
-        return Violations(gaps, absent)
+        return Violations(tuple(gaps), absent)
 
     def tables(
         self, predicted: Predicted, masses: list[FloatArray] | None = None
@@ -257,7 +248,7 @@ class Tabulator:
                 attribute.name,
                 attribute.groups,
                 *axes,
-                self.orient(mass),
+                self.comparison.tables(mass),
                 functools.partial(self._squares, predicted, index),
                 index.total,
             )
@@ -279,10 +270,6 @@ class Tabulator:
         """What the notion compares."""
         return self.notion.comparison(self.rows.strata.names, self.labels.classes)
 
-    def orient(self, table: FloatArray) -> FloatArray:
-        """Return (..., strata, classes, groups) as (..., given, outcome, group)."""
-        return self.comparison.tables(table)
-
     def _squares(self, predicted: Predicted, index: CellIndex) -> FloatArray:
         # The square of a decision, 0 or 1 for each class, is the decision itself.
         is_hard = predicted.ndim == 1
@@ -290,7 +277,7 @@ class Tabulator:
             return index.squares
         squared = predicted if is_hard else predicted**2
         table = index.table(squared, index.weight**2, len(self.labels.classes))
-        return np.asarray(self.orient(table).sum(axis=1))
+        return np.asarray(self.comparison.tables(table).sum(axis=1))
 
     def group_table(
         self, decision: IntArray, prob: FloatArray | None = None

@@ -10,7 +10,7 @@ from typing import Any
 from fferm.auditing import Audit, ClassificationAudit, RegressionAudit
 from fferm.auditing.regression import ColumnAudit
 from fferm.errors import InvalidParameterError
-from fferm.metrics.tabulator import Gap, left_out
+from fferm.metrics.tabulator import left_out
 from fferm.report.costs import compare
 from fferm.report.figures import draw_svg, plot_densities, plot_fan
 from fferm.report.pages import brief, number, plain, points, render, write_page
@@ -107,24 +107,20 @@ def describe_audit(
             for k, (name, column) in enumerate(audit.columns.items())
         }
     if isinstance(audit, ClassificationAudit):
-        shown |= _describe_classes(audit)
-        shown["costs"] = []
-        if isinstance(before, ClassificationAudit):
-            shown["costs"] = compare(before, audit)
+        # The last of equals: with two classes the positive one.
+        largest = [gap for gap in audit.gaps if gap.gap >= audit.violation - SAME_GAP]
+        missing = audit.unjudged.items()
+        measured = {name for row in audit.groups.values() for name in row}
+        shown |= {
+            "worst": largest[-1] if largest else None,
+            "left_out": [left_out(*item, audit.n_rows) for item in missing],
+            "scale": scale_of([audit]),
+            "errors": {k: ERROR_RATES[k] for k in ERROR_RATES if k in measured},
+            "costs": compare(before, audit)
+            if isinstance(before, ClassificationAudit)
+            else [],
+        }
     return shown
-
-
-def _describe_classes(audit: ClassificationAudit) -> dict[str, Any]:
-    return {
-        "worst": _worst(audit),
-        "left_out": [left_out(*item, audit.n_rows) for item in audit.unjudged.items()],
-        "scale": scale_of([audit]),
-        "errors": {
-            name: label
-            for name, label in ERROR_RATES.items()
-            if any(name in row for row in audit.groups.values())
-        },
-    }
 
 
 def judge_audit(audit: Audit, max_violation: float | None) -> Verdict:
@@ -156,12 +152,6 @@ def judge_audit(audit: Audit, max_violation: float | None) -> Verdict:
             "larger gap"
         )
     return Verdict("Keeps the bound on these rows", f"{sentence}.", None)
-
-
-def _worst(audit: ClassificationAudit) -> Gap | None:
-    # The last of equals: with two classes the positive one.
-    largest = [gap for gap in audit.gaps if gap.gap >= audit.violation - SAME_GAP]
-    return largest[-1] if largest else None
 
 
 def scale_of(audits: Iterable[ClassificationAudit]) -> float:

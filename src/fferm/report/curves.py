@@ -14,8 +14,6 @@ from html import escape
 from importlib.resources import files
 from typing import Any
 
-import pandas as pd
-
 from fferm.auditing import Audit, ClassificationAudit, RegressionAudit
 from fferm.curve import TradeoffCurve
 from fferm.errors import InvalidInputError
@@ -78,10 +76,19 @@ def write_curve(
     --------
     >>> write_curve(curve, "report.html")  # doctest: +SKIP
     """
+    with report_extra():
+        from plotly.offline import get_plotlyjs
+    # Nothing that a page holds may end the element that it stands in.
+    plotly = str(get_plotlyjs()).replace("</script", "<\\/script")
+    script = files("fferm.report").joinpath("templates/front.js").read_text("utf-8")
     models = points(curve)
     chosen = _chosen(curve, models, max_violation)
-    picked = models.index(chosen or _fairest(models))
-    plotly, script = plotly_source(), page_source()
+    best = chosen or min(
+        (point for point in models if point.is_best),
+        key=lambda point: point.test["violation"].mean,
+        default=models[0],
+    )
+    picked = models.index(best)
     about = curve.description
     is_number = "metric" in about
     values = {
@@ -164,18 +171,15 @@ def _chosen(
     return next(point for point in models if point.key[:2] == key[:2])
 
 
-def _fairest(models: list[Point]) -> Point:
-    best = [point for point in models if point.is_best]
-    return min(best, key=lambda point: point.test["violation"].mean, default=models[0])
-
-
 def traces(curve: TradeoffCurve, points: list[Point]) -> dict[str, Any]:
     """Return what the script of a page needs to draw points that can be picked."""
     names = list(dict.fromkeys(point.curve for point in points))
     words = curve_words(curve.description.get("metric"))
     marks = partial(_marks, points, HOVER.replace("ACCURACY", words.accuracy.lower()))
+    dashes = {"color": "--faint", "width": 1.5, "dash": "dash"}
     drawn = [
-        _baseline(line, k == 0)
+        _line(line["violation"].tolist(), line["accuracy"].tolist(), dashes)
+        | {"name": "naive: thinned at random", "showlegend": k == 0}
         for k, line in enumerate(baselines(curve, "test").values())
     ]
     plain = [point for point in points if point.is_plain]
@@ -188,10 +192,20 @@ def traces(curve: TradeoffCurve, points: list[Point]) -> dict[str, Any]:
             if point.curve == name and not (point.is_plain or point.is_collapsed)
         ]
         label = "models" if len(names) == 1 else escape(name)
-        drawn.append(_band(curve.curves[name].bands(), color))
+        rows = curve.curves[name].bands().sort_values("violation")
+        there, back = rows["violation"].tolist(), rows["violation"].tolist()[::-1]
+        ends = rows["accuracy_high"].tolist() + rows["accuracy_low"].tolist()[::-1]
+        band = _line(there + back, ends, {"width": 0, "color": color})
+        filled = {"fill": "toself", "opacity": 0.15, "fillcolor": color}
+        drawn.append(band | filled | {"showlegend": False})
         drawn.append(marks(others, label, MARKS[number % len(MARKS)], color, 9))
+    # From the fairest to the most accurate of the best trade-offs.
+    front = [k for k, point in enumerate(points) if point.is_best]
+    front.sort(key=lambda k: points[k].test["violation"].mean)
+    best = [points[k].test for k in front]
+    x, y = ([test[name].mean for test in best] for name in ("violation", "accuracy"))
     drawn += [
-        _front(points),
+        _line(x, y, {"color": "--ink", "width": 1.5}) | {"name": "best trade-offs"},
         marks(plain, "plain model (weight 0)", "diamond", "--plain"),
         marks(collapsed, words.collapsed, "x", "--ink"),
     ]
@@ -212,21 +226,8 @@ def traces(curve: TradeoffCurve, points: list[Point]) -> dict[str, Any]:
             }
             for point in points
         ],
-        "front": _order(points),
+        "front": front,
     }
-
-
-def plotly_source() -> str:
-    """Return plotly's own script, which ships with its package."""
-    with report_extra():
-        from plotly.offline import get_plotlyjs
-    # Nothing that a page holds may end the element that it stands in.
-    return str(get_plotlyjs()).replace("</script", "<\\/script")
-
-
-def page_source() -> str:
-    """Return the script of a page: it draws, and shows the point that is picked."""
-    return files("fferm.report").joinpath("templates/front.js").read_text("utf-8")
 
 
 def digest(script: str) -> str:
@@ -238,12 +239,6 @@ def digest(script: str) -> str:
 def _is_drawn(point: Point) -> bool:
     violation = point.test["violation"].mean
     return violation == violation  # undefined where no two groups can be compared
-
-
-def _order(points: list[Point]) -> list[int]:
-    # From the fairest to the most accurate of the best trade-offs.
-    best = [k for k, point in enumerate(points) if point.is_best]
-    return sorted(best, key=lambda k: points[k].test["violation"].mean)
 
 
 def _marks(
@@ -271,41 +266,5 @@ def _marks(
     }
 
 
-def _front(points: list[Point]) -> dict[str, Any]:
-    best = [points[k] for k in _order(points)]
-    return {
-        "x": [point.test["violation"].mean for point in best],
-        "y": [point.test["accuracy"].mean for point in best],
-        "mode": "lines",
-        "name": "best trade-offs",
-        "hoverinfo": "skip",
-        "line": {"color": "--ink", "width": 1.5},
-    }
-
-
-def _baseline(line: pd.DataFrame, is_first: bool) -> dict[str, Any]:
-    return {
-        "x": line["violation"].tolist(),
-        "y": line["accuracy"].tolist(),
-        "mode": "lines",
-        "name": "naive: thinned at random",
-        "showlegend": is_first,
-        "hoverinfo": "skip",
-        "line": {"color": "--faint", "width": 1.5, "dash": "dash"},
-    }
-
-
-def _band(bands: pd.DataFrame, color: str) -> dict[str, Any]:
-    rows = bands.sort_values("violation")
-    there, back = rows["violation"].tolist(), rows["violation"].tolist()[::-1]
-    return {
-        "x": there + back,
-        "y": rows["accuracy_high"].tolist() + rows["accuracy_low"].tolist()[::-1],
-        "fill": "toself",
-        "mode": "lines",
-        "opacity": 0.15,
-        "hoverinfo": "skip",
-        "showlegend": False,
-        "line": {"width": 0, "color": color},
-        "fillcolor": color,
-    }
+def _line(x: list[float], y: list[float], line: dict[str, Any]) -> dict[str, Any]:
+    return {"x": x, "y": y, "mode": "lines", "hoverinfo": "skip", "line": line}

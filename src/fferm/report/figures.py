@@ -17,11 +17,10 @@ from fferm.auditing.regression import ColumnAudit, Densities, Fan
 from fferm.curve import TradeoffCurve
 from fferm.report.pages import report_extra
 from fferm.report.points import average
-from fferm.report.wording import CurveWords, curve_words
+from fferm.report.wording import curve_words
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 INK, PLAIN, FAINT, GRID = "#1d1d21", "#d55e00", "#85858a", "#e2e2e6"
 PAPER = "#fefefe"
@@ -91,7 +90,10 @@ def plot_curve(
     drawn = _new_axes() if ax is None else ax
     other = "train" if split == "test" else "test"
     is_alone = len(curve.descriptions) == 1
-    _draw_baseline(drawn, curve, split)
+    for k, line in enumerate(baselines(curve, split).values()):
+        label = "_" if k else "naive: decisions thinned at random"
+        x, y = line["violation"], line["accuracy"]
+        drawn.plot(x, y, color=FAINT, linestyle="--", linewidth=1, label=label)
     if is_alone:
         _draw_points(drawn, means.records, other, (FAINT, MARKS[0]), "models")
     for number, (name, alone) in enumerate(means.curves.items()):
@@ -108,9 +110,21 @@ def plot_curve(
         label="best trade-offs",
     )
     words = curve_words(curve.description.get("metric"))
-    _draw_special(drawn, means.records[means.records["split"] == split], words)
-    _annotate(drawn, curve, words)
-    return drawn
+    rows = means.records[means.records["split"] == split]
+    for is_marked, marker, color, label in (
+        (rows["fairness_weight"] == 0, "D", PLAIN, "plain model (weight 0)"),
+        (rows["collapsed"], "x", INK, words.collapsed),
+    ):
+        x, y = rows["violation"][is_marked], rows["accuracy"][is_marked]
+        if len(x):
+            drawn.scatter(x, y, s=46, marker=marker, color=color, label=label, zorder=3)
+    drawn.set_ylabel(f"{words.accuracy} (up is better)")
+    # From zero, the fair end, with room for the marks on it.
+    drawn.set_xlim(left=-0.02 * drawn.get_xlim()[1])
+    drawn.set_ylim(accuracy_range(curve))
+    # The baseline may pass behind it.
+    drawn.legend(loc="lower right", edgecolor="none", framealpha=0.9)
+    return _finished(drawn, f"{words.violation_axis} (left is fairer)")
 
 
 def draw_svg(draw: Callable[["Axes"], object], name: str = "") -> str:
@@ -131,21 +145,9 @@ def draw_svg(draw: Callable[["Axes"], object], name: str = "") -> str:
         warnings.filterwarnings("ignore", "Glyph .* missing from font")
         figure = Figure(figsize=PAGE_SIZE, layout="constrained")
         draw(figure.subplots())
-        return _as_element(figure, name)
-
-
-def accuracy_range(curve: TradeoffCurve) -> tuple[float, float]:
-    """Return the accuracies to show: all models, and some room for the baseline."""
-    low, high = curve.records["accuracy"].min(), curve.records["accuracy"].max()
-    span = max(high - low, LEAST_SPAN)
-    band = min(curve.bands()["accuracy_high"].max(), high + ROOM_BELOW * span)
-    return float(low - ROOM_BELOW * span), float(np.fmax(band, high) + 0.1 * span)
-
-
-def _as_element(figure: "Figure", name: str) -> str:
-    stream = io.StringIO()
-    silent = dict.fromkeys(("Creator", "Date", "Format", "Type"))
-    figure.savefig(stream, format="svg", metadata=silent)
+        stream = io.StringIO()
+        silent = dict.fromkeys(("Creator", "Date", "Format", "Type"))
+        figure.savefig(stream, format="svg", metadata=silent)
     text = stream.getvalue()
     element = text[text.index("<svg") :]
     for color, variable in PAGE_COLORS.items():
@@ -156,24 +158,18 @@ def _as_element(figure: "Figure", name: str) -> str:
     return element.replace("*{", "figure svg *{")
 
 
+def accuracy_range(curve: TradeoffCurve) -> tuple[float, float]:
+    """Return the accuracies to show: all models, and some room for the baseline."""
+    low, high = curve.records["accuracy"].min(), curve.records["accuracy"].max()
+    span = max(high - low, LEAST_SPAN)
+    band = min(curve.bands()["accuracy_high"].max(), high + ROOM_BELOW * span)
+    return float(low - ROOM_BELOW * span), float(np.fmax(band, high) + 0.1 * span)
+
+
 def _new_axes() -> "Axes":
     with report_extra():
         from matplotlib.figure import Figure
     return Figure(layout="constrained").subplots()
-
-
-def _draw_baseline(ax: "Axes", curve: TradeoffCurve, split: str) -> None:
-    label = "naive: decisions thinned at random"
-    for line in baselines(curve, split).values():
-        ax.plot(
-            line["violation"],
-            line["accuracy"],
-            color=FAINT,
-            linestyle="--",
-            linewidth=1,
-            label=label,
-        )
-        label = "_"  # once in the legend
 
 
 def baselines(curve: TradeoffCurve, split: str) -> dict[str, pd.DataFrame]:
@@ -228,38 +224,6 @@ def _draw_band(ax: "Axes", bands: pd.DataFrame, color: str, is_first: bool) -> N
         linewidth=0.8,
         alpha=0.4,
     )
-
-
-def _draw_special(ax: "Axes", rows: pd.DataFrame, words: CurveWords) -> None:
-    plain = rows[rows["fairness_weight"] == 0]
-    collapsed = rows[rows["collapsed"]]
-    for marked, marker, color, label in (
-        (plain, "D", PLAIN, "plain model (weight 0)"),
-        (collapsed, "x", INK, words.collapsed),
-    ):
-        if len(marked):
-            ax.scatter(
-                marked["violation"],
-                marked["accuracy"],
-                s=46,
-                marker=marker,
-                color=color,
-                label=label,
-                zorder=3,
-            )
-
-
-def _annotate(ax: "Axes", curve: TradeoffCurve, words: CurveWords) -> None:
-    ax.set_xlabel(f"{words.violation_axis} (left is fairer)")
-    ax.set_ylabel(f"{words.accuracy} (up is better)")
-    # From zero, the fair end, with room for the marks on it.
-    ax.set_xlim(left=-0.02 * ax.get_xlim()[1])
-    ax.set_ylim(accuracy_range(curve))
-    ax.grid(color=GRID, linewidth=0.6)
-    ax.set_axisbelow(True)
-    ax.spines[["top", "right"]].set_visible(False)
-    # The baseline may pass behind it.
-    ax.legend(loc="lower right", edgecolor="none", framealpha=0.9)
 
 
 def plot_column(column: ColumnAudit, name: str, ax: "Axes | None" = None) -> "Axes":

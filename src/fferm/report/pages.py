@@ -48,7 +48,9 @@ def render(template: str, values: Mapping[str, object]) -> str:
     )
     for show in (number, percent, points, brief, plain, amount, signed):
         environment.filters[show.__name__] = show
-    return environment.get_template(template).render(versions=_versions(), **values)
+    versions = {name: version(name) for name in PACKAGES}
+    versions["Python"] = platform.python_version()
+    return environment.get_template(template).render(versions=versions, **values)
 
 
 def write_page(text: str, path: str | os.PathLike[str]) -> None:
@@ -113,8 +115,3 @@ def amount(value: float | None, digits: int = 4) -> str:
     """Return a measure: with fixed digits below 10, as a quantity above."""
     is_large = value is not None and math.isfinite(value) and abs(value) >= 10
     return plain(float(value or 0.0)) if is_large else number(value, digits)
-
-
-def _versions() -> dict[str, str]:
-    versions = {name: version(name) for name in PACKAGES}
-    return {**versions, "Python": platform.python_version()}

@@ -78,7 +78,8 @@ def average(curve: TradeoffCurve) -> TradeoffCurve:
     means = grouped[[*MEASURES, "seconds"]].agg(_mean)
     means["seed"] = grouped["seed"].first()
     means["collapsed"] = grouped["collapsed"].any()
-    means["result"] = grouped["result"].agg(_worst_result)
+    # The first failure, if any: trouble must not average away.
+    means["result"] = grouped["result"].agg(lambda each: min(each, key=_is_success))
     return replace(curve, records=means.reset_index())
 
 
@@ -118,11 +119,6 @@ def _spreads(records: pd.DataFrame, key: Key, split: str) -> dict[str, Spread]:
 
 def _mean(values: "pd.Series[float]") -> float:
     return float(values.mean(skipna=False))
-
-
-def _worst_result(values: "pd.Series[str]") -> str:
-    # The first failure, if any: trouble must not average away.
-    return str(next((v for v in values if not _is_success(v)), values.iloc[0]))
 
 
 def _is_success(result: str) -> bool:

@@ -1,11 +1,13 @@
-"""The one outer loop of fferm, and what every solver gives back.
+"""The one outer loop of fferm, what every solver gives back, and the choice of one.
 
 A solver says how to start, how to advance by a chunk and how to read the outcome.
 `Solver.solve` owns everything else: history, stopping, time budget, callbacks, checks
 for finite numbers and the result code.
 """
 
+import dataclasses
 import enum
+import importlib
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
@@ -15,8 +17,10 @@ from typing import Any, Generic, TypeVar, final
 import numpy as np
 
 from fferm._typing import FloatArray
-from fferm.errors import NonFiniteError
-from fferm.penalty.objective import Problem
+from fferm.errors import NonFiniteError, UnknownNameError
+from fferm.fairness_grid import weight_range
+from fferm.penalty.objective import Objective, Problem
+from fferm.registry import unknown_name
 
 State = TypeVar("State")
 Record = dict[str, float]
@@ -202,3 +206,60 @@ class Solver(ABC, Generic[State]):
             raise NonFiniteError(Result.nonfinite.value)
         fitted["stats"]["seconds"] = time.perf_counter() - monitor.began
         return Solution(result=result, history=tuple(monitor.history), **fitted)
+
+
+# Where the solver of linear models lives that a name stands for. Kernels are imported
+# when they are asked for: compiling is not free.
+LINEAR = {
+    "lbfgs": ("fferm.solvers.lbfgs", "LBFGS"),
+    "semi_stochastic": ("fferm.solvers.semi_stochastic", "SemiStochastic"),
+    "sgda": ("fferm.solvers.sgda", "SGDA"),
+    "sreda": ("fferm.solvers.sreda", "SREDA"),
+}
+
+
+# From so many models and numbers in X on, `auto` trains the models of a path as lanes:
+# the full batch would take ten times as long. A single model is worth its exact optimum
+# until that takes minutes.
+LANES_FROM = 4
+PATH_FROM = 500_000
+SINGLE_FROM = 200_000_000
+# How far beyond the default range a weight counts as rounding.
+ROUNDING = 1e-9
+
+
+def choose(
+    name: str, objective: Objective, n_numbers: int, weights: Sequence[float]
+) -> str:
+    """Return the name of the solver to use.
+
+    Parameters
+    ----------
+    name
+        A solver, or ``"auto"``.
+    objective
+        What is minimised.
+    n_numbers
+        Rows times columns of X.
+    weights
+        The fairness weights that are trained for.
+    """
+    if name in LINEAR:
+        return name
+    if name != "auto":
+        known = tuple(sorted(("auto", *LINEAR)))
+        raise UnknownNameError(unknown_name("solver", str(name), known))
+    enough = PATH_FROM if len(weights) >= LANES_FROM else SINGLE_FROM
+    if n_numbers < enough or not objective.has_linear_dual:
+        return "lbfgs"
+    # Minibatches are noisy where the penalty is all that counts.
+    largest = weight_range(objective.divergence)[1] * (1 + ROUNDING)
+    return "lbfgs" if max(weights, default=0.0) > largest else "sgda"
+
+
+def make(name: str, options: dict[str, Any]) -> Solver[Any]:
+    """Return a solver of linear models, which takes the options that it knows."""
+    module, class_name = LINEAR[name]
+    solver = getattr(importlib.import_module(module), class_name)
+    known = {field.name for field in dataclasses.fields(solver)}
+    return solver(**{k: v for k, v in options.items() if k in known})  # type: ignore[no-any-return]

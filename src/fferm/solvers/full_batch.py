@@ -51,9 +51,11 @@ def make_rows(problem: Problem) -> RowArrays:
     stratum, group, weight = place_rows(problem.penalty.rows)
     if problem.penalty_X is not None:
         X = _stack(X, problem.penalty_X)
-        y, loss = _below(y, stratum.size, -1), _below(loss, stratum.size, 0.0)
-        stratum, group = _above(stratum, n_loss, -1), _above(group, n_loss, -1)
-        weight = _above(weight, n_loss, 0.0)
+        above, below = (n_loss, 0), (0, stratum.size)
+        y = np.pad(y, below, constant_values=-1)
+        loss, weight = np.pad(loss, below), np.pad(weight, above)
+        stratum = np.pad(stratum, above, constant_values=-1)
+        group = np.pad(group, (above, (0, 0)), constant_values=-1)
     return as_rows(X, y, stratum, group, loss, weight)
 
 
@@ -92,15 +94,6 @@ def _stack(above: Table, below: Table) -> Table:
     if is_sparse(above) or is_sparse(below):
         return scipy.sparse.vstack([above, below], format="csr")
     return np.vstack([above, below])
-
-
-def _below(values: Any, count: int, filler: float) -> Any:
-    return np.concatenate([values, np.full(count, filler, dtype=values.dtype)])
-
-
-def _above(values: Any, count: int, filler: float) -> Any:
-    shape = (count, *values.shape[1:])
-    return np.concatenate([np.full(shape, filler, dtype=values.dtype), values])
 
 
 def n_threads() -> int:

@@ -100,7 +100,11 @@ class SemiStochastic(StochasticSolver[LookupState]):
             begin = 0
             while begin < order.size:
                 if t > 0 and t % every == 0:
-                    _refresh(problem, state, t // every)
+                    exact = lane_payoffs(
+                        problem, state.evaluator, state.model, state.weights
+                    )
+                    move = min(FIRST_MOVE, LATE_MOVE / (t // every))
+                    state.scratch.payoff[:] += move * (exact - state.scratch.payoff)
                 end = begin + (every - t % every) * self.batch_size
                 t = lookup_steps(
                     state.rows,
@@ -146,9 +150,3 @@ def lane_payoffs(
             payoffs[..., lane] = on_table.on_mass(mass[..., lane])[1]
     check_finite(0.0, payoffs)
     return payoffs
-
-
-def _refresh(problem: Problem, state: LookupState, count: int) -> None:
-    move = min(FIRST_MOVE, LATE_MOVE / count)
-    exact = lane_payoffs(problem, state.evaluator, state.model, state.weights)
-    state.scratch.payoff[:] += move * (exact - state.scratch.payoff)

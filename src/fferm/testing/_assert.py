@@ -1,7 +1,7 @@
 """What a law may claim, and how a broken one is reported."""
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import numpy as np
@@ -82,6 +82,14 @@ def is_a_number(value: ArrayLike, at: FloatArray, formula: str) -> None:
     """Claim that a formula made no NaN."""
     broken = np.broadcast_to(np.isnan(value), at.shape)
     claim(not broken.any(), f"{formula} is NaN at t={at[np.argmax(broken)]:.6g}")
+
+
+@contextmanager
+def refused(error: type[Exception], complaint: str) -> Iterator[None]:
+    """Claim that what is inside raises an error."""
+    with suppress(error):
+        yield
+        raise BrokenLawError(complaint)
 
 
 def claim(holds: bool, complaint: str) -> None:

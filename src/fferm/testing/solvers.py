@@ -110,10 +110,6 @@ def _gives_all_of_a_solution(trial: _Trial) -> None:
     claim(shapes == expected, f"dual tables have shapes {shapes}, not {expected}")
 
 
-def _ends_near_the_optimum(trial: _Trial) -> None:
-    trial.check_near(trial.problem, trial.solution.value)
-
-
 def _path_is_in_order(trial: _Trial) -> None:
     weights = [0.5, 2.0]
     path = list(trial.solver.solve_path(trial.problem, weights))
@@ -131,7 +127,9 @@ def _two_runs_agree(trial: _Trial) -> None:
 SOLVER_LAWS: dict[str, Callable[[_Trial], None]] = {
     "data are left alone": _data_are_left_alone,
     "a whole solution": _gives_all_of_a_solution,
-    "near the optimum": _ends_near_the_optimum,
+    "near the optimum": lambda trial: trial.check_near(
+        trial.problem, trial.solution.value
+    ),
     "a path in the order of its weights": _path_is_in_order,
     "two runs agree": _two_runs_agree,
 }

@@ -164,7 +164,15 @@ class RobustCovariateShift(Baseline):
         return self._play(score, self.pull_[group]).chance
 
     def _train(self, rows: TrainingRows) -> None:
-        self.ratio_ = None if rows.target is None else _tell_apart(rows.X, rows.target)
+        self.ratio_ = None
+        if rows.target is not None:
+            # Its log-odds are those of training against target rows.
+            both = np.vstack([rows.X, rows.target.X])
+            is_training = np.arange(len(both)) < len(rows.X)
+            model = LogisticRegression(
+                solver="newton-cholesky", class_weight="balanced"
+            )
+            self.ratio_ = model.fit(both, is_training)
         game = self._game(rows)
         theta, multiplier = np.zeros(game.known.size), 0.0
 
@@ -193,7 +201,11 @@ class RobustCovariateShift(Baseline):
         share = np.bincount(target.group, minlength=2) / len(target.group)
         known = np.append(rows.y @ rows.X, rows.y.sum()) / len(rows.y)
         if self._is_of_labels():
-            share = self._positive_shares(rows, target)
+            # The target rows of each group that a plain model calls 1.
+            strength = max(self.l2, LEAST_RIDGE) * len(rows.y)
+            plain = LogisticRegression(C=1 / strength, solver="newton-cholesky")
+            chance = plain.fit(rows.X, rows.y).predict_proba(target.X)[:, 1]
+            share = np.bincount(target.group, chance, 2) / len(target.group)
             # The weights need not add to 1.
             known = np.append(known, weight.sum() * share)
         # Without it groups and intercept could move against each other.
@@ -218,13 +230,6 @@ class RobustCovariateShift(Baseline):
             blocks.append(np.eye(2)[group])
         return np.hstack(blocks)
 
-    def _positive_shares(self, rows: TrainingRows, target: Target) -> FloatArray:
-        """Return the share of target rows in each group that a plain model calls 1."""
-        strength = max(self.l2, LEAST_RIDGE) * len(rows.y)
-        model = LogisticRegression(C=1 / strength, solver="newton-cholesky")
-        chance = model.fit(rows.X, rows.y).predict_proba(target.X)[:, 1]
-        return np.bincount(target.group, chance, 2) / len(target.group)
-
     def _is_of_labels(self) -> bool:
         return self._notion().name == "equal_opportunity"
 
@@ -238,14 +243,6 @@ class RobustCovariateShift(Baseline):
 
     def _play(self, score: FloatArray, pull: FloatArray) -> "Saddle":
         return (play_on_labels if self._is_of_labels() else play)(score, pull)
-
-
-def _tell_apart(X: FloatArray, target: Target) -> LogisticRegression:
-    """Return a model whose log-odds are those of training against target rows."""
-    both = np.vstack([X, target.X])
-    is_training = np.arange(len(both)) < len(X)
-    model = LogisticRegression(solver="newton-cholesky", class_weight="balanced")
-    return model.fit(both, is_training)
 
 
 def _find_root(function: Callable[[float], float], unit: float) -> None:

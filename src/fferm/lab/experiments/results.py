@@ -1,6 +1,5 @@
 """What the records of an experiment show: numbers over seeds, a table and a figure."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,6 +27,11 @@ COMPARED = {
     "fronts": "hypervolume",
     "noise": "violation_at_higher_accuracy",
     "shift": "violation_at_accuracy",
+}
+# The rows to choose on, and the accuracy at which violations are compared there.
+CHOSEN_ON = {
+    "noise": ("validation", "at_higher_accuracy"),
+    "shift": ("target", "at_target_accuracy"),
 }
 KEYS = ["panel", "method", "seed"]
 # Of experiments with a shift: the rows that were trained on, and those to choose on.
@@ -69,19 +73,19 @@ def summarize(spec: Spec, records: pd.DataFrame) -> pd.DataFrame:
 
 def by_seed(spec: Spec, records: pd.DataFrame) -> pd.DataFrame:
     """Return one row per panel, method and seed, with the numbers of its sweep."""
-    numbers, cost = {
-        "fronts": (_front_numbers, None),
-        "noise": (_noise_numbers, _noise_cost),
-        "shift": (_shift_numbers, _shift_cost),
+    numbers = {
+        "fronts": _front_numbers,
+        "noise": _noise_numbers,
+        "shift": _shift_numbers,
     }[spec.kind]
     rows = []
     # A column of nothing but None has no numeric dtype.
     numbered = records.astype({"choice": np.float64})
     for key, part in numbered.groupby(KEYS, sort=False):
         bounded = _bounded(spec, numbered, part)
-        sweep = part if cost is None else _chosen(bounded, part, cost)
+        sweep = _chosen(bounded, part) if spec.kind in CHOSEN_ON else part
         row = {**dict(zip(KEYS, key, strict=True)), **numbers(bounded, sweep)}
-        if cost is not None:
+        if spec.kind in CHOSEN_ON:
             row["choice"] = sweep["choice"].iloc[0]
         rows.append(row)
     seeds = pd.DataFrame(rows)
@@ -104,12 +108,15 @@ def _bounded(spec: Spec, records: pd.DataFrame, part: pd.DataFrame) -> Spec:
     sweeps are compared at the accuracy of the first method where it keeps its bound.
     """
     panel, seed = part[["panel", "seed"]].iloc[0]
-    bounded = spec.for_panel(panel)
+    (limits,) = (each.bounds for each in spec.panels if each.name == panel)
+    bounded = replace(spec, bounds={**spec.bounds, **limits})
     is_beside = (records["panel"] == panel) & (records["seed"] == seed)
     first = records[is_beside & (records["method"] == spec.methods[0].label)]
-    if spec.kind != "shift" or first.empty:
+    if spec.kind != "shift":
         return bounded
-    at_target = float(_at_bound(bounded, first)[1]["accuracy"]["target"])
+    at_target = bounded.bounds["at_accuracy"]
+    if not first.empty:
+        at_target = float(_at_bound(bounded, first)[1]["accuracy"]["target"])
     return replace(bounded, bounds={**bounded.bounds, "at_target_accuracy": at_target})
 
 
@@ -125,12 +132,11 @@ def _without_batches(spec: Spec, panel: Panel) -> str | None:
     return names[0] if names and panel.batch_size is not None else None
 
 
-def _chosen(
-    spec: Spec, records: pd.DataFrame, cost: Callable[[Spec, pd.DataFrame], float]
-) -> pd.DataFrame:
+def _chosen(spec: Spec, records: pd.DataFrame) -> pd.DataFrame:
     """Return the sweep of the choice that does best on the rows to choose on."""
-    sweeps = [part for _, part in records.groupby("choice", dropna=False)]
-    costs = [cost(spec, sweep) for sweep in sweeps]
+    sweeps = [sweep for _, sweep in records.groupby("choice", dropna=False)]
+    part, at = CHOSEN_ON[spec.kind]
+    costs = [_violation_at(_curve(sweep, part), spec.bounds[at]) for sweep in sweeps]
     # A sweep that does not come to the accuracy has no violation there.
     return sweeps[int(np.argmin(np.nan_to_num(costs, nan=np.inf)))]
 
@@ -169,17 +175,9 @@ def _front_numbers(spec: Spec, records: pd.DataFrame) -> dict[str, float]:
     }
 
 
-def _noise_cost(spec: Spec, records: pd.DataFrame) -> float:
-    """Return what the validation rows say of the violation at the higher accuracy."""
-    numbers = _noise_numbers(spec, records, "validation")
-    return numbers["violation_at_higher_accuracy"]
-
-
-def _noise_numbers(
-    spec: Spec, records: pd.DataFrame, part: str = "test"
-) -> dict[str, float]:
+def _noise_numbers(spec: Spec, records: pd.DataFrame) -> dict[str, float]:
     """Return the violation where the front crosses accuracies."""
-    curve = _curve(records, part)
+    curve = _curve(records)
     return {
         name: _violation_at(curve, spec.bounds[at])
         for name, at in NOISE_COLUMNS.items()
@@ -195,12 +193,6 @@ def _violation_at(curve: TradeoffCurve, accuracy: float) -> float:
     points = curve.pareto("test").sort_values("accuracy")
     crossed = np.interp(accuracy, points["accuracy"], points["violation"], right=np.nan)
     return float(crossed)
-
-
-def _shift_cost(spec: Spec, records: pd.DataFrame) -> float:
-    """Return what the sample of the target says of the violation at one accuracy."""
-    at = spec.bounds.get("at_target_accuracy", spec.bounds["at_accuracy"])
-    return _violation_at(_curve(records, "target"), at)
 
 
 def _shift_numbers(spec: Spec, records: pd.DataFrame) -> dict[str, float]:
@@ -303,18 +295,15 @@ def table(spec: Spec, summary: pd.DataFrame) -> str:
         "|---|---|" + "---:|" * len(columns),
     ]
     for _, row in summary.iterrows():
-        cells = [_cell(row[name], row[f"{name}_pm"], name) for name in columns]
+        cells = []
+        for name in columns:
+            mean, spread = row[name], row[f"{name}_pm"]
+            digits = ROUGH_COLUMNS.get(name, 4)
+            text = "none" if np.isnan(mean) else f"{mean:.{digits}f}"
+            is_shown = np.isfinite([mean, spread]).all() and name not in ROUGH_COLUMNS
+            cells.append(f"{text} ± {spread:.{digits}f}" if is_shown else text)
         lines.append(f"| {row['panel']} | {row['method']} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
-
-
-def _cell(mean: float, half_width: float, name: str) -> str:
-    if np.isnan(mean):
-        return "none"
-    digits = ROUGH_COLUMNS.get(name, 4)
-    text = f"{mean:.{digits}f}"
-    is_shown = np.isfinite(half_width) and name not in ROUGH_COLUMNS
-    return f"{text} ± {half_width:.{digits}f}" if is_shown else text
 
 
 def _draw_fronts(ax: "Axes", spec: Spec, records: pd.DataFrame) -> None:
@@ -325,7 +314,12 @@ def _draw_fronts(ax: "Axes", spec: Spec, records: pd.DataFrame) -> None:
         sweeps = records[records["method"] == label]
         if sweeps.empty:
             continue
-        heights = [_height(front(part), grid) for _, part in sweeps.groupby("seed")]
+        heights = []
+        for _, part in sweeps.groupby("seed"):
+            points = front(part)
+            # The best accuracy within each violation; NaN where there is none.
+            place = np.searchsorted(points["violation"], grid, side="right")
+            heights.append(np.append(np.nan, points["accuracy"])[place])
         seen = np.mean(np.isfinite(heights), axis=0) == 1
         if not seen.any():
             continue
@@ -351,15 +345,6 @@ def _style(number: int, label: str) -> dict[str, Any]:
         "ls": "-" if number < 10 else "--",
         "lw": 2.2 if label.startswith(OURS) else 1.0,
     }
-
-
-def _height(points: pd.DataFrame, grid: np.ndarray) -> np.ndarray:
-    """Return the best accuracy within each violation; NaN where there is none."""
-    violation, accuracy = points["violation"].to_numpy(), points["accuracy"].to_numpy()
-    place = np.searchsorted(violation, grid, side="right") - 1
-    if not len(points):
-        return np.full(grid.size, np.nan)
-    return np.where(place >= 0, accuracy[np.maximum(place, 0)], np.nan)
 
 
 def _draw_noise(ax: "Axes", spec: Spec, summary: pd.DataFrame) -> None:

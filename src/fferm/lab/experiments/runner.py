@@ -23,8 +23,9 @@ from joblib import Parallel, delayed
 from sklearn.base import clone
 
 from fferm import divergences
-from fferm._typing import FloatArray, IntArray
+from fferm._typing import FloatArray
 from fferm.data.rows import FitInput
+from fferm.data.split import take_rows
 from fferm.data.validate import Number, OneOf, check_params, encode_labels
 from fferm.datasets import (
     FairDataset,
@@ -183,7 +184,11 @@ def run_task(task: Task, size: Size) -> list[Record]:
         judged = dict(parts.judged)
         if method.penalty_on_target and parts.target is not None:
             judged["train"] = parts.target  # where the penalty was taken
-        tables = {name: part.tabulator(panel.notion) for name, part in judged.items()}
+        tables = {}
+        for name, part in judged.items():
+            labels = encode_labels(part.y, len(part.y), (0, 1), "y")
+            notion, groups = get_notion(panel.notion), part.sensitive_features
+            tables[name] = make_tabulator(labels, notion, groups, "intersection", None)
         return [
             {
                 "task": task.key,
@@ -237,26 +242,6 @@ def _environment(data_home: str | os.PathLike[str] | None) -> Iterator[None]:
 
 
 @dataclass(frozen=True)
-class Part:
-    """Rows with labels and groups."""
-
-    X: FloatArray
-    y: IntArray
-    sensitive_features: pd.DataFrame
-
-    def take(self, rows: IntArray) -> "Part":
-        """Return some of the rows."""
-        groups = self.sensitive_features.iloc[rows]
-        return Part(self.X[rows], self.y[rows], groups)
-
-    def tabulator(self, notion: str) -> Tabulator:
-        """Return what counts decisions on these rows."""
-        labels = encode_labels(self.y, len(self.y), (0, 1), "y")
-        groups = self.sensitive_features
-        return make_tabulator(labels, get_notion(notion), groups, "intersection", None)
-
-
-@dataclass(frozen=True)
 class Parts:
     """What one task needs of the data.
 
@@ -271,9 +256,9 @@ class Parts:
         Rows of the target to train on, without their labels.
     """
 
-    train: Part
-    judged: Mapping[str, Part]
-    target: Part | None = None
+    train: FitInput
+    judged: Mapping[str, FitInput]
+    target: FitInput | None = None
 
 
 def load_parts(panel: Panel, size: Size, seed: int) -> Parts:
@@ -305,11 +290,12 @@ def _load_parts(settings: str, size: Size, seed: int) -> Parts:
 
 def _split(data: FairDataset, n: int | None, rng: np.random.Generator) -> Parts:
     """Return a draw of the training rows, those not drawn, and all test rows."""
-    train = Part(data.X, data.y.astype(np.int64), data.sensitive_features)
+    train = FitInput(data.X, data.y.astype(np.int64), data.sensitive_features)
     n = n or int(TRAIN_SHARE * len(train.y))
     order = rng.permutation(len(train.y))
-    drawn, rest = train.take(order[:n]), train.take(order[n:])
-    test = Part(data.X_test, data.y_test.astype(np.int64), data.sensitive_features_test)
+    drawn, rest = take_rows(train, order[:n]), take_rows(train, order[n:])
+    y_test = data.y_test.astype(np.int64)
+    test = FitInput(data.X_test, y_test, data.sensitive_features_test)
     return Parts(drawn, {"validation": rest, "test": test})
 
 
@@ -330,26 +316,26 @@ def _acs_income(
         train, everywhere = (_merge_races(part, races) for part in (train, everywhere))
     state = data.frame_test.index.get_level_values("STATE").to_numpy()
     is_target = rng.random(len(state)) < TARGET_SHARE
-    target = everywhere.take(np.flatnonzero(is_target))
+    target = take_rows(everywhere, np.flatnonzero(is_target))
     judged = {"target": target}
     groups = target.sensitive_features.value_counts().index
     for name in np.unique(state):
         rows = rng.permutation(np.flatnonzero((state == name) & ~is_target))
-        part = everywhere.take(rows[: size.test_rows])
+        part = take_rows(everywhere, rows[: size.test_rows])
         rows_of = part.sensitive_features.value_counts().reindex(groups, fill_value=0)
         if rows_of.min() >= least_rows:
             judged[str(name)] = part
     return Parts(train, judged, target)
 
 
-def _merge_races(part: Part, races: list[str]) -> Part:
+def _merge_races(part: FitInput, races: list[str]) -> FitInput:
     """Return the rows with all races but those named called other."""
     groups = part.sensitive_features
     race = groups["race"].where(groups["race"].isin(races), "Other")
     return replace(part, sensitive_features=groups.assign(race=race))
 
 
-def _flip(part: Part, share: float, rng: np.random.Generator) -> Part:
+def _flip(part: FitInput, share: float, rng: np.random.Generator) -> FitInput:
     """Return the rows with the group of a share of them changed, in two groups."""
     (name,) = part.sensitive_features.columns
     groups = part.sensitive_features[name].to_numpy()
@@ -371,7 +357,7 @@ class Point:
     model: Model
     seconds: float
 
-    def chances(self, part: Part) -> FloatArray:
+    def chances(self, part: FitInput) -> FloatArray:
         """Return (n_samples, 2) chances of decisions, 0 and 1 unless drawn."""
         if isinstance(self.model, Baseline):
             groups = part.sensitive_features
@@ -382,7 +368,7 @@ class Point:
             prob = self.model.predict_proba(part.X)
         return np.eye(2)[(prob[:, 1] > 0.5).astype(np.int64)]
 
-    def measure(self, part: Part, tabulator: Tabulator) -> Record:
+    def measure(self, part: FitInput, tabulator: Tabulator) -> Record:
         """Return what the model does on some rows."""
         chance = self.chances(part)
         right = chance[np.arange(len(part.y)), part.y]
@@ -457,9 +443,9 @@ def fit_sweep(
         penalty_data = target.X, target.sensitive_features
     models: Iterable[Model]
     if isinstance(model, FairLogisticRegression):
-        groups = None if penalty_data else train.sensitive_features
-        rows = FitInput(train.X, train.y, groups, penalty_data=penalty_data)
-        models = model.fit_path(rows, values)
+        if penalty_data is not None:
+            train = replace(train, sensitive_features=None, penalty_data=penalty_data)
+        models = model.fit_path(train, values)
     else:
         features: dict[str, Any] = {"sensitive_features": train.sensitive_features}
         if penalty_data is not None:

@@ -141,11 +141,6 @@ class Spec:
     sizes: Mapping[str, Size]
     bounds: Mapping[str, float]
 
-    def for_panel(self, name: str) -> "Spec":
-        """Return the experiment with the bounds of one of its panels."""
-        (panel,) = (panel for panel in self.panels if panel.name == name)
-        return replace(self, bounds={**self.bounds, **panel.bounds})
-
 
 def known() -> tuple[str, ...]:
     """Return the names of all experiments."""
