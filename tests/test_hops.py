@@ -22,9 +22,9 @@ CEILING = {
     "tradeoff_curve": (52, 294, 35),
     "boosting fit": (20, 152, 12),
     "regression fit": (17, 126, 17),
-    "FairnessLoss.from_labels": (19, 78, 10),
+    "FairnessLoss.from_labels": (12, 67, 7),
     "FairnessLoss.forward": (5, 20, 6),
-    "net fit": (43, 255, 23),
+    "net fit": (21, 206, 14),
     "save and load": (5, 27, 13),
 }
 SCRIPT = Path(__file__).with_name("hops.py")
