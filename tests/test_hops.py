@@ -15,13 +15,13 @@ for _package in ("torch", "lightgbm"):
 
 # The most files, functions and frames at once; lower them, never raise them.
 CEILING = {
-    "linear fit": (30, 165, 29),
-    "linear fit, sgda": (41, 192, 16),
+    "linear fit": (14, 117, 14),
+    "linear fit, sgda": (23, 176, 15),
     "predict": (4, 10, 7),
     "audit": (17, 144, 9),
     "tradeoff_curve": (25, 205, 18),
     "boosting fit": (19, 145, 10),
-    "regression fit": (31, 167, 32),
+    "regression fit": (17, 126, 17),
     "FairnessLoss.from_labels": (19, 78, 10),
     "FairnessLoss.forward": (5, 20, 6),
     "net fit": (43, 255, 23),

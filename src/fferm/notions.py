@@ -154,7 +154,7 @@ class Notion(Registered, abstract=True):
         self, strata: tuple[str, ...], classes: tuple[object, ...]
     ) -> Comparison:
         """Return what is compared, for the names of strata and the classes."""
-        return Comparison(strata, prediction_names(classes))
+        return Comparison(strata, tuple(f"prediction={label}" for label in classes))
 
     def control_feature(self) -> Table:
         """Return the control feature as the user gave it, None where there is none."""
@@ -351,16 +351,12 @@ def get(spec: str | Notion) -> Notion:
     return Notion.resolve(spec)
 
 
-def prediction_names(classes: tuple[object, ...]) -> tuple[str, ...]:
-    """Return what predictions of each class are called."""
-    return tuple(f"prediction={label}" for label in classes)
-
-
 def _given_prediction(
     strata: tuple[str, ...], classes: tuple[object, ...], kept: int | None = None
 ) -> Comparison:
     place = np.arange(len(classes) * len(strata)).reshape(len(classes), len(strata)).T
-    return Comparison(prediction_names(classes), strata, place, kept)
+    predictions = tuple(f"prediction={label}" for label in classes)
+    return Comparison(predictions, strata, place, kept)
 
 
 def _class_code(classes: tuple[object, ...], label: object, default: int) -> int:

@@ -38,6 +38,8 @@ from fferm.torch.reader import UNKNOWN, Column
 
 Key = Callable[[object], Hashable]
 Cell = tuple[Hashable, ...]
+# A column, what its values count as, and their numbers, in the order of appearance.
+Vocabulary = tuple[str, Key, dict[Hashable, int]]
 
 # Bytes that a column chunk is read in: small, because many are open at once.
 READ_BYTES = 1 << 18
@@ -366,10 +368,20 @@ def _assign_roles(
     name: str,
 ) -> Roles:
     """Return what each column of the first file is for."""
-    kinds = {
-        column: _checked_kind(schema, column, name)
-        for column in (target, *sensitive, *features)
-    }
+    kinds = {}
+    for column in (target, *sensitive, *features):
+        if schema.names.count(column) != 1:
+            raise InvalidInputError(
+                f"{name} has no column {column!r}, or two. Its columns: "
+                f"{', '.join(schema.names)}."
+            )
+        type_ = schema.field(column).type
+        kinds[column] = _kind_of(type_)
+        if kinds[column] is None:
+            raise InvalidTypeError(
+                f"{name} has {column!r} as {type_}. Columns must hold numbers, "
+                "booleans or strings; convert it, or leave it out with features=."
+            )
     if not features:
         raise InvalidInputError(
             f"{name} has no column for the model to see. It needs features beside "
@@ -378,22 +390,6 @@ def _assign_roles(
     numeric = tuple(column for column in features if kinds[column] == "numeric")
     text = tuple(column for column in features if kinds[column] == "text")
     return Roles(target, tuple(sensitive), numeric, text)
-
-
-def _checked_kind(schema: pa.Schema, column: str, name: str) -> str:
-    if schema.names.count(column) != 1:
-        raise InvalidInputError(
-            f"{name} has no column {column!r}, or two. Its columns: "
-            f"{', '.join(schema.names)}."
-        )
-    type_ = schema.field(column).type
-    kind = _kind_of(type_)
-    if kind is None:
-        raise InvalidTypeError(
-            f"{name} has {column!r} as {type_}. Columns must hold numbers, booleans or "
-            "strings; convert it, or leave it out with features=."
-        )
-    return kind
 
 
 def _check_same(
@@ -538,34 +534,21 @@ class Scan:
         return np.where(scale > 1e-12 * np.maximum(np.abs(mean), 1e-30), scale, 1)
 
 
-class Vocabulary:
-    """The values of one column, numbered in the order in which they appear.
-
-    Parameters
-    ----------
-    name
-        The column.
-    key
-        What a value counts as.
-    """
-
-    def __init__(self, name: str, key: Key) -> None:
-        self.name = name
-        self.key = key
-        self.position_of: dict[Hashable, int] = {}
-
-    def encode(self, column: pa.ChunkedArray | pa.Array) -> IntArray:
-        """Return the number of each value, after adding those that are new."""
-        for value in _distinct(column, self.key)[0]:
-            if value is not None:
-                self.position_of.setdefault(value, len(self.position_of))
-        if len(self.position_of) > MOST_VALUES:
-            raise InvalidInputError(
-                f"The column {self.name!r} has more than {MOST_VALUES} different "
-                "values, so it names rows. Leave it out with features=, or cut it into "
-                "bands."
-            )
-        return _codes(column, self.position_of, self.key)
+def _learn(
+    batch: pa.RecordBatch, name: str, key: Key, position_of: dict[Hashable, int]
+) -> IntArray:
+    """Return the number of each value of a column, after numbering the new ones."""
+    keys, index = _distinct(batch.column(name), key)
+    for value in keys:
+        if value is not None:
+            position_of.setdefault(value, len(position_of))
+    if len(position_of) > MOST_VALUES:
+        raise InvalidInputError(
+            f"The column {name!r} has more than {MOST_VALUES} different values, so it "
+            "names rows. Leave it out with features=, or cut it into bands."
+        )
+    code = [MISSING if value is None else position_of[value] for value in keys]
+    return np.array([*code, MISSING], dtype=np.int64)[index]
 
 
 def _scan_all(paths: Sequence[Path], roles: Roles) -> list[Scan]:
@@ -588,21 +571,19 @@ def _scan_all(paths: Sequence[Path], roles: Roles) -> list[Scan]:
 
 def _scan(path: Path, roles: Roles) -> Scan:
     """Return what a file holds."""
-    texts = [Vocabulary(column, str) for column in roles.categorical]
-    labels = [
-        Vocabulary(roles.target, _as_class),
-        *(Vocabulary(column, _as_group) for column in roles.sensitive),
-    ]
+    texts: list[Vocabulary] = [(name, str, {}) for name in roles.categorical]
+    labels: list[Vocabulary] = [(roles.target, _as_class, {})]
+    labels += [(name, _as_group, {}) for name in roles.sensitive]
     none = tuple(frozenset[Hashable]() for _ in texts)
     total = Scan(np.zeros((3, len(roles.numeric))), none, Counter())
     with open_shard(path, roles.categorical) as file:
         batches = file.iter_batches(SCAN_ROWS, columns=roles.columns, use_threads=False)
         for batch in batches:
             for vocabulary in texts:
-                vocabulary.encode(batch.column(vocabulary.name))
+                _learn(batch, *vocabulary)
             moments = _moments(batch, roles.numeric, path)
-            total = total.plus(Scan(moments, none, _count(batch, labels, path)))
-    categories = tuple(frozenset(vocabulary.position_of) for vocabulary in texts)
+            total = total.plus(Scan(moments, none, _count(batch, roles, labels, path)))
+    categories = tuple(frozenset(position_of) for _, _, position_of in texts)
     return Scan(total.moments, categories, total.cells)
 
 
@@ -627,22 +608,21 @@ def _moments(batch: pa.RecordBatch, names: Sequence[str], path: Path) -> FloatAr
 
 
 def _count(
-    batch: pa.RecordBatch, labels: Sequence[Vocabulary], path: Path
+    batch: pa.RecordBatch, roles: Roles, labels: Sequence[Vocabulary], path: Path
 ) -> Counter[Cell]:
     """Return the rows of each class and groups in a batch."""
-    columns = [batch.column(vocabulary.name) for vocabulary in labels]
-    for vocabulary, column in zip(labels[1:], columns[1:], strict=True):
+    for name in roles.sensitive:
+        column = batch.column(name)
         if pa.types.is_floating(column.type):
-            refuse_continuous(column.to_pandas(), vocabulary.name)
-    pairs = zip(labels, columns, strict=True)
-    codes = np.stack([vocabulary.encode(column) for vocabulary, column in pairs])
+            refuse_continuous(column.to_pandas(), name)
+    codes = np.stack([_learn(batch, *vocabulary) for vocabulary in labels])
     n_missing = int(np.sum(codes[0] < 0))
     if n_missing:
         raise InvalidInputError(
-            f"{path} has {n_missing} rows without a value of {labels[0].name!r}. Every "
+            f"{path} has {n_missing} rows without a value of {roles.target!r}. Every "
             "row needs a label; drop those rows first."
         )
-    keys = [[None, *vocabulary.position_of] for vocabulary in labels]
+    keys = [[None, *position_of] for _, _, position_of in labels]
     shape = tuple(map(len, keys))
     cells, counts = np.unique(
         np.ravel_multi_index(tuple(codes + 1), shape), return_counts=True

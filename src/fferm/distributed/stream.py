@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain, repeat
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -208,43 +208,6 @@ class ShardLoader:
 # Which rows come when
 
 
-class Pieces(NamedTuple):
-    """The rows of a stream as pieces of row groups, in the order of reading.
-
-    Attributes
-    ----------
-    row_group
-        (p,) number of the row group, through all shards.
-    begin
-        (p,) first row within it.
-    ends
-        (p + 1,) rows of the stream before each piece.
-    """
-
-    row_group: IntArray
-    begin: IntArray
-    ends: IntArray
-
-
-class Round(NamedTuple):
-    """One filling of the shuffle buffer.
-
-    Attributes
-    ----------
-    first, last
-        Rows of the stream, ``first`` to ``last``, that come into the buffer.
-    order
-        Permutation of the buffer: the rows that were kept, then the new ones.
-    n_out
-        How many of them, in the new order, leave it.
-    """
-
-    first: int
-    last: int
-    order: IntArray
-    n_out: int
-
-
 @dataclass(frozen=True)
 class Order:
     """The order of the rows in every epoch.
@@ -300,8 +263,12 @@ class Order:
             return min(lengths) // self.part
         return math.ceil(max(lengths) / self.part)
 
-    def pieces(self, epoch: int, stream: int) -> Pieces:
-        """Return where the rows of a stream are."""
+    def pieces(self, epoch: int, stream: int) -> tuple[IntArray, IntArray, IntArray]:
+        """Return the rows of a stream as pieces of row groups, in order of reading.
+
+        They are the (p,) numbers of row groups, through all shards; the (p,) first rows
+        within them; and the (p + 1,) rows of the stream before each piece.
+        """
         group = np.arange(len(self.sizes))
         if self.seed is not None:
             group = np.random.default_rng([self.seed, epoch]).permutation(group)
@@ -311,10 +278,17 @@ class Order:
         begin = np.maximum(first - begins, 0)
         length = np.minimum(last - begins, sizes) - begin
         kept = np.flatnonzero(length > 0)
-        return Pieces(group[kept], begin[kept], np.append(0, np.cumsum(length[kept])))
+        return group[kept], begin[kept], np.append(0, np.cumsum(length[kept]))
 
-    def rounds(self, epoch: int, stream: int) -> Iterator[Round]:
-        """Yield how the shuffle buffer of a stream is filled and emptied."""
+    def rounds(
+        self, epoch: int, stream: int
+    ) -> Iterator[tuple[int, int, IntArray, int]]:
+        """Yield how the shuffle buffer of a stream is filled and emptied.
+
+        Rows ``first`` to ``last`` of the stream come into the buffer; the rows that
+        were kept and then the new ones are permuted by ``order``; and the first
+        ``n_out`` in the new order leave it.
+        """
         length, at, n_kept = self.length(stream), 0, 0
         rng = None
         if self.seed is not None:
@@ -325,7 +299,7 @@ class Order:
             order = np.arange(n) if rng is None else rng.permutation(n)
             # What stays meets the rows that come next; the last round leaves nothing.
             n_out = n if at + n_new == length else max(n - self.buffer, 1)
-            yield Round(at, at + n_new, order, n_out)
+            yield at, at + n_new, order, n_out
             at, n_kept = at + n_new, n - n_out
 
 
@@ -394,7 +368,7 @@ class Stream:
         self._dtype = dtype
         self._size = order.part
         self._rounds = order.rounds(epoch, stream)
-        self._pieces = order.pieces(epoch, stream)
+        self._group, self._begin, self._ends = order.pieces(epoch, stream)
         self._homes = [
             (summary.path_of(shard), g)
             for shard in summary.shards
@@ -444,23 +418,21 @@ class Stream:
         """Return the rows at some places of the stream."""
         by_place = np.argsort(places, kind="stable")
         ordered = places[by_place]
-        piece = np.searchsorted(self._pieces.ends, ordered, side="right") - 1
+        piece = np.searchsorted(self._ends, ordered, side="right") - 1
         blocks = [self._summary.no_rows(self._dtype)]
         for p in np.unique(piece):
-            here = ordered[piece == p] - self._pieces.ends[p] + self._pieces.begin[p]
+            here = ordered[piece == p] - self._ends[p] + self._begin[p]
             table = self._read(int(p), int(here[0]), int(here[-1]) + 1)
             if len(here) < table.num_rows:
                 table = table.take(here - here[0])
             blocks.append(self._summary.encode(table, self._dtype))
-        inverse = np.empty_like(by_place)
-        inverse[by_place] = np.arange(len(by_place))
-        return _joined(blocks).take(inverse)
+        return _joined(blocks).take(np.argsort(by_place))
 
     def _read(self, piece: int, begin: int, end: int) -> pa.Table:
         reader = self._reader
         if reader is None or self._open != piece or reader.at > begin:
             self.close()
-            path, row_group = self._homes[self._pieces.row_group[piece]]
+            path, row_group = self._homes[self._group[piece]]
             reader = GroupReader(path, row_group, self._summary.roles)
             self._reader, self._open = reader, piece
         return reader.read(begin, end)

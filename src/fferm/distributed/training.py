@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, fields
 from datetime import timedelta
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ import torch.distributed as dist
 from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
-from torch.distributed.distributed_c10d import PrefixStore, Store
+from torch.distributed.distributed_c10d import PrefixStore
 from torch.distributed.rendezvous import rendezvous
 from torch.nn import functional as F  # noqa: N812 - everybody's name for it
 from torch.nn.parallel import DistributedDataParallel
@@ -42,6 +43,7 @@ from fferm.errors import (
     PersistenceError,
 )
 from fferm.torch.distributed import add_ranks, rank_and_size, spread_ranks
+from fferm.torch.training import find_device
 
 CHECKPOINT = "checkpoint.pt"
 MODEL = "model.safetensors"
@@ -150,7 +152,20 @@ def parse(arguments: Sequence[str] | None = None) -> Options:
         for field in fields(Options)
         if isinstance(field.default, str | int | float | tuple)
     }
-    _add_columns(parser)
+    add = parser.add_argument
+    add("data", type=Path, metavar="DATA", help="folder of *.parquet files")
+    add("--target", required=True, help="column of labels")
+    add("--sensitive", required=True, action="append", help="column of groups; repeat")
+    add("--out", required=True, type=Path, help="folder for checkpoint and model")
+    add("--features", nargs="+", help="columns that the model sees (default: all)")
+    add("--drop-sensitive", action="store_true", help="hide the groups from the model")
+    add("--groups", choices=["intersection", "marginal"], help="of several columns")
+    add("--hidden", nargs="*", type=int, help="widths of layers; none: a linear model")
+    add("--dtype", choices=["float32", "float64"], help="of model and features")
+    add("--device", choices=["auto", "cpu", "cuda"], help="where the model is")
+    streams = "parts of an epoch that a batch draws on (default: 4)"
+    add("--streams", type=int, help=streams)
+    add("--restart", action="store_true", help="ignore a checkpoint in --out")
     plain = {
         "divergence": "between predictions and groups",
         "notion": "of fairness",
@@ -167,31 +182,12 @@ def parse(arguments: Sequence[str] | None = None) -> Options:
         "checkpoint_every": "steps between checkpoints",
     }
     for name, meaning in plain.items():
-        flag, convert = f"--{name.replace('_', '-')}", type(defaults[name])
-        parser.add_argument(flag, type=convert, help=meaning)
+        add(f"--{name.replace('_', '-')}", type=type(defaults[name]), help=meaning)
     parser.set_defaults(**defaults)
     options = vars(parser.parse_args(arguments))
     for name in ("sensitive", "features", "hidden"):
         options[name] = None if options[name] is None else tuple(options[name])
     return Options(**options)
-
-
-def _add_columns(parser: argparse.ArgumentParser) -> None:
-    """Add the options that are more than a number or a name."""
-    add = parser.add_argument
-    add("data", type=Path, metavar="DATA", help="folder of *.parquet files")
-    add("--target", required=True, help="column of labels")
-    add("--sensitive", required=True, action="append", help="column of groups; repeat")
-    add("--out", required=True, type=Path, help="folder for checkpoint and model")
-    add("--features", nargs="+", help="columns that the model sees (default: all)")
-    add("--drop-sensitive", action="store_true", help="hide the groups from the model")
-    add("--groups", choices=["intersection", "marginal"], help="of several columns")
-    add("--hidden", nargs="*", type=int, help="widths of layers; none: a linear model")
-    add("--dtype", choices=["float32", "float64"], help="of model and features")
-    add("--device", choices=["auto", "cpu", "cuda"], help="where the model is")
-    streams = "parts of an epoch that a batch draws on (default: 4)"
-    add("--streams", type=int, help=streams)
-    add("--restart", action="store_true", help="ignore a checkpoint in --out")
 
 
 # The loop
@@ -391,34 +387,29 @@ def _begin(options: Options, device: torch.device) -> Training:
         )
         return Training(options, summary, options.streams, device)
     summary = ShardSummary.from_json(state["summary"], options.data)
-    _check_shards(summary, options.data)
+    changed = set(find_shards(options.data)[0]) ^ set(summary.shards)
+    if changed:
+        raise InvalidInputError(
+            f"{options.data} changed since the checkpoint: "
+            f"{', '.join(sorted({shard.name for shard in changed}))}. Put the shards "
+            "back, or start from scratch with --restart."
+        )
     training = Training(options, summary, state["streams"], device)
     training.load_state_dict(state)
     return training
-
-
-def _check_shards(summary: ShardSummary, folder: Path) -> None:
-    shards = find_shards(folder)[0]
-    if shards != summary.shards:
-        changed = {shard.name for shard in set(shards) ^ set(summary.shards)}
-        raise InvalidInputError(
-            f"{folder} changed since the checkpoint: {', '.join(sorted(changed))}. "
-            "Put the shards back, or start from scratch with --restart."
-        )
 
 
 def _make_model(
     summary: ShardSummary, hidden: Sequence[int], dtype: torch.dtype, seed: int = 0
 ) -> nn.Sequential:
     """Return a network with these hidden layers; a linear model without any."""
-    widths = [len(summary.feature_names), *hidden]
+    widths = [len(summary.feature_names), *hidden, summary.n_classes]
     layers: list[nn.Module] = []
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        for width, next_width in zip(widths, hidden, strict=False):
-            layers += [nn.Linear(width, next_width, dtype=dtype), nn.ReLU()]
-        last = nn.Linear(widths[-1], summary.n_classes, dtype=dtype)
-        return nn.Sequential(*layers, last)
+        for before, after in pairwise(widths):
+            layers += [nn.Linear(before, after, dtype=dtype), nn.ReLU()]
+    return nn.Sequential(*layers[:-1])
 
 
 # The files
@@ -504,7 +495,9 @@ def _write(path: Path, write: Callable[[Path], object]) -> None:
 @contextmanager
 def _joined_ranks(device: str, timeout: float) -> Iterator[torch.device]:
     """Join the ranks that ``torchrun`` started, if it did; yields the device to use."""
-    chosen = _choose_device(device)
+    chosen = find_device(device)
+    if chosen.type == "cuda":
+        chosen = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
     if "RANK" not in os.environ or "WORLD_SIZE" not in os.environ:
         yield chosen
         return
@@ -513,9 +506,16 @@ def _joined_ranks(device: str, timeout: float) -> Iterator[torch.device]:
     with _explain_lost("before training", "nothing was lost"):
         wait = timedelta(seconds=timeout)
         store, rank, n_ranks = next(rendezvous("env://", timeout=wait))
+        # torchrun keeps its store when it starts ranks again, with the addresses of
+        # those that are gone: https://github.com/pytorch/pytorch/issues/135712. Only on
+        # one machine does everybody count restarts alike; the how-to has the remedy
+        # for more.
+        if os.environ.get("GROUP_WORLD_SIZE") == "1":
+            attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+            store = PrefixStore(f"attempt_{attempt}", store)
         dist.init_process_group(
             "nccl" if chosen.type == "cuda" else "gloo",
-            store=_fresh(store),
+            store=store,
             rank=rank,
             world_size=n_ranks,
             timeout=wait,
@@ -523,18 +523,6 @@ def _joined_ranks(device: str, timeout: float) -> Iterator[torch.device]:
     # Left as it is after an error: to take it apart, all ranks would have to answer.
     yield chosen
     dist.destroy_process_group()
-
-
-def _choose_device(name: str) -> torch.device:
-    """Return the device of this rank."""
-    has_gpu = torch.cuda.is_available()
-    if name == "cuda" and not has_gpu:
-        raise InvalidParameterError(
-            "device='cuda' needs a GPU and PyTorch sees none. Use 'cpu' or 'auto'."
-        )
-    if name == "cpu" or not has_gpu:
-        return torch.device("cpu")
-    return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
 
 
 @contextmanager
@@ -552,13 +540,3 @@ def _explain_lost(when: str, rescue: str) -> Iterator[None]:
             f"({str(error).strip().splitlines()[0]}). Look at its own output first; "
             f"{rescue}."
         ) from error
-
-
-def _fresh(store: Store) -> Store:
-    # torchrun keeps its store when it starts ranks again, with the addresses of those
-    # that are gone: https://github.com/pytorch/pytorch/issues/135712. Only on one
-    # machine does everybody count restarts alike; the how-to has the remedy for more.
-    if os.environ.get("GROUP_WORLD_SIZE") != "1":
-        return store
-    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
-    return PrefixStore(f"attempt_{attempt}", store)

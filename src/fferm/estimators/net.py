@@ -475,6 +475,12 @@ class FairNetClassifier(FairClassifier):
                 yield from run.train()
 
     def _config(self, problem: Problem) -> training.TrainingConfig:
+        is_list = isinstance(self.callbacks, Sequence)
+        if not is_list or not all(map(callable, self.callbacks)):
+            raise InvalidTypeError(
+                "callbacks must be a list of functions of a record, a dict of numbers; "
+                f"got {self.callbacks!r}. One that returns True stops training."
+            )
         device = training.find_device(self.device)
         n_rows, n_features = problem.X.shape
         rate, generator = self.learning_rate, check_random_state(self.random_state)
@@ -492,17 +498,8 @@ class FairNetClassifier(FairClassifier):
             dtype=training.find_dtype(self.dtype, n_rows * n_features, device),
             seed=int(generator.randint(2**31 - 1)),
             checkpoints=None if self.checkpoint is None else str(self.checkpoint),
-            callbacks=self._callbacks(),
+            callbacks=tuple(self.callbacks),
         )
-
-    def _callbacks(self) -> tuple[Callback, ...]:
-        is_list = isinstance(self.callbacks, Sequence)
-        if not is_list or not all(map(callable, self.callbacks)):
-            raise InvalidTypeError(
-                "callbacks must be a list of functions of a record, a dict of numbers; "
-                f"got {self.callbacks!r}. One that returns True stops training."
-            )
-        return tuple(self.callbacks)
 
     def _critic(self, passed: FitInput, encoded: Encoded) -> CriticColumns | None:
         # What critics look at, None where the dual is a table.
@@ -519,8 +516,7 @@ class FairNetClassifier(FairClassifier):
         if not objective.has_linear_dual or self.solver == "semi_stochastic":
             raise InvalidParameterError(
                 "method='critic' does not support uncertainty, sufficiency or "
-                "solver='semi_stochastic', because it descends and ascends on "
-                "minibatches. Use method='bins' with these."
+                "solver='semi_stochastic'. Use method='bins' with these."
             )
         if self.batch_size == 1:
             raise InvalidParameterError(
@@ -554,8 +550,7 @@ class FairNetClassifier(FairClassifier):
         if not set(weights) <= set(labels) or not any(by_class):
             raise InvalidParameterError(
                 "class_weight must name labels of y and give one of them a positive "
-                f"weight; got {weights!r} for the labels "
-                f"{', '.join(map(repr, labels))}."
+                f"weight; got {weights!r} for the labels {labels!r}."
             )
         return np.asarray(data.weight * np.array(by_class)[data.y])
 
@@ -573,9 +568,8 @@ class FairNetClassifier(FairClassifier):
         held = hold_out(kind, float(self.validation_fraction), self.random_state)
         if not held.any():
             raise InvalidInputError(
-                f"early_stopping='validation' can hold out none of {held.size} rows, "
-                "because no two have the same label and group. Use 'training', or more "
-                "rows."
+                f"early_stopping='validation' can hold out none of {held.size} rows: "
+                "no two have the same label and group. Use 'training', or more rows."
             )
         return held
 
@@ -587,9 +581,8 @@ class FairNetClassifier(FairClassifier):
             return lambda seed: copy.deepcopy(start)
         if not (self.module is None or callable(self.module)):
             raise InvalidTypeError(
-                "module must be None, a torch.nn.Module, or a class or function that "
-                "makes one from (n_features, n_classes); got "
-                f"{type(self.module).__name__}."
+                "module must be None, a torch.nn.Module, or a function that makes one "
+                f"from (n_features, n_classes); got {type(self.module).__name__}."
             )
         module, hidden = self.module, self._widths()
         if module is None:

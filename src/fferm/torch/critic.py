@@ -74,36 +74,30 @@ Sampling = Literal["epochs", "independent"]
 LARGEST_SLOPE = 1.0
 
 
-class NumberFeatures(nn.Module):
-    """Features of numbers, which are standardised first.
+class Standardised(nn.Module):
+    """Layers in double precision on numbers, which are standardised first.
 
     Parameters
     ----------
     centre, scale
         (q,) of each column.
-    width, rank
-        Units of the hidden layers, and how many features.
+    layers
+        What sees the standardised numbers.
     """
 
-    def __init__(self, centre: Tensor, scale: Tensor, width: int, rank: int) -> None:
+    def __init__(self, centre: Tensor, scale: Tensor, *layers: nn.Module) -> None:
         super().__init__()
         self.register_buffer("centre", centre)
         self.register_buffer("scale", scale)
-        self.layers = nn.Sequential(
-            nn.Linear(centre.numel(), width),
-            nn.Tanh(),
-            nn.Linear(width, width),
-            nn.Tanh(),
-            nn.Linear(width, rank),
-        ).double()
+        self.layers = nn.Sequential(*layers).double()
 
     centre: Tensor
     scale: Tensor
 
     def forward(self, values: Tensor) -> Tensor:
-        """Return the (n, rank) features of (n, q) numbers."""
-        features: Tensor = self.layers((values.double() - self.centre) / self.scale)
-        return features
+        """Return the outputs for (n, q) numbers."""
+        output: Tensor = self.layers((values.double() - self.centre) / self.scale)
+        return output
 
 
 class GroupFeatures(nn.Module):
@@ -141,8 +135,12 @@ class Critic(nn.Module):
         self.right = nn.ModuleList(right)
         self.kind = kind
         self.limit = -kind.lower
-        for side in self.right:
-            _begin_at_zero(side)
+        # At 0 the value is 0, the dual of independence; the other side's features are
+        # not 0, so that gradients do not vanish here.
+        for side in right:
+            last = side.layers[-1] if isinstance(side, Standardised) else side
+            for parameter in last.parameters():
+                nn.init.zeros_(parameter)
 
     def forward(
         self, stratum: int, u: Tensor | None, s: Tensor | None
@@ -158,38 +156,55 @@ class Critic(nn.Module):
         return dual, conjugate
 
 
-def _begin_at_zero(side: nn.Module) -> None:
-    # At 0 the value is 0, the dual of independence; the other side's features are not
-    # 0, so that gradients do not vanish here.
-    last = side.layers[-1] if isinstance(side, NumberFeatures) else side
-    with torch.no_grad():
-        for parameter in last.parameters():
-            parameter.zero_()
+@dataclass(frozen=True)
+class Side:
+    """What a critic compares: groups, or numbers.
+
+    Attributes
+    ----------
+    n_groups
+        0 for numbers.
+    centre, scale
+        (q,) of the numbers, one-hot groups included.
+    """
+
+    n_groups: int
+    centre: FloatArray
+    scale: FloatArray
+
+    @property
+    def is_discrete(self) -> bool:
+        """Whether there are groups, and no numbers."""
+        return self.n_groups > 0
+
+    def features(self, width: int, rank: int) -> nn.Module:
+        """Return new features of this side, from hidden layers of some width."""
+        if self.is_discrete:
+            return GroupFeatures(self.n_groups, rank)
+        return Standardised(
+            torch.from_numpy(self.centre),
+            torch.from_numpy(self.scale),
+            nn.Linear(self.centre.size, width),
+            nn.Tanh(),
+            nn.Linear(width, width),
+            nn.Tanh(),
+            nn.Linear(width, rank),
+        )
 
 
 @dataclass(frozen=True)
-class Prediction:
+class Prediction(Side):
     """The side of predictions: shares of classes, or numbers.
 
     Attributes
     ----------
-    n_classes
-        0 where predictions are numbers.
+    n_groups, centre, scale
+        As in `Side`; classes are its groups.
     outputs
         What the loss is called with.
-    centre, scale
-        Of numbers.
     """
 
-    n_classes: int
     outputs: Outputs
-    centre: float = 0.0
-    scale: float = 1.0
-
-    @property
-    def is_discrete(self) -> bool:
-        """Whether predictions are classes."""
-        return self.n_classes > 0
 
     def read(self, output: Tensor) -> Tensor:
         """Return (n, n_classes) probabilities, or (n,) numbers."""
@@ -197,39 +212,25 @@ class Prediction:
             return as_numbers(output)
         is_here = isinstance(output, Tensor) and output.device.type == "cpu"
         check = is_here and not torch.compiler.is_compiling()
-        return penalized_prob(output, self.n_classes, 1.0, self.outputs, check)
-
-    def features(self, width: int, rank: int) -> nn.Module:
-        """Return new features of this side."""
-        if self.is_discrete:
-            return GroupFeatures(self.n_classes, rank)
-        centre, scale = torch.tensor([[self.centre], [self.scale]]).double()
-        return NumberFeatures(centre, scale, width, rank)
+        return penalized_prob(output, self.n_groups, 1.0, self.outputs, check)
 
 
 @dataclass(frozen=True)
-class Attribute:
+class Attribute(Side):
     """The side of sensitive values: groups, or numbers and groups as columns.
 
     Attributes
     ----------
+    n_groups, centre, scale
+        As in `Side`.
     columns
         Each with its groups; None where it is numbers.
     groups
         Of the intersection, where all columns are discrete, else empty.
-    centre, scale
-        (q,) of the numbers, one-hot groups included.
     """
 
     columns: tuple[tuple[str, tuple[str, ...] | None], ...]
     groups: tuple[str, ...]
-    centre: FloatArray
-    scale: FloatArray
-
-    @property
-    def is_discrete(self) -> bool:
-        """Whether there are groups, and no numbers."""
-        return bool(self.groups)
 
     def encode(self, sensitive_features: Table) -> Tensor:
         """Return (n,) group codes, or (n, q) numbers; -1 or NaN where missing."""
@@ -252,13 +253,6 @@ class Attribute:
         if self.is_discrete:
             return s.clamp(min=0), s >= 0
         return s.nan_to_num(), ~s.isnan().any(dim=1)
-
-    def features(self, width: int, rank: int) -> nn.Module:
-        """Return new features of this side."""
-        if self.is_discrete:
-            return GroupFeatures(len(self.groups), rank)
-        centre, scale = torch.from_numpy(self.centre), torch.from_numpy(self.scale)
-        return NumberFeatures(centre, scale, width, rank)
 
 
 class CriticReader(LabelReader):
@@ -312,7 +306,7 @@ class CriticReader(LabelReader):
             )
         # Rows without a value are part of the batches, and of no mean.
         counted, total = np.where(is_known, weight, 0.0), float(weight.sum())
-        n_groups = len(self.attribute.groups)
+        n_groups = self.attribute.n_groups
         share, factor, prior = _weights(notion, strata, counted, total, code, n_groups)
         self.share, self.factor = share.tolist(), factor.tolist()
         self.register_buffer("prior", torch.from_numpy(prior))
@@ -624,14 +618,16 @@ def _weights(
 def _read_prediction(
     y: Table, outputs: Outputs, classes: Sequence[object] | None, n_rows: int
 ) -> tuple[Prediction, Labels]:
+    centre, scale = np.zeros(1), np.ones(1)
     if outputs != "numbers":
         labels = read_classes(plain(y), n_rows, classes)
-        return Prediction(len(labels.classes), outputs), labels
-    if y is None:
-        return Prediction(0, outputs), Labels(n_rows)
-    values = np.asarray(plain(y), dtype=np.float64)
-    scale = float(values.std()) or 1.0
-    return Prediction(0, outputs, float(values.mean()), scale), Labels(n_rows)
+        return Prediction(len(labels.classes), centre, scale, outputs), labels
+    if y is not None:
+        values = np.asarray(plain(y), dtype=np.float64)
+        # Single precision is enough to standardise by.
+        both = np.array([[values.mean()], [values.std() or 1.0]], dtype=np.float32)
+        centre, scale = both.astype(np.float64)
+    return Prediction(0, centre, scale, outputs), Labels(n_rows)
 
 
 def _read_attribute(
@@ -650,7 +646,8 @@ def _read_attribute(
     if all(groups is not None for _, groups in columns):
         joined = _joined(names, values)
         distinct = tuple(sorted({name for name in joined if name is not None}))
-        side = Attribute(tuple(columns), distinct, np.zeros(0), np.ones(0))
+        none = np.zeros(0)
+        side = Attribute(len(distinct), none, none, tuple(columns), distinct)
         return side, _codes(distinct, joined)
     table = _numbers(columns, values)
     whole = table[_is_known(table)]
@@ -661,7 +658,7 @@ def _read_attribute(
         )
     deviation = whole.std(axis=0)
     scale = np.where(deviation > 0, deviation, 1.0)
-    return Attribute(tuple(columns), (), whole.mean(axis=0), scale), table
+    return Attribute(0, whole.mean(axis=0), scale, tuple(columns), ()), table
 
 
 def _is_known(values: Table) -> NDArray[np.bool_]:

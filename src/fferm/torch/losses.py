@@ -635,8 +635,7 @@ class SemiStochasticFairnessLoss(TableLoss):
         if float(n_rows) == 0 or not bool(torch.isfinite(mass).all()):
             raise InvalidInputError(
                 f"The pass had {int(n_rows)} rows, or outputs that are not finite. It "
-                "must see every training row once; a generator that is used up yields "
-                "none."
+                "must see every training row once; a used-up generator yields none."
             )
         return self._linearise(mass.cpu().numpy(), float(n_rows))
 

@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from fferm._typing import FloatArray, IntArray, Table, is_sparse
+from fferm._typing import FloatArray, Table, is_sparse
 from fferm.data.groups import take_rows
 from fferm.data.rows import Rows
 from fferm.data.validate import shares
@@ -85,8 +85,7 @@ class Features:
         if not np.all(np.isfinite(rounded)):
             raise InvalidInputError(
                 f"X contains values above {np.finfo(precise).max:.2g}, which single "
-                "precision cannot hold. Scale the features, for example with "
-                "sklearn.preprocessing.StandardScaler, or train with dtype='float64'."
+                "precision cannot hold. Scale the features, or set dtype='float64'."
             )
         return torch.from_numpy(rounded).to(self.device)
 
@@ -116,22 +115,22 @@ def loss_rows(X: Features, y: NDArray[Any], weight: FloatArray) -> DeviceRows:
 
 
 def penalty_rows(X: Features, rows: Rows, is_placed: bool = True) -> DeviceRows:
-    """Return the rows of a penalty: their cells, or their numbers for a critic."""
-    cell = _cells(rows) if is_placed else np.arange(len(rows.weight))[:, None]
+    """Return the rows of a penalty: their cells, or their numbers for a critic.
+
+    (n, A) cells are those in the table of all attributes, one past the last if a row is
+    in none.
+    """
+    cell = np.arange(len(rows.weight))[:, None]
+    if is_placed:
+        begins = group_ends(rows)
+        n_groups = int(begins[-1])
+        nowhere = len(rows.strata.names) * n_groups
+        cell = np.full((len(rows.weight), len(rows.cells)), nowhere, dtype=np.int64)
+        for a, index in enumerate(rows.cells):
+            stratum, group = np.divmod(index.cell, index.shape[1])
+            cell[index.rows, a] = stratum * n_groups + group + begins[a]
     weight = _scaled(shares(rows.weight), X, torch.float64)
     return DeviceRows(X, torch.as_tensor(cell).to(X.device), weight)
-
-
-def _cells(rows: Rows) -> IntArray:
-    # (n, A) cells in the table of all attributes, one past the last if there is none.
-    begins = group_ends(rows)
-    n_groups = int(begins[-1])
-    nowhere = len(rows.strata.names) * n_groups
-    cell = np.full((len(rows.weight), len(rows.cells)), nowhere, dtype=np.int64)
-    for a, index in enumerate(rows.cells):
-        stratum, group = np.divmod(index.cell, index.shape[1])
-        cell[index.rows, a] = stratum * n_groups + group + begins[a]
-    return cell
 
 
 def _scaled(weight: FloatArray, X: Features, dtype: torch.dtype) -> Tensor | None:
@@ -142,10 +141,6 @@ def _scaled(weight: FloatArray, X: Features, dtype: torch.dtype) -> Tensor | Non
 
 class BatchPenalty(nn.Module, ABC):
     """The penalty of several models on the batches that they share."""
-
-    @abstractmethod
-    def forward(self, output: Tensor, cell: Tensor, weight: Tensor | None) -> Tensor:
-        """Return the (n_models,) penalties of a batch, and move the duals."""
 
     @abstractmethod
     def of_epoch(self) -> list[float]:
@@ -286,7 +281,17 @@ class CriticPenalty(BatchPenalty):
         target: FloatArray | None = None,
     ) -> None:
         super().__init__()
-        notion, control = _strata_as_control(rows, objective.notion)
+        # A notion that knows strata by their numbers: batches know neither columns of X
+        # nor labels, only which rows they hold.
+        code, names = rows.strata.code, rows.strata.names
+        notion: Notion | str = "demographic_parity"
+        control = None
+        if len(names) > 1 or np.any(code != 0):
+            values = np.array([*map(str, range(len(names))), None], dtype=object)
+            notion = ConditionalParity(
+                values[code].tolist(), objective.notion.weighting
+            )
+            control = torch.tensor(code)
         outputs: Outputs = "logits" if n_classes else "numbers"
         self.sharpness = objective.sharpness
         with warnings.catch_warnings():
@@ -362,16 +367,3 @@ class CriticPenalty(BatchPenalty):
         # Sums and values stay in double precision wherever they are moved to.
         super()._apply(keep_precision(fn), recurse)  # type: ignore[no-untyped-call]
         return self
-
-
-def _strata_as_control(
-    rows: Rows, notion: Notion
-) -> tuple[str | ConditionalParity, Tensor | None]:
-    # A notion that knows strata by their numbers, and the number of each row: batches
-    # know neither columns of X nor labels, only which rows they hold.
-    code: IntArray = rows.strata.code
-    if len(rows.strata.names) == 1 and np.all(code == 0):
-        return "demographic_parity", None
-    values = np.array([*map(str, range(len(rows.strata.names))), None], dtype=object)
-    by_number = ConditionalParity(values[code].tolist(), notion.weighting)
-    return by_number, torch.tensor(code)

@@ -75,9 +75,8 @@ class Column:
             return np.arange(len(self.groups))
         if np.ptp(numbers) >= MOST_WHOLE_NUMBERS:
             raise InvalidInputError(
-                f"{self.name} contains numbers from {numbers.min()} to "
-                f"{numbers.max()}, too far apart for a table. Number the groups 0, 1, "
-                "2..., or name them by strings."
+                f"{self.name} contains {numbers.min()} to {numbers.max()}, too far "
+                "apart for a table. Number the groups 0, 1, 2..., or use strings."
             )
         return numbers
 
@@ -92,8 +91,7 @@ class Column:
         if unseen:
             raise InvalidInputError(
                 f"{self.name} contains {unseen[0]!r}, which is not in the training "
-                f"data. Pass one of {', '.join(self.groups)}, or -1 where it is "
-                "unknown."
+                f"data. Pass one of {', '.join(self.groups)}, or -1 if unknown."
             )
         number = [int(self.values[self.groups.index(group)]) for group in batch.groups]
         return np.array([*number, -1], dtype=np.int64)[batch.code]
@@ -230,8 +228,7 @@ class ColumnReader(nn.Module):
         if bool((whole != values).any()):
             raise InvalidInputError(
                 f"{name} contains {float(values[whole != values][0]):g}, which is not "
-                "a whole number. Pass the values of training, or what fair.encode "
-                "returns for them."
+                "a whole number. Pass what fair.encode returns for the values."
             )
         is_unknown = (position < 0) & (whole != -1)
         if bool(is_unknown.any()):
@@ -581,8 +578,7 @@ def with_control(labels: Labels, notion: Notion) -> Labels:
     if isinstance(feature, str | int | np.integer):
         raise InvalidParameterError(
             f"The notion names column {feature!r} of X, and a loss sees no X. Pass one "
-            "value per training row, ConditionalParity(frame['department']), and "
-            "control= in each call."
+            "value per training row to ConditionalParity, and control= in each call."
         )
     if isinstance(feature, Tensor):
         notion = replace(notion, control=plain(feature))  # type: ignore[call-arg]
@@ -682,7 +678,8 @@ def penalized_prob(
 
 def check_shape(output: Tensor, n_classes: int) -> bool:
     """Return whether one output stands for two classes; raise for other shapes."""
-    _check_floating(output)
+    if not isinstance(output, Tensor) or not output.is_floating_point():
+        raise _not_floating(output)
     is_single = output.dim() == 1 or (output.dim() == 2 and output.shape[1] == 1)
     is_full = output.dim() == 2 and output.shape[1] == n_classes
     if is_full or (is_single and n_classes == 2):
@@ -694,13 +691,11 @@ def check_shape(output: Tensor, n_classes: int) -> bool:
     )
 
 
-def _check_floating(output: object) -> None:
-    if isinstance(output, Tensor) and output.is_floating_point():
-        return
+def _not_floating(output: object) -> InvalidTypeError:
     what = type(output).__name__
     if isinstance(output, Tensor):
         what = f"tensor of {output.dtype}"
-    raise InvalidTypeError(
+    return InvalidTypeError(
         "The output of the model must be a floating tensor of logits, of probabilities "
         "(with outputs='probabilities') or of predicted numbers (with "
         f"outputs='numbers'); got a {what}."
@@ -765,7 +760,8 @@ def bin_logits(u: Tensor, bins: SoftBins) -> Tensor:
 
 def as_numbers(output: Tensor) -> Tensor:
     """Return predicted numbers as (n,), never in half precision."""
-    _check_floating(output)
+    if not isinstance(output, Tensor) or not output.is_floating_point():
+        raise _not_floating(output)
     is_column = output.dim() == 2 and output.shape[1] == 1
     if not (output.dim() == 1 or is_column):
         raise InvalidInputError(

@@ -3,6 +3,7 @@
 import functools
 import math
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from fferm.data.rows import Rows
 from fferm.errors import InvalidParameterError
 from fferm.penalty.soft_bins import RegressionProblem
 from fferm.torch import networks, serialize
+from fferm.torch.critic import Standardised
 from fferm.torch.losses import TORCH
 from fferm.torch.penalties import (
     BatchPenalty,
@@ -34,7 +36,7 @@ AVERAGED = 0.5
 WINDOW = 2000.0
 
 
-class Standardised(nn.Module):
+class RegressionNet(Standardised):
     """A network on features that it standardises first.
 
     Parameters
@@ -54,21 +56,14 @@ class Standardised(nn.Module):
         hidden: Sequence[int],
         has_intercept: bool = True,
     ) -> None:
-        super().__init__()
-        self.register_buffer("centre", centre)
-        self.register_buffer("scale", scale)
+        widths = [centre.numel(), *hidden]
         layers: list[nn.Module] = []
-        width = centre.numel()
-        for units in hidden:
-            layers += [nn.Linear(width, units), nn.ReLU()]
-            width = units
-        last = nn.Linear(width, 1, bias=has_intercept)
-        self.layers = nn.Sequential(*layers, last).double()
-        for parameter in self.last.parameters():
+        for before, after in pairwise(widths):
+            layers += [nn.Linear(before, after), nn.ReLU()]
+        last = nn.Linear(widths[-1], 1, bias=has_intercept)
+        super().__init__(centre, scale, *layers, last)
+        for parameter in last.parameters():
             nn.init.zeros_(parameter)
-
-    centre: Tensor
-    scale: Tensor
 
     @property
     def last(self) -> nn.Linear:
@@ -79,8 +74,7 @@ class Standardised(nn.Module):
 
     def forward(self, X: Tensor) -> Tensor:
         """Return (n,) predictions."""
-        output: Tensor = self.layers((X - self.centre) / self.scale)
-        return output[:, 0]
+        return super().forward(X)[:, 0]
 
     def set_linear(self, theta: FloatArray) -> None:
         """Take the parameters of a linear model, (n_features + 1,)."""
@@ -105,7 +99,7 @@ def make_module(
     hidden: Sequence[int],
     seed: int,
     has_intercept: bool = True,
-) -> Standardised:
+) -> RegressionNet:
     """Return a new network for features like these, whose rows have these shares.
 
     Without an intercept features are scaled about 0, because a centre would be one.
@@ -119,7 +113,7 @@ def make_module(
         torch.manual_seed(seed)
         centre = mean if has_intercept else np.zeros_like(mean)
         parts = torch.from_numpy(centre), torch.from_numpy(scale)
-        return Standardised(*parts, hidden, has_intercept)
+        return RegressionNet(*parts, hidden, has_intercept)
 
 
 def restore(packed: bytes) -> nn.Module:
@@ -131,7 +125,7 @@ def restore(packed: bytes) -> nn.Module:
         key=lambda key: int(key.split(".")[1]),
     )
     hidden = [state[key].shape[0] for key in keys[:-1]]
-    return serialize.load(state, Standardised(state["centre"], state["scale"], hidden))
+    return serialize.load(state, RegressionNet(state["centre"], state["scale"], hidden))
 
 
 def predict(module: nn.Module, X: Table) -> FloatArray:

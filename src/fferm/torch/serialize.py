@@ -153,15 +153,10 @@ def digest_of(settings: Iterable[object], tables: Iterable[Table]) -> str:
     for setting in settings:
         digest.update(repr(setting).encode())
     for table in tables:
-        for array in _arrays(table):
+        parts = [] if table is None else [table]
+        if is_sparse(table):
+            parts = [table.data, table.indices, table.indptr]
+        for array in map(np.asarray, parts):
             digest.update(f"{array.dtype}{array.shape}".encode())
             digest.update(np.ascontiguousarray(array).data)
     return digest.hexdigest()
-
-
-def _arrays(table: Table) -> list[Any]:
-    if table is None:
-        return []
-    if is_sparse(table):
-        return [table.data, table.indices, table.indptr]
-    return [np.asarray(table)]

@@ -106,8 +106,7 @@ class TrainingConfig:
         if not (callable(self.schedule) or self.schedule in SCHEDULES):
             raise InvalidParameterError(
                 f"schedule must be {', '.join(map(repr, SCHEDULES))}, or a function of "
-                "the share of the run that is over, from 0 to 1; got "
-                f"{self.schedule!r}."
+                f"the share of the run that is over; got {self.schedule!r}."
             )
 
     @property
@@ -126,9 +125,8 @@ class TrainingConfig:
             if isinstance(made, Optimizer):
                 return made
             raise InvalidTypeError(
-                "optimizer(parameters) must return a torch.optim.Optimizer, for "
-                "example functools.partial(torch.optim.SGD, lr=0.1); it returned a "
-                f"{type(made).__name__}."
+                "optimizer(parameters) must return a torch.optim.Optimizer; it "
+                f"returned a {type(made).__name__}."
             )
         options: dict[str, Any] = {"weight_decay": self.weight_decay, "fused": True}
         options["lr"] = self.learning_rate
@@ -185,9 +183,10 @@ class BatchObjective(ABC):
         The fairness weight of each network.
     config
         Batch size, seed and precision.
+    held_out
+        Rows that networks are not trained on and the penalty on them, for early
+        stopping; or None.
     """
-
-    n_batches: int  # in an epoch
 
     def __init__(
         self,
@@ -196,8 +195,11 @@ class BatchObjective(ABC):
         config: TrainingConfig,
         penalty: BatchPenalty | None = None,
         penalty_rows: DeviceRows | None = None,
+        held_out: tuple[DeviceRows, Penalty | None] | None = None,
     ) -> None:
         self.rows, self.penalty_rows, self.penalty = rows, penalty_rows, penalty
+        self.held_out = held_out
+        self.n_batches = count_batches(rows.X.n_rows, config.batch_size)
         self.weights, self.config = weights, config
         self.lam = torch.tensor(weights, dtype=config.dtype, device=config.device)
         self.warmth = torch.ones_like(self.lam[0])
@@ -248,39 +250,9 @@ class BatchObjective(ABC):
         """Return the objective of each network on held-out rows, None without any."""
         return None
 
-    @property
-    def is_capturable(self) -> bool:
-        """Whether a step can be captured as a CUDA graph."""
-        parts = [part.X for part in (self.rows, self.penalty_rows) if part is not None]
-        # The ascent of a critic looks at its own gradient.
-        is_table = not isinstance(self.penalty, CriticPenalty)
-        return is_table and all(X.dense is not None for X in parts)
-
 
 class ClassObjective(BatchObjective):
-    """Cross-entropy plus the weighted penalty, for several fairness weights.
-
-    Parameters
-    ----------
-    rows, weights, config, penalty, penalty_rows
-        As in `BatchObjective`.
-    held_out
-        Rows that networks are not trained on and the penalty on them, for early
-        stopping; or None.
-    """
-
-    def __init__(
-        self,
-        rows: DeviceRows,
-        weights: Sequence[float],
-        config: TrainingConfig,
-        penalty: BatchPenalty | None = None,
-        penalty_rows: DeviceRows | None = None,
-        held_out: tuple[DeviceRows, Penalty | None] | None = None,
-    ) -> None:
-        super().__init__(rows, weights, config, penalty, penalty_rows)
-        self.held_out = held_out
-        self.n_batches = count_batches(rows.X.n_rows, config.batch_size)
+    """Cross-entropy plus the weighted penalty, for several fairness weights."""
 
     def loss(self, output: Tensor, target: Tensor) -> Tensor:
         """Return the (n_models, b) cross-entropies of a batch."""
@@ -451,9 +423,13 @@ class Run:
 
     def _steps(self) -> Callable[[Tensor, Tensor | None], None]:
         # What takes a step: on a GPU one CUDA graph, if it can be captured.
-        is_named = self.config.optimizer in ("adam", "adamw")
-        is_cuda = self.config.device.type == "cuda"
-        if not (is_cuda and is_named and self.objective.is_capturable):
+        config, objective = self.config, self.objective
+        rows = [r for r in (objective.rows, objective.penalty_rows) if r is not None]
+        is_dense = all(part.X.dense is not None for part in rows)
+        # The ascent of a critic looks at its own gradient.
+        is_table = not isinstance(objective.penalty, CriticPenalty)
+        is_named = config.optimizer in ("adam", "adamw")
+        if not (config.device.type == "cuda" and is_named and is_dense and is_table):
             return self.step
         from fferm.torch.cuda_graphs import CapturedSteps
 
