@@ -23,7 +23,6 @@ from joblib import Parallel, delayed
 from sklearn.base import clone
 
 from fferm import divergences
-from fferm._typing import FloatArray
 from fferm.data.rows import FitInput
 from fferm.data.split import take_rows
 from fferm.data.validate import Number, OneOf, check_params, encode_labels
@@ -357,20 +356,15 @@ class Point:
     model: Model
     seconds: float
 
-    def chances(self, part: FitInput) -> FloatArray:
-        """Return (n_samples, 2) chances of decisions, 0 and 1 unless drawn."""
-        if isinstance(self.model, Baseline):
-            groups = part.sensitive_features
-            prob = self.model.predict_proba(part.X, sensitive_features=groups)
-            if self.model.is_randomized:
-                return prob
-        else:
-            prob = self.model.predict_proba(part.X)
-        return np.eye(2)[(prob[:, 1] > 0.5).astype(np.int64)]
-
     def measure(self, part: FitInput, tabulator: Tabulator) -> Record:
         """Return what the model does on some rows."""
-        chance = self.chances(part)
+        groups: dict[str, Any] = {}
+        if isinstance(self.model, Baseline):
+            groups["sensitive_features"] = part.sensitive_features
+        chance = self.model.predict_proba(part.X, **groups)
+        if not getattr(self.model, "is_randomized", False):
+            # Decisions that are not drawn have a chance of 0 or 1.
+            chance = np.eye(2)[(chance[:, 1] > 0.5).astype(np.int64)]
         right = chance[np.arange(len(part.y)), part.y]
         return {
             "value": self.value,
