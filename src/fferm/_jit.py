@@ -30,6 +30,7 @@ PACKAGE = Path(__file__).parent
 # Every file whose functions or constants are compiled.
 COMPILED_FILES = (
     Path(__file__),
+    *sorted((PACKAGE / "divergences").glob("*.py")),  # their formulas
     *(PACKAGE / "penalty" / f"{name}.py" for name in ("compiled", "dual", "formulas")),
     *sorted((PACKAGE / "solvers").glob("_[!_]*.py")),
     *sorted((PACKAGE / "boosting").glob("_[!_]*.py")),
