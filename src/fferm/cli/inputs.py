@@ -97,6 +97,12 @@ class Source:
                 f"{str(labels[0])!r}."
             )
         attributes = encode_sensitive(groups, len(groups), model.estimator.groups)
+        for attribute in attributes:
+            if len(attribute.groups) < 2:
+                raise InvalidInputError(
+                    f"{attribute.name} must have at least two groups; got "
+                    f"{len(attribute.groups)}. Name another column."
+                )
         options = {"--test-share": test_share, "--seed": seed}
         limits = Number(0, 1, open_low=True, open_high=True), Number(is_whole=True)
         check_params(options, dict(zip(options, limits, strict=True)))
