@@ -16,7 +16,7 @@ from fferm.data.groups import assign, encode_sensitive, find_edges
 from fferm.data.rows import combine
 from fferm.data.split import split_strata
 from fferm.data.validate import Number, check_params
-from fferm.datasets._catalog import CATALOG
+from fferm.datasets._catalog import CATALOG, load
 from fferm.errors import (
     DataFairnessWarning,
     InvalidInputError,
@@ -188,14 +188,14 @@ def _open_dataset(
     name: str, target: str | None, sensitive: Sequence[str] | None
 ) -> Source:
     entry = CATALOG[name]
-    target = entry.target if target is None else target
+    target = entry.targets[0] if target is None else target
     if target not in entry.targets:
         raise InvalidParameterError(
             f"--target must be {' or '.join(entry.targets)} for the data set {name}; "
             f"got {target}."
         )
     columns = tuple(dict.fromkeys(sensitive)) if sensitive else entry.sensitive
-    data = entry.load(columns, target)
+    data = load(name, columns, target)
     train, test = (
         frame.drop(columns=list(columns), errors="ignore")
         .join(groups)
