@@ -604,7 +604,7 @@ class _Auditor:
         for rows in parts.values():
             u, group = self.prediction[rows], code[rows]
             weight = self.weight[rows] if spec.is_weighted else None
-            ordered = OrderedPredictions.of(u)
+            ordered = OrderedPredictions(u)
             limits: dict[str, Interval] = {}
             if spec.n_bootstrap:
                 limits = ordered.intervals(
@@ -616,14 +616,14 @@ class _Auditor:
                     random_state=spec.random_state or 0,
                     weight=weight,
                 )
-            observed, shuffled = ordered.compare(group, weight), []
+            observed, shuffled = ordered.below(group, weight), []
             for _ in range(n_permutations):
                 order = rngs["groups"].permutation(np.arange(group.size))
-                shuffled.append(ordered.compare(group[order], take(weight, order)))
+                shuffled.append(ordered.below(group[order], take(weight, order)))
             measures = {}
             for name in GROUP_MEASURES:
-                others = [each.measure(name) for each in shuffled]
-                value = observed.measure(name)
+                others = [ordered.measure(name, each) for each in shuffled]
+                value = ordered.measure(name, observed)
                 measures[name] = _PartMeasure(value, limits.get(name), others)
             for name, measure in NUMBER_MEASURES.items():
                 if numbers is not None:
