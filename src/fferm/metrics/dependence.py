@@ -336,6 +336,19 @@ def _check_lengths(prediction: FloatArray, attribute: Table) -> None:
         )
 
 
+def squared_error(
+    target: FloatArray, prediction: FloatArray, weight: FloatArray
+) -> tuple[float, float]:
+    """Return the mean squared error, and the share of the variance explained.
+
+    The latter is NaN if the target is constant.
+    """
+    error = float(np.average((target - prediction) ** 2, weights=weight))
+    mean = np.average(target, weights=weight)
+    variance = float(np.average((target - mean) ** 2, weights=weight))
+    return error, 1 - error / variance if variance > 0 else np.nan
+
+
 def effective_size(weight: FloatArray) -> float:
     """Return how many rows without weights are worth as much."""
     return float(weight.sum() ** 2 / np.sum(weight**2))
