@@ -17,7 +17,7 @@ HOMES = {
 }
 
 
-def curve_snippet(curve: TradeoffCurve, page: Mapping[str, object]) -> str:
+def curve_snippet(curve: TradeoffCurve, **page: object) -> str:
     """Return the lines that repeat a curve and its page, given the rows.
 
     ``page`` holds the options of the page, None for defaults.
@@ -41,7 +41,7 @@ def curve_snippet(curve: TradeoffCurve, page: Mapping[str, object]) -> str:
     return "\n".join([*lines, _page("curve", "report.html", page)])
 
 
-def audit_snippet(audit: Audit, page: Mapping[str, object]) -> str:
+def audit_snippet(audit: Audit, **page: object) -> str:
     """Return the lines that repeat an audit and its page, given model and rows.
 
     ``page`` holds the options of the page, None for defaults.
