@@ -287,10 +287,10 @@ OPTIONS = [
         "one weight",
         csv(GOOD),
         CURVE + " --weights 1",
-        "'--weights': 1 is not in the range",
+        "--weights must be",
     ),
-    ("no seeds", csv(GOOD), CURVE + " --seeds 0", "'--seeds': 0 is not in the range"),
-    ("no processes", csv(GOOD), CURVE + " --jobs 0", "'--jobs': 0 is not in the range"),
+    ("no seeds", csv(GOOD), CURVE + " --seeds 0", "--seeds must be"),
+    ("no processes", csv(GOOD), CURVE + " --jobs 0", "--jobs must be"),
     (
         "an unknown divergence among others",
         csv(GOOD),

@@ -12,6 +12,7 @@ from fferm.cli.inputs import open_source
 from fferm.cli.options import GroupKind, ModelKind, TaskKind
 from fferm.cli.outputs import Output, check_writable, table_text
 from fferm.curve import tradeoff_curve
+from fferm.data.validate import COUNT, Number, check_params
 
 SHOWN = ["curve", "fairness_weight", "accuracy", "violation", "soft_violation"]
 SHOWN_OF_REGRESSION = [*SHOWN[:3], "loss", "violation", "mean_gap"]
@@ -22,8 +23,8 @@ def curve(
     out: Annotated[Path, Option(help="A folder for the records; resumes there.")],
     target: options.Target = None,
     sensitive: options.Sensitive = None,
-    weights: Annotated[int, Option(help="How many fairness weights.", min=2)] = 20,
-    seeds: Annotated[int, Option(help="How many seeds.", min=1)] = 1,
+    weights: Annotated[int, Option(help="How many fairness weights.")] = 20,
+    seeds: Annotated[int, Option(help="How many seeds.")] = 1,
     divergence: Annotated[
         options.Names, Option(help="May be repeated; kl by default.")
     ] = None,
@@ -37,7 +38,7 @@ def curve(
     drop: options.Drop = None,
     drop_sensitive: options.DropSensitive = False,
     test_share: options.TestShare = 0.25,
-    jobs: Annotated[int, Option(help="Processes at a time.", min=1)] = 1,
+    jobs: Annotated[int, Option(help="Processes at a time.")] = 1,
     seed: options.Seed = 0,
     quiet: options.Quiet = False,
     json: options.Json = False,
@@ -48,6 +49,10 @@ def curve(
     """
     output = Output(quiet, json)
     divergences = divergence or ["kl"]
+    check_params({"--weights": weights}, {"--weights": Number(2, is_whole=True)})
+    check_params(
+        {"--seeds": seeds, "--jobs": jobs}, {"--seeds": COUNT, "--jobs": COUNT}
+    )
     check_writable(out, is_folder=True)
     if html is not None:
         check_writable(html, data)

@@ -15,7 +15,7 @@ from fferm.data.frame import as_pandas
 from fferm.data.groups import assign, encode_sensitive, find_edges
 from fferm.data.rows import combine
 from fferm.data.split import split_strata
-from fferm.data.validate import check_params
+from fferm.data.validate import Number, check_params
 from fferm.datasets._catalog import CATALOG, load
 from fferm.datasets._dataset import SHARE
 from fferm.errors import (
@@ -104,7 +104,8 @@ class Source:
                     f"{attribute.name} must have at least two groups; got "
                     f"{len(attribute.groups)}. Name another column."
                 )
-        check_params({"--test-share": test_share}, {"--test-share": SHARE})
+        values = {"--test-share": test_share, "--seed": seed}
+        check_params(values, {"--test-share": SHARE, "--seed": Number(is_whole=True)})
         if isinstance(model, FrameRegressor):
             label = assign(labels, find_edges(labels))  # stratified by size
         stratum = combine([*(each.code for each in attributes), label])

@@ -52,7 +52,7 @@ Metric = Annotated[
 Model = Annotated[ModelKind, Option(help="The kind of model to train.")]
 Notion = Annotated[str, Option(help="What has to be equal between groups.")]
 Quiet = Annotated[bool, Option("--quiet", "-q", help="No progress, warnings or words.")]
-Seed = Annotated[int, Option(help="Seed of everything random.", min=0)]
+Seed = Annotated[int, Option(help="Seed of everything random.")]
 Sensitive = Annotated[
     Names, Option(help="A column whose groups are compared; may be repeated.")
 ]

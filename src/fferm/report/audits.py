@@ -194,8 +194,6 @@ class Levelling(NamedTuple):
         The group with the highest and the lowest rate before.
     gap_before, gap_after
         Between the highest and the lowest rate.
-    losers
-        The groups whose rate fell.
     """
 
     words: str
@@ -204,7 +202,6 @@ class Levelling(NamedTuple):
     lowest: Change
     gap_before: float
     gap_after: float
-    losers: tuple[Change, ...]
 
 
 class Cost(NamedTuple):
@@ -283,7 +280,6 @@ def _levelling(changes: list[Change]) -> Levelling | None:
     gap_after = max(after) - min(after)
     if gap_before - gap_after <= SAME_RATE:
         return None
-    losers = tuple(c for c in changes if c.difference < -SAME_RATE)
     is_nobody_better = all(c.difference <= SAME_RATE for c in changes)
     fall, rise = -highest.difference, lowest.difference
     if is_nobody_better:
@@ -295,4 +291,4 @@ def _levelling(changes: list[Change]) -> Levelling | None:
         words, is_down = f"Mostly levelling down: {share:.0f} % from above", True
     else:
         words, is_down = "Levelling up: mostly from below", False
-    return Levelling(words, is_down, highest, lowest, gap_before, gap_after, losers)
+    return Levelling(words, is_down, highest, lowest, gap_before, gap_after)

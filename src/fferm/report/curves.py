@@ -233,7 +233,7 @@ def traces(curve: TradeoffCurve, points: list[Point]) -> dict[str, Any]:
     drawn = [
         _line(line["violation"], line["accuracy"], dashes)
         | {"name": "naive: thinned at random", "showlegend": k == 0}
-        for k, line in enumerate(baselines(curve, "test").values())
+        for k, line in enumerate(baselines(curve, "test"))
     ]
     for number, name in enumerate(names):
         color = f"--curve{number % len(CURVES)}"
