@@ -535,7 +535,7 @@ class FairRegressor(RegressorMixin, FairEstimator):
             self.module_ = _torch().restore(packed)
 
 
-@dataclass(frozen=True)
+@dataclass
 class HeldOutNumbers(HeldOut[FairRegressor]):
     """Held-out rows that judge the predictions of regressors."""
 
