@@ -1,14 +1,13 @@
-"""What every loader returns, and the three steps that lead there.
+"""What every loader returns, and the steps that lead there.
 
-A loader reads a :class:`Table`, the data set as published. :func:`split_rows` says
-which rows train and which test. :func:`assemble` turns both into a
-:class:`FairDataset`; whatever it learns (means, scales, levels), it learns from the
-training rows alone.
+A loader reads a :class:`Table`, the data set as published, and :meth:`Table.split` or
+:meth:`Table.assemble` turns it into a :class:`FairDataset`; whatever is learned (means,
+scales, levels), is learned from the training rows alone.
 """
 
 import warnings
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
@@ -20,6 +19,9 @@ from fferm.data.split import split_strata
 from fferm.data.validate import Number, check_params
 from fferm.errors import InvalidParameterError, UnknownNameError
 from fferm.registry import unknown_name
+
+# Of rows to test on.
+SHARE = Number(0, 1, open_low=True, open_high=True)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -79,22 +81,84 @@ class FairDataset:
 class Table:
     """A data set before it is split.
 
-    `frame` holds the raw columns, `model` those that X is made of: numbers are
-    standardised, everything else is one-hot. They differ where a raw code has too
-    many levels for a linear model.
+    `frame` holds the raw columns, `model` those that X is made of, by default the
+    same: numbers are standardised, everything else is one-hot. They differ where a raw
+    code has too many levels for a linear model.
     """
 
     name: str
     description: str
     frame: pd.DataFrame
-    model: pd.DataFrame
     y: IntArray | FloatArray
     sensitive: pd.DataFrame
+    model: pd.DataFrame | None = None
 
-    def without(self, columns: Collection[str]) -> "Table":
-        """Return the table with these columns in neither `frame` nor `model`."""
-        frame, model = (t.drop(columns=list(columns)) for t in (self.frame, self.model))
-        return replace(self, frame=frame, model=model)
+    def strata(self) -> IntArray:
+        """Return one integer per row: its label and its sensitive groups together.
+
+        Continuous columns have no groups and do not count.
+        """
+        parts = self.sensitive.select_dtypes(exclude="number")
+        if np.issubdtype(self.y.dtype, np.integer):
+            parts = parts.assign(_y=self.y)
+        if parts.columns.empty:
+            return np.zeros(len(self.y), dtype=np.int64)
+        number = parts.groupby(list(parts.columns), observed=True).ngroup()
+        return number.to_numpy().astype(np.int64)
+
+    def split(
+        self,
+        test_size: float,
+        random_state: int | np.random.Generator | None,
+        drop: Collection[str] = (),
+    ) -> FairDataset:
+        """Return the data set with a random test part, stratified by label and group.
+
+        Columns that are dropped are in neither `X` nor `frame`.
+        """
+        check_params({"test_size": test_size}, {"test_size": SHARE})
+        rng = random_generator(random_state)
+        return self.assemble(*split_strata(self.strata(), test_size, rng), drop)
+
+    def assemble(
+        self, train: IntArray, test: IntArray, drop: Collection[str] = ()
+    ) -> FairDataset:
+        """Return the data set of these training and test rows."""
+        frame = self.frame.drop(columns=list(drop))
+        model = frame if self.model is None else self.model.drop(columns=list(drop))
+        numeric = list(model.select_dtypes("number").columns)
+        nominal = [column for column in model.columns if column not in numeric]
+        one_hot = OneHotEncoder(
+            drop="first", handle_unknown="ignore", sparse_output=False
+        )
+        encoder = ColumnTransformer(
+            [("numeric", StandardScaler(), numeric), ("nominal", one_hot, nominal)],
+            verbose_feature_names_out=False,
+        )
+        X = encoder.fit_transform(model.iloc[train])
+        with warnings.catch_warnings():
+            # That unknown levels become zeros is what FairDataset promises.
+            warnings.filterwarnings("ignore", "Found unknown categories", UserWarning)
+            X_test = encoder.transform(model.iloc[test])
+        return FairDataset(
+            name=self.name,
+            X=np.ascontiguousarray(X, dtype=np.float64),
+            y=self.y[train],
+            sensitive_features=self.sensitive.iloc[train],
+            X_test=np.ascontiguousarray(X_test, dtype=np.float64),
+            y_test=self.y[test],
+            sensitive_features_test=self.sensitive.iloc[test],
+            feature_names=tuple(map(str, encoder.get_feature_names_out())),
+            frame=frame.iloc[train],
+            frame_test=frame.iloc[test],
+            description=self.description,
+        )
+
+
+def as_text(frame: pd.DataFrame, dtype: str | type = "category") -> pd.DataFrame:
+    """Return the columns with text as categories, each with a member, or as strings."""
+    text = frame.select_dtypes(exclude="number").columns
+    return frame.astype(dict.fromkeys(text, str)).astype(dict.fromkeys(text, dtype))
 
 
 def pick_names(
@@ -123,18 +187,6 @@ def pick_names(
     return names
 
 
-def groups(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return the columns with text as plain strings: no level without a member."""
-    text = frame.select_dtypes(exclude="number").columns
-    return frame.astype(dict.fromkeys(text, str))
-
-
-def categorical(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return the columns with text as categories, each level with a member."""
-    text = frame.select_dtypes(exclude="number").columns
-    return groups(frame).astype(dict.fromkeys(text, "category"))
-
-
 def random_generator(
     random_state: int | np.random.Generator | None,
 ) -> np.random.Generator:
@@ -146,80 +198,3 @@ def random_generator(
             "random_state must be an integer of at least 0, a numpy Generator or None; "
             f"got {random_state!r}."
         ) from error
-
-
-def check_test_size(test_size: float) -> None:
-    """Raise unless the share of test rows lies strictly between 0 and 1."""
-    share = Number(0, 1, open_low=True, open_high=True)
-    check_params({"test_size": test_size}, {"test_size": share})
-
-
-def strata(table: Table) -> IntArray:
-    """Return one integer per row: its label and its sensitive groups together.
-
-    Continuous columns have no groups and do not count.
-    """
-    parts = table.sensitive.select_dtypes(exclude="number")
-    if np.issubdtype(table.y.dtype, np.integer):
-        parts = parts.assign(_y=table.y)
-    if parts.columns.empty:
-        return np.zeros(len(table.y), dtype=np.int64)
-    number = parts.groupby(list(parts.columns), observed=True).ngroup()
-    return number.to_numpy().astype(np.int64)
-
-
-def assemble(table: Table, train: IntArray, test: IntArray) -> FairDataset:
-    """Return the data set of these training and test rows."""
-    X, X_test, names = _encode(table.model.iloc[train], table.model.iloc[test])
-    return FairDataset(
-        name=table.name,
-        X=X,
-        y=table.y[train],
-        sensitive_features=table.sensitive.iloc[train],
-        X_test=X_test,
-        y_test=table.y[test],
-        sensitive_features_test=table.sensitive.iloc[test],
-        feature_names=names,
-        frame=table.frame.iloc[train],
-        frame_test=table.frame.iloc[test],
-        description=table.description,
-    )
-
-
-def split(
-    table: Table,
-    test_size: float,
-    random_state: int | np.random.Generator | None,
-    dropped: Collection[str] = (),
-) -> FairDataset:
-    """Return the data set with a random test part, stratified by label and group.
-
-    Columns that are dropped are in neither `X` nor `frame`.
-    """
-    check_test_size(test_size)
-    rng = random_generator(random_state)
-    parts = split_strata(strata(table), test_size, rng)
-    return assemble(table.without(dropped), *parts)
-
-
-def _encode(
-    train: pd.DataFrame, test: pd.DataFrame
-) -> tuple[FloatArray, FloatArray, tuple[str, ...]]:
-    numeric = list(train.select_dtypes("number").columns)
-    nominal = [column for column in train.columns if column not in numeric]
-    one_hot = OneHotEncoder(drop="first", handle_unknown="ignore", sparse_output=False)
-    encoder = ColumnTransformer(
-        [("numeric", StandardScaler(), numeric), ("nominal", one_hot, nominal)],
-        verbose_feature_names_out=False,
-    )
-    X = encoder.fit_transform(train)
-    with warnings.catch_warnings():
-        # That unknown levels become zeros is what this function promises.
-        warnings.filterwarnings("ignore", "Found unknown categories", UserWarning)
-        X_test = encoder.transform(test)
-    names = tuple(str(name) for name in encoder.get_feature_names_out())
-    return (
-        np.ascontiguousarray(X, dtype=np.float64),
-        np.ascontiguousarray(X_test, dtype=np.float64),
-        names,
-    )

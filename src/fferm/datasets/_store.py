@@ -99,34 +99,28 @@ def read_external(file: DataFile) -> bytes:
 
 
 def _download(file: DataFile, path: Path) -> None:
-    if file.url is None:
-        raise DataUnavailableError(
-            f"{file.name} is not in the data folder and cannot be downloaded. "
-            + _advice(file, path)
-        )
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with urllib.request.urlopen(file.url, timeout=TIMEOUT_SECONDS) as answer:
-            content = answer.read()
-        if (digest := _digest(content)) not in file.sha256:
-            accepted = " or ".join(file.sha256)
-            raise OSError(f"it has sha256 {digest}, expected {accepted}")
-        with replacing(path, "Choose a writable folder.") as part:
-            part.write_bytes(content)
-    except (OSError, http.client.HTTPException, PersistenceError) as error:
-        if isinstance(error, urllib.error.HTTPError):
-            error.close()  # the error is the answer, with its connection open
-        raise DataUnavailableError(
-            f"{file.name} is not in the data folder and could not be downloaded from "
-            f"{file.url}: {error}. " + _advice(file, path)
-        ) from error
-
-
-def _advice(file: DataFile, path: Path) -> str:
-    return (
-        f"Put it there as {path}, or set FFERM_DATA_HOME to the folder that holds it. "
-        f"Source: {file.source}. Accepted sha256: {' or '.join(file.sha256)}."
-    )
+    problem, cause = "cannot be downloaded", None
+    if file.url is not None:
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with urllib.request.urlopen(file.url, timeout=TIMEOUT_SECONDS) as answer:
+                content = answer.read()
+            if (digest := _digest(content)) not in file.sha256:
+                accepted = " or ".join(file.sha256)
+                raise OSError(f"it has sha256 {digest}, expected {accepted}")
+            with replacing(path, "Choose a writable folder.") as part:
+                part.write_bytes(content)
+            return
+        except (OSError, http.client.HTTPException, PersistenceError) as error:
+            if isinstance(error, urllib.error.HTTPError):
+                error.close()  # the error is the answer, with its connection open
+            problem = f"could not be downloaded from {file.url}: {error}"
+            cause = error
+    raise DataUnavailableError(
+        f"{file.name} is not in the data folder and {problem}. Put it there as {path}, "
+        "or set FFERM_DATA_HOME to the folder that holds it. Source: "
+        f"{file.source}. Accepted sha256: {' or '.join(file.sha256)}."
+    ) from cause
 
 
 def _digest(content: bytes) -> str:

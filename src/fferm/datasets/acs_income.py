@@ -6,14 +6,13 @@ import numpy as np
 import pandas as pd
 
 from fferm.data.split import split_strata
+from fferm.data.validate import check_params
 from fferm.datasets._dataset import (
+    SHARE,
     FairDataset,
     Table,
-    assemble,
-    check_test_size,
     pick_names,
     random_generator,
-    strata,
 )
 from fferm.datasets._store import DataFile, read_parquet
 
@@ -54,33 +53,15 @@ RACE = {
     9: "Two or more",
 }
 # First code of each group of occupations (OCCP).
+# fmt: off
 OCCUPATION = {
-    10: "MGR",
-    500: "BUS",
-    800: "FIN",
-    1005: "CMM",
-    1305: "ENG",
-    1600: "SCI",
-    2001: "CMS",
-    2100: "LGL",
-    2205: "EDU",
-    2600: "ENT",
-    3000: "MED",
-    3601: "HLS",
-    3700: "PRT",
-    4000: "EAT",
-    4200: "CLN",
-    4330: "PRS",
-    4700: "SAL",
-    5000: "OFF",
-    6005: "FFF",
-    6200: "CON",
-    6800: "EXT",
-    7000: "RPR",
-    7700: "PRD",
-    9005: "TRN",
+    10: "MGR", 500: "BUS", 800: "FIN", 1005: "CMM", 1305: "ENG", 1600: "SCI",
+    2001: "CMS", 2100: "LGL", 2205: "EDU", 2600: "ENT", 3000: "MED", 3601: "HLS",
+    3700: "PRT", 4000: "EAT", 4200: "CLN", 4330: "PRS", 4700: "SAL", 5000: "OFF",
+    6005: "FFF", 6200: "CON", 6800: "EXT", 7000: "RPR", 7700: "PRD", 9005: "TRN",
     9800: "MIL",
 }
+# fmt: on
 # First code of each region of birth (POBP); 300 and 301 are Bermuda and Canada, 303
 # is Mexico, 360 Argentina.
 BIRTHPLACE = {
@@ -149,58 +130,45 @@ def load_acs_income(
     >>> data.frame_test.groupby("STATE").size()  # doctest: +SKIP
     """
     names = pick_names("sensitive column", sensitive, SENSITIVE)
-    check_test_size(test_size)
+    check_params({"test_size": test_size}, {"test_size": SHARE})
     train_on = _pick_states(states)
     test_on = train_on if test_states is None else _pick_states(test_states)
-    table = _read({*train_on, *test_on}, names)
-    if drop_sensitive:
-        table = table.without([SENSITIVE[name] for name in names])
-    state = table.frame.index.get_level_values("STATE")
+    rows = read_parquet(FILE, [*COLUMNS, TARGET, "STATE", "ROW"])
+    rows = rows[rows["STATE"].isin({*train_on, *test_on})].set_index(["STATE", "ROW"])
+    table = _table(rows, names)
+    state = rows.index.get_level_values("STATE")
     rng = random_generator(random_state)
     is_train, is_test = state.isin(train_on), state.isin(test_on)
     shared = np.flatnonzero(is_train & is_test)
     if len(shared):
-        train, test = split_strata(strata(table)[shared], test_size, rng)
+        train, test = split_strata(table.strata()[shared], test_size, rng)
         is_train[shared[test]] = False
         is_test[shared[train]] = False
-    parts = np.flatnonzero(is_train), np.flatnonzero(is_test)
-    return assemble(table, *map(rng.permutation, parts))
+    train = rng.permutation(np.flatnonzero(is_train))
+    test = rng.permutation(np.flatnonzero(is_test))
+    drop = [SENSITIVE[name] for name in names] if drop_sensitive else ()
+    return table.assemble(train, test, drop)
 
 
 def _pick_states(states: str | Sequence[str]) -> tuple[str, ...]:
     return STATES if states == "all" else pick_names("state", states, (*STATES, "PR"))
 
 
-def _read(states: set[str], names: tuple[str, ...]) -> Table:
-    rows = read_parquet(FILE, [*COLUMNS, TARGET, "STATE", "ROW"])
-    rows = rows[rows["STATE"].isin(states)].set_index(["STATE", "ROW"])
+def _table(rows: pd.DataFrame, names: tuple[str, ...]) -> Table:
     frame = rows[list(COLUMNS)]
-    sensitive = pd.DataFrame(
-        {"sex": frame["SEX"].map(SEX), "race": frame["RAC1P"].map(RACE)}
-    )
-    return Table(
-        name="acs_income",
-        description=DESCRIPTION,
-        frame=frame,
-        model=_model(frame),
-        y=rows[TARGET].to_numpy(dtype=np.int64),
-        sensitive=sensitive[list(names)],
-    )
-
-
-def _model(frame: pd.DataFrame) -> pd.DataFrame:
-    codes = frame[["COW", "SCHL", "MAR", "RELP"]].astype("category")
-    return pd.DataFrame(
-        {
-            "AGEP": frame["AGEP"],
-            "WKHP": frame["WKHP"],
-            **codes,
-            "OCCP": _band(frame["OCCP"], OCCUPATION),
-            "POBP": _band(frame["POBP"], BIRTHPLACE),
-            "SEX": frame["SEX"].map(SEX).astype("category"),
-            "RAC1P": frame["RAC1P"].map(RACE).astype("category"),
-        }
-    )
+    groups = {"sex": frame["SEX"].map(SEX), "race": frame["RAC1P"].map(RACE)}
+    model = {
+        **frame[["AGEP", "WKHP"]],
+        **frame[["COW", "SCHL", "MAR", "RELP"]].astype("category"),
+        "OCCP": _band(frame["OCCP"], OCCUPATION),
+        "POBP": _band(frame["POBP"], BIRTHPLACE),
+        "SEX": groups["sex"].astype("category"),
+        "RAC1P": groups["race"].astype("category"),
+    }
+    sensitive = pd.DataFrame({name: groups[name] for name in names})
+    y = rows[TARGET].to_numpy(dtype=np.int64)
+    columns = pd.DataFrame(model)
+    return Table("acs_income", DESCRIPTION, frame, y, sensitive, columns)
 
 
 def _band(code: pd.Series, bands: Mapping[int, str]) -> pd.Series:

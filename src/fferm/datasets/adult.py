@@ -4,14 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fferm.datasets._dataset import (
-    FairDataset,
-    Table,
-    assemble,
-    categorical,
-    groups,
-    pick_names,
-)
+from fferm.datasets._dataset import FairDataset, Table, as_text, pick_names
 from fferm.datasets._store import read_shipped
 
 FILE = "adult.csv.gz"
@@ -64,18 +57,9 @@ def load_adult(
     rows = read_shipped(FILE, SHA256)
     if races is not None:
         rows = rows[rows["race"].isin(pick_names("race", races, RACES))]
-    frame = categorical(rows.drop(columns=["part", "income"]))
-    table = Table(
-        name="adult",
-        description=DESCRIPTION,
-        frame=frame,
-        model=frame,
-        y=(rows["income"] == ">50K").to_numpy().astype(np.int64),
-        sensitive=groups(frame[list(names)]),
-    )
+    frame = as_text(rows.drop(columns=["part", "income"]))
+    y = (rows["income"] == ">50K").to_numpy().astype(np.int64)
+    table = Table("adult", DESCRIPTION, frame, y, as_text(frame[list(names)], str))
     is_train = (rows["part"] == "train").to_numpy()
-    return assemble(
-        table.without(names) if drop_sensitive else table,
-        np.flatnonzero(is_train),
-        np.flatnonzero(~is_train),
-    )
+    train, test = np.flatnonzero(is_train), np.flatnonzero(~is_train)
+    return table.assemble(train, test, names if drop_sensitive else ())

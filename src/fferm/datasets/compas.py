@@ -6,14 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from fferm.datasets._dataset import (
-    FairDataset,
-    Table,
-    categorical,
-    groups,
-    pick_names,
-    split,
-)
+from fferm.datasets._dataset import FairDataset, Table, as_text, pick_names
 from fferm.datasets._store import DataFile, read_external
 
 FILE = DataFile(
@@ -31,26 +24,17 @@ FILE = DataFile(
     ),
 )
 
+# fmt: off
 COLUMNS = (
-    "age",
-    "sex",
-    "race",
-    "juv_fel_count",
-    "juv_misd_count",
-    "juv_other_count",
-    "priors_count",
-    "c_charge_degree",
+    "age", "sex", "race", "juv_fel_count", "juv_misd_count", "juv_other_count",
+    "priors_count", "c_charge_degree",
 )
+RACES = (
+    "African-American", "Asian", "Caucasian", "Hispanic", "Native American", "Other",
+)
+# fmt: on
 TARGET = "two_year_recid"
 FILTER_COLUMNS = ("days_b_screening_arrest", "is_recid", "score_text")
-RACES = (
-    "African-American",
-    "Asian",
-    "Caucasian",
-    "Hispanic",
-    "Native American",
-    "Other",
-)
 SENSITIVE = ("race", "sex", "age")
 
 DESCRIPTION = """\
@@ -100,22 +84,16 @@ def load_compas(
     kept_races = RACES if races is None else pick_names("race", races, RACES)
     rows = _read()
     rows = rows[rows["race"].isin(kept_races)]
-    frame = categorical(rows[list(COLUMNS)])
-    table = Table(
-        name="compas",
-        description=DESCRIPTION,
-        frame=frame,
-        model=frame,
-        y=rows[TARGET].to_numpy(dtype=np.int64),
-        sensitive=groups(frame[list(names)]),
-    )
-    return split(table, test_size, random_state, names if drop_sensitive else ())
+    frame = as_text(rows[list(COLUMNS)])
+    y = rows[TARGET].to_numpy(dtype=np.int64)
+    table = Table("compas", DESCRIPTION, frame, y, as_text(frame[list(names)], str))
+    return table.split(test_size, random_state, names if drop_sensitive else ())
 
 
 def _read() -> pd.DataFrame:
-    # priors_count stands in the file twice; asked for by name, the first one comes.
-    wanted = [*COLUMNS, *FILTER_COLUMNS, TARGET]
-    rows = pd.read_csv(io.BytesIO(read_external(FILE)), usecols=wanted)
+    # priors_count stands in the file twice; asked for by name, the first one is read.
+    columns = [*COLUMNS, *FILTER_COLUMNS, TARGET]
+    rows = pd.read_csv(io.BytesIO(read_external(FILE)), usecols=columns)
     # The filter of "Compas Analysis.ipynb" in ProPublica's repository. pandas reads
     # the score "N/A" as missing, so the scores that count are named.
     is_kept = (

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from fferm.datasets._dataset import FairDataset, Table, categorical, pick_names, split
+from fferm.datasets._dataset import FairDataset, Table, as_text, pick_names
 from fferm.datasets._store import read_shipped
 
 FILE = "german.csv.gz"
@@ -63,26 +63,15 @@ def load_german(
     """
     names = pick_names("sensitive column", sensitive, SENSITIVE)
     rows = read_shipped(FILE, SHA256)
-    frame = categorical(rows.drop(columns="class"))
-    table = Table(
-        name="german",
-        description=DESCRIPTION,
-        frame=frame,
-        model=frame,
-        y=(rows["class"] == 1).to_numpy().astype(np.int64),
-        sensitive=_sensitive(rows)[list(names)],
-    )
-    raw = {SENSITIVE[name] for name in names}
-    return split(table, test_size, random_state, raw if drop_sensitive else ())
-
-
-def _sensitive(rows: pd.DataFrame) -> pd.DataFrame:
     is_female = rows["personal_status"].isin(FEMALE_STATUS)
-    return pd.DataFrame(
-        {
-            "sex": np.where(is_female, "female", "male"),
-            "age_over_25": np.where(rows["age"] > 25, ">25", "<=25"),
-            "foreign_worker": np.where(rows["foreign_worker"] == "A201", "yes", "no"),
-        },
-        index=rows.index,
-    )
+    columns = {
+        "sex": np.where(is_female, "female", "male"),
+        "age_over_25": np.where(rows["age"] > 25, ">25", "<=25"),
+        "foreign_worker": np.where(rows["foreign_worker"] == "A201", "yes", "no"),
+    }
+    groups = pd.DataFrame({name: columns[name] for name in names}, index=rows.index)
+    frame = as_text(rows.drop(columns="class"))
+    y = (rows["class"] == 1).to_numpy().astype(np.int64)
+    drop = {SENSITIVE[name] for name in names} if drop_sensitive else ()
+    table = Table("german", DESCRIPTION, frame, y, groups)
+    return table.split(test_size, random_state, drop)

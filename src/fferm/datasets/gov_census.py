@@ -4,14 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fferm.datasets._dataset import (
-    FairDataset,
-    Table,
-    categorical,
-    groups,
-    pick_names,
-    split,
-)
+from fferm.datasets._dataset import FairDataset, Table, as_text, pick_names
 from fferm.datasets._store import DataFile, read_parquet
 
 FILE = DataFile(
@@ -83,16 +76,11 @@ def load_gov_census(
     (target,) = pick_names("target", target, TARGETS)
     rows = read_parquet(FILE)
     salary = rows["salary"].to_numpy(dtype=np.float64)
-    frame = categorical(rows.drop(columns="salary"))
+    y = salary if target == "salary" else (salary > THRESHOLD).astype(np.int64)
+    frame = as_text(rows.drop(columns="salary"))
     short = {name: rows[name].str[:2] for name in ("occupation", "industry")}
-    model = categorical(frame.assign(**short).astype(dict.fromkeys(CODES, str)))
-    table = Table(
-        name="gov_census",
-        description=DESCRIPTION,
-        frame=frame,
-        model=model,
-        y=salary if target == "salary" else (salary > THRESHOLD).astype(np.int64),
-        sensitive=groups(frame[list(names)]),
-    )
-    raw = {raw for name in names for raw in SENSITIVE[name]}
-    return split(table, test_size, random_state, raw if drop_sensitive else ())
+    model = as_text(frame.assign(**short).astype(dict.fromkeys(CODES, str)))
+    groups = as_text(frame[list(names)], str)
+    drop = {raw for name in names for raw in SENSITIVE[name]} if drop_sensitive else ()
+    table = Table("gov_census", DESCRIPTION, frame, y, groups, model)
+    return table.split(test_size, random_state, drop)

@@ -8,7 +8,7 @@ from scipy.special import softmax
 
 from fferm._typing import FloatArray
 from fferm.data.validate import COUNT, POSITIVE, Number, check_params
-from fferm.datasets._dataset import FairDataset, Table, random_generator, split
+from fferm.datasets._dataset import FairDataset, Table, random_generator
 from fferm.errors import InvalidParameterError
 
 TWO = Number(2, is_whole=True)
@@ -100,9 +100,7 @@ def make_biased(  # noqa: PLR0913 (a generator lists its parameters)
     frame = pd.DataFrame(X, columns=[f"x{i}" for i in range(n_features)])
     # Groups are names, not numbers: as strings they stratify the split.
     sensitive = pd.DataFrame({"group": group.astype(str)})
-    return split(
-        Table("biased", DESCRIPTION, frame, frame, y, sensitive), test_size, rng
-    )
+    return Table("biased", DESCRIPTION, frame, y, sensitive).split(test_size, rng)
 
 
 def biased_rates(
@@ -147,5 +145,4 @@ def _normalise(group_weights: Sequence[float] | None, n_groups: int) -> FloatArr
             f"group_weights must be {n_groups} positive numbers, one per group; got "
             f"{group_weights!r}."
         )
-    total: FloatArray = weights / weights.sum()
-    return total
+    return np.asarray(weights / weights.sum())

@@ -1,11 +1,11 @@
 """What a law may claim, and how a broken one is reported."""
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from fferm._typing import FloatArray
 from fferm.errors import ComponentError
@@ -15,19 +15,28 @@ class BrokenLawError(Exception):
     """A law does not hold; the driver adds its name."""
 
 
-def hold(component: Any, laws: Mapping[str, Callable[..., None]], *args: Any) -> None:
-    """Hold a component to laws; raise `ComponentError` at the first it breaks."""
-    for name, law in laws.items():
-        with (
-            reported(component, component.kind, repr(name)),
-            np.errstate(over="ignore", divide="raise", invalid="raise"),
-        ):
-            law(component, *args)
+# Opens the block of a law by its name.
+Law = Callable[[str], AbstractContextManager[None]]
+# Only overflow is silent: 0/0 and the like break the law that meets them.
+strictly = np.errstate(over="ignore", divide="raise", invalid="raise")
 
 
 @contextmanager
-def reported(component: object, kind: str, law: str) -> Iterator[None]:
-    """Raise `ComponentError`, naming the law, where one is broken or fails."""
+def law_of(component: object, kind: str, law: str, setting: str = "") -> Iterator[None]:
+    """Raise `ComponentError`, naming the law, where what is inside breaks it or fails.
+
+    Parameters
+    ----------
+    component
+        What is held to the law.
+    kind
+        What it is, such as ``"divergence"``.
+    law
+        The law in a few words.
+    setting
+        What it is tried on, if there are several.
+    """
+    law = f"{law!r} ({setting})" if setting else repr(law)
     advice = f"Correct the {kind}; fferm.testing states the laws."
     try:
         yield
@@ -48,8 +57,8 @@ def at_most(
     """Claim ``low <= high + slack`` at each point."""
     low, high, slack, at = np.broadcast_arrays(low, high, slack, at)
     with np.errstate(invalid="ignore"):
-        broken = ~((low == high) | (low <= high + slack))  # NaN breaks any law
-    _report(broken, low, "is above", high, at, of)
+        is_kept = (low == high) | (low <= high + slack)  # NaN breaks any law
+    _everywhere(is_kept, low, "is above", high, at, of)
 
 
 def equal(
@@ -58,24 +67,16 @@ def equal(
     """Claim ``left = right`` up to the slack at each point."""
     left, right, slack, at = np.broadcast_arrays(left, right, slack, at)
     with np.errstate(invalid="ignore"):
-        broken = ~((left == right) | (np.abs(left - right) <= slack))
-    _report(broken, left, "is not", right, at, of)
+        is_kept = (left == right) | (np.abs(left - right) <= slack)
+    _everywhere(is_kept, left, "is not", right, at, of)
 
 
-def _report(
-    broken: NDArray[np.bool_],
-    left: NDArray[Any],
-    relation: str,
-    right: NDArray[Any],
-    at: NDArray[Any],
-    of: str,
-) -> None:
-    if broken.any():
-        i = int(np.argmax(broken))
-        raise BrokenLawError(
-            f"at {of}={at.flat[i]:.6g}, {left.flat[i]:.12g} {relation} "
-            f"{right.flat[i]:.12g}"
-        )
+def _everywhere(is_kept: Any, left: Any, is_what: str, right: Any, *at: Any) -> None:
+    if not is_kept.all():
+        points, name = at
+        first = int(np.argmin(is_kept))
+        values = f"{left.flat[first]:.12g} {is_what} {right.flat[first]:.12g}"
+        raise BrokenLawError(f"at {name}={points.flat[first]:.6g}, {values}")
 
 
 def is_a_number(value: ArrayLike, at: FloatArray, formula: str) -> None:

@@ -2,19 +2,18 @@
 
 import inspect
 import warnings
-from collections.abc import Callable
+from functools import partial
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.base import clone
 
-from fferm._typing import FloatArray, IntArray
+from fferm._typing import FloatArray, IntArray, Table
 from fferm.datasets import FairDataset, make_biased
 from fferm.errors import FfermError, FfermWarning, MissingSensitiveError
 from fferm.lab.baselines import Baseline, PenalizedBaseline
 from fferm.lab.baselines._kernels import compiled
 from fferm.metrics import soft_violation
-from fferm.testing._assert import claim, equal, hold, refused
+from fferm.testing._assert import Law, claim, equal, law_of, refused, strictly
 
 N_ROWS = 800
 SECTIONS = ("Notes", "References")
@@ -32,6 +31,7 @@ BARE_BATCHES = (
 )
 
 
+@strictly
 def check_baseline(baseline: Baseline) -> None:
     """Hold a baseline to its contract.
 
@@ -54,110 +54,129 @@ def check_baseline(baseline: Baseline) -> None:
     baseline = clone(baseline)
     if "random_state" in baseline.get_params():
         baseline.set_params(random_state=0)
+    law = partial(law_of, baseline, "baseline")
     with warnings.catch_warnings():
         # A model that a law drives to its ends may collapse; that breaks no law.
         warnings.simplefilter("ignore", FfermWarning)
-        hold(baseline, BASELINE_LAWS, data)
+        _hold_declarations(baseline, law)
+        with law("no groups are refused"):
+            complaint = "fit(X, y) without groups raised no MissingSensitiveError"
+            with refused(MissingSensitiveError, complaint):
+                clone(baseline).fit(data.X, data.y)
+        with law("three classes are refused"):
+            complaint = "labels of three classes raised nothing of fferm.errors"
+            with refused(FfermError, complaint):
+                _fitted(baseline, data, y=np.arange(len(data.y)) % 3)
+        if isinstance(baseline, PenalizedBaseline):
+            with law("a penalty takes any batch"):
+                _takes_any_batch(baseline)
+            with law("a penalty writes its own derivative"):
+                _differentiates_its_penalty(baseline)
+        _hold_models(baseline, data, law)
 
 
-def _fitted(baseline: Baseline, data: FairDataset, value: float) -> Baseline:
-    model: Baseline = clone(baseline).set_params(**{baseline.tradeoff_param: value})
-    model.fit(data.X, data.y, sensitive_features=data.sensitive_features)
-    return model
+def _hold_declarations(baseline: Baseline, law: Law) -> None:
+    with law("a trade-off parameter is declared"):
+        name, values = baseline.tradeoff_param, baseline.tradeoff_values
+        claim(
+            name in baseline.get_params(),
+            f"tradeoff_param is {name!r}, which is not a parameter of "
+            f"{type(baseline).__name__}",
+        )
+        steps = np.diff(values)
+        is_one_way = len(values) > 1 and bool(np.all(steps > 0) or np.all(steps < 0))
+        claim(is_one_way, f"tradeoff_values {values!r} do not go one way")
+    with law("the source and the differences are written down"):
+        text = inspect.getdoc(type(baseline)) or ""
+        for section in SECTIONS:
+            claim(f"{section}\n---" in text, f"its docstring has no section {section}")
+        what = "Differs from the original"
+        claim(what in text, f"its Notes do not say what {what!r}")
+    with law("groups are passed by keyword"):
+        names = inspect.signature(baseline.fit).parameters
+        extra = ["penalty_data"] if baseline.takes_penalty_data else []
+        by_keyword = ["sensitive_features", *extra]
+        is_same = list(names) == ["X", "y", *by_keyword] and all(
+            names[name].kind is inspect.Parameter.KEYWORD_ONLY
+            and names[name].default is None
+            for name in by_keyword
+        )
+        claim(is_same, f"fit takes {', '.join(names)}")
 
 
-def _chances(model: Baseline, data: FairDataset) -> FloatArray:
-    return model.predict_proba(
-        data.X_test, sensitive_features=data.sensitive_features_test
+def _hold_models(baseline: Baseline, data: FairDataset, law: Law) -> None:
+    values = baseline.tradeoff_values
+    groups = {"sensitive_features": data.sensitive_features_test}
+    with law("data are left alone"):
+        X, y = data.X.copy(), data.y.copy()
+        model = clone(baseline)
+        before = model.get_params()
+        model.fit(data.X, data.y, sensitive_features=data.sensitive_features)
+        is_same = np.array_equal(X, data.X) and np.array_equal(y, data.y)
+        claim(is_same, "fit wrote into X, y")
+        claim(model.get_params() == before, "fit changed its own parameters")
+    with law("labels are kept"):
+        middle = values[len(values) // 2]
+        model = _fitted(baseline, data, middle, np.where(data.y == 1, "yes", "no"))
+        labels = set(model.predict(data.X_test, **groups).tolist())
+        claim(labels <= {"no", "yes"}, f"labels 'no' and 'yes' became {labels}")
+        models = model, _fitted(baseline, data, middle)
+        chance, expected = (m.predict_proba(data.X_test, **groups) for m in models)
+        equal(chance, expected, 1e-9, expected, "the chance")
+    with law("the same seed gives the same model"):
+        first, again = (_fitted(baseline, data, values[1]) for _ in range(2))
+        chance = first.predict_proba(data.X_test, **groups)
+        equal(
+            chance,
+            again.predict_proba(data.X_test, **groups),
+            1e-12,
+            0.0,
+            "a second fit",
+        )
+        decisions = first.predict(data.X_test, **groups)
+        is_same = np.array_equal(decisions, again.predict(data.X_test, **groups))
+        claim(is_same, "two fits with one random_state decide differently")
+    with law("the parameter trades accuracy for fairness"):
+        plain, fair = (
+            _violation(_fitted(baseline, data, end), data)
+            for end in (values[0], values[-1])
+        )
+        rest, name = baseline.largest_rest, baseline.tradeoff_param
+        claim(
+            fair < rest * plain,
+            f"the violation is {plain:.3f} at {name}={values[0]:g} and {fair:.3f} at "
+            f"{values[-1]:g}; at most {rest:g} of it is expected",
+        )
+
+
+def _fitted(
+    baseline: Baseline,
+    data: FairDataset,
+    value: float | None = None,
+    y: Table | None = None,
+) -> Baseline:
+    model: Baseline = clone(baseline)
+    if value is not None:
+        model.set_params(**{baseline.tradeoff_param: value})
+    y = data.y if y is None else y
+    return model.fit(data.X, y, sensitive_features=data.sensitive_features)
+
+
+def _violation(model: Baseline, data: FairDataset) -> float:
+    groups = data.sensitive_features_test
+    chance = model.predict_proba(data.X_test, sensitive_features=groups)
+    if not model.is_randomized:
+        chance = np.eye(2)[(chance[:, 1] > 0.5).astype(np.int64)]
+    return soft_violation(
+        data.y_test,
+        chance,
+        classes=[0, 1],
+        notion=model.notion,
+        sensitive_features=groups,
     )
 
 
-def _decisions(model: Baseline, data: FairDataset) -> NDArray[np.object_]:
-    return model.predict(data.X_test, sensitive_features=data.sensitive_features_test)
-
-
-def _declares_its_tradeoff(baseline: Baseline, data: FairDataset) -> None:
-    name, values = baseline.tradeoff_param, baseline.tradeoff_values
-    claim(
-        name in baseline.get_params(),
-        f"tradeoff_param is {name!r}, which is not a parameter of "
-        f"{type(baseline).__name__}",
-    )
-    steps = np.diff(values)
-    claim(
-        len(values) > 1 and bool(np.all(steps > 0) or np.all(steps < 0)),
-        f"tradeoff_values {values!r} do not go one way",
-    )
-
-
-def _says_where_it_is_from(baseline: Baseline, data: FairDataset) -> None:
-    text = inspect.getdoc(type(baseline)) or ""
-    for section in SECTIONS:
-        claim(f"{section}\n---" in text, f"its docstring has no section {section}")
-    claim(
-        "Differs from the original" in text,
-        "its Notes do not say what 'Differs from the original'",
-    )
-
-
-def _takes_groups_by_keyword(baseline: Baseline, data: FairDataset) -> None:
-    names = inspect.signature(baseline.fit).parameters
-    by_keyword = ["sensitive_features"]
-    if baseline.takes_penalty_data:
-        by_keyword.append("penalty_data")
-    is_same = list(names) == ["X", "y", *by_keyword] and all(
-        names[name].kind is inspect.Parameter.KEYWORD_ONLY
-        and names[name].default is None
-        for name in by_keyword
-    )
-    claim(is_same, f"fit takes {', '.join(names)}")
-
-
-def _refuses_to_train_without_groups(baseline: Baseline, data: FairDataset) -> None:
-    complaint = "fit(X, y) without groups raised no MissingSensitiveError"
-    with refused(MissingSensitiveError, complaint):
-        clone(baseline).fit(data.X, data.y)
-
-
-def _refuses_three_classes(baseline: Baseline, data: FairDataset) -> None:
-    y, groups = np.arange(len(data.y)) % 3, data.sensitive_features
-    with refused(FfermError, "labels of three classes raised nothing of fferm.errors"):
-        clone(baseline).fit(data.X, y, sensitive_features=groups)
-
-
-def _keeps_labels(baseline: Baseline, data: FairDataset) -> None:
-    y = np.where(data.y == 1, "yes", "no")
-    middle = baseline.tradeoff_values[len(baseline.tradeoff_values) // 2]
-    model = clone(baseline).set_params(**{baseline.tradeoff_param: middle})
-    model.fit(data.X, y, sensitive_features=data.sensitive_features)
-    labels = set(_decisions(model, data).tolist())
-    claim(labels <= {"no", "yes"}, f"labels 'no' and 'yes' became {labels}")
-    expected = _chances(_fitted(baseline, data, middle), data)
-    equal(_chances(model, data), expected, 1e-9, expected, "the chance")
-
-
-def _repeats_itself(baseline: Baseline, data: FairDataset) -> None:
-    value = baseline.tradeoff_values[1]
-    first, again = (_fitted(baseline, data, value) for _ in range(2))
-    equal(_chances(first, data), _chances(again, data), 1e-12, 0.0, "a second fit")
-    is_same = np.array_equal(_decisions(first, data), _decisions(again, data))
-    claim(is_same, "two fits with one random_state decide differently")
-
-
-def _leaves_data_alone(baseline: Baseline, data: FairDataset) -> None:
-    X, y = data.X.copy(), data.y.copy()
-    model = clone(baseline)
-    before = model.get_params()
-    model.fit(data.X, data.y, sensitive_features=data.sensitive_features)
-    claim(
-        np.array_equal(X, data.X) and np.array_equal(y, data.y), "fit wrote into X, y"
-    )
-    claim(model.get_params() == before, "fit changed its own parameters")
-
-
-def _takes_any_batch(baseline: Baseline, data: FairDataset) -> None:
-    if not isinstance(baseline, PenalizedBaseline):
-        return
+def _takes_any_batch(baseline: PenalizedBaseline) -> None:
     for chances, codes in BARE_BATCHES:
         batch = f"a batch of probabilities {chances} and groups {codes}"
         try:
@@ -170,9 +189,7 @@ def _takes_any_batch(baseline: Baseline, data: FairDataset) -> None:
         )
 
 
-def _differentiates_its_penalty(baseline: Baseline, data: FairDataset) -> None:
-    if not isinstance(baseline, PenalizedBaseline):
-        return
+def _differentiates_its_penalty(baseline: PenalizedBaseline) -> None:
     rng = np.random.default_rng(0)
     for size in BATCH_SIZES:
         prob = rng.uniform(0.05, 0.95, size)
@@ -194,42 +211,3 @@ def _penalty(
     slope = np.zeros(prob.size)
     penalty = compiled(type(baseline).penalty)
     return penalty(prob, group, N_GROUPS, settings, slope), slope
-
-
-def _trades_accuracy_for_fairness(baseline: Baseline, data: FairDataset) -> None:
-    ends = baseline.tradeoff_values[0], baseline.tradeoff_values[-1]
-    plain, fair = (_violation(_fitted(baseline, data, end), data) for end in ends)
-    rest = baseline.largest_rest
-    claim(
-        fair < rest * plain,
-        f"the violation is {plain:.3f} at {baseline.tradeoff_param}={ends[0]:g} and "
-        f"{fair:.3f} at {ends[1]:g}; at most {rest:g} of it is expected",
-    )
-
-
-def _violation(model: Baseline, data: FairDataset) -> float:
-    chance = _chances(model, data)
-    if not model.is_randomized:
-        chance = np.eye(2)[(chance[:, 1] > 0.5).astype(np.int64)]
-    return soft_violation(
-        data.y_test,
-        chance,
-        classes=[0, 1],
-        notion=model.notion,
-        sensitive_features=data.sensitive_features_test,
-    )
-
-
-BASELINE_LAWS: dict[str, Callable[[Baseline, FairDataset], None]] = {
-    "a trade-off parameter is declared": _declares_its_tradeoff,
-    "the source and the differences are written down": _says_where_it_is_from,
-    "groups are passed by keyword": _takes_groups_by_keyword,
-    "no groups are refused": _refuses_to_train_without_groups,
-    "three classes are refused": _refuses_three_classes,
-    "a penalty takes any batch": _takes_any_batch,
-    "a penalty writes its own derivative": _differentiates_its_penalty,
-    "data are left alone": _leaves_data_alone,
-    "labels are kept": _keeps_labels,
-    "the same seed gives the same model": _repeats_itself,
-    "the parameter trades accuracy for fairness": _trades_accuracy_for_fairness,
-}

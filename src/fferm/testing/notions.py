@@ -1,16 +1,18 @@
 """The laws of notions of fairness."""
 
-from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import get_args
 
 import numpy as np
 
+from fferm._typing import IntArray
 from fferm.errors import FfermError
 from fferm.notions import Labels, Notion, Weighting
-from fferm.testing._assert import claim, equal, hold, refused
+from fferm.testing._assert import claim, equal, law_of, refused, strictly
 
 
+@strictly
 def check_notion(notion: Notion, *, classes: tuple[object, ...] = (0, 1)) -> None:
     """Hold a notion of fairness to its contract.
 
@@ -31,7 +33,36 @@ def check_notion(notion: Notion, *, classes: tuple[object, ...] = (0, 1)) -> Non
     >>> from fferm.notions import EqualOpportunity
     >>> check_notion(EqualOpportunity(positive="yes"), classes=("no", "yes"))
     """
-    hold(notion, NOTION_LAWS, _made_up_labels(classes))
+    labels = _made_up_labels(classes)
+    law = partial(law_of, notion, "notion")
+    with law("one stratum per row"):
+        strata = notion.strata(labels)
+        code, names = np.asarray(strata.code), strata.names
+        _is_one_code_per_row(code, labels.n_samples, len(names))
+    with law("names tell strata apart"):
+        is_distinct = len(set(names)) == len(names)
+        is_text = all(isinstance(name, str) for name in names)
+        claim(is_distinct and is_text, f"names {names!r} are not distinct strings")
+    with law("labels are left alone"):
+        untouched = _made_up_labels(classes)
+        for name in ("y", "control"):
+            is_same = np.array_equal(getattr(labels, name), getattr(untouched, name))
+            claim(is_same, f"strata() wrote into labels.{name}")
+    with law("the order of rows does not matter"):
+        order = np.random.default_rng(1).permutation(labels.n_samples)
+        y, control = np.asarray(labels.y)[order], np.asarray(labels.control)[order]
+        reordered = notion.strata(replace(labels, y=y, control=control))
+        equal(reordered.code, code[order], 0, order, "row")
+    with law("missing labels are refused"):
+        unlabelled = replace(labels, y=None)
+        if notion.needs_labels:
+            complaint = "it needs labels, got none and raised nothing of fferm.errors"
+            with refused(FfermError, complaint):
+                notion.strata(unlabelled)
+        else:
+            equal(notion.strata(unlabelled).code, code, 0, np.arange(code.size), "row")
+    with law("weighting and comparison are known"):
+        _weights_and_comparison_are_known(notion, names, labels.classes)
 
 
 def _made_up_labels(classes: tuple[object, ...]) -> Labels:
@@ -45,13 +76,8 @@ def _made_up_labels(classes: tuple[object, ...]) -> Labels:
     )
 
 
-def _is_one_code_per_row(notion: Notion, labels: Labels) -> None:
-    strata = notion.strata(labels)
-    code, n_strata = np.asarray(strata.code), len(strata.names)
-    claim(
-        code.shape == (labels.n_samples,),
-        f"codes have shape {code.shape} for {labels.n_samples} rows",
-    )
+def _is_one_code_per_row(code: IntArray, n_rows: int, n_strata: int) -> None:
+    claim(code.shape == (n_rows,), f"codes have shape {code.shape} for {n_rows} rows")
     claim(code.dtype == np.int64, f"codes have dtype {code.dtype}, int64 is expected")
     claim(
         bool(code.min() >= -1 and code.max() < n_strata),
@@ -60,63 +86,18 @@ def _is_one_code_per_row(notion: Notion, labels: Labels) -> None:
     claim(bool(np.any(code >= 0)), "every row is left out")
 
 
-def _names_tell_strata_apart(notion: Notion, labels: Labels) -> None:
-    names = notion.strata(labels).names
-    claim(
-        all(isinstance(name, str) for name in names) and len(set(names)) == len(names),
-        f"names {names!r} are not distinct strings",
-    )
-
-
-def _order_of_rows_does_not_matter(notion: Notion, labels: Labels) -> None:
-    order = np.random.default_rng(1).permutation(labels.n_samples)
-    expected = np.asarray(notion.strata(labels).code)[order]
-    y, control = np.asarray(labels.y)[order], np.asarray(labels.control)[order]
-    reordered = replace(labels, y=y, control=control)
-    code = np.asarray(notion.strata(reordered).code)
-    equal(code, expected, 0, order, "row")
-
-
-def _data_are_left_alone(notion: Notion, labels: Labels) -> None:
-    notion.strata(labels)
-    untouched = _made_up_labels(labels.classes)
-    for name in ("y", "control"):
-        is_same = np.array_equal(getattr(labels, name), getattr(untouched, name))
-        claim(is_same, f"strata() wrote into labels.{name}")
-
-
-def _missing_labels_are_refused(notion: Notion, labels: Labels) -> None:
-    unlabelled = replace(labels, y=None)
-    if not notion.needs_labels:
-        code = np.asarray(notion.strata(unlabelled).code)
-        equal(code, notion.strata(labels).code, 0, np.arange(code.size), "row")
-        return
-    complaint = "it needs labels, got none and raised nothing of fferm.errors"
-    with refused(FfermError, complaint):
-        notion.strata(unlabelled)
-
-
-def _weights_and_comparison_are_known(notion: Notion, labels: Labels) -> None:
+def _weights_and_comparison_are_known(
+    notion: Notion, strata: tuple[str, ...], classes: tuple[object, ...]
+) -> None:
     claim(notion.weighting in get_args(Weighting), f"weighting is {notion.weighting!r}")
-    strata = notion.strata(labels).names
-    compared = notion.comparison(strata, labels.classes)
+    compared = notion.comparison(strata, classes)
     place = compared.place
     if place is None:
         return
     shape, n_rows = place.shape, len(compared.conditions) * len(compared.outcomes)
-    expected = len(strata), len(labels.classes)
+    expected = len(strata), len(classes)
     claim(shape == expected, f"place has shape {shape}, {expected} is expected")
     claim(
         bool(place.min() >= -1 and place.max() < n_rows),
         f"places run from {place.min()} to {place.max()} for {n_rows} outcomes",
     )
-
-
-NOTION_LAWS: dict[str, Callable[[Notion, Labels], None]] = {
-    "one stratum per row": _is_one_code_per_row,
-    "names tell strata apart": _names_tell_strata_apart,
-    "labels are left alone": _data_are_left_alone,
-    "the order of rows does not matter": _order_of_rows_does_not_matter,
-    "missing labels are refused": _missing_labels_are_refused,
-    "weighting and comparison are known": _weights_and_comparison_are_known,
-}

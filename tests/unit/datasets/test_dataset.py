@@ -8,22 +8,13 @@ from hypothesis import strategies as st
 
 from fferm.data.split import split_strata
 from fferm.datasets import FairDataset
-from fferm.datasets._dataset import (
-    Table,
-    assemble,
-    categorical,
-    groups,
-    pick_names,
-    random_generator,
-    split,
-    strata,
-)
+from fferm.datasets._dataset import Table, as_text, pick_names, random_generator
 from fferm.errors import InvalidParameterError, UnknownNameError
 
 
 def make_table(n_samples=200, seed=0):
     rng = np.random.default_rng(seed)
-    frame = categorical(
+    frame = as_text(
         pd.DataFrame(
             {
                 "size": rng.normal(50.0, 9.0, n_samples),
@@ -33,12 +24,12 @@ def make_table(n_samples=200, seed=0):
         )
     )
     y = rng.integers(0, 2, n_samples)
-    return Table("toy", "made up", frame, frame, y, groups(frame[["sex"]]))
+    return Table("toy", "made up", frame, y, as_text(frame[["sex"]], str))
 
 
 def test_numeric_columns_are_standardised_by_the_training_part_alone():
     table = make_table()
-    data = assemble(table, np.arange(150), np.arange(150, 200))
+    data = table.assemble(np.arange(150), np.arange(150, 200))
     size = table.frame["size"].to_numpy()
     mean, scale = size[:150].mean(), size[:150].std()
     np.testing.assert_allclose(data.X[:, 0].mean(), 0.0, atol=1e-12)
@@ -47,7 +38,7 @@ def test_numeric_columns_are_standardised_by_the_training_part_alone():
 
 
 def test_one_hot_columns_are_zero_or_one_without_the_first_level():
-    data = assemble(make_table(), np.arange(150), np.arange(150, 200))
+    data = make_table().assemble(np.arange(150), np.arange(150, 200))
     assert data.feature_names == ("size", "colour_green", "colour_red", "sex_m")
     assert set(np.unique(data.X[:, 1:])) == {0.0, 1.0}
 
@@ -56,14 +47,14 @@ def test_a_level_that_only_the_test_part_has_is_all_zeros():
     table = make_table()
     colour = table.frame["colour"]
     train, test = np.flatnonzero(colour != "red"), np.flatnonzero(colour == "red")
-    data = assemble(table, train, test)
+    data = table.assemble(train, test)
     assert data.feature_names == ("size", "colour_green", "sex_m")
     assert not data.X_test[:, 1].any()
 
 
 def test_x_is_float64_in_row_order_and_frames_stay_raw():
     table = make_table()
-    data = assemble(table, np.arange(150), np.arange(150, 200))
+    data = table.assemble(np.arange(150), np.arange(150, 200))
     assert data.X.dtype == data.X_test.dtype == np.float64
     assert data.X.flags.c_contiguous
     pd.testing.assert_frame_equal(data.frame_test, table.frame.iloc[150:])
@@ -71,21 +62,21 @@ def test_x_is_float64_in_row_order_and_frames_stay_raw():
 
 
 def test_dropped_columns_are_in_neither_x_nor_frame_but_still_sensitive():
-    data = split(make_table().without(["sex"]), 0.3, 0)
+    data = make_table().split(0.3, 0, ["sex"])
     assert "sex_m" not in data.feature_names
     assert "sex" not in data.frame
     assert list(data.sensitive_features) == ["sex"]
 
 
 def test_the_repr_shows_sizes_and_no_row():
-    data = split(make_table(), 0.25, 0)
+    data = make_table().split(0.25, 0)
     assert repr(data) == (
         "FairDataset('toy': 150 train + 50 test rows, 4 features, sensitive: sex)"
     )
 
 
 def test_a_data_set_cannot_be_changed():
-    data = split(make_table(), 0.25, 0)
+    data = make_table().split(0.25, 0)
     assert isinstance(data, FairDataset)
     with pytest.raises(AttributeError, match="cannot assign to field 'y'"):
         data.y = data.y_test
@@ -116,26 +107,26 @@ def test_every_row_is_tested_about_equally_often():
 
 def test_the_same_seed_gives_the_same_rows_and_another_seed_others():
     table = make_table()
-    first, again, other = (split(table, 0.3, seed) for seed in (1, 1, 2))
+    first, again, other = (table.split(0.3, seed) for seed in (1, 1, 2))
     assert first.frame.index.equals(again.frame.index)
     assert not first.frame.index.equals(other.frame.index)
 
 
 def test_strata_are_label_and_group_together():
-    assert len(np.unique(strata(make_table()))) == 4
+    assert len(np.unique(make_table().strata())) == 4
 
 
 def test_continuous_labels_and_groups_make_no_strata():
     table = make_table()
     age = pd.DataFrame({"age": np.linspace(20, 60, 200)})
-    table = Table("toy", "", table.frame, table.model, np.linspace(0, 1, 200), age)
-    assert not strata(table).any()
+    table = Table("toy", "", table.frame, np.linspace(0, 1, 200), age)
+    assert not table.strata().any()
 
 
 @pytest.mark.parametrize("test_size", [0.0, 1.0, -0.1, 1.5, 30, "0.3", float("nan")])
 def test_a_test_size_outside_of_zero_and_one_is_refused(test_size):
     with pytest.raises(InvalidParameterError, match="above 0 and below 1; got"):
-        split(make_table(), test_size, 0)
+        make_table().split(test_size, 0)
 
 
 def test_a_split_that_leaves_a_part_empty_is_refused():
