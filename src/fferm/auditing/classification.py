@@ -26,17 +26,11 @@ from fferm.errors import (
     SmallGroupWarning,
     warn_user,
 )
+from fferm.metrics import intervals
 from fferm.metrics.certificates import violation_bound
-from fferm.metrics.intervals import (
-    DRAWS,
-    Interval,
-    bootstrap_interval,
-    bootstrap_sample,
-    interval_of_tables,
-    two_sided,
-    wilson_limits,
-)
+from fferm.metrics.intervals import DRAWS, Interval
 from fferm.metrics.tabulator import (
+    CLASS_RATES,
     Absence,
     Gap,
     RateTable,
@@ -49,13 +43,7 @@ from fferm.notions import Labels, Notion
 from fferm.registry import code_of
 
 # What the table by group says of each class.
-CLASS_COLUMNS = (
-    "base_rate",
-    "selection_rate",
-    "soft_rate",
-    "selection_low",
-    "selection_high",
-)
+CLASS_COLUMNS = (*CLASS_RATES, "selection_low", "selection_high")
 
 
 class DivergenceValue(NamedTuple):
@@ -357,8 +345,8 @@ def audit(  # noqa: PLR0913 - one call states all that an audit depends on
     bootstrap: list[Interval | None] = [None, None]
     for k, predicted in enumerate((decision, soft)):
         if n_bootstrap and predicted is not None:
-            sample = bootstrap_sample(tabulator, predicted)
-            bootstrap[k] = bootstrap_interval(
+            sample = intervals.bootstrap_sample(tabulator, predicted)
+            bootstrap[k] = intervals.bootstrap_interval(
                 sample, confidence, n_bootstrap=n_bootstrap, random_state=rng
             )
     weight, bands = tabulator.rows.weight, tabulator.rows.band_edges
@@ -375,7 +363,7 @@ def audit(  # noqa: PLR0913 - one call states all that an audit depends on
         divergence=next(iter(in_hard)),
         confidence=confidence,
         violation=violations.worst,
-        interval=interval_of_tables(tables, confidence),
+        interval=intervals.interval_of_tables(tables, confidence),
         bootstrap_interval=bootstrap[0],
         soft_violation=None
         if soft is None
@@ -448,10 +436,10 @@ def _groups(
     confidence: float,
 ) -> dict[str, dict[str, float]]:
     table = tabulator.group_table(decision, prob)
-    size, quantile = table["size"].to_numpy(), two_sided(confidence)
+    size, quantile = table["size"].to_numpy(), intervals.two_sided(confidence)
     for label in tabulator.labels.classes:
         rate = table[f"selection_rate_{label}"].to_numpy()
-        low, high = wilson_limits(rate, size, quantile)
+        low, high = intervals.wilson_limits(rate, size, quantile)
         table[f"selection_low_{label}"] = low
         table[f"selection_high_{label}"] = high
     rows = cast(dict[str, dict[str, float]], table.to_dict("index"))

@@ -467,11 +467,11 @@ def audit_regression(  # noqa: PLR0913 - one call states all that an audit depen
     auditor = _Auditor(prediction, target, weight, strata, confidence, spec)
     binning, how = Binning(continuous, edges), cast(GroupMode, spec.groups)
     columns = _read_columns(sensitive_features, n, how, binning)
-    error, explained = dependence.squared_error(target, prediction, weight)
+    error, variance = dependence.squared_error(target, prediction, weight)
     result = RegressionAudit(
         n_rows=n,
         mse=error,
-        explained=explained,
+        explained=1 - error / variance,
         metric=metric,
         confidence=confidence,
         columns={column[0].name: auditor.column(*column) for column in columns},

@@ -16,7 +16,7 @@ is absent.
 
 import functools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
@@ -297,14 +297,23 @@ def bootstrap_interval(
         totals=csr_array(vstack([sample.totals, extra])),
     )
     observed = sample.rates((sample.count @ sample.totals)[None])
-    drawn = _drawn_rates(sample, n_bootstrap, np.random.default_rng(random_state))
     gaps, errors, largest = [], [], np.zeros(n_bootstrap)
-    for rate, draws in zip(observed, drawn, strict=True):
-        for gap, deviation in _pairs(rate[0], draws):
+    drawn = _drawn_rates(sample, n_bootstrap, np.random.default_rng(random_state))
+    for (rate,), draws in zip(observed, drawn, strict=True):
+        a, b = np.triu_indices(rate.shape[-1], 1)
+        gap = rate[:, a] - rate[:, b]
+        row, pair = np.nonzero(~np.isnan(gap))  # the pairs that can be compared
+        # In blocks, which bound the memory.
+        step = max(1, DRAWS_AT_A_TIME // n_bootstrap)
+        for start in range(0, row.size, step):
+            i, p = row[start : start + step], pair[start : start + step]
+            deviation = draws[:, i, a[p]] - draws[:, i, b[p]] - gap[i, p]
+            # A draw without any row of a group says nothing of its gaps.
+            deviation[np.isnan(deviation)] = 0.0
             error = deviation.std(axis=0)
             scaled = np.abs(deviation) / np.where(error > 0, error, np.inf)
             largest = np.maximum(largest, scaled.max(axis=1))
-            gaps.append(gap)
+            gaps.append(gap[i, p])
             errors.append(error)
     half = np.quantile(largest, confidence, method="higher") * np.concatenate(errors)
     gap = np.concatenate(gaps)
@@ -331,22 +340,6 @@ def _drawn_rates(
                 draw[:] = np.bincount(rows, minlength=count.size)
         chunks.append(sample.rates(np.asarray(times @ sample.totals)))
     return [np.concatenate(parts) for parts in zip(*chunks, strict=True)]
-
-
-def _pairs(
-    observed: FloatArray, drawn: FloatArray
-) -> Iterator[tuple[FloatArray, FloatArray]]:
-    # Observed gaps of the pairs that can be compared, and their drawn deviations, in
-    # blocks that bound the memory.
-    a, b = np.triu_indices(observed.shape[-1], 1)
-    gap = observed[:, a] - observed[:, b]
-    row, pair = np.nonzero(~np.isnan(gap))
-    step = max(1, DRAWS_AT_A_TIME // len(drawn))
-    for start in range(0, row.size, step):
-        i, p = row[start : start + step], pair[start : start + step]
-        deviation = drawn[:, i, a[p]] - drawn[:, i, b[p]] - gap[i, p]
-        # A draw without any row of a group says nothing of its gaps.
-        yield gap[i, p], np.where(np.isnan(deviation), 0.0, deviation)
 
 
 @functools.lru_cache
