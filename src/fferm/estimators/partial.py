@@ -48,13 +48,7 @@ from fferm.notions import Labels, Notion, Strata
 from fferm.penalty.dual import NO_GROUPS, GroupWeights, group_ends, group_weights
 from fferm.penalty.objective import Objective, Problem
 from fferm.solvers import Result
-from fferm.solvers.partial import (
-    PartialData,
-    PartialRun,
-    PartialTrainer,
-    Start,
-    make_partial,
-)
+from fferm.solvers.partial import PartialRun, PartialTrainer
 
 if TYPE_CHECKING:
     from fferm.estimators.linear import FairLogisticRegression
@@ -112,11 +106,18 @@ def fit_batch(
         raise InvalidInputError(
             f"The sample weights so far must sum to a positive number; got {weight:g}."
         )
-    piece = _piece(data, placed, objective, weight / n_rows)
+    kept = data.kept
+    problem = Problem(
+        objective,
+        data.X if kept.all() else data.X[kept],
+        data.y[kept],
+        data.weight[kept] / (weight / n_rows) / max(1, kept.sum()),
+        data.classes.size,
+    )
     n_batches = before.n_batches + 1 if before else 1
-    solver: Any = _solver(model)
-    trainer = PartialTrainer(solver, piece)
-    run = trainer.train(before.run if before else None, _start(model, placed))
+    groups_of_rows = placed.weights, placed.stratum[kept], placed.group[kept]
+    trainer = PartialTrainer(_solver(model), problem, *groups_of_rows)
+    run = trainer.train(before.run if before else None, *_start(model, placed))
     model._partial = PartialState(
         objective, run, placed.known, n_rows, weight, n_batches
     )
@@ -191,30 +192,16 @@ def _known_classes(
     return None
 
 
-def _piece(
-    data: TrainingData, placed: "PlacedRows", objective: Objective, mean_weight: float
-) -> PartialData:
-    kept = data.kept
-    problem = Problem(
-        objective,
-        data.X if kept.all() else data.X[kept],
-        data.y[kept],
-        data.weight[kept] / mean_weight / max(1, kept.sum()),
-        data.classes.size,
-    )
-    return make_partial(
-        problem, placed.weights, placed.stratum[kept], placed.group[kept]
-    )
-
-
-def _start(model: "FairLogisticRegression", placed: "PlacedRows") -> Start | None:
+def _start(
+    model: "FairLogisticRegression", placed: "PlacedRows"
+) -> tuple[FloatArray | None, FloatArray | None]:
     if not hasattr(model, "coef_"):
-        return None
+        return None, None
     theta: FloatArray = model._parameters()
     if placed.known is None or tuple(model.groups_) != placed.known.names:
-        return Start(theta, None)
+        return theta, None
     shape = len(placed.weights.share), model.classes_.size, len(placed.known.names)
-    return Start(theta, model.dual_ if model.dual_.shape == shape else None)
+    return theta, model.dual_ if model.dual_.shape == shape else None
 
 
 @dataclass(frozen=True)
