@@ -162,10 +162,7 @@ def curvature_constant(
 
 
 def tight_violation_bound(
-    value: float,
-    prior: ArrayLike,
-    divergence: str | Divergence,
-    class_rate: float,
+    value: float, prior: ArrayLike, divergence: str | Divergence, class_rate: float
 ) -> float:
     r"""Return a tighter bound for a class of known rate, found numerically.
 
