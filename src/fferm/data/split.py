@@ -12,7 +12,11 @@ from fferm._typing import IntArray, Table, is_sparse
 from fferm.data.groups import collected
 from fferm.data.rows import FitInput, Rows, check_aligned, check_lengths, combine
 from fferm.data.validate import TrainingData, one_column
-from fferm.errors import InvalidInputError, InvalidParameterError
+from fferm.errors import (
+    InvalidInputError,
+    InvalidParameterError,
+    MissingSensitiveError,
+)
 
 
 def kinds(rows: Rows, label: IntArray) -> IntArray:
@@ -57,6 +61,11 @@ def read_rows(
     if y is None:
         raise InvalidInputError(
             "y is None. Accuracy is measured, so every row needs a label or a number."
+        )
+    if sensitive_features is None:
+        raise MissingSensitiveError(
+            "Fairness is measured, which needs sensitive_features. Pass the groups of "
+            "all rows, sensitive_features=..."
         )
     rows = FitInput(X, one_column(y), collected(sensitive_features), sample_weight)
     check_lengths(**rows.tables)
