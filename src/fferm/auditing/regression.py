@@ -27,7 +27,7 @@ from fferm.data.groups import (
     read_series,
     split_columns,
 )
-from fferm.data.rows import check_aligned, check_lengths
+from fferm.data.rows import check_aligned
 from fferm.data.validate import check_params, encode_weight, rescaled
 from fferm.errors import InvalidInputError, InvalidParameterError, InvalidTypeError
 from fferm.metrics.dependence import (
@@ -465,7 +465,7 @@ def audit_regression(  # noqa: PLR0913 - one call states all that an audit depen
             "y and the prediction must have one number per row; got shapes "
             f"{target.shape} and {prediction.shape}."
         )
-    check_lengths(**rows, sample_weight=sample_weight)
+    check_aligned(are_equal=True, **rows, sample_weight=sample_weight)
     n = prediction.size
     metric = metric or parameter_of(estimator, "violation_metric") or DEFAULT_METRIC
     get_measure(metric)

@@ -38,8 +38,8 @@ from torch import Tensor, nn
 from fferm._typing import FloatArray, IntArray, Table
 from fferm.data.groups import (
     Binning,
+    column_kind,
     encode_column,
-    is_continuous,
     partition,
     read_numbers,
     split_columns,
@@ -640,7 +640,7 @@ def _read_attribute(
     for name, part in parts:
         is_number = name in continuous
         if continuous == "auto":
-            is_number = is_continuous(pd.Series(np.asarray(part)))
+            is_number = column_kind(pd.Series(np.asarray(part))) == "continuous"
         groups = None if is_number else encode_column(part, name, n_rows).groups
         columns.append((name, groups))
     if all(groups is not None for _, groups in columns):

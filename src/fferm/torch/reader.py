@@ -20,18 +20,17 @@ from fferm.data.groups import (
     Attribute,
     GroupMode,
     assign,
+    column_kind,
     encode_column,
     encode_sensitive,
-    is_continuous,
     partition,
     quantile_edges,
     split_columns,
 )
 from fferm.data.rows import (
     Rows,
+    add_control,
     check_aligned,
-    control_labels,
-    warn_of_control,
     warn_of_gaps,
 )
 from fferm.data.validate import (
@@ -507,8 +506,7 @@ def read_training(
             )
     weight = encode_weight(plain(sample_weight), labels.n_samples)
     rows = Rows(partition(columns, how), notion.strata(labels), weight)
-    warn_of_control(labels)
-    warn_of_gaps(rows)
+    warn_of_gaps(rows, labels)
     Penalty(objective, rows).check_comparable()
     reader = BatchReader(
         labels,
@@ -582,8 +580,7 @@ def with_control(labels: Labels, notion: Notion) -> Labels:
         )
     if isinstance(feature, Tensor):
         notion = replace(notion, control=plain(feature))  # type: ignore[call-arg]
-    control, names = control_labels(notion, None, labels.n_samples)
-    return replace(labels, control=control, control_names=names)
+    return add_control(labels, notion, None)
 
 
 def _without_unknown(attribute: Attribute) -> Attribute:
@@ -718,7 +715,7 @@ def read_outputs(y: Table, outputs: Outputs) -> Outputs:
     if y is None:
         return "logits"
     values = np.asarray(plain(y))
-    is_number = values.ndim == 1 and is_continuous(pd.Series(values))
+    is_number = values.ndim == 1 and column_kind(pd.Series(values)) == "continuous"
     return "numbers" if is_number else "logits"
 
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from fferm._typing import FloatArray, Table, is_sparse
 from fferm.data.rows import Rows
 from fferm.errors import InvalidParameterError
-from fferm.penalty.soft_bins import RegressionProblem
+from fferm.penalty.objective import Problem
 from fferm.torch import networks, serialize
 from fferm.torch.critic import Standardised
 from fferm.torch.losses import TORCH
@@ -149,7 +149,7 @@ def make_config(
 
 
 def make_penalty(
-    problem: RegressionProblem,
+    problem: Problem,
     rows: Rows,
     looked_at: CriticColumns | None,
     config: TrainingConfig,
@@ -161,7 +161,7 @@ def make_penalty(
         reader = CellReader(rows, classes, objective.sharpness, problem.bins)
         return DescentAscent(reader, objective, rows, 1, WINDOW)
     penalty = CriticPenalty(
-        looked_at, objective, rows, 1, config.seed, target=problem.target
+        looked_at, objective, rows, 1, config.seed, target=problem.y
     )
     if config.batch_size < 2 and not penalty.is_discrete:
         raise InvalidParameterError(
@@ -186,15 +186,15 @@ class NumberObjective(BatchObjective):
 
     def __init__(
         self,
-        problem: RegressionProblem,
+        problem: Problem,
         rows: Rows | None,
         config: TrainingConfig,
         penalty: BatchPenalty | None,
     ) -> None:
         where = config.dtype, config.device
-        n, X = problem.target.size, Features(problem.X, *where)
+        n, X = problem.y.size, Features(problem.X, *where)
         weight = torch.from_numpy(np.array(problem.share * n))
-        trained, judged = DeviceRows(X, torch.tensor(problem.target), weight), None
+        trained, judged = DeviceRows(X, torch.tensor(problem.y), weight), None
         if penalty is not None and rows is not None:
             if problem.penalty_X is not None:
                 X = Features(problem.penalty_X, *where)
@@ -239,7 +239,7 @@ class NumberObjective(BatchObjective):
 
 def train(
     module: nn.Module,
-    problem: RegressionProblem,
+    problem: Problem,
     rows: Rows | None,
     config: TrainingConfig,
     penalty: BatchPenalty | None = None,

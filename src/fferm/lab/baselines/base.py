@@ -20,7 +20,7 @@ from fferm.data.validate import (
     Constraint,
     Number,
     check_params,
-    validate_features,
+    validate_rows,
     validate_training,
 )
 from fferm.errors import (
@@ -197,7 +197,7 @@ class Baseline(ClassifierMixin, BaseEstimator, ABC):
     def _features(self, X: Table) -> FloatArray:
         """Return features to predict on, dense, checked against those of training."""
         check_is_fitted(self, "classes_")
-        return _dense(validate_features(self, X))
+        return _dense(validate_rows(self, X)[0])
 
     @abstractmethod
     def _train(self, rows: TrainingRows) -> None:
