@@ -416,7 +416,6 @@ def test_warnings_of_data_point_to_the_line_that_called_fit():
 def test_cells_hold_rows_and_weights_apart_from_those_without_group_or_stratum():
     attribute = Attribute("s", ("a", "b"), np.array([0, 1, -1, 1, 1]))
     strata = EqualOpportunity().strata(labels_for(5, [1, 1, 1, 0, 1]))
-
     weight = np.array([1.0, 2.0, 4.0, 8.0, 0.0])
 
     (sums,) = Rows((attribute,), strata, weight).cell_sums
