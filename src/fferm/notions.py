@@ -13,7 +13,7 @@ comparison, so that a notion with tables of its own is one class.
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -136,14 +136,22 @@ class Notion(Registered, abstract=True):
     # Whether the notion needs the labels of the rows that it is enforced on.
     needs_labels: ClassVar[bool] = True
 
+    def __post_init__(self) -> None:
+        weights = getattr(self, "weights", "unit")
+        if weights not in ("unit", "frequency"):
+            raise InvalidParameterError(
+                "weights must be 'unit' (one penalty per stratum, added up) or "
+                f"'frequency' (weighted by the share of the stratum); got {weights!r}."
+            )
+
     @abstractmethod
     def strata(self, labels: Labels) -> Strata:
         """Return the stratum of each sample."""
 
     @property
     def weighting(self) -> Weighting:
-        """What each condition counts."""
-        return "unit"
+        """What each condition counts: the parameter ``weights``, if there is one."""
+        return getattr(self, "weights", "unit")
 
     @property
     def compares_predictions(self) -> bool:
@@ -192,7 +200,7 @@ class EqualOpportunity(Notion):
 
     def strata(self, labels: Labels) -> Strata:
         """Keep the positives."""
-        return _one_label(labels, _class_code(labels.classes, self.positive, -1))
+        return _by_label(labels, _class_code(labels.classes, self.positive, -1))
 
 
 @dataclass(frozen=True)
@@ -212,7 +220,7 @@ class FalsePositiveRateParity(Notion):
 
     def strata(self, labels: Labels) -> Strata:
         """Keep the negatives."""
-        return _one_label(labels, _class_code(labels.classes, self.negative, 0))
+        return _by_label(labels, _class_code(labels.classes, self.negative, 0))
 
 
 @dataclass(frozen=True)
@@ -232,17 +240,9 @@ class EqualizedOdds(Notion):
 
     weights: Weighting = "unit"
 
-    def __post_init__(self) -> None:
-        _check_weights(self.weights)
-
-    @property
-    def weighting(self) -> Weighting:
-        """As asked for."""
-        return self.weights
-
     def strata(self, labels: Labels) -> Strata:
         """Use the label."""
-        return Strata(_known_labels(labels), _label_names(labels))
+        return _by_label(labels)
 
 
 @dataclass(frozen=True, eq=False)
@@ -264,14 +264,6 @@ class ConditionalParity(Notion):
 
     control: str | int | Sequence[object]
     weights: Weighting = "frequency"
-
-    def __post_init__(self) -> None:
-        _check_weights(self.weights)
-
-    @property
-    def weighting(self) -> Weighting:
-        """As asked for."""
-        return self.weights
 
     def control_feature(self) -> Table:
         """Return the control feature as given."""
@@ -300,17 +292,20 @@ class Sufficiency(Notion):
 
     def strata(self, labels: Labels) -> Strata:
         """Use the label."""
-        return Strata(_known_labels(labels), _label_names(labels))
+        return _by_label(labels)
 
     def comparison(
         self, strata: tuple[str, ...], classes: tuple[object, ...]
     ) -> Comparison:
         """Compare labels given the prediction."""
-        return _given_prediction(strata, classes)
+        shape = len(classes), len(strata)
+        place = np.arange(shape[0] * shape[1]).reshape(shape).T
+        predictions = tuple(f"prediction={label}" for label in classes)
+        return Comparison(predictions, strata, place)
 
 
 @dataclass(frozen=True)
-class PredictiveParity(Notion):
+class PredictiveParity(Sufficiency):
     """Among those predicted positive, labels are independent of the group.
 
     Parameters
@@ -323,21 +318,12 @@ class PredictiveParity(Notion):
 
     positive: object = None
 
-    @property
-    def weighting(self) -> Weighting:
-        """The prediction counts as often as it is made."""
-        return "probability"
-
-    def strata(self, labels: Labels) -> Strata:
-        """Use the label."""
-        return Strata(_known_labels(labels), _label_names(labels))
-
     def comparison(
         self, strata: tuple[str, ...], classes: tuple[object, ...]
     ) -> Comparison:
         """Compare labels among those predicted positive."""
-        positive = _class_code(classes, self.positive, -1)
-        return _given_prediction(strata, classes, positive)
+        kept = _class_code(classes, self.positive, -1)
+        return replace(super().comparison(strata, classes), kept=kept)
 
 
 def get(spec: str | Notion) -> Notion:
@@ -351,53 +337,32 @@ def get(spec: str | Notion) -> Notion:
     return Notion.resolve(spec)
 
 
-def _given_prediction(
-    strata: tuple[str, ...], classes: tuple[object, ...], kept: int | None = None
-) -> Comparison:
-    place = np.arange(len(classes) * len(strata)).reshape(len(classes), len(strata)).T
-    predictions = tuple(f"prediction={label}" for label in classes)
-    return Comparison(predictions, strata, place, kept)
-
-
 def _class_code(classes: tuple[object, ...], label: object, default: int) -> int:
+    if label is None and len(classes) > 2:
+        raise InvalidParameterError(
+            f"The labels have {len(classes)} classes and the notion does not say "
+            "which one counts. Name it, for example "
+            f"EqualOpportunity(positive={classes[-1]!r})."
+        )
     if label is None:
-        if len(classes) > 2:
-            raise InvalidParameterError(
-                f"The labels have {len(classes)} classes and the notion does not say "
-                "which one counts. Name it, for example "
-                f"EqualOpportunity(positive={classes[-1]!r})."
-            )
         return range(len(classes))[default] if classes else 0
-    for code, known in enumerate(classes):
-        if known == label:
-            return code
-    raise InvalidParameterError(
-        f"The notion names the class {label!r}, which the labels do not have. "
-        f"Classes: {', '.join(map(repr, classes))}."
-    )
+    if label not in classes:
+        raise InvalidParameterError(
+            f"The notion names the class {label!r}, which the labels do not have. "
+            f"Classes: {', '.join(map(repr, classes))}."
+        )
+    return classes.index(label)
 
 
-def _one_label(labels: Labels, code: int) -> Strata:
-    kept = np.where(_known_labels(labels) == code, 0, -1)
-    return Strata(kept.astype(np.int64), (_label_names(labels)[code],))
-
-
-def _known_labels(labels: Labels) -> IntArray:
+def _by_label(labels: Labels, kept: int | None = None) -> Strata:
+    # One stratum per label, or the one that is kept.
     if labels.y is None:
         raise InvalidInputError(
             "This notion of fairness conditions on the label, and the penalty rows "
             "have none. Give penalty_data=(X, s, y), or use demographic parity."
         )
-    return labels.y
-
-
-def _label_names(labels: Labels) -> tuple[str, ...]:
-    return tuple(f"y={label}" for label in labels.classes)
-
-
-def _check_weights(weights: object) -> None:
-    if weights not in ("unit", "frequency"):
-        raise InvalidParameterError(
-            "weights must be 'unit' (one penalty per stratum, added up) or 'frequency' "
-            f"(weighted by the share of the stratum); got {weights!r}."
-        )
+    names = tuple(f"y={label}" for label in labels.classes)
+    if kept is None:
+        return Strata(labels.y, names)
+    code = np.where(labels.y == kept, 0, -1).astype(np.int64)
+    return Strata(code, (names[kept],))

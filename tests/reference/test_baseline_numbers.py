@@ -180,9 +180,7 @@ def test_worst_gaps_of_noisy_groups_are_those_of_linear_programming(prob, group)
 
 
 def test_learned_representations_descend_along_their_derivative(data, group):
-    rows = TrainingRows(
-        data.X, data.y.astype(float), group, 0 * group, ("young", "old"), 1
-    )
+    rows = TrainingRows(data.X, data.y.astype(float), group, 0 * group, 2, 1)
     model = LearnedFairRepresentations(fairness_weight=0.7)
     rng, step, count = np.random.default_rng(0), 1e-5, 3
     n_features = data.X.shape[1]

@@ -360,5 +360,5 @@ def test_a_baseline_that_takes_the_target_gets_it_where_the_spec_says_so():
     model = RobustCovariateShift(notion="demographic_parity")
     for on_target in (True, False):
         method = Method("", "RobustCovariateShift", penalty_on_target=on_target)
-        (point,) = fit_sweep(method, model, parts, [1.0])
-        assert (point.model.ratio_ is not None) == on_target
+        ((_, fitted, _),) = fit_sweep(method, model, parts, [1.0])
+        assert (fitted.ratio_ is not None) == on_target

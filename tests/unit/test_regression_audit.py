@@ -358,7 +358,7 @@ def test_intervals_hold_the_truth_where_there_is_a_gap_and_where_there_is_none(s
     for _ in range(80):
         group = rng.choice(3, 300, p=[0.5, 0.3, 0.2])
         u = rng.normal(size=300) + shift * (group == 2)
-        limits = OrderedPredictions.of(u).intervals(
+        limits = OrderedPredictions(u).intervals(
             group, list(truth), n_bootstrap=100, random_state=rng
         )
         for name, value in truth.items():

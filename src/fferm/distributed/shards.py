@@ -38,8 +38,6 @@ from fferm.torch.reader import UNKNOWN, Column
 
 Key = Callable[[object], Hashable]
 Cell = tuple[Hashable, ...]
-# A column, what its values count as, and their numbers, in the order of appearance.
-Vocabulary = tuple[str, Key, dict[Hashable, int]]
 
 # Bytes that a column chunk is read in: small, because many are open at once.
 READ_BYTES = 1 << 18
@@ -76,14 +74,6 @@ class LabelCounts(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Shard:
-    """One file: its name within the folder, and the rows of each of its row groups."""
-
-    name: str
-    row_groups: tuple[int, ...]
-
-
-@dataclass(frozen=True)
 class Roles:
     """What each column is for.
 
@@ -108,6 +98,14 @@ class Roles:
         every = (self.target, *self.sensitive, *self.numeric, *self.categorical)
         return list(dict.fromkeys(every))
 
+    @property
+    def labels(self) -> list[tuple[str, Key]]:
+        """Target and sensitive columns, and what makes two of their values the same."""
+        return [
+            (self.target, _as_class),
+            *((name, _as_group) for name in self.sensitive),
+        ]
+
 
 @dataclass(frozen=True)
 class ShardSummary:
@@ -118,7 +116,7 @@ class ShardSummary:
     folder
         Where the shards are.
     shards
-        Name and row groups of each.
+        The rows of each row group of a file, by its name within the folder.
     roles
         What each column is for.
     mean, scale
@@ -134,7 +132,7 @@ class ShardSummary:
     """
 
     folder: Path
-    shards: tuple[Shard, ...]
+    shards: Mapping[str, tuple[int, ...]]
     roles: Roles
     mean: tuple[float, ...]
     scale: tuple[float, ...]
@@ -161,9 +159,9 @@ class ShardSummary:
         hot = [f"{name}={value}" for name, values in pairs for value in values]
         return (*self.roles.numeric, *hot)
 
-    def path_of(self, shard: Shard) -> Path:
-        """Return where a shard is."""
-        return self.folder if self.folder.is_file() else self.folder / shard.name
+    def path_of(self, shard: str) -> Path:
+        """Return where the shard of this name is."""
+        return self.folder if self.folder.is_file() else self.folder / shard
 
     def features(
         self, table: pa.Table, dtype: np.dtype[Any] | type = np.float32
@@ -178,7 +176,7 @@ class ShardSummary:
             x[:, j] = np.nan_to_num((_numbers(table[name]) - mean) / scale, nan=0.0)
         begin = len(self.roles.numeric)
         for name, values in zip(self.roles.categorical, self.categories, strict=True):
-            code = _codes(table[name], _positions(values), str)
+            code = _codes(table[name], values, str)
             known = np.flatnonzero(code >= 0)
             x[known, begin + code[known]] = 1
             begin += len(values)
@@ -188,15 +186,25 @@ class ShardSummary:
         self, table: pa.Table, dtype: np.dtype[Any] | type = np.float32
     ) -> EncodedRows:
         """Return the rows of a table as numbers."""
-        y = _codes(table[self.roles.target], _positions(self.classes), _as_class)
-        _refuse_unseen(y < 0, self.roles.target)
-        columns = []
-        for name, groups in zip(self.roles.sensitive, self.groups, strict=True):
-            code = _codes(table[name], _positions(groups), _as_group)
-            _refuse_unseen(code < MISSING, name)
-            columns.append(np.append(Column(name, groups).values, MISSING)[code])
+        codes: list[IntArray] = []
+        values = self.classes, *self.groups
+        for known, (name, key) in zip(values, self.roles.labels, strict=True):
+            code = _codes(table[name], known, key)
+            n_unseen = int(np.sum(code < (MISSING if codes else 0)))
+            if n_unseen:
+                raise InvalidInputError(
+                    f"{name!r} has values in {n_unseen} rows that the first pass did "
+                    "not see. The shards changed since; summarize them again."
+                )
+            codes.append(code)
+        columns = [
+            np.append(Column(name, groups).values, MISSING)[code]
+            for name, groups, code in zip(
+                self.roles.sensitive, self.groups, codes[1:], strict=True
+            )
+        ]
         group = columns[0] if len(columns) == 1 else np.stack(columns, axis=1)
-        return EncodedRows(self.features(table, dtype), y, group)
+        return EncodedRows(self.features(table, dtype), codes[0], group)
 
     def no_rows(self, dtype: np.dtype[Any] | type) -> EncodedRows:
         """Return encoded rows, none of them."""
@@ -262,14 +270,8 @@ class ShardSummary:
     @classmethod
     def from_json(cls, text: str, folder: str | Path) -> Self:
         """Return what `to_json` wrote, for shards that are now in ``folder``."""
-        fields = {name: _tuples(value) for name, value in json.loads(text).items()}
-        fields["folder"] = Path(folder)
-        fields["shards"] = tuple(
-            Shard(shard["name"], tuple(shard["row_groups"]))
-            for shard in fields["shards"]
-        )
-        roles = fields["roles"].items()
-        fields["roles"] = Roles(**{name: _tuples(value) for name, value in roles})
+        fields = _tuples(json.loads(text))
+        fields |= {"folder": Path(folder), "roles": Roles(**fields["roles"])}
         return cls(**fields)
 
 
@@ -305,43 +307,64 @@ def summarize(
     if not sensitive:
         raise InvalidInputError("sensitive must name at least one column; got none.")
     shards, schemas = find_shards(folder)
-    first = schemas[0]
-    if features is None:
-        seen = [column for column in first.names if column != target]
-    else:
-        seen = list(features)
-    if drop_sensitive:
-        seen = [column for column in seen if column not in sensitive]
-    roles = _assign_roles(first, target, sensitive, seen, shards[0].name)
-    for shard, schema in zip(shards[1:], schemas[1:], strict=True):
-        names = schema.names if features is None else roles.columns
-        _check_same(schema, first, roles.columns, names, (shard.name, shards[0].name))
-    paths = [folder if folder.is_file() else folder / shard.name for shard in shards]
-    return _summary(folder, shards, roles, reduce(Scan.plus, _scan_all(paths, roles)))
+    roles = _assign_roles(schemas, target, sensitive, features, drop_sensitive)
+    paths = [folder if folder.is_file() else folder / shard for shard in shards]
+    scan = _scan_all(paths, roles)
+    n_labels = len(roles.labels)
+    classes = sorted(scan.values[0], key=lambda label: (isinstance(label, str), label))
+    if len(classes) < 2:
+        raise InvalidInputError(
+            f"{folder} has {scan.cells.total()} rows and {len(classes)} values of "
+            f"{target!r}. Training needs rows of at least two classes."
+        )
+    groups = [sorted(g, key=natural_order) for g in scan.values[1:n_labels]]
+    places = [{None: MISSING, **_positions(values)} for values in (classes, *groups)]
+    cells = sorted(
+        (tuple(place[key] for place, key in zip(places, cell, strict=True)), n)
+        for cell, n in scan.cells.items()
+    )
+    count, mean, square = scan.moments
+    scale = np.sqrt(square / np.where(count > 0, count, 1.0))
+    # Rounding leaves a constant column with a little spread.
+    is_constant = scale <= 1e-12 * np.maximum(np.abs(mean), 1e-30)
+    return ShardSummary(
+        folder,
+        shards,
+        roles,
+        tuple(mean.tolist()),
+        tuple(np.where(is_constant, 1.0, scale).tolist()),
+        tuple(tuple(sorted(values)) for values in scan.values[n_labels:]),
+        tuple(classes),
+        tuple(map(tuple, groups)),
+        *zip(*cells, strict=True),
+    )
 
 
 # The files
 
 
-def find_shards(folder: Path) -> tuple[tuple[Shard, ...], list[pa.Schema]]:
-    """Return the Parquet files of a folder and below, or the one file it is."""
+def find_shards(
+    folder: Path,
+) -> tuple[dict[str, tuple[int, ...]], dict[str, pa.Schema]]:
+    """Return the row groups and schemas of the Parquet files below a folder, by name.
+
+    The folder may be one such file.
+    """
     paths = [folder] if folder.is_file() else sorted(folder.rglob("*.parquet"))
     paths = [path for path in paths if not path.name.startswith(("_", "."))]
     if not paths:
         problem = "has no Parquet files" if folder.is_dir() else "is not a folder"
         raise InvalidInputError(
-            f"{folder} {problem}. Pass a folder of files named *.parquet, or one such "
-            "file."
+            f"{folder} {problem}. Pass a folder of *.parquet files, or one such file."
         )
-    shards, schemas = [], []
+    shards, schemas = {}, {}
     for path in paths:
         with open_shard(path) as file:
             groups = map(file.metadata.row_group, range(file.num_row_groups))
-            sizes = tuple(group.num_rows for group in groups)
             name = path.name if path == folder else path.relative_to(folder).as_posix()
-            shards.append(Shard(name, sizes))
-            schemas.append(file.schema_arrow)
-    return tuple(shards), schemas
+            shards[name] = tuple(group.num_rows for group in groups)
+            schemas[name] = file.schema_arrow
+    return shards, schemas
 
 
 def open_shard(path: Path, categorical: Sequence[str] = ()) -> pq.ParquetFile:
@@ -355,67 +378,59 @@ def open_shard(path: Path, categorical: Sequence[str] = ()) -> pq.ParquetFile:
         )
     except (pa.ArrowInvalid, OSError) as error:
         raise InvalidInputError(
-            f"{path} could not be read as Parquet ({error}). Write it again, or take "
-            "it out of the folder."
+            f"{path} could not be read as Parquet ({error}). Write or move it."
         ) from error
 
 
 def _assign_roles(
-    schema: pa.Schema,
+    schemas: Mapping[str, pa.Schema],
     target: str,
-    sensitive: Sequence[str],
-    features: Sequence[str],
-    name: str,
+    sensitive: tuple[str, ...],
+    features: Sequence[str] | None,
+    drop_sensitive: bool,
 ) -> Roles:
-    """Return what each column of the first file is for."""
-    kinds = {}
-    for column in (target, *sensitive, *features):
-        if schema.names.count(column) != 1:
+    """Return what each column is for, after checking that all files have them."""
+    first_name, first = next(iter(schemas.items()))
+    seen = [name for name in first.names if name != target]
+    hidden = sensitive if drop_sensitive else ()
+    seen = [
+        name for name in (seen if features is None else features) if name not in hidden
+    ]
+    for file, schema in schemas.items():
+        for column in (target, *sensitive, *seen):
+            if schema.names.count(column) != 1:
+                raise InvalidInputError(
+                    f"{file} has no column {column!r}, or two; every shard needs one. "
+                    f"Its columns: {', '.join(schema.names)}."
+                )
+            type_, expected = schema.field(column).type, first.field(column).type
+            if _kind_of(type_) is None:
+                raise InvalidTypeError(
+                    f"{file} has {column!r} as {type_}. Columns must hold numbers, "
+                    "booleans or strings; convert it, or leave it out with features=."
+                )
+            if _kind_of(type_) != _kind_of(expected):
+                raise InvalidInputError(
+                    f"{file} has {column!r} as {type_}, {first_name} as {expected}. "
+                    "All shards need the same types; write the file again."
+                )
+        extra = [column for column in schema.names if column not in first.names]
+        if extra and features is None:
             raise InvalidInputError(
-                f"{name} has no column {column!r}, or two. Its columns: "
-                f"{', '.join(schema.names)}."
+                f"{file} also has {extra[0]!r}, unlike {first_name}. Name the columns "
+                "to read with features=, or write the file again."
             )
-        type_ = schema.field(column).type
-        kinds[column] = _kind_of(type_)
-        if kinds[column] is None:
-            raise InvalidTypeError(
-                f"{name} has {column!r} as {type_}. Columns must hold numbers, "
-                "booleans or strings; convert it, or leave it out with features=."
-            )
-    if not features:
+    if not seen:
         raise InvalidInputError(
-            f"{name} has no column for the model to see. It needs features beside "
-            f"{target!r} and {', '.join(map(repr, sensitive))}."
+            f"{first_name} has no column for the model to see beside {target!r} and "
+            f"{', '.join(map(repr, sensitive))}."
         )
-    numeric = tuple(column for column in features if kinds[column] == "numeric")
-    text = tuple(column for column in features if kinds[column] == "text")
-    return Roles(target, tuple(sensitive), numeric, text)
-
-
-def _check_same(
-    schema: pa.Schema,
-    first: pa.Schema,
-    wanted: Sequence[str],
-    names: Sequence[str],
-    files: tuple[str, str],
-) -> None:
-    """Refuse a file whose columns, among ``names``, are not the wanted of the first."""
-    name, first_name = files
-    lacking = [column for column in wanted if column not in schema.names]
-    extra = [column for column in names if column not in wanted]
-    if lacking or extra:
-        difference = f"lacks {lacking[0]!r}" if lacking else f"also has {extra[0]!r}"
-        raise InvalidInputError(
-            f"{name} {difference}, unlike {first_name}. All shards need the same "
-            "columns; name those to read with features=, or write the file again."
-        )
-    for column in wanted:
-        here, there = schema.field(column).type, first.field(column).type
-        if _kind_of(here) != _kind_of(there):
-            raise InvalidInputError(
-                f"{name} has {column!r} as {here}, {first_name} as {there}. All shards "
-                "need the same types; write the file again."
-            )
+    kinds = {column: _kind_of(first.field(column).type) for column in seen}
+    numeric, text = (
+        tuple(column for column in seen if kinds[column] == kind)
+        for kind in ("numeric", "text")
+    )
+    return Roles(target, sensitive, numeric, text)
 
 
 # Columns as numbers
@@ -453,18 +468,18 @@ def _as_group(value: object) -> Hashable:
 
 
 def _codes(
-    column: pa.ChunkedArray | pa.Array, position_of: Mapping[Hashable, int], key: Key
+    column: pa.ChunkedArray | pa.Array, values: Sequence[Any], key: Key
 ) -> IntArray:
     """Return the position of each value, `MISSING` or `UNSEEN` where it has none."""
     keys, index = _distinct(column, key)
-    code = [MISSING if k is None else position_of.get(k, UNSEEN) for k in keys]
-    return np.array([*code, MISSING], dtype=np.int64)[index]
+    position_of = {None: MISSING, **_positions(values)}
+    return np.array([position_of.get(k, UNSEEN) for k in keys], dtype=np.int64)[index]
 
 
 def _distinct(
     column: pa.ChunkedArray | pa.Array, key: Key
 ) -> tuple[list[Hashable], IntArray]:
-    """Return the keys of distinct values (None: missing), and which one a row has."""
+    """Return keys of distinct values, the last None: missing, and which a row has."""
     if isinstance(column, pa.ChunkedArray):
         column = column.unify_dictionaries().combine_chunks()
     if isinstance(column, pa.ChunkedArray):  # an older pyarrow keeps empty ones so
@@ -474,7 +489,7 @@ def _distinct(
     values = column.dictionary.to_pylist()
     index = column.indices.fill_null(len(values)).to_numpy(zero_copy_only=False)
     keys = [None if v is None or v != v else key(v) for v in values]
-    return keys, index.astype(np.int64)
+    return [*keys, None], index.astype(np.int64)
 
 
 def _positions(values: Sequence[Any]) -> dict[Hashable, int]:
@@ -482,15 +497,9 @@ def _positions(values: Sequence[Any]) -> dict[Hashable, int]:
 
 
 def _tuples(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _tuples(part) for name, part in value.items()}
     return tuple(map(_tuples, value)) if isinstance(value, list) else value
-
-
-def _refuse_unseen(is_unseen: NDArray[np.bool_], name: str) -> None:
-    if is_unseen.any():
-        raise InvalidInputError(
-            f"{name!r} has values in {int(is_unseen.sum())} rows that the first pass "
-            "did not see. The shards changed since; summarize them again."
-        )
 
 
 # The first pass
@@ -504,14 +513,14 @@ class Scan:
     ----------
     moments
         (3, d) number, mean and sum of squares around it, of each numeric column.
-    categories
-        The values of each categorical column.
+    values
+        The values of each column of labels, and of each categorical one.
     cells
         Rows of each class and groups; None where a group is unknown.
     """
 
     moments: FloatArray
-    categories: tuple[frozenset[Hashable], ...]
+    values: tuple[frozenset[Any], ...]
     cells: Counter[Cell]
 
     def plus(self, other: "Scan") -> "Scan":
@@ -520,71 +529,50 @@ class Scan:
         safe, gap = np.where(n + m > 0, n + m, 1.0), other_mean - mean
         mean = mean + gap * m / safe
         square = square + other_square + gap**2 * n * m / safe
-        pairs = zip(self.categories, other.categories, strict=True)
-        categories = tuple(one | another for one, another in pairs)
         moments = np.stack([n + m, mean, square])
-        return Scan(moments, categories, self.cells + other.cells)
-
-    @property
-    def scale(self) -> FloatArray:
-        """Standard deviation; 1 where a column does not vary."""
-        count, mean, square = self.moments
-        scale = np.sqrt(square / np.where(count > 0, count, 1.0))
-        # Rounding leaves a constant column with a little spread.
-        return np.where(scale > 1e-12 * np.maximum(np.abs(mean), 1e-30), scale, 1)
+        values = tuple(map(frozenset.union, self.values, other.values))
+        return Scan(moments, values, self.cells + other.cells)
 
 
-def _learn(
-    batch: pa.RecordBatch, name: str, key: Key, position_of: dict[Hashable, int]
-) -> IntArray:
-    """Return the number of each value of a column, after numbering the new ones."""
-    keys, index = _distinct(batch.column(name), key)
-    for value in keys:
-        if value is not None:
-            position_of.setdefault(value, len(position_of))
-    if len(position_of) > MOST_VALUES:
-        raise InvalidInputError(
-            f"The column {name!r} has more than {MOST_VALUES} different values, so it "
-            "names rows. Leave it out with features=, or cut it into bands."
-        )
-    code = [MISSING if value is None else position_of[value] for value in keys]
-    return np.array([*code, MISSING], dtype=np.int64)[index]
-
-
-def _scan_all(paths: Sequence[Path], roles: Roles) -> list[Scan]:
+def _scan_all(paths: Sequence[Path], roles: Roles) -> Scan:
     # An error must reach every rank, or the others would wait for the one that has it.
     rank, n_ranks = rank_and_size()
-    scans: dict[int, Scan] = {}
+    scans: dict[Path, Scan] = {}
     failure: FfermError | None = None
     try:
-        for i in range(rank, len(paths), n_ranks):
-            scans[i] = _scan(paths[i], roles)
+        scans = {path: _scan(path, roles) for path in paths[rank::n_ranks]}
     except FfermError as error:
         failure = error
-    by_file: dict[int, Scan] = {}
+    by_file: dict[Path, Scan] = {}
     for part, error_there in collect_ranks((scans, failure)):
         if error_there is not None:
             raise error_there
         by_file |= part
-    return [by_file[i] for i in range(len(paths))]
+    return reduce(Scan.plus, (by_file[path] for path in paths))
 
 
 def _scan(path: Path, roles: Roles) -> Scan:
     """Return what a file holds."""
-    texts: list[Vocabulary] = [(name, str, {}) for name in roles.categorical]
-    labels: list[Vocabulary] = [(roles.target, _as_class, {})]
-    labels += [(name, _as_group, {}) for name in roles.sensitive]
-    none = tuple(frozenset[Hashable]() for _ in texts)
+    columns: list[tuple[str, Key]] = [*roles.labels]
+    columns += [(name, str) for name in roles.categorical]
+    none = tuple(frozenset[Any]() for _ in columns)
     total = Scan(np.zeros((3, len(roles.numeric))), none, Counter())
     with open_shard(path, roles.categorical) as file:
         batches = file.iter_batches(SCAN_ROWS, columns=roles.columns, use_threads=False)
         for batch in batches:
-            for vocabulary in texts:
-                _learn(batch, *vocabulary)
+            pairs = [_distinct(batch.column(name), key) for name, key in columns]
+            values = tuple(frozenset(keys) - {None} for keys, _ in pairs)
+            cells = _count(batch, roles, pairs, path)
             moments = _moments(batch, roles.numeric, path)
-            total = total.plus(Scan(moments, none, _count(batch, roles, labels, path)))
-    categories = tuple(frozenset(position_of) for _, _, position_of in texts)
-    return Scan(total.moments, categories, total.cells)
+            total = total.plus(Scan(moments, values, cells))
+            for (name, _), seen in zip(columns, total.values, strict=True):
+                if len(seen) > MOST_VALUES:
+                    raise InvalidInputError(
+                        f"The column {name!r} has more than {MOST_VALUES} different "
+                        "values, so it names rows. Leave it out with features=, or cut "
+                        "it into bands."
+                    )
+    return total
 
 
 def _moments(batch: pa.RecordBatch, names: Sequence[str], path: Path) -> FloatArray:
@@ -608,57 +596,28 @@ def _moments(batch: pa.RecordBatch, names: Sequence[str], path: Path) -> FloatAr
 
 
 def _count(
-    batch: pa.RecordBatch, roles: Roles, labels: Sequence[Vocabulary], path: Path
+    batch: pa.RecordBatch,
+    roles: Roles,
+    pairs: Sequence[tuple[list[Hashable], IntArray]],
+    path: Path,
 ) -> Counter[Cell]:
     """Return the rows of each class and groups in a batch."""
     for name in roles.sensitive:
         column = batch.column(name)
         if pa.types.is_floating(column.type):
             refuse_continuous(column.to_pandas(), name)
-    codes = np.stack([_learn(batch, *vocabulary) for vocabulary in labels])
-    n_missing = int(np.sum(codes[0] < 0))
+    keys, index = zip(*pairs[: len(roles.labels)], strict=True)
+    shape = tuple(map(len, keys))
+    places, counts = np.unique(np.ravel_multi_index(index, shape), return_counts=True)
+    cells: Counter[Cell] = Counter()
+    for *place, n in zip(
+        *np.unravel_index(places, shape), counts.tolist(), strict=True
+    ):
+        cells[tuple(key[k] for key, k in zip(keys, place, strict=True))] += n
+    n_missing = sum(n for cell, n in cells.items() if cell[0] is None)
     if n_missing:
         raise InvalidInputError(
             f"{path} has {n_missing} rows without a value of {roles.target!r}. Every "
             "row needs a label; drop those rows first."
         )
-    keys = [[None, *position_of] for _, _, position_of in labels]
-    shape = tuple(map(len, keys))
-    cells, counts = np.unique(
-        np.ravel_multi_index(tuple(codes + 1), shape), return_counts=True
-    )
-    by_column = zip(keys, np.unravel_index(cells, shape), strict=True)
-    names = zip(*([key[k] for k in code] for key, code in by_column), strict=True)
-    return Counter(dict(zip(names, counts.tolist(), strict=True)))
-
-
-def _summary(
-    folder: Path, shards: tuple[Shard, ...], roles: Roles, scan: Scan
-) -> ShardSummary:
-    columns = list(zip(*scan.cells, strict=True)) or [()] * (1 + len(roles.sensitive))
-    classes = sorted(set(columns[0]), key=lambda label: (isinstance(label, str), label))
-    if len(classes) < 2:
-        raise InvalidInputError(
-            f"{folder} has {sum(scan.cells.values())} rows and {len(classes)} values "
-            f"of {roles.target!r}. Training needs rows of at least two classes."
-        )
-    groups = [
-        sorted({str(name) for name in column if name is not None}, key=natural_order)
-        for column in columns[1:]
-    ]
-    places = [_positions(classes), *({**_positions(g), None: MISSING} for g in groups)]
-    cells = sorted(
-        (tuple(place[key] for place, key in zip(places, cell, strict=True)), n)
-        for cell, n in scan.cells.items()
-    )
-    return ShardSummary(
-        folder,
-        shards,
-        roles,
-        tuple(scan.moments[1].tolist()),
-        tuple(scan.scale.tolist()),
-        tuple(tuple(sorted(map(str, values))) for values in scan.categories),
-        tuple(classes),
-        tuple(map(tuple, groups)),
-        *zip(*cells, strict=True),
-    )
+    return cells

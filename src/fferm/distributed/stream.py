@@ -9,20 +9,20 @@ or worker knows where a batch stands without reading what comes before it.
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import chain, repeat
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import torch
+from numpy.random import default_rng
 from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from fferm._typing import IntArray
 from fferm.data.validate import COUNT, check_params
-from fferm.distributed.shards import EncodedRows, Roles, ShardSummary, open_shard
+from fferm.distributed.shards import EncodedRows, ShardSummary, open_shard
 from fferm.errors import InvalidParameterError
 from fferm.torch.distributed import rank_and_size
 
@@ -91,11 +91,13 @@ class ShardDataset(IterableDataset[Batch]):
         if streams is None:
             streams = math.gcd(batch_size, USUAL_STREAMS)
             streams = streams if streams % self.n_ranks == 0 else self.n_ranks
-        sizes = tuple(n for shard in summary.shards for n in shard.row_groups)
-        self.summary = summary
-        self.order = Order(
-            sizes, batch_size, streams, buffer, seed if shuffle else None
-        )
+        counts = {"batch_size": batch_size, "streams": streams, "buffer": buffer}
+        check_params(counts, dict.fromkeys(counts, COUNT))
+        if batch_size % streams:
+            raise InvalidParameterError(
+                "batch_size must be a multiple of streams, because each stream gives "
+                f"as many rows to a batch; got {batch_size} and {streams}."
+            )
         if streams % self.n_ranks or not 0 <= self.rank < self.n_ranks:
             raise InvalidParameterError(
                 "streams must be a multiple of the number of ranks, which count from "
@@ -105,7 +107,12 @@ class ShardDataset(IterableDataset[Batch]):
             raise InvalidParameterError(
                 f"dtype must be torch.float32 or torch.float64; got {dtype}."
             )
+        self.summary, self.buffer = summary, buffer
+        self.seed = seed if shuffle else None
         self.streams = _share(range(streams), self.rank, self.n_ranks)
+        self.part = batch_size // streams  # rows of a batch that are of one stream
+        # Stream s has the rows from bounds[s] to bounds[s + 1] of an epoch.
+        self.bounds = summary.n_rows * np.arange(streams + 1) // streams
         self.drop_last = drop_last
         self.dtype = dtype
         self.epoch = 0
@@ -114,7 +121,9 @@ class ShardDataset(IterableDataset[Batch]):
     @property
     def n_steps(self) -> int:
         """Batches of an epoch; not its length, because workers yield parts of them."""
-        return self.order.n_steps(self.drop_last)
+        lengths = np.diff(self.bounds)
+        n = lengths.min() if self.drop_last else lengths.max() + self.part - 1
+        return int(n // self.part)
 
     def set_epoch(self, epoch: int, step: int = 0) -> None:
         """Begin at a batch of an epoch; what comes before it is not read."""
@@ -122,19 +131,14 @@ class ShardDataset(IterableDataset[Batch]):
 
     def n_rows(self, step: int) -> int:
         """Return how many rows batch ``step`` has, on all ranks together."""
-        order = self.order
-        left = (n - step * order.part for n in map(order.length, range(order.streams)))
-        return sum(min(max(n, 0), order.part) for n in left)
+        left = np.diff(self.bounds) - step * self.part
+        return int(left.clip(0, self.part).sum())
 
     def __iter__(self) -> Iterator[Batch]:
         worker = get_worker_info()
         place, n_places = (0, 1) if worker is None else (worker.id, worker.num_workers)
-        dtype = NUMPY_TYPES[self.dtype]
-        streams = [
-            Stream(self.summary, self.order, self.epoch, stream, dtype)
-            for stream in _share(self.streams, place, n_places)
-        ]
-        none = self.summary.no_rows(dtype)
+        streams = [Stream(self, n) for n in _share(self.streams, place, n_places)]
+        none = self.summary.no_rows(NUMPY_TYPES[self.dtype])
         parts = [chain(stream.parts(self.step), repeat(none)) for stream in streams]
         try:
             for _ in range(self.step, self.n_steps if parts else 0):
@@ -205,181 +209,46 @@ class ShardLoader:
         self.dataset.set_epoch(self.dataset.epoch + 1)
 
 
-# Which rows come when
-
-
-@dataclass(frozen=True)
-class Order:
-    """The order of the rows in every epoch.
-
-    Parameters
-    ----------
-    sizes
-        Rows of each row group.
-    batch_size
-        Rows of a batch, on all ranks together.
-    streams
-        How many rows of it are drawn apart from each other.
-    buffer
-        Rows that the shuffle buffer of a stream holds, and at most as many more.
-    seed
-        Of the shuffles; None leaves the rows in their order.
-    """
-
-    sizes: tuple[int, ...]
-    batch_size: int
-    streams: int
-    buffer: int
-    seed: int | None
-
-    def __post_init__(self) -> None:
-        names = ("batch_size", "streams", "buffer")
-        check_params(vars(self), dict.fromkeys(names, COUNT))
-        if self.batch_size % self.streams:
-            raise InvalidParameterError(
-                "batch_size must be a multiple of streams, because each stream gives "
-                f"as many rows to a batch; got {self.batch_size} and {self.streams}."
-            )
-
-    @property
-    def part(self) -> int:
-        """Rows of a batch that come from one stream."""
-        return self.batch_size // self.streams
-
-    def bounds(self, stream: int) -> tuple[int, int]:
-        """Return the first row of a stream and the one after its last."""
-        n = sum(self.sizes)
-        return n * stream // self.streams, n * (stream + 1) // self.streams
-
-    def length(self, stream: int) -> int:
-        """Return how many rows a stream has."""
-        first, last = self.bounds(stream)
-        return last - first
-
-    def n_steps(self, drop_last: bool) -> int:
-        """Return how many batches an epoch has."""
-        lengths = [self.length(stream) for stream in range(self.streams)]
-        if drop_last:
-            return min(lengths) // self.part
-        return math.ceil(max(lengths) / self.part)
-
-    def pieces(self, epoch: int, stream: int) -> tuple[IntArray, IntArray, IntArray]:
-        """Return the rows of a stream as pieces of row groups, in order of reading.
-
-        They are the (p,) numbers of row groups, through all shards; the (p,) first rows
-        within them; and the (p + 1,) rows of the stream before each piece.
-        """
-        group = np.arange(len(self.sizes))
-        if self.seed is not None:
-            group = np.random.default_rng([self.seed, epoch]).permutation(group)
-        sizes = np.array(self.sizes, dtype=np.int64)[group]
-        begins = np.cumsum(sizes) - sizes
-        first, last = self.bounds(stream)
-        begin = np.maximum(first - begins, 0)
-        length = np.minimum(last - begins, sizes) - begin
-        kept = np.flatnonzero(length > 0)
-        return group[kept], begin[kept], np.append(0, np.cumsum(length[kept]))
-
-    def rounds(
-        self, epoch: int, stream: int
-    ) -> Iterator[tuple[int, int, IntArray, int]]:
-        """Yield how the shuffle buffer of a stream is filled and emptied.
-
-        Rows ``first`` to ``last`` of the stream come into the buffer; the rows that
-        were kept and then the new ones are permuted by ``order``; and the first
-        ``n_out`` in the new order leave it.
-        """
-        length, at, n_kept = self.length(stream), 0, 0
-        rng = None
-        if self.seed is not None:
-            rng = np.random.default_rng([self.seed, epoch, stream + 1])
-        while at < length:
-            n_new = min(self.buffer if at else 2 * self.buffer, length - at)
-            n = n_kept + n_new
-            order = np.arange(n) if rng is None else rng.permutation(n)
-            # What stays meets the rows that come next; the last round leaves nothing.
-            n_out = n if at + n_new == length else max(n - self.buffer, 1)
-            yield at, at + n_new, order, n_out
-            at, n_kept = at + n_new, n - n_out
-
-
-# The rows of one stream
-
-
-class GroupReader:
-    """Reads ranges of rows of a row group, onward from the last one where it can.
-
-    Parameters
-    ----------
-    path, row_group
-        The file, and which of its row groups.
-    roles
-        What is read.
-    """
-
-    def __init__(self, path: Path, row_group: int, roles: Roles) -> None:
-        self._file = open_shard(path, roles.categorical)
-        # Threads would outlive a fork, and processes already share the cores.
-        self._batches = self._file.iter_batches(
-            DECODE_ROWS,
-            row_groups=[row_group],
-            columns=roles.columns,
-            use_threads=False,
-        )
-        self._rest: pa.RecordBatch | None = None
-        self.at = 0
-
-    def read(self, begin: int, end: int) -> pa.Table:
-        """Return rows ``begin`` to ``end``; not before the end of the last range."""
-        slices = []
-        while self.at < end:
-            batch = next(self._batches) if self._rest is None else self._rest
-            low, high = max(begin - self.at, 0), min(end - self.at, batch.num_rows)
-            if high > low:
-                slices.append(batch.slice(low, high - low))
-            self._rest = batch.slice(high) if high < batch.num_rows else None
-            self.at += high
-        return pa.Table.from_batches(slices)
-
-    def close(self) -> None:
-        """Close the file."""
-        self._file.close()
-
-
 class Stream:
     """One stream of an epoch: read piece by piece, shuffled in a buffer.
 
     Parameters
     ----------
-    summary
-        What the shards hold.
-    order
-        Which rows come when.
-    epoch, stream
-        Which of them.
-    dtype
-        Of the features.
+    data
+        The rows, and how they are shuffled.
+    stream
+        Which stream of the current epoch.
     """
 
-    def __init__(
-        self, summary: ShardSummary, order: Order, epoch: int, stream: int, dtype: Any
-    ) -> None:
-        self._summary = summary
-        self._dtype = dtype
-        self._size = order.part
-        self._rounds = order.rounds(epoch, stream)
-        self._group, self._begin, self._ends = order.pieces(epoch, stream)
-        self._homes = [
-            (summary.path_of(shard), g)
-            for shard in summary.shards
-            for g in range(len(shard.row_groups))
+    def __init__(self, data: ShardDataset, stream: int) -> None:
+        self._data, self._dtype = data, NUMPY_TYPES[data.dtype]
+        homes = [
+            (data.summary.path_of(shard), g, size)
+            for shard, sizes in data.summary.shards.items()
+            for g, size in enumerate(sizes)
         ]
-        self._reader: GroupReader | None = None
-        self._open = -1  # the piece that the reader is in
+        self._rng = None
+        if data.seed is not None:
+            order = default_rng([data.seed, data.epoch]).permutation(len(homes))
+            homes = [homes[g] for g in order]
+            self._rng = default_rng([data.seed, data.epoch, stream + 1])
+        sizes = np.array([size for _, _, size in homes], dtype=np.int64)
+        begins = np.cumsum(sizes) - sizes
+        begin = np.maximum(data.bounds[stream] - begins, 0)
+        length = np.minimum(data.bounds[stream + 1] - begins, sizes) - begin
+        # The pieces of row groups that make the stream, in order of reading: where they
+        # are, their first rows there, and the rows of the stream before each.
+        kept = np.flatnonzero(length > 0)
+        self._homes = [homes[k][:2] for k in kept]
+        self._begin, self._ends = begin[kept], np.append(0, np.cumsum(length[kept]))
+        self._file: pq.ParquetFile | None = None
+        self._open = -1  # the piece that the file is open for
+        self._at = 0  # the next row of its row group
+        self._rest: pa.RecordBatch | None = None  # decoded from there on
 
     def parts(self, first: int) -> Iterator[EncodedRows]:
         """Yield the rows for each batch, from batch ``first`` to the last."""
-        size, rest = self._size, self._summary.no_rows(self._dtype)
+        size, rest = self._data.part, self._data.summary.no_rows(self._dtype)
         for block in self._blocks(first * size):
             rest = _joined([rest, block])
             n_whole = len(rest.y) // size * size
@@ -392,16 +261,21 @@ class Stream:
 
     def close(self) -> None:
         """Close the file that is open."""
-        if self._reader is not None:
-            self._reader.close()
-            self._reader = None
+        if self._file is not None:
+            self._file.close()
+            self._file = None
 
     def _blocks(self, skip: int) -> Iterator[EncodedRows]:
         """Yield shuffled rows, the first ``skip`` of them left out and never read."""
+        length, buffer, at = self._ends[-1], self._data.buffer, 0
         places = np.arange(0)  # of the rows that the buffer keeps
         kept: EncodedRows | None = None
-        for first, last, order, n_out in self._rounds:
-            new = np.arange(first, last)
+        while at < length:
+            new = np.arange(at, min(at + (buffer if at else 2 * buffer), length))
+            at, n = at + new.size, places.size + new.size
+            order = np.arange(n) if self._rng is None else self._rng.permutation(n)
+            # What stays meets the rows that come next; the last round leaves nothing.
+            n_out = n if at == length else max(n - buffer, 1)
             places = np.concatenate([places, new])[order]
             if skip >= n_out:
                 skip -= n_out
@@ -416,26 +290,43 @@ class Stream:
 
     def _load(self, places: IntArray) -> EncodedRows:
         """Return the rows at some places of the stream."""
+        summary = self._data.summary
         by_place = np.argsort(places, kind="stable")
         ordered = places[by_place]
         piece = np.searchsorted(self._ends, ordered, side="right") - 1
-        blocks = [self._summary.no_rows(self._dtype)]
+        blocks = [summary.no_rows(self._dtype)]
         for p in np.unique(piece):
             here = ordered[piece == p] - self._ends[p] + self._begin[p]
             table = self._read(int(p), int(here[0]), int(here[-1]) + 1)
             if len(here) < table.num_rows:
                 table = table.take(here - here[0])
-            blocks.append(self._summary.encode(table, self._dtype))
+            blocks.append(summary.encode(table, self._dtype))
         return _joined(blocks).take(np.argsort(by_place))
 
     def _read(self, piece: int, begin: int, end: int) -> pa.Table:
-        reader = self._reader
-        if reader is None or self._open != piece or reader.at > begin:
+        """Return a range of rows of a row group, onward from the last where it can."""
+        if self._file is None or self._open != piece or self._at > begin:
             self.close()
-            path, row_group = self._homes[self._group[piece]]
-            reader = GroupReader(path, row_group, self._summary.roles)
-            self._reader, self._open = reader, piece
-        return reader.read(begin, end)
+            path, row_group = self._homes[piece]
+            roles = self._data.summary.roles
+            self._file, self._open = open_shard(path, roles.categorical), piece
+            # Threads would outlive a fork, and processes already share the cores.
+            self._batches = self._file.iter_batches(
+                DECODE_ROWS,
+                row_groups=[row_group],
+                columns=roles.columns,
+                use_threads=False,
+            )
+            self._at, self._rest = 0, None
+        slices = []
+        while self._at < end:
+            batch = next(self._batches) if self._rest is None else self._rest
+            low, high = max(begin - self._at, 0), min(end - self._at, batch.num_rows)
+            if high > low:
+                slices.append(batch.slice(low, high - low))
+            self._rest = batch.slice(high) if high < batch.num_rows else None
+            self._at += high
+        return pa.Table.from_batches(slices)
 
 
 def _joined(parts: list[EncodedRows]) -> EncodedRows:

@@ -24,7 +24,7 @@ import torch
 import torch.distributed as dist
 from safetensors import safe_open
 from safetensors.torch import save_file
-from torch import Tensor, nn
+from torch import nn
 from torch.distributed.distributed_c10d import PrefixStore
 from torch.distributed.rendezvous import rendezvous
 from torch.nn import functional as F  # noqa: N812 - everybody's name for it
@@ -34,7 +34,7 @@ from fferm._files import replacing
 from fferm.data.groups import GroupMode
 from fferm.data.validate import COUNT, POSITIVE, Number, check_params
 from fferm.distributed.shards import ShardSummary, find_shards, summarize
-from fferm.distributed.stream import BUFFER, ShardDataset, ShardLoader
+from fferm.distributed.stream import BUFFER, Batch, ShardDataset, ShardLoader
 from fferm.errors import (
     InvalidInputError,
     InvalidParameterError,
@@ -56,6 +56,24 @@ LOST_SIGNS = (
     *("gloo", "nccl", "connection", "timed out", "timeout"),
     *("peer", "socket", "store"),
 )
+# Options that take one value of the type of their default.
+PLAIN_OPTIONS = {
+    "divergence": "between predictions and groups",
+    "notion": "of fairness",
+    "sharpness": "of the probabilities that the penalty sees",
+    "fairness_weight": "weight of the penalty",
+    "epochs": "passes over the data",
+    "batch_size": "rows of a step, on all ranks together",
+    "lr": "learning rate of AdamW",
+    "weight_decay": "of AdamW",
+    "seed": "of weights and shuffles",
+    "buffer": "rows in the shuffle buffer of a stream",
+    "workers": "processes that read ahead, on each rank",
+    "timeout": "seconds to wait for another rank",
+    "checkpoint_every": "steps between checkpoints",
+}
+# What a checkpoint holds the state of.
+STATEFUL = ("loader", "model", "fair", "optimizer")
 
 log = logging.getLogger("fferm.distributed")
 
@@ -163,25 +181,9 @@ def parse(arguments: Sequence[str] | None = None) -> Options:
     add("--hidden", nargs="*", type=int, help="widths of layers; none: a linear model")
     add("--dtype", choices=["float32", "float64"], help="of model and features")
     add("--device", choices=["auto", "cpu", "cuda"], help="where the model is")
-    streams = "parts of an epoch that a batch draws on (default: 4)"
-    add("--streams", type=int, help=streams)
+    add("--streams", type=int, help="parts of an epoch in a batch (default: 4)")
     add("--restart", action="store_true", help="ignore a checkpoint in --out")
-    plain = {
-        "divergence": "between predictions and groups",
-        "notion": "of fairness",
-        "sharpness": "of the probabilities that the penalty sees",
-        "fairness_weight": "weight of the penalty",
-        "epochs": "passes over the data",
-        "batch_size": "rows of a step, on all ranks together",
-        "lr": "learning rate of AdamW",
-        "weight_decay": "of AdamW",
-        "seed": "of weights and shuffles",
-        "buffer": "rows in the shuffle buffer of a stream",
-        "workers": "processes that read ahead, on each rank",
-        "timeout": "seconds to wait for another rank",
-        "checkpoint_every": "steps between checkpoints",
-    }
-    for name, meaning in plain.items():
+    for name, meaning in PLAIN_OPTIONS.items():
         add(f"--{name.replace('_', '-')}", type=type(defaults[name]), help=meaning)
     parser.set_defaults(**defaults)
     options = vars(parser.parse_args(arguments))
@@ -268,12 +270,30 @@ class Training:
         model: nn.Module = self.model
         if self.n_ranks > 1:
             model = DistributedDataParallel(self.model)
-        epoch, every = data.epoch, self.options.checkpoint_every
-        for x, y, group in self.loader:
-            self._step(model, x, y, group, data.n_rows(data.step - 1))
+        epoch, every = data.epoch + 1, self.options.checkpoint_every
+        for batch in self.loader:
+            self._step(model, batch, data.n_rows(data.step - 1))
             if data.step % every == 0 and data.step < data.n_steps:
                 self._save()
-        self._close_epoch(epoch, time.perf_counter() - began)
+        self._check_total()
+        diagnostics = self.fair.diagnostics()
+        loss, n_rows = self.total.tolist() if self.rank == 0 else (0.0, 1.0)
+        record = {
+            "epoch": epoch,
+            "loss": loss / n_rows,
+            "divergence": diagnostics.divergence,
+            "violation": diagnostics.violation,
+            "n_rows": diagnostics.n_samples,
+        }
+        self.history.append(record)
+        self.total.zero_()
+        if self.rank == 0:
+            seconds = time.perf_counter() - began
+            log.info(
+                "epoch %(epoch)d of %(epochs)d: loss %(loss).4f, divergence "
+                "%(divergence).5f, violation %(violation).4f (%(seconds).1f s)",
+                {**record, "epochs": self.options.epochs, "seconds": seconds},
+            )
         self._save()
 
     def finish(self) -> None:
@@ -290,16 +310,13 @@ class Training:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from a checkpoint."""
-        self.loader.load_state_dict(state["loader"])
-        self.model.load_state_dict(state["model"])
-        self.fair.load_state_dict(state["fair"])
-        self.optimizer.load_state_dict(state["optimizer"])
+        for name in STATEFUL:
+            getattr(self, name).load_state_dict(state[name])
         self.history = list(state["history"])
         if self.rank == 0:
             self.total.copy_(state["total"])
-            place = self.loader.state_dict()
-            at = place["epoch"] + 1, place["step"]
-            log.info("goes on from epoch %d, step %d", *at)
+            data = self.loader.dataset
+            log.info("goes on from epoch %d, step %d", data.epoch + 1, data.step)
 
     def _save(self) -> None:
         """Write a checkpoint, on rank 0; every rank must call."""
@@ -308,20 +325,15 @@ class Training:
             state = {
                 "settings": self.options.settings(),
                 "summary": self.summary.to_json(),
-                "streams": self.loader.dataset.order.streams,
-                "loader": self.loader.state_dict(),
-                "model": self.model.state_dict(),
-                "fair": self.fair.state_dict(),
-                "optimizer": self.optimizer.state_dict(),
+                "streams": len(self.loader.dataset.bounds) - 1,
+                **{name: getattr(self, name).state_dict() for name in STATEFUL},
                 "total": self.total.cpu(),
                 "history": self.history,
             }
             _write(self.options.out / CHECKPOINT, lambda path: torch.save(state, path))
 
-    def _step(
-        self, model: nn.Module, x: Tensor, y: Tensor, group: Tensor, n_rows: int
-    ) -> None:
-        x, y, group = (t.to(self.device, non_blocking=True) for t in (x, y, group))
+    def _step(self, model: nn.Module, batch: Batch, n_rows: int) -> None:
+        x, y, group = (part.to(self.device, non_blocking=True) for part in batch)
         logits = model(x)
         loss = F.cross_entropy(logits, y, reduction="sum") / max(len(y), 1)
         loss = loss + self.options.fairness_weight * self.fair(logits, group, y)
@@ -343,26 +355,6 @@ class Training:
             )
         if self.rank > 0:
             self.total.zero_()
-
-    def _close_epoch(self, epoch: int, seconds: float) -> None:
-        self._check_total()
-        diagnostics = self.fair.diagnostics()
-        loss, n_rows = self.total.tolist() if self.rank == 0 else (0.0, 1.0)
-        record = {
-            "epoch": epoch + 1,
-            "loss": loss / n_rows,
-            "divergence": diagnostics.divergence,
-            "violation": diagnostics.violation,
-            "n_rows": diagnostics.n_samples,
-        }
-        self.history.append(record)
-        self.total.zero_()
-        if self.rank == 0:
-            log.info(
-                "epoch %(epoch)d of %(epochs)d: loss %(loss).4f, divergence "
-                "%(divergence).5f, violation %(violation).4f (%(seconds).1f s)",
-                {**record, "epochs": self.options.epochs, "seconds": seconds},
-            )
 
 
 def _begin(options: Options, device: torch.device) -> Training:
@@ -387,12 +379,12 @@ def _begin(options: Options, device: torch.device) -> Training:
         )
         return Training(options, summary, options.streams, device)
     summary = ShardSummary.from_json(state["summary"], options.data)
-    changed = set(find_shards(options.data)[0]) ^ set(summary.shards)
+    changed = find_shards(options.data)[0].items() ^ summary.shards.items()
     if changed:
         raise InvalidInputError(
             f"{options.data} changed since the checkpoint: "
-            f"{', '.join(sorted({shard.name for shard in changed}))}. Put the shards "
-            "back, or start from scratch with --restart."
+            f"{', '.join(sorted({name for name, _ in changed}))}. Put the shards back, "
+            "or start from scratch with --restart."
         )
     training = Training(options, summary, state["streams"], device)
     training.load_state_dict(state)
@@ -426,7 +418,7 @@ def load_model(folder: str | Path) -> tuple[nn.Module, ShardSummary]:
     path = Path(folder) / MODEL
     if not path.exists():
         raise PersistenceError(
-            f"{path} does not exist. Pass the folder of a run that ended."
+            f"{path} does not exist. Pass a folder that train wrote."
         )
     with safe_open(path, framework="pt") as file:
         metadata = file.metadata()
@@ -447,8 +439,7 @@ def _read_checkpoint(options: Options) -> dict[str, Any] | None:
         state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
     except (RuntimeError, pickle.UnpicklingError, EOFError, OSError) as error:
         raise PersistenceError(
-            f"{path} could not be read ({error}). Choose another folder, or start from "
-            "scratch with --restart."
+            f"{path} could not be read ({error}). Choose another --out, or --restart."
         ) from error
     expected = dict(state["settings"])
     if options.streams is not None:

@@ -473,9 +473,9 @@ class FairClassifier(ClassifierMixin, FairEstimator):
             yield model.decision_function(X)
 
     def _hold_out(self, passed: FitInput, encoded: Encoded) -> "HeldOut[Any]":
-        from fferm.estimators.weight_search import hold_out_decisions
+        from fferm.estimators.weight_search import HeldOutDecisions
 
-        return hold_out_decisions(self, passed, encoded)
+        return HeldOutDecisions(self, passed, encoded)
 
     def _warn_of_reach(self, problem: Problem, logits: FloatArray) -> None:
         uncertainty = problem.objective.uncertainty

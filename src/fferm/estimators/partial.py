@@ -48,12 +48,7 @@ from fferm.notions import Labels, Notion
 from fferm.penalty.dual import NO_GROUPS, GroupWeights, group_ends, group_weights
 from fferm.penalty.objective import Objective, Problem
 from fferm.solvers import Result
-from fferm.solvers.partial import (
-    PartialRun,
-    PartialTrainer,
-    Start,
-    make_partial,
-)
+from fferm.solvers.partial import PartialRun, PartialTrainer
 
 if TYPE_CHECKING:
     from fferm.estimators.linear import FairLogisticRegression
@@ -148,9 +143,9 @@ def fit_batch(
     options = {} if model.learning_rate else {"learning_rate": DEFAULT_RATE}
     settings = clone(model).set_params(**options)._solver_options("sgda")
     solver: Any = solvers.make("sgda", settings)
-    piece = make_partial(problem, weights, stratum[kept], group[kept])
-    trainer = PartialTrainer(solver, piece)
-    run = trainer.train(before.run if before else None, _start(model, known, weights))
+    trainer = PartialTrainer(solver, problem, weights, stratum[kept], group[kept])
+    start = _start(model, known, weights)
+    run = trainer.train(before.run if before else None, *start)
     model._partial = PartialState(objective, run, known, n_rows, weight, n_batches)
     theta = trainer.parameters(run)
     model.classes_ = classes
@@ -203,14 +198,14 @@ def _objective(
 
 def _start(
     model: "FairLogisticRegression", known: KnownGroups | None, weights: GroupWeights
-) -> Start | None:
+) -> tuple[FloatArray | None, FloatArray | None]:
     if not hasattr(model, "coef_"):
-        return None
+        return None, None
     theta: FloatArray = model._parameters()
     if known is None or tuple(model.groups_) != known.names:
-        return Start(theta, None)
+        return theta, None
     shape = len(weights.share), model.classes_.size, len(known.names)
-    return Start(theta, model.dual_ if model.dual_.shape == shape else None)
+    return theta, model.dual_ if model.dual_.shape == shape else None
 
 
 def _place_rows(

@@ -421,8 +421,8 @@ class FairRegressor(RegressorMixin, FairEstimator):
             module.load_state_dict(state)
             weighted = problem.with_weight(weight)
             if rows is not None and weight > 0:
-                columns = self._critic(passed, encoded)
-                penalty = torch.make_penalty(weighted, rows, columns, config)
+                seen = self._critic(passed, encoded), self.continuous
+                penalty = torch.make_penalty(weighted, rows, *seen, config)
             trained = torch.train(module, weighted, rows, config, penalty)
             module, history = trained.module, trained.history
             theta = module.linear() if self.hidden is None else None
@@ -467,7 +467,7 @@ class FairRegressor(RegressorMixin, FairEstimator):
         if passed.penalty_data is not None:
             _, sensitive, *_ = passed.penalty_data
             kept = np.arange(encoded.problem.penalized_X.shape[0])
-        return _torch().CriticColumns(take_rows(sensitive, kept), self.continuous)
+        return take_rows(sensitive, kept)
 
     def _store(self, fitted: Fitted, encoded: Encoded, *, is_path: bool) -> None:
         data = encoded.data
@@ -502,7 +502,7 @@ class FairRegressor(RegressorMixin, FairEstimator):
             self.module_ = _torch().restore(packed)
 
 
-@dataclass(frozen=True)
+@dataclass
 class HeldOutNumbers(HeldOut[FairRegressor]):
     """Held-out rows that judge the predictions of regressors."""
 

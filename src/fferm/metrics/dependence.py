@@ -11,8 +11,9 @@ Every measure takes ``weight``, (n_samples,) positive weights of the rows; only 
 ratios matter, and without them all rows count alike.
 """
 
+import functools
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -52,7 +53,7 @@ def mean_gap(
     prediction: FloatArray, group: IntArray, *, weight: FloatArray | None = None
 ) -> float:
     """Return the largest difference of the means of two groups."""
-    return _distributions(prediction, group, weight).mean_gap()
+    return _compare_groups("mean_gap", prediction, group, weight)
 
 
 def kolmogorov_smirnov(
@@ -63,7 +64,7 @@ def kolmogorov_smirnov(
     It is the largest gap that any threshold on the prediction could make: the
     demographic parity violation of the worst decision rule.
     """
-    return _distributions(prediction, group, weight).kolmogorov_smirnov()
+    return _compare_groups("kolmogorov_smirnov", prediction, group, weight)
 
 
 def wasserstein(
@@ -74,7 +75,7 @@ def wasserstein(
     How far predictions of one group have to be moved, on average, to become those of
     the other.
     """
-    return _distributions(prediction, group, weight).wasserstein()
+    return _compare_groups("wasserstein", prediction, group, weight)
 
 
 def correlation(
@@ -101,8 +102,9 @@ def distance_correlation(
     The unbiased estimate of its square may fall below 0 near independence and is cut
     there. More than 2,000 rows are drawn down to as many.
     """
-    rows = _few_rows(prediction.size, random_state)
-    return Distances.of(prediction[rows], attribute[rows], take(weight, rows)).value()
+    order = np.arange(min(prediction.size, MOST_DISTANCES))
+    columns = prediction, attribute, weight
+    return _distance_correlations(*columns, [order], random_state)[0]
 
 
 def maximal_correlation(
@@ -245,13 +247,13 @@ def shuffled_values(
     weight: FloatArray | None = None,
 ) -> list[float]:
     """Return a measure where the attribute, with its weights, is shuffled."""
-    if function is distance_correlation:
-        rows = _few_rows(prediction.size, 0)
-        parts = prediction[rows], attribute[rows], take(weight, rows)
-        return Distances.of(*parts).shuffled(n_permutations, generator)
+    is_costly, n = function is distance_correlation, prediction.size
+    size = min(n, MOST_DISTANCES) if is_costly else n
+    orders = (generator.permutation(size) for _ in range(n_permutations))
+    if is_costly:
+        return _distance_correlations(prediction, attribute, weight, orders)
     values = []
-    for _ in range(n_permutations):
-        order = generator.permutation(np.arange(prediction.size))
+    for order in orders:
         weights = {} if weight is None else {"weight": weight[order]}
         values.append(function(prediction, attribute[order], **weights))
     return values
@@ -259,15 +261,11 @@ def shuffled_values(
 
 # Measures of a prediction against groups, and against numbers.
 GROUP_MEASURES: dict[str, Measure] = {
-    "kolmogorov_smirnov": kolmogorov_smirnov,
-    "wasserstein": wasserstein,
-    "mean_gap": mean_gap,
+    each.__name__: each for each in (kolmogorov_smirnov, wasserstein, mean_gap)
 }
 NUMBER_MEASURES: dict[str, Measure] = {
-    "correlation": correlation,
-    "distance_correlation": distance_correlation,
-    "maximal_correlation": maximal_correlation,
-    "f_information": f_information,
+    each.__name__: each
+    for each in (correlation, distance_correlation, maximal_correlation, f_information)
 }
 MEASURES = {**GROUP_MEASURES, **NUMBER_MEASURES}
 
@@ -281,9 +279,9 @@ def get_measure(name: str) -> Measure:
     return MEASURES[name]
 
 
-def _distributions(
-    prediction: FloatArray, group: IntArray, weight: FloatArray | None
-) -> "GroupDistributions":
+def _compare_groups(
+    name: str, prediction: FloatArray, group: IntArray, weight: FloatArray | None
+) -> float:
     _check_lengths(prediction, group)
     n_groups = np.unique(group[group >= 0]).size
     if n_groups < 2:
@@ -291,7 +289,8 @@ def _distributions(
             "group must hold at least two different codes; got "
             f"{n_groups}. Codes below 0 stand for unknown groups."
         )
-    return OrderedPredictions.of(prediction).compare(group, weight)
+    ordered = OrderedPredictions(prediction)
+    return ordered.measure(name, ordered.below(group, weight))
 
 
 def _table(
@@ -337,56 +336,59 @@ def _check_lengths(prediction: FloatArray, attribute: Table) -> None:
         )
 
 
+def squared_error(
+    target: FloatArray, prediction: FloatArray, weight: FloatArray
+) -> tuple[float, float]:
+    """Return the mean squared error and the variance of the target, NaN if 0."""
+    error = np.average((target - prediction) ** 2, weights=weight)
+    mean = np.average(target, weights=weight)
+    variance = np.average((target - mean) ** 2, weights=weight)
+    return float(error), float(variance) if variance > 0 else np.nan
+
+
 def effective_size(weight: FloatArray) -> float:
     """Return how many rows without weights are worth as much."""
     return float(weight.sum() ** 2 / np.sum(weight**2))
 
 
-@dataclass(frozen=True)
 class OrderedPredictions:
-    """Predictions in ascending order.
+    """Predictions in ascending order, by which groups are compared."""
 
-    Attributes
-    ----------
-    order
-        (n,) row numbers, by prediction.
-    points
-        (m,) the different values.
-    is_last
-        (n,) whether a place in the order is the last of its value.
-    """
+    def __init__(self, prediction: FloatArray) -> None:
+        self._order = np.argsort(prediction, kind="stable")
+        ordered = prediction[self._order]
+        # Whether a place in the order is the last of its value.
+        self._is_last = np.append(ordered[1:] != ordered[:-1], True)
+        self._points = ordered[self._is_last]
 
-    order: IntArray
-    points: FloatArray
-    is_last: NDArray[np.bool_]
-
-    @classmethod
-    def of(cls, prediction: FloatArray) -> "OrderedPredictions":
-        """Return predictions in order."""
-        order = np.argsort(prediction, kind="stable")
-        ordered = prediction[order]
-        is_last = np.append(ordered[1:] != ordered[:-1], True)
-        return cls(order, ordered[is_last], is_last)
-
-    def compare(
-        self, group: IntArray, weight: FloatArray | None = None
-    ) -> "GroupDistributions":
-        """Return the distribution functions of groups 0, 1, ...; below 0 is unknown.
+    def below(self, group: IntArray, weight: FloatArray | None = None) -> FloatArray:
+        """Return the share of each group at or below each different prediction.
 
         Parameters
         ----------
         group
-            (n,) codes of at least two groups.
+            (n,) codes of at least two groups; below 0 is unknown.
         weight
             (n,) how much each row counts; once by default.
         """
-        code = group[self.order]
-        count = np.ones(code.size) if weight is None else weight[self.order]
+        code = group[self._order]
+        count = np.ones(code.size) if weight is None else weight[self._order]
         below = []
         for k in np.unique(code[code >= 0]):
             sums = np.cumsum(np.where(code == k, count, 0.0))
-            below.append(sums[self.is_last] / sums[-1])
-        return GroupDistributions(self.points, np.stack(below))
+            below.append(sums[self._is_last] / sums[-1])
+        return np.stack(below)
+
+    def measure(self, name: str, below: FloatArray) -> float:
+        """Return a measure of groups, by its name, of distribution functions."""
+        if name == "kolmogorov_smirnov":
+            return float(np.max(below.max(axis=0) - below.min(axis=0)))
+        if name == "mean_gap":
+            means = np.diff(below, axis=1, prepend=0.0) @ self._points
+            return float(np.ptp(means))
+        widths = np.diff(self._points)
+        pairs = itertools.combinations(below[:, :-1], 2)
+        return max((float(np.abs(a - b) @ widths) for a, b in pairs), default=0.0)
 
     def intervals(
         self,
@@ -418,74 +420,25 @@ class OrderedPredictions:
             (n,) positive weights, which rows keep when they are drawn.
         """
         rng = np.random.default_rng(random_state)
-        observed, mass = self.compare(group, weight), 1.0 if weight is None else weight
+        observed, mass = self.below(group, weight), 1.0 if weight is None else weight
+        members = [np.flatnonzero(group == k) for k in np.unique(group[group >= 0])]
         errors: dict[str, list[float]] = {name: [] for name in measures}
         for _ in range(n_bootstrap):
-            drawn = self.compare(group, _drawn(group, rng) * mass)
-            error = GroupDistributions(self.points, drawn.below - observed.below)
+            # As many draws from a group as it has rows.
+            times = np.zeros(group.size)
+            for rows in members:
+                drawn = rng.integers(rows.size, size=rows.size)
+                times[rows] = np.bincount(drawn, minlength=rows.size)
+            error = self.below(group, times * mass) - observed
             for name in measures:
-                errors[name].append(error.measure(name))
+                errors[name].append(self.measure(name, error))
         limits = {}
         for name in measures:
-            value, reach = observed.measure(name), np.quantile(errors[name], confidence)
+            value = self.measure(name, observed)
+            reach = np.quantile(errors[name], confidence)
             most = 1.0 if name == "kolmogorov_smirnov" else np.inf
             limits[name] = max(value - reach, 0.0), float(min(value + reach, most))
         return limits
-
-
-@dataclass(frozen=True)
-class GroupDistributions:
-    """Distribution functions of groups at the same points.
-
-    Attributes
-    ----------
-    points
-        (m,) ascending.
-    below
-        (K, m) share of each group at or below each point.
-    """
-
-    points: FloatArray
-    below: FloatArray
-
-    def measure(self, name: str) -> float:
-        """Return a measure of groups by its name in `fferm.metrics.dependence`."""
-        value: float = getattr(self, name)()
-        return value
-
-    def kolmogorov_smirnov(self) -> float:
-        """Return the largest distance of two distribution functions."""
-        return float(np.max(self.below.max(axis=0) - self.below.min(axis=0)))
-
-    def wasserstein(self) -> float:
-        """Return the largest area between two distribution functions."""
-        widths = np.diff(self.points)
-        pairs = itertools.combinations(self.below[:, :-1], 2)
-        return max((float(np.abs(a - b) @ widths) for a, b in pairs), default=0.0)
-
-    def mean_gap(self) -> float:
-        """Return the largest difference of two means."""
-        means = np.diff(self.below, axis=1, prepend=0.0) @ self.points
-        return float(np.ptp(means))
-
-
-def _drawn(group: IntArray, rng: np.random.Generator) -> FloatArray:
-    # How often each row is drawn, with as many draws from a group as it has rows.
-    count = np.zeros(group.size)
-    for k in np.unique(group[group >= 0]):
-        rows = np.flatnonzero(group == k)
-        count[rows] = np.bincount(
-            rng.integers(rows.size, size=rows.size), None, rows.size
-        )
-    return count
-
-
-def _few_rows(n: int, random_state: int) -> IntArray:
-    # All rows, or a draw of as many as a distance correlation can take.
-    if n <= MOST_DISTANCES:
-        return np.arange(n)
-    generator = np.random.default_rng(random_state)
-    return generator.choice(n, MOST_DISTANCES, replace=False)
 
 
 def take(weight: FloatArray | None, rows: IntArray) -> FloatArray | None:
@@ -493,90 +446,63 @@ def take(weight: FloatArray | None, rows: IntArray) -> FloatArray | None:
     return None if weight is None else weight[rows]
 
 
-@dataclass(frozen=True)
-class Distances:
-    """The distances of a prediction and of an attribute.
+def _distance_correlations(
+    prediction: FloatArray,
+    attribute: FloatArray,
+    weight: FloatArray | None,
+    orders: Iterable[IntArray],
+    random_state: int = 0,
+) -> list[float]:
+    """Return the distance correlation for each order of the attribute and its weights.
 
-    Attributes
-    ----------
-    a, b
-        (n, n) distances of either; U-centred where there are no weights.
-    weight
-        (n,) weights that sum to 1, or None.
+    Shuffled rows have the same distances in another order; they are scaled as the rows
+    themselves are, so that it is covariances that are compared.
     """
-
-    a: FloatArray
-    b: FloatArray
-    weight: FloatArray | None
-
-    @classmethod
-    def of(
-        cls, prediction: FloatArray, attribute: FloatArray, weight: FloatArray | None
-    ) -> "Distances":
-        """Return the distances of two numbers."""
-        a, b = (np.abs(v[:, None] - v) for v in (prediction, attribute))
-        if weight is None:
-            return cls(_centred(a), _centred(b), None)
-        return cls(a, b, weight / weight.sum())
-
-    def value(self) -> float:
-        """Return the distance correlation."""
-        return _root(self._covariance(self.a, self.b), self._scale())
-
-    def shuffled(
-        self, n_permutations: int, generator: np.random.Generator
-    ) -> list[float]:
-        """Return it where the attribute, with its weights, is shuffled.
-
-        Shuffled rows have the same distances in another order; they are scaled as the
-        rows themselves are, so that it is covariances that are compared.
-        """
-        scale, n = self._scale(), len(self.a)
-        values = []
-        for _ in range(n_permutations):
-            drawn = generator.permutation(n)
-            # With weights it is the prediction that moves, the other way round.
-            if self.weight is None:
-                value = self._covariance(self.a, self.b[np.ix_(drawn, drawn)])
-            else:
-                value = self._covariance(self.a[np.ix_(drawn, drawn)], self.b)
-            values.append(_root(value, scale))
-        return values
-
-    def _scale(self) -> float:
-        product = self._covariance(self.a, self.a) * self._covariance(self.b, self.b)
-        return float(np.sqrt(max(product, 0.0)))
-
-    def _covariance(self, a: FloatArray, b: FloatArray) -> float:
-        if self.weight is None:
-            return float(np.einsum("ij,ij", a, b))
-        # Sums over tuples of different rows, by taking out those with rows in common;
-        # the diagonals are 0 anyway.
-        w, product, square = self.weight, a * b, self.weight**2
-        row_a, row_b = a @ w, b @ w
-        pairs = w @ product @ w
-        triples = w @ (row_a * row_b) - w @ product @ square
-        quadruples = (w @ row_a) * (w @ row_b)
-        quadruples += 2 * (square @ product @ square) - 4 * (square @ (row_a * row_b))
-        p2, p3, p4 = (float(np.sum(w**k)) for k in (2, 3, 4))
-        return float(
-            pairs / (1 - p2)
-            + quadruples / (1 - 6 * p2 + 8 * p3 + 3 * p2**2 - 6 * p4)
-            - 2 * triples / (1 - 3 * p2 + 2 * p3)
-        )
+    n = prediction.size
+    if n > MOST_DISTANCES:
+        generator = np.random.default_rng(random_state)
+        rows = generator.choice(n, MOST_DISTANCES, replace=False)
+        prediction, attribute = prediction[rows], attribute[rows]
+        weight, n = take(weight, rows), MOST_DISTANCES
+    a, b = (np.abs(v[:, None] - v) for v in (prediction, attribute))
+    covariance: Callable[[FloatArray, FloatArray], float]
+    if weight is not None:
+        covariance = functools.partial(_weighted_covariance, weight / weight.sum())
+    else:
+        covariance = functools.partial(np.einsum, "ij,ij")
+        for distance in (a, b):
+            # U-centred: the mean of products is then unbiased for independence.
+            row, total = distance.sum(axis=1) / (n - 2), distance.sum()
+            distance -= row[:, None]
+            distance -= row
+            distance += total / ((n - 1) * (n - 2))
+            np.fill_diagonal(distance, 0.0)
+    scale = np.sqrt(max(covariance(a, a) * covariance(b, b), 0.0))
+    values = []
+    for order in orders:
+        moved = np.ix_(order, order)
+        # With weights it is the prediction that moves, the other way round.
+        pair = (a, b[moved]) if weight is None else (a[moved], b)
+        square = covariance(*pair) / scale if scale > 0 else 0.0
+        values.append(float(np.sqrt(max(square, 0.0))))
+    return values
 
 
-def _centred(distance: FloatArray) -> FloatArray:
-    # U-centred: the mean of products is then unbiased for independence.
-    n = len(distance)
-    row = distance.sum(axis=1) / (n - 2)
-    centred = distance - row[:, None] - row + distance.sum() / ((n - 1) * (n - 2))
-    np.fill_diagonal(centred, 0.0)
-    return np.asarray(centred)
-
-
-def _root(value: float, scale: float) -> float:
-    return float(np.sqrt(max(value / scale, 0.0))) if scale > 0 else 0.0
+def _weighted_covariance(w: FloatArray, a: FloatArray, b: FloatArray) -> float:
+    # Sums over tuples of different rows, by taking out those with rows in common;
+    # the diagonals are 0 anyway.
+    product, square = a * b, w**2
+    row_a, row_b = a @ w, b @ w
+    pairs = w @ product @ w
+    triples = w @ (row_a * row_b) - w @ product @ square
+    quadruples = (w @ row_a) * (w @ row_b)
+    quadruples += 2 * (square @ product @ square) - 4 * (square @ (row_a * row_b))
+    p2, p3, p4 = (float(np.sum(w**k)) for k in (2, 3, 4))
+    return float(
+        pairs / (1 - p2)
+        + quadruples / (1 - 6 * p2 + 8 * p3 + 3 * p2**2 - 6 * p4)
+        - 2 * triples / (1 - 3 * p2 + 2 * p3)
+    )
 
 
 @dataclass(frozen=True)
@@ -597,9 +523,11 @@ class RegressionTabulator:
     parts: tuple[tuple[Table, IntArray], ...]
     weight: FloatArray | None = None
 
-    def violation(self, prediction: FloatArray) -> float:
-        """Return the measure, the largest of all parts that can be judged."""
-        function = get_measure(self.measure)
+    def violation(
+        self, prediction: FloatArray, measure: Measure | None = None
+    ) -> float:
+        """Return the measure, or another: the largest of all parts."""
+        function = measure or get_measure(self.measure)
         return max(
             function(prediction[rows], values, weight=take(self.weight, rows))
             for values, rows in self.parts
@@ -614,7 +542,7 @@ class RegressionTabulator:
         # Each part errs with its share of the risk, so that all of them hold at once.
         level = 1 - (1 - confidence) / len(self.parts)
         limits = [
-            OrderedPredictions.of(prediction[rows]).intervals(
+            OrderedPredictions(prediction[rows]).intervals(
                 values,
                 [self.measure],
                 level,

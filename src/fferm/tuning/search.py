@@ -3,7 +3,7 @@
 import importlib
 import importlib.util
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -34,12 +34,12 @@ from fferm.errors import (
     warn_user,
 )
 from fferm.estimators.base import FairClassifier
+from fferm.estimators.weight_search import USELESS, bounded_score
 from fferm.fairness_grid import weight_grid
 from fferm.metrics.tabulator import make_tabulator
 from fferm.tuning.validation import CrossValidation, Validation
+from fferm.uncertainty import Uncertainty
 
-# Below every score of a candidate that can be used.
-USELESS = -2.0
 SHOWN = ("divergence", "radius", "fairness_weight", "accuracy", "violation")
 
 
@@ -149,10 +149,19 @@ def tune(
             "tune needs sensitive_features, because it measures fairness. Pass "
             "tune(estimator, X, y, sensitive_features=...)."
         )
-    goal = Goal(max_violation, min_accuracy)
+    bounds = {"max_violation": max_violation, "min_accuracy": min_accuracy}
+    check_params(bounds, dict.fromkeys(bounds, Number(0, 1, is_optional=True)))
+    if (max_violation is None) == (min_accuracy is None):
+        raise InvalidParameterError(
+            "tune needs exactly one of max_violation and min_accuracy."
+        )
     passed = read_rows(X, y, sensitive_features, sample_weight)
     candidates = _candidates(estimator, divergences, radii)
-    judge = _Judge(estimator, validation or CrossValidation(), passed)
+    judge = _Judge(candidates[0].model, validation or CrossValidation(), passed)
+
+    def score(record: Mapping[str, Any]) -> float:
+        return goal_score(record, max_violation, min_accuracy)
+
     if n_trials is None:
         paths = Parallel(n_jobs=n_jobs)(
             delayed(judge.path)(each, each.weights(fairness_weights))
@@ -162,49 +171,38 @@ def tune(
     else:
         n_trials = check_whole("n_trials", n_trials)
         records = _search_with_optuna(
-            candidates, judge, goal, fairness_weights, n_trials, sampler
+            candidates, judge, score, fairness_weights, n_trials, sampler
         )
-    return _conclude(passed, candidates, records, goal)
+    best = max(records, key=score)
+    if score(best) == USELESS:
+        raise InvalidInputError(
+            "Every candidate predicts one class for everyone, or cannot be judged. "
+            "Lower the fairness weights, or check the groups."
+        )
+    if score(best) <= 0:
+        warn_user(
+            "No candidate keeps the bound on the rows that judge. The closest has "
+            f"accuracy {best['accuracy']:.4f} at violation {best['violation']:.4f}. "
+            "Loosen the bound, or add weights.",
+            InfeasibleWarning,
+        )
+    winner = next(each for each in candidates if each.key.items() <= best.items())
+    model = winner.model.set_params(fairness_weight=best["fairness_weight"])
+    model.fit(**passed.tables)
+    shown = {name: best[name] for name in SHOWN}
+    return Tuning(model, shown, score(best) > 0, pd.DataFrame(records))
 
 
-@dataclass(frozen=True)
-class Goal:
-    """One bound; within it the other measure is optimised.
-
-    Attributes
-    ----------
-    max_violation
-        Look for the most accurate candidate with at most this violation.
-    min_accuracy
-        Look for the fairest candidate with at least this accuracy.
-    """
-
-    max_violation: float | None
-    min_accuracy: float | None
-
-    def __post_init__(self) -> None:
-        bounds = vars(self)
-        check_params(bounds, dict.fromkeys(bounds, Number(0, 1, is_optional=True)))
-        if (self.max_violation is None) == (self.min_accuracy is None):
-            raise InvalidParameterError(
-                "tune needs exactly one of max_violation and min_accuracy."
-            )
-
-    def score(self, record: Mapping[Any, Any]) -> float:
-        """Return a number that is larger the better a candidate is.
-
-        It is above 0 if the bound is kept, and then grows with the other measure; else
-        it is minus the distance to the bound.
-        """
-        accuracy, violation = record["accuracy"], record["violation"]
-        # One class for everyone is fair and useless.
-        if record["collapsed"] or np.isnan(violation):
-            return USELESS
-        if self.max_violation is not None:
-            excess, gain = violation - self.max_violation, accuracy
-        else:
-            excess, gain = float(self.min_accuracy or 0) - accuracy, 1 - violation
-        return float(1 + gain if excess <= 0 else -excess)
+def goal_score(
+    record: Mapping[str, Any], max_violation: float | None, min_accuracy: float | None
+) -> float:
+    """Return the score of a candidate for one of two bounds; the other is None."""
+    accuracy, violation = record["accuracy"], record["violation"]
+    # One class for everyone is fair and useless.
+    is_usable = not (record["collapsed"] or np.isnan(violation))
+    if max_violation is not None:
+        return bounded_score(accuracy, violation - max_violation, is_usable)
+    return bounded_score(1 - violation, (min_accuracy or 0.0) - accuracy, is_usable)
 
 
 @dataclass(frozen=True)
@@ -230,41 +228,33 @@ def _candidates(
     divergences: Sequence[str | Divergence] | None,
     radii: Sequence[float] | None,
 ) -> list[Candidate]:
+    shift: Any = estimator.uncertainty
     if isinstance(divergences, str):
         raise InvalidParameterError(
             f"divergences must be a list; got {divergences!r}. Pass [{divergences!r}]."
         )
     candidates = []
     for name in STANDARD if divergences is None else divergences:
-        for radius in _radii(estimator, radii):
-            candidate = Candidate(name, radius, _changed(estimator, name, radius))
+        for radius in _radii(shift, radii):
+            model = clone(estimator).set_params(
+                divergence=name,
+                max_violation=None,
+                uncertainty=replace(shift, radius=radius) if radius else None,
+            )
             try:
-                candidate.model._objective()
+                model._objective()
             except InvalidParameterError:
                 # Total variation has no small shift; raise only if it was named.
                 if divergences is not None:
                     raise
             else:
-                candidates.append(candidate)
+                candidates.append(Candidate(name, radius, model))
     if not candidates:
         raise InvalidParameterError("divergences is empty. Name at least one.")
     return candidates
 
 
-def _changed(
-    estimator: FairClassifier, divergence: str | Divergence, radius: float
-) -> FairClassifier:
-    shift = estimator.uncertainty
-    if shift is not None:
-        shift = replace(shift, radius=radius) if radius else None  # type: ignore[call-arg]
-    model: FairClassifier = clone(estimator).set_params(
-        divergence=divergence, max_violation=None, uncertainty=shift
-    )
-    return model
-
-
-def _radii(estimator: FairClassifier, radii: Sequence[float] | None) -> list[float]:
-    shift = estimator.uncertainty
+def _radii(shift: Uncertainty | None, radii: Sequence[float] | None) -> list[float]:
     if radii is None:
         return [0.0 if shift is None else float(shift.parameters()["radius"])]
     numbers = sorted({check_number("radii", radius) for radius in radii})
@@ -284,27 +274,27 @@ class _Judge:
     """Measures decisions about the rows that judge, which are encoded once."""
 
     def __init__(
-        self, estimator: FairClassifier, validation: Validation, passed: FitInput
+        self, model: FairClassifier, validation: Validation, passed: FitInput
     ) -> None:
         # Bands are cut once, on the whole source, for every fold.
-        binning = Binning(estimator.continuous)
         columns = encode_sensitive(
-            passed.sensitive_features, len(passed.y), "marginal", binning
+            passed.sensitive_features,
+            len(passed.y),
+            "marginal",
+            Binning(model.continuous),
         )
         edges = {name: e for column in columns for name, e in column.edges.items()}
-        passed = replace(passed, edges=edges)
-        self.folds = list(validation.folds(passed))
+        self.folds, rows = validation.folds(replace(passed, edges=edges))
         self.classes = np.unique(np.asarray(passed.y))
-        rows = validation.judges(passed)
         check_aligned(**rows.tables)
         self.tabulator = make_tabulator(
             encode_labels(rows.y, len(rows.y), self.classes.tolist(), "y"),
-            _changed(estimator, "kl", 0.0)._objective().notion,
+            model._objective().notion,
             rows.sensitive_features,
-            estimator.groups,
+            model.groups,
             rows.sample_weight,
             rows.X,
-            Binning(estimator.continuous, edges),
+            Binning(model.continuous, edges),
         )
 
     def path(
@@ -316,29 +306,32 @@ class _Judge:
             warnings.simplefilter("ignore", FfermWarning)
             decisions = [
                 [
-                    np.searchsorted(self.classes, fitted.predict(fold.judge.X))
-                    for fitted in candidate.model.fit_path(fold.train, weights)
+                    np.searchsorted(self.classes, fitted.predict(judges.X))
+                    for fitted in candidate.model.fit_path(train, weights)
                 ]
-                for fold in self.folds
+                for train, judges in self.folds
             ]
         records = []
         for weight, parts in zip(weights, zip(*decisions, strict=True), strict=True):
             code = np.concatenate(parts)
             is_right = code == self.tabulator.labels.y
             accuracy = np.average(is_right, weights=self.tabulator.rows.weight)
-            measures = {
-                "accuracy": float(accuracy),
-                "violation": self.tabulator.violations(code).worst,
-                "collapsed": bool(np.unique(code).size == 1),
-            }
-            records.append({**candidate.key, "fairness_weight": weight, **measures})
+            records.append(
+                {
+                    **candidate.key,
+                    "fairness_weight": weight,
+                    "accuracy": float(accuracy),
+                    "violation": self.tabulator.violations(code).worst,
+                    "collapsed": bool(np.unique(code).size == 1),
+                }
+            )
         return records
 
 
 def _search_with_optuna(
     candidates: list[Candidate],
     judge: _Judge,
-    goal: Goal,
+    score: Callable[[Mapping[str, Any]], float],
     fairness_weights: int | Sequence[float],
     n_trials: int,
     sampler: Any,
@@ -360,7 +353,7 @@ def _search_with_optuna(
         share = trial.suggest_float("strength", 0.0, 1.0)
         weight = float(weights[0] * (weights[-1] / weights[0]) ** share)
         records.extend(judge.path(candidate, [weight]))
-        return goal.score(records[-1])
+        return score(records[-1])
 
     level = optuna.logging.get_verbosity()
     optuna.logging.set_verbosity(optuna.logging.WARNING)
@@ -371,30 +364,3 @@ def _search_with_optuna(
     finally:
         optuna.logging.set_verbosity(level)
     return records
-
-
-def _conclude(
-    passed: FitInput,
-    candidates: list[Candidate],
-    records: list[dict[str, Any]],
-    goal: Goal,
-) -> Tuning:
-    best = max(records, key=goal.score)
-    score = goal.score(best)
-    if score == USELESS:
-        raise InvalidInputError(
-            "Every candidate predicts one class for everyone, or cannot be judged. "
-            "Lower the fairness weights, or check the groups."
-        )
-    if score <= 0:
-        warn_user(
-            "No candidate keeps the bound on the rows that judge. The closest has "
-            f"accuracy {best['accuracy']:.4f} at violation {best['violation']:.4f}. "
-            "Loosen the bound, or add weights.",
-            InfeasibleWarning,
-        )
-    winner = next(each for each in candidates if each.key.items() <= best.items())
-    model = winner.model.set_params(fairness_weight=best["fairness_weight"])
-    model.fit(**passed.tables)
-    shown = {name: best[name] for name in SHOWN}
-    return Tuning(model, shown, score > 0, pd.DataFrame(records))

@@ -8,7 +8,7 @@ from f-FERM in the penalty alone. Nothing outside of `fferm.lab` and `fferm.test
 imports them.
 """
 
-from fferm.lab.baselines.base import Baseline, LinearBaseline, Target, TrainingRows
+from fferm.lab.baselines.base import Baseline, LinearBaseline, TrainingRows
 from fferm.lab.baselines.constrained import (
     ConstrainedBaseline,
     CovarianceConstraint,
@@ -53,7 +53,6 @@ __all__ = [
     "ReductionsGrid",
     "RenyiFairInference",
     "RobustCovariateShift",
-    "Target",
     "ThresholdPostprocessing",
     "TrainingRows",
     "WassersteinClassifier",

@@ -6,7 +6,7 @@ A penalty is an ordinary function of one batch, compiled here::
 
 ``prob`` are the (b,) probabilities of the positive class, ``group`` the (b,) codes. It
 returns its value and writes the derivative by each probability into ``slope``, which
-comes as zeros. It sees the rows of one stratum at a time.
+is passed as zeros. It sees the rows of one stratum at a time.
 """
 
 # mypy: disable-error-code="no-untyped-def,no-untyped-call"
@@ -23,19 +23,12 @@ from numba import types
 
 from fferm._jit import CACHE_KEY, cached
 from fferm._typing import FloatArray, IntArray
+from fferm.lab.baselines.base import TrainingRows
+
+# Below every square of a gradient that counts.
+TINY = 1e-300
 
 Penalty = Callable[[FloatArray, IntArray, int, FloatArray, FloatArray], float]
-
-
-class Data(NamedTuple):
-    """All rows, as the compiled loop takes them."""
-
-    X: FloatArray
-    y: FloatArray
-    group: IntArray
-    stratum: IntArray
-    n_groups: int
-    n_strata: int
 
 
 class Terms(NamedTuple):
@@ -47,61 +40,21 @@ class Terms(NamedTuple):
 
 
 @numba.njit(nogil=True)
-def _gradient_into(penalty, data, batch, terms, theta, gradient):
-    """Write the gradient of the objective of a batch.
-
-    ``theta`` are the coefficients and, last, the intercept.
-    """
-    X, y = data.X, data.y
-    size, d = batch.size, theta.size - 1
-    prob, push = np.empty(size), np.empty(size)
-    for n in range(size):
-        i = batch[n]
-        logit = theta[d]
-        for a in range(d):
-            logit += X[i, a] * theta[a]
-        tail = math.exp(-abs(logit))
-        prob[n] = (1.0 if logit >= 0 else tail) / (1.0 + tail)
-        push[n] = (prob[n] - y[i]) / size
-    if terms.weight > 0:
-        add_penalty(penalty, data, batch, terms, prob, push)
-    for a in range(d):
-        gradient[a] = terms.l2 * theta[a]
-    gradient[d] = 0.0
-    for n in range(size):
-        i = batch[n]
-        for a in range(d):
-            gradient[a] += push[n] * X[i, a]
-        gradient[d] += push[n]
-
-
-@numba.njit(nogil=True)
 def add_penalty(penalty, data, batch, terms, prob, push):
     """Return the weighted penalty of a batch; add its slopes to ``push``.
 
     ``push`` is the gradient by the logits. Strata are seen one by one.
     """
-    size = batch.size
-    place = np.empty(size, dtype=np.int64)
-    part_prob, part_group = np.empty(size), np.empty(size, dtype=np.int64)
     value = 0.0
+    stratum = data.stratum[batch]
     for r in range(data.n_strata):
-        count = 0
-        for n in range(size):
-            if data.stratum[batch[n]] == r:
-                place[count] = n
-                part_prob[count] = prob[n]
-                part_group[count] = data.group[batch[n]]
-                count += 1
-        if count == 0:
+        place = np.flatnonzero(stratum == r)
+        if place.size == 0:
             continue
-        slope = np.zeros(count)
-        value += penalty(
-            part_prob[:count], part_group[:count], data.n_groups, terms.settings, slope
-        )
-        for n in range(count):
-            p = part_prob[n]
-            push[place[n]] += terms.weight * slope[n] * p * (1 - p)
+        part, slope = prob[place], np.zeros(place.size)
+        group = data.group[batch[place]]
+        value += penalty(part, group, data.n_groups, terms.settings, slope)
+        push[place] += terms.weight * slope * part * (1 - part)
     return terms.weight * value
 
 
@@ -113,33 +66,49 @@ def epoch(penalty, data, order, size, terms, lr, average_from, state):
     ``average_from`` on.
     """
     theta, squares, total, count = state
-    gradient = np.empty(theta.size)
+    d = theta.size - 1
+    gradient = np.empty(d + 1)
     for begin in range(0, order.size, size):
         batch = order[begin : begin + size]
-        _gradient_into(penalty, data, batch, terms, theta, gradient)
-        for a in range(theta.size):
-            g = gradient[a]
-            squares[a] += g * g
-            if squares[a] > 0:
-                theta[a] -= lr * g / math.sqrt(squares[a])
+        prob = np.empty(batch.size)
+        for n, i in enumerate(batch):
+            logit = theta[d]
+            for a in range(d):
+                logit += data.X[i, a] * theta[a]
+            prob[n] = 1 / (1 + math.exp(-logit))
+        push = (prob - data.y[batch]) / batch.size
+        if terms.weight > 0:
+            add_penalty(penalty, data, batch, terms, prob, push)
+        gradient[:d] = terms.l2 * theta[:d]
+        gradient[d] = push.sum()
+        for n, i in enumerate(batch):
+            for a in range(d):
+                gradient[a] += push[n] * data.X[i, a]
+        squares += gradient**2
+        theta -= lr * gradient / np.sqrt(np.maximum(squares, TINY))
         count[0] += 1
         if count[0] > average_from:
             count[1] += 1
-            for a in range(theta.size):
-                total[a] += theta[a]
+            total += theta
 
 
 # What penalties share
 
 
 @functools.partial(cached, nogil=True)
-def group_sums(number, group, n_groups):
-    """Return the rows of each group and the sum of their numbers."""
-    count, total = np.zeros(n_groups), np.zeros(n_groups)
+def group_rates(number, group, n_groups):
+    """Return the rows and mean number of each group, and the mean of all.
+
+    A group that the batch lacks has the mean of all, which differs from nothing.
+    """
+    count, rate = np.zeros(n_groups), np.zeros(n_groups)
     for n in range(number.size):
         count[group[n]] += 1
-        total[group[n]] += number[n]
-    return count, total
+        rate[group[n]] += number[n]
+    mean = rate.sum() / number.size
+    for k in range(n_groups):
+        rate[k] = rate[k] / count[k] if count[k] > 0 else mean
+    return count, rate, mean
 
 
 @functools.partial(cached, nogil=True)
@@ -162,7 +131,7 @@ def discrepancy_into(number, group, n_groups, h, slope):
         (b,) zeros, to be filled with the derivative by each number.
     """
     size = number.size
-    count = group_sums(number, group, n_groups)[0]
+    count = group_rates(number, group, n_groups)[0]
     present = np.sum(count > 0)
     if present < 2:
         return 0.0
@@ -177,9 +146,9 @@ def discrepancy_into(number, group, n_groups, h, slope):
             near *= math.exp(-abs(number[i] - last) / h)
             last = number[i]
             k, w = group[i], 1 / count[group[i]]
-            own, mean = near[k] / present, near.sum() / present**2
-            value += w * (own - mean + (1 / present - 1 / present**2) * w / 2)
-            slope[i] -= way * 2 * w * (own - mean) / h
+            gap = near[k] / present - near.sum() / present**2
+            value += w * (gap + (1 / present - 1 / present**2) * w / 2)
+            slope[i] -= way * 2 * w * gap / h
             near[k] += w
     return value
 
@@ -203,7 +172,7 @@ def compiled(penalty: Penalty) -> Any:
 def kernels() -> tuple[Any, Any]:
     """Return `add_penalty` and `epoch`, compiled for all penalties alike."""
     row, code = np.zeros(1), np.zeros(1, dtype=np.int64)
-    data = numba.typeof(Data(np.zeros((1, 1)), row, code, code, 1, 1))
+    data = numba.typeof(TrainingRows(np.zeros((1, 1)), row, code, code, 1, 1))
     terms = numba.typeof(Terms(0.0, row, 0.0))
     penalty = types.FunctionType(SIGNATURE)
     state = types.UniTuple(VECTOR, 4)

@@ -2,8 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,25 +35,8 @@ from fferm.notions import get as get_notion
 SHARES = (1.0, 0.8, 0.6, 0.4, 0.2, 0.1, 0.05, 0.0)
 
 
-@dataclass(frozen=True)
-class Target:
-    """Unlabelled rows of the population that a model is to be used on.
-
-    Attributes
-    ----------
-    X
-        (n_samples, n_features) float64, dense.
-    group
-        (n_samples,) codes of the groups that were trained on.
-    """
-
-    X: FloatArray
-    group: IntArray
-
-
-@dataclass(frozen=True)
-class TrainingRows:
-    """Training rows as baselines take them.
+class TrainingRows(NamedTuple):
+    """Training rows as baselines, and their compiled loop, take them.
 
     Attributes
     ----------
@@ -67,26 +49,16 @@ class TrainingRows:
     stratum
         (n_samples,) codes of what the notion conditions on, -1 for rows that it leaves
         out.
-    groups
-        The name of each group.
-    n_strata
-        How many strata there are.
-    target
-        Other rows to be fair on, for baselines that take them.
+    n_groups, n_strata
+        How many groups and strata there are.
     """
 
     X: FloatArray
     y: FloatArray
     group: IntArray
     stratum: IntArray
-    groups: tuple[str, ...]
+    n_groups: int
     n_strata: int
-    target: Target | None = None
-
-    @property
-    def n_groups(self) -> int:
-        """How many groups there are."""
-        return len(self.groups)
 
 
 class Baseline(ClassifierMixin, BaseEstimator, ABC):
@@ -112,6 +84,16 @@ class Baseline(ClassifierMixin, BaseEstimator, ABC):
         "l2": Number(),
         "batch_size": Number(1, is_whole=True, is_optional=True),
         "max_epochs": COUNT,
+        "noise": Number(),
+        "curvature_weight": Number(),
+        "reconstruction_weight": Number(),
+        "n_prototypes": COUNT,
+        "unfairness_share": Number(high=1),  # beyond it the problem is not convex
+        "radius": Number(),
+        "difference_bound": Number(),
+        "constraint_weight": Number(),
+        "grid_size": COUNT,
+        "tolerance": Number(),
     }
     #: The parameter that trades accuracy for fairness.
     tradeoff_param: ClassVar[str]
@@ -185,19 +167,14 @@ class Baseline(ClassifierMixin, BaseEstimator, ABC):
         X, sensitive_features
             As in `predict`.
         """
-        dense = self._features(X)
+        X = self._features(X)
         if self.predicts_with_groups and sensitive_features is None:
             raise MissingSensitiveError(
                 f"{type(self).__name__} decides by group and needs sensitive_features. "
                 "Pass predict(X, sensitive_features=...)."
             )
-        chance = self._chance(dense, sensitive_features)
+        chance = self._chance(X, sensitive_features)
         return np.column_stack([1 - chance, chance])
-
-    def _features(self, X: Table) -> FloatArray:
-        """Return features to predict on, dense, checked against those of training."""
-        check_is_fitted(self, "classes_")
-        return _dense(validate_rows(self, X)[0])
 
     @abstractmethod
     def _train(self, rows: TrainingRows) -> None:
@@ -206,6 +183,11 @@ class Baseline(ClassifierMixin, BaseEstimator, ABC):
     @abstractmethod
     def _chance(self, X: FloatArray, sensitive_features: Table) -> FloatArray:
         """Return the (n_samples,) probability of the larger label."""
+
+    def _features(self, X: Table) -> FloatArray:
+        """Return features to predict on, dense, checked against those of training."""
+        check_is_fitted(self, "classes_")
+        return _dense(validate_rows(self, X)[0])
 
     def _encode(self, X: Table, y: Table, sensitive_features: Table) -> TrainingRows:
         name = type(self).__name__
@@ -218,24 +200,23 @@ class Baseline(ClassifierMixin, BaseEstimator, ABC):
         check_aligned(X=X, y=y, sensitive_features=sensitive_features)
         notion = self._notion()
         data = validate_training(self, X, y, None)
-        if data.classes.size != 2:
-            raise InvalidInputError(
-                f"{name} needs two classes; got {data.classes.size}. Merge classes, or "
-                "use FairLogisticRegression, which takes any number."
-            )
         labels = Labels(data.y.size, data.y, tuple(data.classes.tolist()))
         rows = encode_rows(sensitive_features, notion, labels)
         attribute = rows.attributes[0]
+        counts = {"classes": data.classes.size}
+        if self.takes_two_groups:
+            counts["groups"] = len(attribute.groups)
+        for what, count in counts.items():
+            if count != 2:
+                raise InvalidInputError(
+                    f"{name} needs two {what}; got {count}. Merge {what}, or use "
+                    "FairLogisticRegression, which takes any number."
+                )
         n_missing = int(np.sum(attribute.code < 0))
         if n_missing:
             raise InvalidInputError(
                 f"{n_missing} rows have no value of {attribute.name} and {name} needs "
                 "one in each. Drop those rows first."
-            )
-        if self.takes_two_groups and len(attribute.groups) != 2:
-            raise InvalidInputError(
-                f"{name} needs two groups; got {len(attribute.groups)}. Merge groups, "
-                "or use FairLogisticRegression."
             )
         self.classes_ = data.classes
         self.groups_ = attribute.groups
@@ -245,7 +226,7 @@ class Baseline(ClassifierMixin, BaseEstimator, ABC):
             data.y.astype(np.float64),
             np.require(attribute.code, requirements=["C", "W"]),
             np.require(rows.strata.code, requirements=["C", "W"]),
-            attribute.groups,
+            len(attribute.groups),
             len(rows.strata.names),
         )
 
@@ -281,13 +262,10 @@ class LinearBaseline(Baseline):
 
     def decision_function(self, X: Table) -> FloatArray:
         """Return the (n_samples,) scores of the larger label."""
-        return self._score(self._features(X))
-
-    def _score(self, X: FloatArray) -> FloatArray:
-        return np.asarray(X @ self.coef_[0] + self.intercept_[0])
+        return np.asarray(self._features(X) @ self.coef_[0] + self.intercept_[0])
 
     def _chance(self, X: FloatArray, sensitive_features: Table) -> FloatArray:
-        return np.asarray(expit(self._score(X)))
+        return np.asarray(expit(X @ self.coef_[0] + self.intercept_[0]))
 
     def _store(self, theta: FloatArray) -> None:
         """Keep coefficients and, last, the intercept."""

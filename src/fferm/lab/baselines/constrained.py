@@ -59,50 +59,38 @@ class ConstrainedBaseline(LinearBaseline):
 
     def _train(self, rows: TrainingRows) -> None:
         differences = self._differences(rows)
-        basis = np.eye(differences.shape[1] + 1)
+        basis = np.eye(rows.X.shape[1] + 1)
         if self.share == 0 and differences.any():
             # Nothing may differ: what is free is a linear space, and the intercept.
             basis = block_diag(null_space(differences), np.ones((1, 1)))
+
+        def evaluate(z: FloatArray) -> tuple[float, FloatArray]:
+            theta = basis @ z
+            loss, slope = self._loss(rows.X @ theta[:-1] + theta[-1], rows.y)
+            ridge = np.append(self.l2 * theta[:-1], 0.0)
+            gradient = np.append(rows.X.T @ slope, slope.sum()) + ridge
+            return loss + float(ridge @ theta) / 2, basis.T @ gradient
+
         start = np.zeros(basis.shape[1])
-        solution = minimize(
-            self._evaluate, start, (rows, basis), jac=True, method="L-BFGS-B"
-        )
-        theta = np.asarray(basis @ solution.x)
+        solution = minimize(evaluate, start, jac=True, method="L-BFGS-B")
         if 0 < self.share < 1:
-            theta = self._minimize_within(rows, theta, differences)
-        self._store(theta)
-
-    def _evaluate(
-        self, z: FloatArray, rows: TrainingRows, basis: FloatArray
-    ) -> tuple[float, FloatArray]:
-        """Return value and gradient at a combination of the columns of a basis."""
-        theta = basis @ z
-        loss, slope = self._loss(rows.X @ theta[:-1] + theta[-1], rows.y)
-        ridge = np.append(self.l2 * theta[:-1], 0.0)
-        gradient = np.append(rows.X.T @ slope, slope.sum()) + ridge
-        return loss + float(ridge @ theta) / 2, basis.T @ gradient
-
-    def _minimize_within(
-        self, rows: TrainingRows, start: FloatArray, differences: FloatArray
-    ) -> FloatArray:
-        bound = self.share * np.abs(differences @ start[:-1])
-        limited = np.column_stack([differences, np.zeros(len(bound))])
-        solution = minimize(
-            self._evaluate,
-            start,
-            (rows, np.eye(start.size)),
-            jac=True,
-            method="SLSQP",
-            constraints=LinearConstraint(limited, -bound, bound),
-            options={"maxiter": MAX_ITER, "ftol": 1e-9},
-        )
-        if not solution.success:
-            warn_user(
-                f"{type(self).__name__} stopped before the optimum: "
-                f"{solution.message}. Scale the features, or take another share.",
-                ConvergenceWarning,
+            bound = self.share * np.abs(differences @ solution.x[:-1])
+            limited = np.column_stack([differences, np.zeros(len(bound))])
+            solution = minimize(
+                evaluate,
+                solution.x,
+                jac=True,
+                method="SLSQP",
+                constraints=LinearConstraint(limited, -bound, bound),
+                options={"maxiter": MAX_ITER, "ftol": 1e-9},
             )
-        return np.asarray(solution.x)
+            if not solution.success:
+                warn_user(
+                    f"{type(self).__name__} stopped before the optimum: "
+                    f"{solution.message}. Scale the features, or take another share.",
+                    ConvergenceWarning,
+                )
+        self._store(np.asarray(basis @ solution.x))
 
 
 class LinearFERM(ConstrainedBaseline):
@@ -178,15 +166,11 @@ def _group_means(rows: TrainingRows) -> tuple[FloatArray, FloatArray, FloatArray
     Shapes (n_strata, n_groups), (n_strata, n_groups, d) and (n_strata, 1, d); a group
     without rows in a stratum has share 0 and the mean of the stratum.
     """
-    n_strata, n_groups = rows.n_strata, rows.n_groups
-    share = np.zeros((n_strata, n_groups))
-    mean = np.zeros((n_strata, n_groups, rows.X.shape[1]))
-    overall = np.zeros((n_strata, 1, rows.X.shape[1]))
-    for r in range(n_strata):
-        inside = rows.stratum == r
-        overall[r] = rows.X[inside].mean(axis=0)
-        for k in range(n_groups):
-            part = inside & (rows.group == k)
-            share[r, k] = part.sum() / inside.sum()
-            mean[r, k] = rows.X[part].mean(axis=0) if part.any() else overall[r]
-    return share, mean, overall
+    # Rows of no stratum have the code -1, the last, which is left out.
+    inside = np.eye(rows.n_strata + 1)[rows.stratum, :-1]
+    size = inside.sum(axis=0)[:, None]
+    overall = (inside.T @ rows.X / size)[:, None]
+    member = inside.T[:, None] * np.eye(rows.n_groups)[rows.group].T
+    count = member.sum(axis=2)
+    mean = member @ rows.X / np.maximum(count, 1)[..., None]
+    return count / size, np.where(count[..., None] > 0, mean, overall), overall

@@ -3,7 +3,7 @@
 import importlib
 import warnings
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -12,7 +12,6 @@ import numpy as np
 from sklearn.linear_model import LogisticRegression
 
 from fferm._typing import FloatArray, Table
-from fferm.data.validate import COUNT, Constraint, Number
 from fferm.errors import InvalidParameterError, MissingDependencyError
 from fferm.lab.baselines.base import Baseline, TrainingRows
 from fferm.notions import Notion
@@ -72,7 +71,6 @@ class ExponentiatedGradient(FairlearnBaseline):
 
     tradeoff_param: ClassVar[str] = "difference_bound"
     tradeoff_values: ClassVar[tuple[float, ...]] = (0.3, 0.1, 0.06, 0.03, 0.01, 0.003)
-    constraints: ClassVar[Mapping[str, Constraint]] = {"difference_bound": Number()}
     is_randomized: ClassVar[bool] = True
 
     difference_bound: float = 0.01
@@ -80,8 +78,11 @@ class ExponentiatedGradient(FairlearnBaseline):
     random_state: int | np.random.RandomState | None = None
 
     def _make(self, estimator: LogisticRegression) -> Any:
-        moment = _moment(self._notion(), difference_bound=self.difference_bound)
-        return fairlearn("reductions").ExponentiatedGradient(estimator, moment)
+        library = fairlearn("reductions")
+        moment = getattr(library, MOMENTS[self._notion().name])
+        return library.ExponentiatedGradient(
+            estimator, moment(difference_bound=self.difference_bound)
+        )
 
     def _chance(self, X: FloatArray, sensitive_features: Table) -> FloatArray:
         chance = np.asarray(self.model_._pmf_predict(X)[:, 1], dtype=np.float64)
@@ -119,19 +120,16 @@ class ReductionsGrid(FairlearnBaseline):
 
     tradeoff_param: ClassVar[str] = "constraint_weight"
     tradeoff_values: ClassVar[tuple[float, ...]] = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
-    constraints: ClassVar[Mapping[str, Constraint]] = {
-        "constraint_weight": Number(),
-        "grid_size": COUNT,
-    }
 
     constraint_weight: float = 0.5
     grid_size: int = 20
     notion: str | Notion = "demographic_parity"
 
     def _make(self, estimator: LogisticRegression) -> Any:
-        return fairlearn("reductions").GridSearch(
+        library = fairlearn("reductions")
+        return library.GridSearch(
             estimator,
-            _moment(self._notion()),
+            getattr(library, MOMENTS[self._notion().name])(),
             constraint_weight=self.constraint_weight,
             grid_size=self.grid_size,
         )
@@ -173,7 +171,6 @@ class ThresholdPostprocessing(FairlearnBaseline):
 
     tradeoff_param: ClassVar[str] = "tolerance"
     tradeoff_values: ClassVar[tuple[float, ...]] = (0.3, 0.2, 0.1, 0.05, 0.02, 0.0)
-    constraints: ClassVar[Mapping[str, Constraint]] = {"tolerance": Number()}
     is_randomized: ClassVar[bool] = True
     predicts_with_groups: ClassVar[bool] = True
 
@@ -201,10 +198,6 @@ class ThresholdPostprocessing(FairlearnBaseline):
         with mute_fairlearn():
             chance = self.model_._pmf_predict(X, sensitive_features=group)
         return np.asarray(chance[:, 1], dtype=np.float64)
-
-
-def _moment(notion: Notion, **bound: float) -> Any:
-    return getattr(fairlearn("reductions"), MOMENTS[notion.name])(**bound)
 
 
 def fairlearn(module: str) -> Any:

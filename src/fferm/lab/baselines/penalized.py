@@ -11,7 +11,7 @@ from sklearn.utils import check_random_state
 
 from fferm._typing import FloatArray, IntArray
 from fferm.errors import ConvergenceWarning, NonFiniteError, warn_user
-from fferm.lab.baselines._kernels import Data, Terms, compiled, kernels
+from fferm.lab.baselines._kernels import Terms, compiled, kernels
 from fferm.lab.baselines.base import LinearBaseline, TrainingRows
 from fferm.notions import Notion
 
@@ -95,15 +95,12 @@ class PenalizedBaseline(LinearBaseline):
         return ()
 
     def _train(self, rows: TrainingRows) -> None:
-        data = Data(**{name: getattr(rows, name) for name in Data._fields})
         settings = np.array(self._settings(), dtype=np.float64)
         terms = Terms(float(self.fairness_weight), settings, float(self.l2))
         penalty = compiled(type(self).penalty)
         try:
-            if self.batch_size is None:
-                theta = _minimize(penalty, data, terms)
-            else:
-                theta = self._descend(penalty, data, terms, self.batch_size)
+            train = _minimize if self.batch_size is None else self._descend
+            theta = train(penalty, rows, terms)
         except ZeroDivisionError as error:  # compiled code says no more than that
             raise NonFiniteError(
                 f"The penalty of {type(self).__name__} divided by zero. In a batch any "
@@ -112,37 +109,48 @@ class PenalizedBaseline(LinearBaseline):
             ) from error
         self._store(theta)
 
-    def _descend(
-        self, penalty: Any, data: Data, terms: Terms, batch_size: int
-    ) -> FloatArray:
-        n = data.y.size
-        size = min(batch_size, n)
+    def _descend(self, penalty: Any, rows: TrainingRows, terms: Terms) -> FloatArray:
+        """Return the mean of the second half of Adagrad's steps on minibatches."""
+        n = rows.y.size
+        size = min(self.batch_size or n, n)
         n_batches = -(-n // size)
         least = -(-LEAST_STEPS // n_batches), -(-LEAST_ROWS // n)
         n_epochs = max(self.max_epochs, *least)
         rng = np.random.default_rng(
             check_random_state(self.random_state).randint(2**31 - 1)
         )
-        theta = np.zeros(data.X.shape[1] + 1)
+        theta = np.zeros(rows.X.shape[1] + 1)
         state = theta, np.zeros_like(theta), np.zeros_like(theta), np.zeros(2)
         steps = size, terms, LEARNING_RATE, n_epochs * n_batches // 2
         run_epoch = kernels()[1]
         for _ in range(n_epochs):
-            run_epoch(penalty, data, rng.permutation(n), *steps, state)
+            run_epoch(penalty, rows, rng.permutation(n), *steps, state)
         return np.asarray(state[2] / state[3][1])
 
 
-def _minimize(penalty: Any, data: Data, terms: Terms) -> FloatArray:
+def _minimize(penalty: Any, rows: TrainingRows, terms: Terms) -> FloatArray:
     """Return the optimum of all rows, sought from that of plain training.
 
     From equal probabilities some penalties are so steep that nothing is learned.
     """
-    theta = np.zeros(data.X.shape[1] + 1)
+    add_penalty, everyone = kernels()[0], np.arange(rows.y.size)
+
+    def objective(theta: FloatArray, terms: Terms) -> tuple[float, FloatArray]:
+        score = rows.X @ theta[:-1] + theta[-1]
+        prob = np.asarray(expit(score))
+        push = (prob - rows.y) / prob.size
+        ridge = np.append(terms.l2 * theta[:-1], 0.0)
+        value = np.mean(np.logaddexp(0, score) - rows.y * score) + ridge @ theta / 2
+        if terms.weight > 0:
+            value += add_penalty(penalty, rows, everyone, terms, prob, push)
+        return float(value), np.append(push @ rows.X, push.sum()) + ridge
+
+    theta = np.zeros(rows.X.shape[1] + 1)
     for weight in sorted({0.0, terms.weight}):
         solution = minimize(
-            _objective,
+            objective,
             theta,
-            (penalty, data, terms._replace(weight=weight)),
+            (terms._replace(weight=weight),),
             jac=True,
             method="L-BFGS-B",
             options={"maxiter": MAX_ITER, "ftol": LEAST_GAIN},
@@ -157,18 +165,3 @@ def _minimize(penalty: Any, data: Data, terms: Terms) -> FloatArray:
             ConvergenceWarning,
         )
     return theta
-
-
-def _objective(
-    theta: FloatArray, penalty: Any, data: Data, terms: Terms
-) -> tuple[float, FloatArray]:
-    """Return the objective of all rows and its gradient."""
-    score = data.X @ theta[:-1] + theta[-1]
-    prob = np.asarray(expit(score))
-    push = (prob - data.y) / prob.size
-    ridge = np.append(terms.l2 * theta[:-1], 0.0)
-    value = np.mean(np.logaddexp(0, score) - data.y * score) + ridge @ theta / 2
-    if terms.weight > 0:
-        everyone = np.arange(prob.size)
-        value += kernels()[0](penalty, data, everyone, terms, prob, push)
-    return float(value), np.append(push @ data.X, push.sum()) + ridge

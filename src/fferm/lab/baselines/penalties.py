@@ -8,16 +8,14 @@ compiled; `PenalizedBaseline.penalty` says what it is passed.
 # ruff: noqa: ANN001, ANN205, C901
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
 from fferm._typing import FloatArray, Table
-from fferm.data.validate import Constraint, Number
 from fferm.estimators.linear import FairLogisticRegression
-from fferm.lab.baselines._kernels import discrepancy_into, group_sums
+from fferm.lab.baselines._kernels import discrepancy_into, group_rates
 from fferm.lab.baselines.base import Baseline, TrainingRows
 from fferm.lab.baselines.penalized import PenalizedBaseline
 from fferm.notions import Notion
@@ -61,20 +59,14 @@ class RenyiFairInference(PenalizedBaseline):
     @staticmethod
     def penalty(prob, group, n_groups, settings, slope):
         """Return the squared maximal correlation and write its derivative."""
-        count, rate = group_sums(prob, group, n_groups)
-        mean = rate.sum() / prob.size
+        count, rate, mean = group_rates(prob, group, n_groups)
         variance = mean * (1 - mean)
         if variance <= 0:
             return 0.0
-        between = 0.0
-        for k in range(n_groups):
-            if count[k] > 0:
-                rate[k] /= count[k]
-                between += count[k] / prob.size * (rate[k] - mean) ** 2
+        between = np.sum(count * (rate - mean) ** 2) / prob.size
         value = float(between / variance)
-        for n in range(prob.size):
-            push = 2 * (rate[group[n]] - mean) - value * (1 - 2 * mean)
-            slope[n] = push / (prob.size * variance)
+        push = 2 * (rate[group] - mean) - value * (1 - 2 * mean)
+        slope[:] = push / (prob.size * variance)
         return value
 
 
@@ -101,23 +93,13 @@ class FairretNorm(PenalizedBaseline):
     @staticmethod
     def penalty(prob, group, n_groups, settings, slope):
         """Return the sum of relative gaps and write its derivative."""
-        size = prob.size
-        count, rate = group_sums(prob, group, n_groups)
-        mean = rate.sum() / size
+        count, rate, mean = group_rates(prob, group, n_groups)
         if mean <= 0:  # where all are sure of the other label, no rate differs
             return 0.0
-        value, pull = 0.0, 0.0
-        sign = np.zeros(n_groups)
-        for k in range(n_groups):
-            if count[k] > 0:
-                rate[k] /= count[k]
-                sign[k] = np.sign(rate[k] - mean)
-                value += abs(rate[k] / mean - 1)
-                pull += sign[k] * rate[k] / mean
-        for n in range(size):
-            k = group[n]
-            slope[n] = (sign[k] / count[k] - pull / size) / mean
-        return value
+        sign = np.sign(rate - mean)
+        pull = np.sum(sign * rate) / mean
+        slope[:] = (sign[group] / count[group] - pull / prob.size) / mean
+        return float(np.sum(np.abs(rate / mean - 1)))
 
 
 class KernelDensityClassifier(PenalizedBaseline):
@@ -142,30 +124,18 @@ class KernelDensityClassifier(PenalizedBaseline):
     2020.
     """
 
-    def _settings(self) -> tuple[float, ...]:
-        return (BANDWIDTH,)
-
     @staticmethod
     def penalty(prob, group, n_groups, settings, slope):
         """Return half the sum of squared gaps and write its derivative."""
-        size, h = prob.size, settings[0]
-        z = (prob - 0.5) / h
-        decision = np.empty(size)
-        for n in range(size):
+        z = (prob - 0.5) / BANDWIDTH
+        decision = np.empty(prob.size)
+        for n in range(prob.size):
             decision[n] = (1 + math.erf(z[n] / math.sqrt(2))) / 2
-        count, rate = group_sums(decision, group, n_groups)
-        mean = rate.sum() / size
-        value, pull = 0.0, 0.0
-        for k in range(n_groups):
-            if count[k] > 0:
-                rate[k] = rate[k] / count[k] - mean
-                value += rate[k] ** 2 / 2
-                pull += rate[k]
-        for n in range(size):
-            density = math.exp(-z[n] * z[n] / 2) / (h * math.sqrt(2 * math.pi))
-            k = group[n]
-            slope[n] = density * (rate[k] / count[k] - pull / size)
-        return value
+        count, rate, mean = group_rates(decision, group, n_groups)
+        gap = rate - mean
+        density = np.exp(-z * z / 2) / (BANDWIDTH * math.sqrt(2 * math.pi))
+        slope[:] = density * (gap[group] / count[group] - gap.sum() / prob.size)
+        return float(np.sum(gap**2) / 2)
 
 
 class WassersteinClassifier(PenalizedBaseline):
@@ -196,20 +166,14 @@ class WassersteinClassifier(PenalizedBaseline):
     def penalty(prob, group, n_groups, settings, slope):
         """Return the mean distance to all scores and write its derivative."""
         size = prob.size
-        count = np.zeros(n_groups)
-        for n in range(size):
-            count[group[n]] += 1
+        share = group_rates(prob, group, n_groups)[0] / size
         order = np.argsort(prob)
         below = np.zeros(n_groups)
         value, before = 0.0, 0.0
         for n in range(size):
             i = order[n]
             below[group[i]] += 1
-            gap = 0.0
-            for k in range(n_groups):
-                if count[k] > 0:
-                    share = count[k] / size
-                    gap += share * abs(below[k] / count[k] - (n + 1) / size)
+            gap = np.sum(np.abs(below - share * (n + 1))) / size
             # Moving this score up lengthens the gap before it, and shortens the next.
             slope[i] = before - gap
             if n + 1 < size:
@@ -242,9 +206,6 @@ class KernelChiSquare(PenalizedBaseline):
     Attributes and Treatments. ICML 2019.
     """
 
-    def _settings(self) -> tuple[float, ...]:
-        return (MOST_POINTS, REACH)
-
     @staticmethod
     def penalty(prob, group, n_groups, settings, slope):
         """Return the chi-square divergence on the grid and write its derivative."""
@@ -257,38 +218,33 @@ class KernelChiSquare(PenalizedBaseline):
             return 0.0
         u = (prob - mean) / deviation
         h = (0.75 * size) ** -0.2
-        n_points = int(min(settings[0], 2 * settings[1] / h))
-        grid = np.linspace(-settings[1], settings[1], n_points)
-        kernel = np.empty((size, n_points))
-        density = np.zeros((n_points, n_groups))
+        n_points = int(min(MOST_POINTS, 2 * REACH / h))
+        distance = np.linspace(-REACH, REACH, n_points) - u.reshape(-1, 1)
+        kernel = np.exp(-((distance / h) ** 2) / 2)
+        density = np.zeros((n_groups, n_points))
         for n in range(size):
-            for g in range(n_points):
-                kernel[n, g] = math.exp(-(((grid[g] - u[n]) / h) ** 2) / 2)
-                density[g, group[n]] += kernel[n, g]
+            density[group[n]] += kernel[n]
         total = density.sum()
         density /= total
-        by_point, by_group = density.sum(axis=1), density.sum(axis=0)
+        by_point, by_group = density.sum(axis=0), density.sum(axis=1)
         value = -1.0
         point_pull, group_pull = np.zeros(n_points), np.zeros(n_groups)
         ratio = np.zeros((n_groups, n_points))
-        for g in range(n_points):
-            for k in range(n_groups):
-                if density[g, k] > 0:
-                    ratio[k, g] = density[g, k] / (by_point[g] * by_group[k])
-                    cell = density[g, k] * ratio[k, g]
+        for k in range(n_groups):
+            for g in range(n_points):
+                if density[k, g] > 0:
+                    ratio[k, g] = density[k, g] / (by_point[g] * by_group[k])
+                    cell = density[k, g] * ratio[k, g]
                     value += cell
                     point_pull[g] += cell / by_point[g]
                     group_pull[k] += cell / by_group[k]
         push = np.zeros(size)
         for n in range(size):
             k = group[n]
-            for g in range(n_points):
-                worth = 2 * ratio[k, g] - point_pull[g] - group_pull[k]
-                push[n] += kernel[n, g] * (grid[g] - u[n]) * worth
-            push[n] /= h * h * total
-        across, along = push.mean(), np.sum(push * u) / (size - 1)
-        for n in range(size):
-            slope[n] = (push[n] - across - along * u[n]) / deviation
+            worth = 2 * ratio[k] - point_pull - group_pull[k]
+            push[n] = np.sum(kernel[n] * distance[n] * worth) / (h * h * total)
+        along = np.sum(push * u) / (size - 1)
+        slope[:] = (push - push.mean() - along * u) / deviation
         return value
 
 
@@ -314,13 +270,10 @@ class KernelMatching(PenalizedBaseline):
     arXiv:1910.11779.
     """
 
-    def _settings(self) -> tuple[float, ...]:
-        return (BANDWIDTH,)
-
     @staticmethod
     def penalty(prob, group, n_groups, settings, slope):
         """Return the mean squared discrepancy and write its derivative."""
-        return float(discrepancy_into(prob, group, n_groups, settings[0], slope))
+        return float(discrepancy_into(prob, group, n_groups, BANDWIDTH, slope))
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -366,11 +319,6 @@ class NoisyGroupsRobust(PenalizedBaseline):
     # Its penalty is of bounded strength: it gives up before half of the gap is gone.
     largest_rest: ClassVar[float] = 0.9
 
-    constraints: ClassVar[Mapping[str, Constraint]] = {
-        **PenalizedBaseline.constraints,
-        "noise": Number(),
-    }
-
     noise: float = 0.05
 
     def _settings(self) -> tuple[float, ...]:
@@ -380,8 +328,7 @@ class NoisyGroupsRobust(PenalizedBaseline):
     def penalty(prob, group, n_groups, settings, slope):
         """Return half the sum of squared worst gaps and write its derivative."""
         size, noise = prob.size, settings[0]
-        count, rate = group_sums(prob, group, n_groups)
-        mean = rate.sum() / size
+        count, rate, mean = group_rates(prob, group, n_groups)
         order = np.argsort(prob)
         value = 0.0
         for k in range(n_groups):
@@ -396,7 +343,7 @@ class NoisyGroupsRobust(PenalizedBaseline):
                         taken = min(left, 1 / count[k])
                         moved += taken * (prob[top] - prob[i])
                         left -= taken
-                gap = way * (rate[k] / count[k] + moved - mean)
+                gap = way * (rate[k] + moved - mean)
                 if gap <= 0:
                     continue
                 value += gap * gap / 2
@@ -468,23 +415,18 @@ class CurvatureMatching(PenalizedBaseline):
     Sustaining Fairness under Unseen Distribution Shifts. TMLR 2023, arXiv:2207.01168.
     """
 
-    constraints: ClassVar[Mapping[str, Constraint]] = {
-        **PenalizedBaseline.constraints,
-        "curvature_weight": Number(),
-    }
-
     curvature_weight: float = 1.0
 
     def _settings(self) -> tuple[float, ...]:
-        return BANDWIDTH, self.curvature_weight
+        return (self.curvature_weight,)
 
     @staticmethod
     def penalty(prob, group, n_groups, settings, slope):
         """Return the sum of both discrepancies and write its derivative."""
-        h, weight = settings[0], settings[1]
-        value = discrepancy_into(prob, group, n_groups, h, slope)
+        weight, h = settings[0], BANDWIDTH / 4
+        value = discrepancy_into(prob, group, n_groups, BANDWIDTH, slope)
         curvature, bend = prob * (1 - prob), np.zeros(prob.size)
-        value += weight * discrepancy_into(curvature, group, n_groups, h / 4, bend)
+        value += weight * discrepancy_into(curvature, group, n_groups, h, bend)
         slope += weight * bend * (1 - 2 * prob)
         return float(value)
 

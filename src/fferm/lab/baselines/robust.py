@@ -1,8 +1,8 @@
 """Baselines that are robust to a shift: of the features, or of what labels may be."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from typing import ClassVar, Self
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from scipy.optimize import brentq, minimize, minimize_scalar
@@ -11,15 +11,9 @@ from sklearn.linear_model import LogisticRegression
 
 from fferm._typing import FloatArray, IntArray, Table
 from fferm.data.rows import check_aligned
-from fferm.data.validate import Constraint, Number, read_penalty_data
+from fferm.data.validate import read_penalty_data
 from fferm.errors import ConvergenceWarning, warn_user
-from fferm.lab.baselines.base import (
-    SHARES,
-    Baseline,
-    LinearBaseline,
-    Target,
-    TrainingRows,
-)
+from fferm.lab.baselines.base import SHARES, Baseline, LinearBaseline, TrainingRows
 from fferm.notions import Notion
 
 # Newton's method needs a dozen steps, down to a gradient far below that of a row in a
@@ -148,87 +142,111 @@ class RobustCovariateShift(Baseline):
         -------
         Self
         """
-        rows = self._encode(X, y, sensitive_features)
+        rows, target = self._encode(X, y, sensitive_features), None
         if penalty_data is not None:
             X, sensitive, *_ = read_penalty_data(penalty_data)
             check_aligned(X=X, sensitive_features=sensitive)
             X = self._features(X)
-            rows = replace(rows, target=Target(X, self._group_codes(sensitive, len(X))))
-        self._train(rows)
+            target = X, self._group_codes(sensitive, len(X))
+        self._train(rows, target)
         return self
 
     def _chance(self, X: FloatArray, sensitive_features: Table) -> FloatArray:
-        group = self._group_codes(sensitive_features, len(X))
-        z = X @ self.coef_[0] + self.intercept_[0]
-        score = self._density_ratio(X) * z + self.shift_[group]
-        return self._play(score, self.pull_[group]).chance
+        return self._saddle(X, self._group_codes(sensitive_features, len(X))).chance
 
-    def _train(self, rows: TrainingRows) -> None:
+    def _train(
+        self, rows: TrainingRows, target: tuple[FloatArray, IntArray] | None = None
+    ) -> None:
+        """Solve the convex problem that each multiplier leaves, up to the right one."""
         self.ratio_ = None
-        if rows.target is not None:
+        if target is not None:
             # Its log-odds are those of training against target rows.
-            both = np.vstack([rows.X, rows.target.X])
+            both = np.vstack([rows.X, target[0]])
             is_training = np.arange(len(both)) < len(rows.X)
             model = LogisticRegression(
                 solver="newton-cholesky", class_weight="balanced"
             )
             self.ratio_ = model.fit(both, is_training)
-        game = self._game(rows)
-        theta, multiplier = np.zeros(game.known.size), 0.0
+        X, group = target or (rows.X, rows.group)
+        d, ratio = rows.X.shape[1], self._density_ratio(rows.X)[:, None]
+        # Scores are A @ theta; each row counts so much in a mean over the target.
+        A, weight = np.hstack([ratio * rows.X, ratio]), 1 / (ratio[:, 0] * len(ratio))
+        share = self._shares(rows, X, group)
+        known = np.append(rows.y @ rows.X, rows.y.sum()) / len(rows.y)
+        if self._is_of_labels():
+            # The weights need not add to 1.
+            known = np.append(known, weight.sum() * share)
+            A = np.hstack([A, np.eye(2)[rows.group]])
+        # Without it groups and intercept could move against each other.
+        ridge = np.full(known.size, float(self.l2))
+        ridge[d] = 0.0
+        factor, theta = np.array([-1.0, 1.0]) / share, np.zeros(known.size)
 
-        def violation(value: float) -> float:
-            nonlocal theta, multiplier
-            theta, multiplier = game.solve(value, theta), value
-            return game.violation(value, theta)
+        def evaluate(theta: FloatArray, pull: FloatArray) -> tuple[float, FloatArray]:
+            saddle, shrunk = self._play(A @ theta, pull), ridge * theta
+            value = weight @ saddle.value - known @ theta + shrunk @ theta / 2
+            return float(value), (weight * saddle.label) @ A - known + shrunk
+
+        def hessian(theta: FloatArray, pull: FloatArray) -> FloatArray:
+            bend = weight * self._play(A @ theta, pull).bend
+            return np.asarray((A * bend[:, None]).T @ A + np.diag(ridge))
+
+        def violation(multiplier: float) -> float:
+            nonlocal theta
+            solution = minimize(
+                evaluate,
+                theta,
+                (multiplier * factor[rows.group],),
+                jac=True,
+                hess=hessian,
+                method="trust-exact",
+                tol=LARGEST_SLOPE,
+                options={"maxiter": MAX_ITER},
+            )
+            if solution.nit >= MAX_ITER:
+                warn_user(
+                    f"RobustCovariateShift stopped after {MAX_ITER} iterations, before "
+                    "the optimum. Scale the features.",
+                    ConvergenceWarning,
+                )
+            theta = np.asarray(solution.x)
+            self.coef_, self.intercept_ = theta[None, :d], theta[d : d + 1]
+            self.shift_ = theta[d + 1 :] if self._is_of_labels() else np.zeros(2)
+            self.pull_ = multiplier * factor
+            return self._violation(X, group, factor)
 
         plain = violation(0.0)
         if self.share < 1 and plain != 0:
             sign = np.sign(plain)
             _find_root(
-                lambda value: sign * (violation(sign * value) - self.share * plain),
-                float(1 / np.abs(game.pull).max()),
+                lambda size: sign * (violation(sign * size) - self.share * plain),
+                float(1 / np.abs(factor).max()),
             )
-        d = rows.X.shape[1]
-        self.coef_, self.intercept_ = theta[None, :d], theta[d : d + 1]
-        self.shift_ = theta[d + 1 :] if self._is_of_labels() else np.zeros(2)
-        self.pull_ = multiplier * game.pull
 
-    def _game(self, rows: TrainingRows) -> "Game":
-        """Return the problem, with shares of groups, or of their positive labels."""
-        target = rows.target or Target(rows.X, rows.group)
-        ratio = self._density_ratio(rows.X)
-        weight = 1 / (ratio * len(ratio))
-        share = np.bincount(target.group, minlength=2) / len(target.group)
-        known = np.append(rows.y @ rows.X, rows.y.sum()) / len(rows.y)
+    def _shares(self, rows: TrainingRows, X: FloatArray, group: IntArray) -> FloatArray:
+        """Return the share of each group, or of its positive labels, in the target."""
+        chance = None
         if self._is_of_labels():
             # The target rows of each group that a plain model calls 1.
             strength = max(self.l2, LEAST_RIDGE) * len(rows.y)
             plain = LogisticRegression(C=1 / strength, solver="newton-cholesky")
-            chance = plain.fit(rows.X, rows.y).predict_proba(target.X)[:, 1]
-            share = np.bincount(target.group, chance, 2) / len(target.group)
-            # The weights need not add to 1.
-            known = np.append(known, weight.sum() * share)
-        # Without it groups and intercept could move against each other.
-        ridge = np.full(known.size, float(self.l2))
-        ridge[rows.X.shape[1]] = 0.0
-        return Game(
-            self._play,
-            (self._scores(rows.X, rows.group), rows.group),
-            (self._scores(target.X, target.group), target.group),
-            weight,
-            known,
-            ridge,
-            np.array([-1.0, 1.0]) / share,
-            self._is_of_labels(),
-        )
+            chance = plain.fit(rows.X, rows.y).predict_proba(X)[:, 1]
+        return np.bincount(group, chance, 2) / len(group)
 
-    def _scores(self, X: FloatArray, group: IntArray) -> FloatArray:
-        """Return the matrix that turns parameters into scores."""
-        ratio = self._density_ratio(X)[:, None]
-        blocks = [ratio * X, ratio]
-        if self._is_of_labels():
-            blocks.append(np.eye(2)[group])
-        return np.hstack(blocks)
+    def _saddle(self, X: FloatArray, group: IntArray) -> "Saddle":
+        """Return what both play on rows."""
+        score = X @ self.coef_[0] + self.intercept_[0]
+        score = self._density_ratio(X) * score + self.shift_[group]
+        return self._play(score, self.pull_[group])
+
+    def _violation(self, X: FloatArray, group: IntArray, factor: FloatArray) -> float:
+        """Return how far the second group is ahead of the first on target rows.
+
+        ``factor`` is what a multiplier of 1 pulls in each group.
+        """
+        saddle = self._saddle(X, group)
+        is_counted = saddle.label if self._is_of_labels() else 1.0
+        return float(np.mean(factor[group] * saddle.chance * is_counted))
 
     def _is_of_labels(self) -> bool:
         return self._notion().name == "equal_opportunity"
@@ -260,8 +278,7 @@ def _find_root(function: Callable[[float], float], unit: float) -> None:
     )
 
 
-@dataclass(frozen=True)
-class Saddle:
+class Saddle(NamedTuple):
     """What both play on each row, and the value of the game there.
 
     The value is convex in the score: its derivative is ``label``, whose own is
@@ -332,88 +349,6 @@ def _highest_logit(pull: FloatArray) -> FloatArray:
     return np.asarray(end)
 
 
-@dataclass(frozen=True)
-class Game:
-    """The convex problem that is left when a multiplier is given.
-
-    Rows of the source, to train on, and of the target, to be fair on, are a matrix A
-    and the group of each row: scores are ``A @ theta``. A holds features and a 1, times
-    the density ratio, and, where shares of positive labels are matched, an indicator of
-    each group.
-
-    Attributes
-    ----------
-    play
-        From scores and pulls to the saddle point.
-    source, target
-        The rows of each.
-    weight
-        What each row to train on counts in a mean over the target.
-    known
-        The mean over training rows of label times features and, where they are
-        matched, the shares of positive labels.
-    ridge
-        The strength of the ridge on each parameter.
-    pull
-        What a multiplier of 1 pulls in each group.
-    is_of_labels
-        Whether the violation looks at the adversary's labels.
-    """
-
-    play: Callable[[FloatArray, FloatArray], Saddle]
-    source: tuple[FloatArray, IntArray]
-    target: tuple[FloatArray, IntArray]
-    weight: FloatArray
-    known: FloatArray
-    ridge: FloatArray
-    pull: FloatArray
-    is_of_labels: bool
-
-    def solve(self, multiplier: float, start: FloatArray) -> FloatArray:
-        """Return the parameters at a multiplier."""
-        solution = minimize(
-            self._evaluate,
-            start,
-            (multiplier,),
-            jac=True,
-            hess=self._hessian,
-            method="trust-exact",
-            tol=LARGEST_SLOPE,
-            options={"maxiter": MAX_ITER},
-        )
-        if solution.nit >= MAX_ITER:
-            warn_user(
-                f"RobustCovariateShift stopped after {MAX_ITER} iterations, before the "
-                "optimum. Scale the features.",
-                ConvergenceWarning,
-            )
-        return np.asarray(solution.x)
-
-    def violation(self, multiplier: float, theta: FloatArray) -> float:
-        """Return how far the second group is ahead of the first on target rows."""
-        A, group = self.target
-        saddle = self.play(A @ theta, multiplier * self.pull[group])
-        is_counted = saddle.label if self.is_of_labels else 1.0
-        return float(np.mean(self.pull[group] * saddle.chance * is_counted))
-
-    def _evaluate(
-        self, theta: FloatArray, multiplier: float
-    ) -> tuple[float, FloatArray]:
-        """Return the value of the game, less what is known of labels, and gradient."""
-        A, group = self.source
-        saddle = self.play(A @ theta, multiplier * self.pull[group])
-        ridge = self.ridge * theta
-        value = self.weight @ saddle.value - self.known @ theta + ridge @ theta / 2
-        gradient = (self.weight * saddle.label) @ A - self.known + ridge
-        return float(value), np.asarray(gradient)
-
-    def _hessian(self, theta: FloatArray, multiplier: float) -> FloatArray:
-        A, group = self.source
-        saddle = self.play(A @ theta, multiplier * self.pull[group])
-        weight = self.weight * saddle.bend
-        return np.asarray((A * weight[:, None]).T @ A + np.diag(self.ridge))
-
-
 @dataclass(kw_only=True, eq=False, repr=False)
 class WassersteinRobust(LinearBaseline):
     r"""Logistic regression, fair in log-probability against shifts of the features.
@@ -462,10 +397,6 @@ class WassersteinRobust(LinearBaseline):
     tradeoff_values: ClassVar[tuple[float, ...]] = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
     # Its penalty is of bounded strength: it gives up before half of the gap is gone.
     largest_rest: ClassVar[float] = 0.9
-    constraints: ClassVar[Mapping[str, Constraint]] = {
-        "unfairness_share": Number(high=1),  # beyond it the problem is not convex
-        "radius": Number(),
-    }
     notions: ClassVar[tuple[str, ...]] = ("equal_opportunity",)
     takes_two_groups: ClassVar[bool] = True
 
@@ -474,46 +405,33 @@ class WassersteinRobust(LinearBaseline):
     notion: str | Notion = "equal_opportunity"
 
     def _train(self, rows: TrainingRows) -> None:
-        weights = self._weights(rows)
-        start = np.zeros(rows.X.shape[1] + 1)
-
-        def solve(mixture: float) -> tuple[float, FloatArray]:
-            args = rows, weights, np.array([mixture, 1 - mixture])
-            solution = minimize(
-                self._worst_case, start, args, jac=True, method="L-BFGS-B"
-            )
-            return float(solution.fun), np.asarray(solution.x)
-
-        # The least of the larger function is the largest least of a mixture.
-        best = minimize_scalar(
-            lambda mixture: -solve(mixture)[0],
-            bounds=(0, 1),
-            method="bounded",
-            options={"xatol": 1e-2},
-        )
-        self._store(solve(float(best.x))[1])
-
-    def _weights(self, rows: TrainingRows) -> FloatArray:
-        """Return the (2, n_samples) weights of the log-loss, one row per sign."""
         inside = rows.stratum == 0
         sizes = [np.mean(inside & (rows.group == k)) for k in (0, 1)]
         eta = self.unfairness_share * min(sizes)
         tilt = np.where(rows.group == 1, eta / sizes[1], -eta / sizes[0]) * inside
-        return np.array([1 + tilt, 1 - tilt])
+        weights = np.array([1 + tilt, 1 - tilt])  # of the log-loss, a row for each sign
 
-    def _worst_case(
-        self,
-        theta: FloatArray,
-        rows: TrainingRows,
-        weights: FloatArray,
-        mixture: FloatArray,
-    ) -> tuple[float, FloatArray]:
-        score = rows.X @ theta[:-1] + theta[-1]
-        weight = mixture @ weights / score.size
-        largest = self.radius * mixture @ weights.max(axis=1)
-        norm = np.sqrt(theta[:-1] @ theta[:-1] + LEAST_SQUARE)
-        loss = weight @ (np.logaddexp(0, score) - rows.y * score) + largest * norm
-        slope = weight * (expit(score) - rows.y)
-        gradient = np.append(rows.X.T @ slope, slope.sum())
-        gradient[:-1] += largest * theta[:-1] / norm
-        return float(loss), gradient
+        def worst_case(theta: FloatArray, share: float) -> tuple[float, FloatArray]:
+            mixture = np.array([share, 1 - share])
+            score = rows.X @ theta[:-1] + theta[-1]
+            weight = mixture @ weights / score.size
+            largest = self.radius * mixture @ weights.max(axis=1)
+            norm = np.sqrt(theta[:-1] @ theta[:-1] + LEAST_SQUARE)
+            loss = weight @ (np.logaddexp(0, score) - rows.y * score) + largest * norm
+            slope = weight * (expit(score) - rows.y)
+            gradient = np.append(rows.X.T @ slope, slope.sum())
+            gradient[:-1] += largest * theta[:-1] / norm
+            return float(loss), gradient
+
+        def solve(share: float) -> Any:
+            start = np.zeros(rows.X.shape[1] + 1)
+            return minimize(worst_case, start, (share,), jac=True, method="L-BFGS-B")
+
+        # The least of the larger function is the largest least of a mixture.
+        best = minimize_scalar(
+            lambda share: -solve(share).fun,
+            bounds=(0, 1),
+            method="bounded",
+            options={"xatol": 1e-2},
+        )
+        self._store(np.asarray(solve(float(best.x)).x))

@@ -1,6 +1,5 @@
 """What the records of an experiment show: numbers over seeds, a table and a figure."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,19 +8,15 @@ import pandas as pd
 from scipy.stats import t as student
 
 from fferm.curve import TradeoffCurve
-from fferm.lab.experiments.specs import Panel, Spec
+from fferm.lab.experiments.specs import Spec
 from fferm.report.pages import report_extra
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+Bounds = dict[str, float]
 CONFIDENCE = 0.95
 QUARTILES = (0.25, 0.75)
-# Of experiments with noise: a column, and the accuracy at which it is read.
-NOISE_COLUMNS = {
-    "violation": "at_accuracy",
-    "violation_at_higher_accuracy": "at_higher_accuracy",
-}
 # What methods are compared by, against the first of the spec, seed by seed.
 COMPARED = {
     "fronts": "hypervolume",
@@ -37,7 +32,7 @@ KEYS = ["panel", "method", "seed"]
 # Of experiments with a shift: the rows that were trained on, and those to choose on.
 NOT_JUDGED = ["train", "target"]
 
-PANEL_INCHES = (4.2, 3.6)
+NOISE_INCHES = (9.0, 4.0)
 # Methods of ours are drawn thick; their labels begin so.
 OURS = "f-"
 MARKERS = "os^D"
@@ -60,99 +55,74 @@ def summarize(spec: Spec, records: pd.DataFrame) -> pd.DataFrame:
     what was chosen, and ``difference`` says how far a method is from the first of the
     spec, seed by seed, in what they are compared by.
     """
-    seeds = by_seed(spec, records)
+    seeds = _by_seed(spec, records)
     columns = [name for name in seeds.columns if name not in KEYS]
     groups = seeds.groupby(["panel", "method"], sort=False)[columns]
-    spread = groups.agg(half_width).add_suffix("_pm")
-    summary = groups.mean().join(spread)
+    quantile = student.ppf((1 + CONFIDENCE) / 2, groups.count() - 1)
+    summary = groups.mean().join(groups.sem().mul(quantile).add_suffix("_pm"))
     # Tasks end in any order; the spec says which comes first.
     order = [(p.name, m.label) for p in spec.panels for m in spec.methods]
     present = [key for key in order if key in summary.index]
     return summary.loc[present].reset_index()
 
 
-def by_seed(spec: Spec, records: pd.DataFrame) -> pd.DataFrame:
+def _by_seed(spec: Spec, records: pd.DataFrame) -> pd.DataFrame:
     """Return one row per panel, method and seed, with the numbers of its sweep."""
-    numbers = {
-        "fronts": _front_numbers,
-        "noise": _noise_numbers,
-        "shift": _shift_numbers,
-    }[spec.kind]
-    rows = []
+    numbers, rows = NUMBERS[spec.kind], []
     # A column of nothing but None has no numeric dtype.
     numbered = records.astype({"choice": np.float64})
-    for key, part in numbered.groupby(KEYS, sort=False):
-        bounded = _bounded(spec, numbered, part)
-        sweep = _chosen(bounded, part) if spec.kind in CHOSEN_ON else part
-        row = {**dict(zip(KEYS, key, strict=True)), **numbers(bounded, sweep)}
+    for key, sweep in numbered.groupby(KEYS, sort=False):
+        bounds = _bounds(spec, numbered, sweep)
         if spec.kind in CHOSEN_ON:
-            row["choice"] = sweep["choice"].iloc[0]
-        rows.append(row)
+            part, at = CHOSEN_ON[spec.kind]
+            sweep = _chosen(sweep, part, bounds[at])
+        rows.append(dict(zip(KEYS, key, strict=True)) | numbers(bounds, sweep))
     seeds = pd.DataFrame(rows)
     compared = COMPARED[spec.kind]
     first = seeds[seeds["method"] == spec.methods[0].label]
-    base = first.set_index(["panel", "seed"])[compared]
-    seeds["difference"] = seeds[compared] - _looked_up(base, seeds, ["panel", "seed"])
-    whole = {panel.name: _without_batches(spec, panel) for panel in spec.panels}
-    if spec.kind == "fronts" and any(whole.values()):
-        base = seeds.set_index(KEYS)["accuracy"]
-        before = seeds.assign(panel=seeds["panel"].map(whole))
-        seeds["drop"] = _looked_up(base, before, KEYS) - seeds["accuracy"]
+    base = seeds[["panel", "seed"]].merge(first[["panel", "seed", compared]], "left")
+    seeds["difference"] = seeds[compared] - base[compared]
+    # The panel with the same data and all rows at every step.
+    whole = {
+        panel.name: other.name
+        for panel in spec.panels
+        for other in spec.panels
+        if (panel.data, panel.notion) == (other.data, other.notion)
+        and panel.batch_size is not None
+        and other.batch_size is None
+    }
+    if spec.kind == "fronts" and whole:
+        keys = seeds[KEYS].assign(panel=seeds["panel"].map(whole))
+        before = keys.merge(seeds[[*KEYS, "accuracy"]], "left")
+        seeds["drop"] = before["accuracy"] - seeds["accuracy"]
     return seeds
 
 
-def _bounded(spec: Spec, records: pd.DataFrame, part: pd.DataFrame) -> Spec:
-    """Return the experiment with the bounds of the panel and the seed of a part.
+def _bounds(spec: Spec, records: pd.DataFrame, sweep: pd.DataFrame) -> Bounds:
+    """Return the bounds of the panel and the seed of a sweep.
 
     The sample of the target has an accuracy of its own, which no panel can know: there,
     sweeps are compared at the accuracy of the first method where it keeps its bound.
     """
-    panel, seed = part[["panel", "seed"]].iloc[0]
+    panel, seed = sweep[["panel", "seed"]].iloc[0]
     (limits,) = (each.bounds for each in spec.panels if each.name == panel)
-    bounded = replace(spec, bounds={**spec.bounds, **limits})
-    is_beside = (records["panel"] == panel) & (records["seed"] == seed)
-    first = records[is_beside & (records["method"] == spec.methods[0].label)]
-    if spec.kind != "shift":
-        return bounded
-    at_target = bounded.bounds["at_accuracy"]
-    if not first.empty:
-        at_target = float(_at_bound(bounded, first)[1]["accuracy"]["target"])
-    return replace(bounded, bounds={**bounded.bounds, "at_target_accuracy": at_target})
+    bounds = {**spec.bounds, **limits}
+    if spec.kind == "shift":
+        beside = records[(records["panel"] == panel) & (records["seed"] == seed)]
+        first = beside[beside["method"] == spec.methods[0].label]
+        bounds["at_target_accuracy"] = bounds["at_accuracy"]
+        if not first.empty:
+            mixed = _at_bound(bounds, first)[1]
+            bounds["at_target_accuracy"] = float(mixed["accuracy"]["target"])
+    return bounds
 
 
-def _looked_up(base: pd.Series, rows: pd.DataFrame, keys: list[str]) -> pd.Series:
-    values = base.reindex(pd.MultiIndex.from_frame(rows[keys])).to_numpy()
-    return pd.Series(values, index=rows.index)
-
-
-def _without_batches(spec: Spec, panel: Panel) -> str | None:
-    """Return the name of the panel with the same data and all rows at every step."""
-    same = (panel.data, panel.notion, None)
-    names = [p.name for p in spec.panels if (p.data, p.notion, p.batch_size) == same]
-    return names[0] if names and panel.batch_size is not None else None
-
-
-def _chosen(spec: Spec, records: pd.DataFrame) -> pd.DataFrame:
+def _chosen(records: pd.DataFrame, part: str, accuracy: float) -> pd.DataFrame:
     """Return the sweep of the choice that does best on the rows to choose on."""
     sweeps = [sweep for _, sweep in records.groupby("choice", dropna=False)]
-    part, at = CHOSEN_ON[spec.kind]
-    costs = [_violation_at(_curve(sweep, part), spec.bounds[at]) for sweep in sweeps]
+    costs = [_violation_at(_curve(sweep, part), accuracy) for sweep in sweeps]
     # A sweep that does not come to the accuracy has no violation there.
     return sweeps[int(np.argmin(np.nan_to_num(costs, nan=np.inf)))]
-
-
-def half_width(values: pd.Series) -> float:
-    """Return the half-width of a 95 % interval for the mean."""
-    known = values.dropna()
-    if len(known) < 2:
-        return float("nan")
-    quantile = student.ppf((1 + CONFIDENCE) / 2, len(known) - 1)
-    return float(quantile * known.std(ddof=1) / np.sqrt(len(known)))
-
-
-def front(records: pd.DataFrame) -> pd.DataFrame:
-    """Return the points of one sweep that no other beats in both respects."""
-    return _curve(records).pareto("test")
 
 
 def _curve(records: pd.DataFrame, part: str = "test") -> TradeoffCurve:
@@ -161,11 +131,11 @@ def _curve(records: pd.DataFrame, part: str = "test") -> TradeoffCurve:
     return TradeoffCurve(rows, {}, {})
 
 
-def _front_numbers(spec: Spec, records: pd.DataFrame) -> dict[str, float]:
+def _front_numbers(bounds: Bounds, records: pd.DataFrame) -> dict[str, float]:
     curve = _curve(records)
-    points = curve.pareto("test")
-    within = points[points["violation"] <= spec.bounds["max_violation"]]
-    corner = spec.bounds["accuracy"], spec.bounds["violation"]
+    points = curve.pareto()
+    within = points[points["violation"] <= bounds["max_violation"]]
+    corner = bounds["accuracy"], bounds["violation"]
     return {
         "hypervolume": curve.hypervolume("test", corner),
         "accuracy": float(within["accuracy"].max()) if len(within) else np.nan,
@@ -175,12 +145,12 @@ def _front_numbers(spec: Spec, records: pd.DataFrame) -> dict[str, float]:
     }
 
 
-def _noise_numbers(spec: Spec, records: pd.DataFrame) -> dict[str, float]:
-    """Return the violation where the front crosses accuracies."""
-    curve = _curve(records)
+def _noise_numbers(bounds: Bounds, records: pd.DataFrame) -> dict[str, float]:
+    curve, higher = _curve(records), bounds["at_higher_accuracy"]
     return {
-        name: _violation_at(curve, spec.bounds[at])
-        for name, at in NOISE_COLUMNS.items()
+        "violation": _violation_at(curve, bounds["at_accuracy"]),
+        "violation_at_higher_accuracy": _violation_at(curve, higher),
+        "choice": records["choice"].iloc[0],
     }
 
 
@@ -190,14 +160,14 @@ def _violation_at(curve: TradeoffCurve, accuracy: float) -> float:
     A front that stays above the accuracy has its fairest point there: whoever may lose
     more accuracy need not. One that stays below has none.
     """
-    points = curve.pareto("test").sort_values("accuracy")
+    points = curve.pareto().sort_values("accuracy")
     crossed = np.interp(accuracy, points["accuracy"], points["violation"], right=np.nan)
     return float(crossed)
 
 
-def _shift_numbers(spec: Spec, records: pd.DataFrame) -> dict[str, float]:
+def _shift_numbers(bounds: Bounds, records: pd.DataFrame) -> dict[str, float]:
     """Return what a model at the bound does in the parts that were not trained on."""
-    value, mixed = _at_bound(spec, records)
+    value, mixed = _at_bound(bounds, records)
     states = mixed.drop(index=NOT_JUDGED)
     numbers = {"value": value}
     for name in states.columns:
@@ -209,11 +179,11 @@ def _shift_numbers(spec: Spec, records: pd.DataFrame) -> dict[str, float]:
         {"accuracy": "mean", "violation": "mean", "collapsed": "any"}
     )
     curve = _curve(means.assign(part="test"))
-    at = spec.bounds["at_accuracy"]
-    return {**numbers, "violation_at_accuracy": _violation_at(curve, at)}
+    numbers["violation_at_accuracy"] = _violation_at(curve, bounds["at_accuracy"])
+    return {**numbers, "choice": records["choice"].iloc[0]}
 
 
-def _at_bound(spec: Spec, records: pd.DataFrame) -> tuple[float, pd.DataFrame]:
+def _at_bound(bounds: Bounds, records: pd.DataFrame) -> tuple[float, pd.DataFrame]:
     """Return the first value within the bound, and all parts at the bound.
 
     The bound is kept on the rows that the penalty was taken on; no label of another
@@ -222,7 +192,7 @@ def _at_bound(spec: Spec, records: pd.DataFrame) -> tuple[float, pd.DataFrame]:
     """
     trained = records[(records["part"] == "train") & ~records["collapsed"]]
     value, violation = (trained[name].to_numpy() for name in ("value", "violation"))
-    bound = spec.bounds["max_violation"]
+    bound = bounds["max_violation"]
     is_within = violation <= bound
     here = int(np.argmax(is_within)) if is_within.any() else int(np.argmin(violation))
     before, share = here, 1.0
@@ -233,6 +203,8 @@ def _at_bound(spec: Spec, records: pd.DataFrame) -> tuple[float, pd.DataFrame]:
     last, first = (judged[judged["value"] == value[i]][columns] for i in (before, here))
     return float(value[here]), (1 - share) * last + share * first
 
+
+NUMBERS = {"fronts": _front_numbers, "noise": _noise_numbers, "shift": _shift_numbers}
 
 # The table and the figure
 
@@ -250,26 +222,21 @@ def write_experiment(spec: Spec, records: pd.DataFrame, path: Path) -> None:
         The files' name without an ending.
     """
     summary = summarize(spec, records)
-    path.with_suffix(".md").write_text(table(spec, summary), encoding="utf-8")
+    path.with_suffix(".md").write_text(_table(summary), encoding="utf-8")
     with report_extra():
         from matplotlib.figure import Figure
-    figure = Figure(layout="constrained")
-    if spec.kind == "noise":
-        figure.set_size_inches(9, 4)
-        axes = [figure.subplots()]
-        _draw_noise(axes[0], spec, summary)
-    else:
-        seen = set(records["panel"])
-        panels = [panel.name for panel in spec.panels if panel.name in seen]
-        figure.set_size_inches(PANEL_INCHES[0] * len(panels) + 3, PANEL_INCHES[1])
-        axes = list(figure.subplots(1, len(panels), squeeze=False)[0])
-        rows, draw = (
-            (records, _draw_fronts) if spec.kind == "fronts" else (summary, _draw_shift)
-        )
-        for ax, panel in zip(axes, panels, strict=True):
-            draw(ax, spec, rows[rows["panel"] == panel])
-            ax.set_title(panel, fontsize=9)
-        axes[0].set_ylabel("test accuracy")
+    is_noise, draw = spec.kind == "noise", DRAWN[spec.kind]
+    rows = records if spec.kind == "fronts" else summary
+    parts = {p.name: rows[rows["panel"] == p.name] for p in spec.panels}
+    parts = {"": rows} if is_noise else {n: p for n, p in parts.items() if len(p)}
+    size = NOISE_INCHES if is_noise else (4.2 * len(parts) + 3, 3.6)
+    figure = Figure(size, layout="constrained")
+    axes = list(figure.subplots(1, len(parts), squeeze=False)[0])
+    axes[0].set_ylabel("test accuracy")
+    for ax, (panel, part) in zip(axes, parts.items(), strict=True):
+        draw(ax, spec, part)
+        ax.set_title(panel, fontsize=9)
+        ax.grid(alpha=0.3)
     handles = {
         label: handle
         for ax in axes
@@ -283,7 +250,7 @@ def write_experiment(spec: Spec, records: pd.DataFrame, path: Path) -> None:
     figure.savefig(path.with_suffix(".png"), dpi=110)
 
 
-def table(spec: Spec, summary: pd.DataFrame) -> str:
+def _table(summary: pd.DataFrame) -> str:
     """Return the summary as a Markdown table, intervals beside their means."""
     columns = [
         name
@@ -316,7 +283,7 @@ def _draw_fronts(ax: "Axes", spec: Spec, records: pd.DataFrame) -> None:
             continue
         heights = []
         for _, part in sweeps.groupby("seed"):
-            points = front(part)
+            points = _curve(part).pareto()
             # The best accuracy within each violation; NaN where there is none.
             place = np.searchsorted(points["violation"], grid, side="right")
             heights.append(np.append(np.nan, points["accuracy"])[place])
@@ -332,9 +299,7 @@ def _draw_fronts(ax: "Axes", spec: Spec, records: pd.DataFrame) -> None:
     plain = records[(records["part"] == "test") & (records["method"] == order[0])]
     accuracy = plain.loc[plain["value"] == 0, "accuracy"].mean()
     ax.axhline(accuracy, ls=":", color="black", lw=1, label="plain model")
-    ax.set_xlabel("test violation")
-    ax.set_ylim(bottom=spec.bounds["accuracy"])
-    ax.grid(alpha=0.3)
+    ax.set(xlabel="test violation", ylim=(spec.bounds["accuracy"], None))
 
 
 def _style(number: int, label: str) -> dict[str, Any]:
@@ -361,7 +326,6 @@ def _draw_noise(ax: "Axes", spec: Spec, summary: pd.DataFrame) -> None:
         )
     ax.set_xlabel("groups flipped in training, %")
     ax.set_ylabel(f"test violation at accuracy {spec.bounds['at_accuracy']:g}")
-    ax.grid(alpha=0.3)
 
 
 def _draw_shift(ax: "Axes", spec: Spec, summary: pd.DataFrame) -> None:
@@ -376,4 +340,6 @@ def _draw_shift(ax: "Axes", spec: Spec, summary: pd.DataFrame) -> None:
         marker = MARKERS[number // 10]
         ax.plot(violation, accuracy, marker, color=color, label=row["method"])
     ax.set_xlabel("violation, mean and quartiles over states")
-    ax.grid(alpha=0.3)
+
+
+DRAWN = {"fronts": _draw_fronts, "noise": _draw_noise, "shift": _draw_shift}

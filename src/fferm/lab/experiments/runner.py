@@ -6,16 +6,15 @@ of the trade-off parameter and measures each on every part of the data.
 
 import contextlib
 import functools
-import importlib
 import json
 import os
-import sys
 import time
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest.mock import patch
 
 import numpy as np
 import pandas as pd
@@ -40,7 +39,7 @@ from fferm.fairness_grid import weight_range
 from fferm.lab import baselines
 from fferm.lab.baselines import Baseline
 from fferm.lab.experiments.results import write_experiment
-from fferm.lab.experiments.specs import SIZES, Method, Panel, Size, Spec, read_spec
+from fferm.lab.experiments.specs import SIZES, Method, Panel, Size, read_spec
 from fferm.metrics.tabulator import Tabulator, make_tabulator
 from fferm.notions import get as get_notion
 from fferm.registry import unknown_name
@@ -120,53 +119,42 @@ def run(  # noqa: PLR0913 - one call states all that a run depends on
     for label in only:
         if label not in labels:
             raise UnknownNameError(unknown_name("method", label, labels))
-    folder = Path(out)
+    folder, chosen = Path(out), spec.sizes[size]
     folder.mkdir(parents=True, exist_ok=True)
-    file = folder / f"{name}-{size}.jsonl"
-    with _environment(data_home):
-        tasks = tasks_of(spec, spec.sizes[size], first_seed)
-        tasks = [task for task in tasks if not only or task.method.label in only]
-        records = _run_missing(tasks, spec.sizes[size], file, n_jobs, progress)
-    write_experiment(spec, records, folder / f"{name}-{size}")
-    return records
-
-
-def tasks_of(spec: Spec, size: Size, first_seed: int = 0) -> list[Task]:
-    """Return all tasks of an experiment."""
-    return [
+    tasks = [
         Task(panel, method, seed, choice)
         for panel in spec.panels
-        for seed in range(first_seed, first_seed + size.seeds)
+        for seed in range(first_seed, first_seed + chosen.seeds)
         for method in spec.methods
-        if takes_part(method, panel)
+        if takes_part(method, panel) and (not only or method.label in only)
         for choice in method.among or (None,)
     ]
-
-
-def read_records(file: Path) -> list[Record]:
-    """Return the records of a file; a line that was cut off is left out."""
-    records = []
-    if file.exists():
-        for line in file.read_text(encoding="utf-8").splitlines():
-            with contextlib.suppress(json.JSONDecodeError):
-                records.extend(json.loads(line))
+    home = {} if data_home is None else {DATA_HOME: os.fspath(data_home)}
+    # The loaders of worker processes, too, look into this folder.
+    with patch.dict(os.environ, home):
+        file = folder / f"{name}-{size}.jsonl"
+        records = _run_missing(tasks, chosen, file, n_jobs, progress)
+    write_experiment(spec, records, folder / f"{name}-{size}")
     return records
 
 
 def _run_missing(
     tasks: list[Task], size: Size, file: Path, n_jobs: int | None, progress: bool
 ) -> pd.DataFrame:
-    records = read_records(file)
-    done = {record["task"] for record in records}
-    missing = [task for task in tasks if task.key not in done]
-    batches = Parallel(n_jobs=n_jobs, return_as="generator_unordered")(
-        delayed(run_task)(task, size) for task in missing
-    )
-    # One line a task: a run that is cut off loses no task that had ended.
-    with file.open("a", encoding="utf-8") as target:
-        for batch in _shown(batches, len(missing), file.stem, progress):
-            target.write(json.dumps(batch) + "\n")
-            target.flush()
+    records: list[Record] = []
+    with file.open("a+", encoding="utf-8") as stream:
+        stream.seek(0)
+        for line in stream:
+            with contextlib.suppress(json.JSONDecodeError):  # a line that was cut off
+                records.extend(json.loads(line))
+        done = {record["task"] for record in records}
+        batches = Parallel(
+            n_jobs=n_jobs, return_as="generator_unordered", verbose=10 * progress
+        )(delayed(run_task)(task, size) for task in tasks if task.key not in done)
+        # One line a task: a run that is cut off loses no task that had ended.
+        for batch in batches:
+            stream.write(json.dumps(batch) + "\n")
+            stream.flush()
             records.extend(batch)
     return pd.DataFrame(records)
 
@@ -188,53 +176,40 @@ def run_task(task: Task, size: Size) -> list[Record]:
             labels = encode_labels(part.y, len(part.y), (0, 1), "y")
             notion, groups = get_notion(panel.notion), part.sensitive_features
             tables[name] = make_tabulator(labels, notion, groups, "intersection", None)
+        about = {
+            "task": task.key,
+            "panel": panel.name,
+            "method": method.label,
+            "seed": seed,
+            "choice": task.choice,
+        }
+        values = trade_offs(method, model, size.n_values)
         return [
             {
-                "task": task.key,
-                "panel": panel.name,
-                "method": method.label,
-                "seed": seed,
-                "choice": task.choice,
+                **about,
                 "part": name,
-                **point.measure(part, tables[name]),
+                "value": value,
+                **_measure(fitted, part, tables[name]),
+                "seconds": seconds,
             }
-            for point in fit_sweep(
-                method, model, parts, trade_offs(method, model, size.n_values)
-            )
+            for value, fitted, seconds in fit_sweep(method, model, parts, values)
             for name, part in judged.items()
         ]
 
 
-def _shown(
-    batches: Iterable[list[Record]], total: int, name: str, progress: bool
-) -> Iterator[list[Record]]:
-    """Yield batches while showing how many there were."""
-    if not progress:
-        yield from batches
-        return
-    try:
-        tqdm = importlib.import_module("tqdm.auto").tqdm
-    except ImportError:
-        for count, batch in enumerate(batches, 1):
-            sys.stderr.write(f"\r{name}: {count} of {total}")
-            yield batch
-        sys.stderr.write("\n")
-        return
-    yield from tqdm(batches, total=total, desc=name, unit="sweep")
-
-
-@contextlib.contextmanager
-def _environment(data_home: str | os.PathLike[str] | None) -> Iterator[None]:
-    """Point the loaders, of worker processes too, at a folder of data files."""
-    before = os.environ.get(DATA_HOME)
-    if data_home is not None:
-        os.environ[DATA_HOME] = os.fspath(data_home)
-    try:
-        yield
-    finally:
-        os.environ.pop(DATA_HOME, None)
-        if before is not None:
-            os.environ[DATA_HOME] = before
+def _measure(model: Model, part: FitInput, tabulator: Tabulator) -> Record:
+    groups: dict[str, Any] = {}
+    if isinstance(model, Baseline):
+        groups["sensitive_features"] = part.sensitive_features
+    chance = model.predict_proba(part.X, **groups)
+    if not getattr(model, "is_randomized", False):
+        # Decisions that are not drawn have a chance of 0 or 1.
+        chance = np.eye(2)[(chance[:, 1] > 0.5).astype(np.int64)]
+    return {
+        "accuracy": float(chance[np.arange(len(part.y)), part.y].mean()),
+        "violation": tabulator.violations(chance).worst,
+        "collapsed": bool(chance[:, 1].mean() in (0.0, 1.0)),
+    }
 
 
 # The rows
@@ -312,7 +287,17 @@ def _acs_income(
     whole = _split(data, size.train_rows, rng)
     train, everywhere = whole.train, whole.judged["test"]
     if races is not None:
-        train, everywhere = (_merge_races(part, races) for part in (train, everywhere))
+        train, everywhere = (
+            replace(
+                part,
+                sensitive_features=part.sensitive_features.assign(
+                    race=lambda groups: groups["race"].where(
+                        groups["race"].isin(races), "Other"
+                    )
+                ),
+            )
+            for part in (train, everywhere)
+        )
     state = data.frame_test.index.get_level_values("STATE").to_numpy()
     is_target = rng.random(len(state)) < TARGET_SHARE
     target = take_rows(everywhere, np.flatnonzero(is_target))
@@ -327,13 +312,6 @@ def _acs_income(
     return Parts(train, judged, target)
 
 
-def _merge_races(part: FitInput, races: list[str]) -> FitInput:
-    """Return the rows with all races but those named called other."""
-    groups = part.sensitive_features
-    race = groups["race"].where(groups["race"].isin(races), "Other")
-    return replace(part, sensitive_features=groups.assign(race=race))
-
-
 def _flip(part: FitInput, share: float, rng: np.random.Generator) -> FitInput:
     """Return the rows with the group of a share of them changed, in two groups."""
     (name,) = part.sensitive_features.columns
@@ -346,33 +324,6 @@ def _flip(part: FitInput, share: float, rng: np.random.Generator) -> FitInput:
 
 
 # The models
-
-
-@dataclass(frozen=True)
-class Point:
-    """One fitted model of a sweep."""
-
-    value: float
-    model: Model
-    seconds: float
-
-    def measure(self, part: FitInput, tabulator: Tabulator) -> Record:
-        """Return what the model does on some rows."""
-        groups: dict[str, Any] = {}
-        if isinstance(self.model, Baseline):
-            groups["sensitive_features"] = part.sensitive_features
-        chance = self.model.predict_proba(part.X, **groups)
-        if not getattr(self.model, "is_randomized", False):
-            # Decisions that are not drawn have a chance of 0 or 1.
-            chance = np.eye(2)[(chance[:, 1] > 0.5).astype(np.int64)]
-        right = chance[np.arange(len(part.y)), part.y]
-        return {
-            "value": self.value,
-            "accuracy": float(right.mean()),
-            "violation": tabulator.violations(chance).worst,
-            "collapsed": bool(chance[:, 1].mean() in (0.0, 1.0)),
-            "seconds": self.seconds,
-        }
 
 
 def make_model(method: Method, panel: Panel, seed: int) -> Model:
@@ -429,8 +380,8 @@ def trade_offs(method: Method, model: Model, n_values: int) -> list[float]:
 
 def fit_sweep(
     method: Method, model: Model, parts: Parts, values: list[float]
-) -> Iterator[Point]:
-    """Yield a fitted model per value."""
+) -> Iterator[tuple[float, Model, float]]:
+    """Yield each value, its fitted model, and the seconds that it took."""
     train, target = parts.train, parts.target
     penalty_data = None
     if method.penalty_on_target and target is not None:
@@ -451,7 +402,7 @@ def fit_sweep(
         )
     began = time.perf_counter()
     for value, fitted in zip(values, models, strict=True):
-        yield Point(value, fitted, time.perf_counter() - began)
+        yield value, fitted, time.perf_counter() - began
         began = time.perf_counter()
 
 

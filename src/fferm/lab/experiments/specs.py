@@ -2,15 +2,15 @@
 
 import importlib.resources
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from importlib.resources.abc import Traversable
 from typing import Any
 
 from fferm.errors import UnknownNameError
 from fferm.registry import unknown_name
 
 SIZES = ("small", "full")
+FOLDER = importlib.resources.files("fferm.lab.experiments") / "specs"
 
 
 @dataclass(frozen=True)
@@ -93,13 +93,13 @@ class Method:
     label: str
     name: str
     params: Mapping[str, Any] = field(default_factory=dict)
-    values: tuple[float, ...] = ()
-    weights: tuple[float, ...] = ()
+    values: Sequence[float] = ()
+    weights: Sequence[float] = ()
     finer: int = 1
     penalty_on_target: bool = False
-    panels: tuple[str, ...] = ()
+    panels: Sequence[str] = ()
     choose: str = ""
-    among: tuple[float, ...] = ()
+    among: Sequence[float] = ()
     largest_reach: float | None = None
 
     def at(self, choice: float | None) -> "Method":
@@ -144,47 +144,21 @@ class Spec:
 
 def known() -> tuple[str, ...]:
     """Return the names of all experiments."""
-    return tuple(
-        sorted(
-            file.name.removesuffix(".toml")
-            for file in _folder().iterdir()
-            if file.name.endswith(".toml")
-        )
-    )
+    names = [file.name for file in FOLDER.iterdir()]
+    return tuple(sorted(n.removesuffix(".toml") for n in names if n.endswith(".toml")))
 
 
 def read_spec(name: str) -> Spec:
     """Return the experiment of a name."""
     if name not in known():
         raise UnknownNameError(unknown_name("experiment", name, known()))
-    text = (_folder() / f"{name}.toml").read_text(encoding="utf-8")
-    content = tomllib.loads(text)
-    return Spec(
-        name=name,
-        title=content["title"],
-        kind=content["kind"],
-        panels=tuple(_panel(panel, content) for panel in content["panels"]),
-        methods=tuple(_method(method) for method in content["methods"]),
-        sizes={size: Size(**content["sizes"][size]) for size in SIZES},
-        bounds=content["bounds"],
-    )
-
-
-def _panel(panel: dict[str, Any], content: dict[str, Any]) -> Panel:
-    return Panel(
-        panel["name"],
-        {**content["data"], **panel.get("data", {})},
-        panel.get("notion", content["notion"]),
-        panel.get("batch_size"),
-        panel.get("bounds", {}),
-    )
-
-
-def _method(method: dict[str, Any]) -> Method:
-    for key in ("values", "weights", "panels", "among"):
-        method[key] = tuple(method.get(key, ()))
-    return Method(name=method.pop("class"), **method)
-
-
-def _folder() -> Traversable:
-    return importlib.resources.files("fferm.lab.experiments") / "specs"
+    content = tomllib.loads((FOLDER / f"{name}.toml").read_text(encoding="utf-8"))
+    data, notion = content["data"], content["notion"]
+    panels = [
+        Panel(**{"notion": notion, **panel, "data": {**data, **panel.get("data", {})}})
+        for panel in content["panels"]
+    ]
+    methods = [Method(name=m.pop("class"), **m) for m in content["methods"]]
+    sizes = {size: Size(**content["sizes"][size]) for size in SIZES}
+    title, kind, bounds = (content[key] for key in ("title", "kind", "bounds"))
+    return Spec(name, title, kind, tuple(panels), tuple(methods), sizes, bounds)
