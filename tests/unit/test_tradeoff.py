@@ -758,9 +758,9 @@ def test_a_curve_prints_in_one_line_and_shows_a_table_in_a_notebook():
 @pytest.mark.parametrize(
     ("test", "words"),
     [
-        (([[1.0]], [0]), "tuple with 2 parts"),
-        ({"X": [[1.0]], "s": [0]}, "keys X, s"),
-        (3, "int with no parts"),
+        (([[1.0]], [0]), "tuple with X, y"),
+        ({"X": [[1.0]], "s": [0]}, "dict with X, s"),
+        (3, "int with none of these"),
     ],
 )
 def test_a_test_split_of_another_shape_says_what_came(test, words):

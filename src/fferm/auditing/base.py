@@ -74,6 +74,7 @@ def resolve(
     estimator: Any,
     X: Table,
     n_samples: int,
+    sample_weight: Table,
     notion: str | Notion | None,
     groups: GroupMode | None,
     **options: Any,
@@ -100,11 +101,12 @@ def resolve(
         for step in steps:
             X = step.transform(X)
         _check_control(compared, last, X, n_samples if steps else None)
-    seed = options.pop("random_state")
+    seed = options.pop("random_state")  # a generator cannot be repeated
     spec = AuditSpec(
         notion=code_of(compared, "notion"),
         groups=mode,
         random_state=int(seed) if isinstance(seed, int | np.integer) else None,
+        is_weighted=sample_weight is not None,
         is_behind_pipeline=is_looked_up and bool(steps),
         **options,
     )

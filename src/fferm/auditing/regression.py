@@ -425,14 +425,9 @@ def audit_regression(  # noqa: PLR0913 - one call states all that an audit depen
     """
     rows = {"X": X, "y": y, "sensitive_features": sensitive_features}
     check_aligned(**rows, sample_weight=sample_weight)
-    check_params(
-        {
-            "n_bootstrap": n_bootstrap,
-            "n_permutations": n_permutations,
-            "confidence": confidence,
-        },
-        {"n_bootstrap": DRAWS, "n_permutations": DRAWS, "confidence": LEVEL},
-    )
+    drawn: Any = {"n_bootstrap": n_bootstrap, "n_permutations": n_permutations}
+    limits = {"confidence": LEVEL, **dict.fromkeys(drawn, DRAWS)}
+    check_params({"confidence": confidence, **drawn}, limits)
     if estimator is not None and not hasattr(estimator, "predict"):
         raise InvalidTypeError(
             "estimator must be a fitted regressor, or None with predictions in place "
@@ -441,26 +436,19 @@ def audit_regression(  # noqa: PLR0913 - one call states all that an audit depen
     predicted = X if estimator is None else estimator.predict(X)
     prediction = dependence.read_finite(predicted, "The prediction")
     target = dependence.read_finite(y, "y")
-    if target.shape != prediction.shape:
-        raise InvalidInputError(
-            "y and the prediction must have one number per row; got shapes "
-            f"{target.shape} and {prediction.shape}."
-        )
-    check_aligned(are_equal=True, **rows, sample_weight=sample_weight)
+    tables = {**rows, "prediction": prediction, "sample_weight": sample_weight}
+    check_aligned(are_equal=True, **tables)
     n = prediction.size
     metric = metric or parameter_of(estimator, "violation_metric") or DEFAULT_METRIC
     dependence.get_measure(metric)
+    if not isinstance(continuous, str):
+        continuous = tuple(continuous)
     compared, table, edges, spec = resolve(
         estimator,
-        X,
-        n,
-        notion,
-        groups,
-        n_bootstrap=n_bootstrap,
+        *(X, n, sample_weight, notion, groups),
+        **drawn,
         random_state=random_state,
-        is_weighted=sample_weight is not None,
-        n_permutations=n_permutations,
-        continuous=continuous if isinstance(continuous, str) else tuple(continuous),
+        continuous=continuous,
     )
     strata = dependence.control_strata(compared, table, n)
     weight = rescaled(encode_weight(sample_weight, n))
