@@ -1,5 +1,6 @@
 """Each command does what the documentation says of it."""
 
+import io
 import json
 import subprocess
 import sys
@@ -8,10 +9,12 @@ import time
 import numpy as np
 import pandas as pd
 import pytest
+from rich.console import Console
+from rich.progress import Progress
 from unseen import GROUPS, MARKUP, make_table
 
 import fferm
-from fferm.cli.outputs import _polled
+from fferm.cli.outputs import Counted
 from fferm.datasets._catalog import CATALOG
 from fferm.estimators.frame import FrameClassifier
 
@@ -318,11 +321,14 @@ def test_what_is_no_record_is_refused(tmp_path, call):
 
 
 def test_progress_counts_what_is_done():
-    done, seen = iter(range(100)), []
-    with _polled(lambda: next(done), seen.append):
-        while len(seen) < 2:
-            time.sleep(0.01)
-    assert seen[:2] == [0, 1]
+    done = iter(range(5))
+    console = Console(file=io.StringIO(), width=40)
+    bar = Progress(Counted(lambda: next(done)), console=console, auto_refresh=False)
+    bar.add_task("models", total=5)
+    for _ in range(2):
+        console.print(*bar.get_renderables())
+        time.sleep(2 * Counted.max_refresh)
+    assert console.file.getvalue().split() == ["0/5", "1/5"]
 
 
 def test_the_page_of_an_audit_holds_it_against_the_bound(folder, call, tmp_path):

@@ -503,7 +503,7 @@ def test_decisions_are_drawn_by_kind_and_add_up_to_their_table(data, model):
     )
     hard = one_hot(decision, 2)
 
-    sample = bootstrap_sample(setting, hard, decision)
+    sample = bootstrap_sample(setting, decision)
 
     assert sample.count.sum() == len(y)
     assert sample.count.size <= 2 * 2 * 2 * 6  # weight, label, decision, groups
@@ -521,7 +521,7 @@ def test_decisions_are_drawn_by_kind_however_many_columns_there_are():
         labels, get("demographic_parity"), columns, "marginal", None
     )
 
-    sample = bootstrap_sample(setting, one_hot(decision, 2), decision)
+    sample = bootstrap_sample(setting, decision)
 
     assert sample.count.tolist() == [10] * 14
 

@@ -62,7 +62,7 @@ def search_of(model, rows, **options):
     """Return what the search of a model trains on and judges by."""
     X, y, s = rows
     given = FitInput(X, y, s, **options)
-    return bounds.hold_out_decisions(model, given, clone(model)._encode(given))
+    return bounds.HeldOutDecisions(model, given, clone(model)._encode(given))
 
 
 def trained_on_the_rest(model, rows, fairness_weight):

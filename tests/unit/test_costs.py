@@ -7,7 +7,7 @@ import pytest
 from sklearn.dummy import DummyClassifier
 
 from fferm import audit
-from fferm.report.costs import compare
+from fferm.report.audits import compare
 
 
 class Fixed(DummyClassifier):

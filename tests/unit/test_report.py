@@ -52,7 +52,8 @@ from fferm.notions import (
 from fferm.registry import Registered
 from fferm.report import plot_curve, write_audit, write_curve
 from fferm.report.audits import judge_audit
-from fferm.report.points import average, points
+from fferm.report.curves import points
+from fferm.report.figures import average
 from fferm.report.wording import NOTIONS, UNKNOWN, explain
 
 HOSTILE = "<img src=x onerror=alert(1)>"

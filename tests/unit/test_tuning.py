@@ -31,7 +31,7 @@ from fferm.estimators import weight_search as bounds
 from fferm.fairness_grid import weight_range
 from fferm.metrics import violation
 from fferm.tuning import CrossValidation, EvenHoldout, TargetSample, tune
-from fferm.tuning.search import Goal
+from fferm.tuning.search import goal_score
 
 DATA = make_biased(1000, bias=0.5, random_state=0)
 SOURCE = {"X": DATA.X, "y": DATA.y, "sensitive_features": DATA.sensitive_features}
@@ -133,11 +133,11 @@ def test_a_bound_on_the_target_holds_there_where_one_on_the_source_does_not():
     ids=lambda each: type(each).__name__,
 )
 def test_folds_hold_every_label_and_group(splitter):
-    folds = list(CrossValidation(splitter).folds(FitInput(**SOURCE)))
+    folds, _ = CrossValidation(splitter).folds(FitInput(**SOURCE))
     shares = np.zeros((len(folds), 4))
-    for row, fold in zip(shares, folds, strict=True):
-        group = np.asarray(fold.judge.sensitive_features).reshape(-1)
-        kind = 2 * (group == np.unique(group)[0]) + fold.judge.y
+    for row, (_, judge) in zip(shares, folds, strict=True):
+        group = np.asarray(judge.sensitive_features).reshape(-1)
+        kind = 2 * (group == np.unique(group)[0]) + judge.y
         row[:] = np.bincount(kind.astype(int), minlength=4) / kind.size
     assert np.ptp(shares, axis=0).max() < 0.01
 
@@ -145,18 +145,18 @@ def test_folds_hold_every_label_and_group(splitter):
 def test_the_rows_that_judge_are_those_of_the_folds_in_order():
     given = FitInput(**SOURCE)
     for way in WAYS:
-        judges = way.judges(given)
-        parts = [fold.judge.y for fold in way.folds(given)]
+        folds, judges = way.folds(given)
+        parts = [judge.y for _, judge in folds]
         np.testing.assert_array_equal(judges.y, np.concatenate(parts))
 
 
 def test_an_even_holdout_has_as_many_rows_of_each_group():
     group = np.array(["large"] * 900 + ["small"] * 100)
     given = FitInput(np.zeros((1000, 1)), np.tile([0, 1], 500), group)
-    (fold,) = EvenHoldout(0.2).folds(given)
-    counts = np.unique(fold.judge.sensitive_features, return_counts=True)[1]
+    ((train, judge),), _ = EvenHoldout(0.2).folds(given)
+    counts = np.unique(judge.sensitive_features, return_counts=True)[1]
     assert counts.tolist() == [100, 50]  # half of the small group, and no more
-    assert len(fold.train.y) == 850
+    assert len(train.y) == 850
 
 
 def test_radii_are_chosen_too_and_total_variation_goes_without():
@@ -187,7 +187,7 @@ def test_optuna_tries_as_many_points_as_asked(monkeypatch):
     call = {**SOURCE, **QUICK, "validation": EvenHoldout(), "max_violation": 0.3}
     found = tune(FairLogisticRegression(), **call, n_trials=12)
     assert len(found.records) == 12
-    best = Goal(0.3, None).score({**found.best, "collapsed": False})
+    best = goal_score({**found.best, "collapsed": False}, 0.3, None)
     assert studies[0].best_value == best  # what optuna looks for
     again = tune(FairLogisticRegression(), **call, n_trials=12)
     assert again.best == found.best
@@ -270,7 +270,7 @@ def test_what_makes_no_search_is_refused(options, words):
 def test_a_search_needs_a_fair_classifier_and_groups():
     with pytest.raises(InvalidParameterError, match="got LogisticRegression"):
         tune(LogisticRegression(), **SOURCE, max_violation=0.1)
-    with pytest.raises(MissingSensitiveError, match="tune needs sensitive_features"):
+    with pytest.raises(MissingSensitiveError, match="which needs sensitive_features"):
         tune(
             FairLogisticRegression(),
             DATA.X,
@@ -309,7 +309,7 @@ def test_one_divergence_is_given_as_a_list_of_one():
 def test_a_goal_prefers_what_keeps_it_to_what_does_not():
     def score(accuracy, violation):
         record = {"accuracy": accuracy, "violation": violation, "collapsed": False}
-        return Goal(0.05, None).score(record)
+        return goal_score(record, 0.05, None)
 
     assert score(0.5, 0.05) > score(0.99, 0.06)
     assert score(0.9, 0.01) > score(0.8, 0.0)
@@ -327,7 +327,7 @@ def held_out_scores(model, sample_weight=None, names=STANDARD):
             named.fit(**SOURCE, sample_weight=sample_weight)
             named.fairness_weight = named.fairness_weight_
         encoded = named._encode(given)
-        held = bounds.hold_out_decisions(named, given, encoded, bound=1.0).position
+        held = bounds.HeldOutDecisions(named, given, encoded, bound=1.0).position
         kept = np.ones(len(DATA.y)) if sample_weight is None else sample_weight.copy()
         weights = kept[held]
         kept[held] = 0

@@ -20,7 +20,6 @@ from html import escape
 from typing import (
     Any,
     ClassVar,
-    NamedTuple,
     Self,
     cast,
     get_args,
@@ -34,11 +33,11 @@ from sklearn.pipeline import Pipeline
 
 from fferm._typing import Table
 from fferm.data.groups import BandEdges, GroupMode
-from fferm.data.rows import control_labels
-from fferm.divergences import Divergence
+from fferm.data.rows import add_control
 from fferm.errors import InvalidInputError, InvalidParameterError, PersistenceError
 from fferm.metrics.intervals import Interval
-from fferm.notions import Notion
+from fferm.notions import Labels, Notion
+from fferm.registry import code_of
 
 
 @dataclass(frozen=True)
@@ -71,38 +70,22 @@ class AuditSpec:
     continuous: tuple[str, ...] | str = "auto"
 
 
-class Resolved(NamedTuple):
-    """The notion, groups and divergence of an audit, with defaults filled in.
-
-    Attributes
-    ----------
-    table
-        Where a control feature is looked up.
-    is_behind_pipeline
-        Whether that is what a pipeline's transformers return.
-    edges
-        The band edges of sensitive numbers in training; empty if unknown.
-    """
-
-    notion: Notion
-    groups: GroupMode
-    divergence: Divergence
-    table: Table
-    is_behind_pipeline: bool
-    edges: BandEdges
-
-
 def resolve(
     estimator: Any,
     X: Table,
     n_samples: int,
+    sample_weight: Table,
     notion: str | Notion | None,
     groups: GroupMode | None,
-    divergence: str | Divergence | None = None,
-) -> Resolved:
-    """Return what the caller asks for, else what the estimator was trained with."""
-    compared = _resolve(estimator, Notion, notion, "demographic_parity")
-    chosen = _resolve(estimator, Divergence, divergence, "kl")
+    **options: Any,
+) -> tuple[Notion, Table, BandEdges, AuditSpec]:
+    """Return what the caller asks for, else what the estimator was trained with.
+
+    The notion, the table that its control feature is looked up in, the band edges of
+    sensitive numbers in training (empty if unknown), and all of it with further options
+    as a specification.
+    """
+    compared = resolve_component(estimator, Notion, notion, "demographic_parity")
     mode = parameter_of(estimator, "groups") if groups is None else groups
     if groups is None and mode not in ("intersection", "marginal"):
         mode = "intersection"
@@ -112,14 +95,22 @@ def resolve(
         # whether it is fitted. Steps that only draw rows have no transform.
         steps += [step for _, step in last.steps[:-1] if hasattr(step, "transform")]
         last = _winner(last[-1])
-    edges = getattr(last, "band_edges_", {})
     control = compared.control_feature()
-    if notion is not None or not isinstance(control, str | int | np.integer):
-        return Resolved(compared, mode, chosen, X, False, edges)
-    for step in steps:
-        X = step.transform(X)
-    _check_control(compared, last, X, n_samples if steps else None)
-    return Resolved(compared, mode, chosen, X, bool(steps), edges)
+    is_looked_up = notion is None and isinstance(control, str | int | np.integer)
+    if is_looked_up:
+        for step in steps:
+            X = step.transform(X)
+        _check_control(compared, last, X, n_samples if steps else None)
+    seed = options.pop("random_state")  # a generator cannot be repeated
+    spec = AuditSpec(
+        notion=code_of(compared, "notion"),
+        groups=mode,
+        random_state=int(seed) if isinstance(seed, int | np.integer) else None,
+        is_weighted=sample_weight is not None,
+        is_behind_pipeline=is_looked_up and bool(steps),
+        **options,
+    )
+    return compared, X, getattr(last, "band_edges_", {}), spec
 
 
 def _parameters(estimator: Any) -> Mapping[str, Any]:
@@ -132,7 +123,8 @@ def _winner(estimator: Any) -> Any:
     return getattr(estimator, "best_estimator_", estimator)
 
 
-def _resolve(estimator: Any, base: Any, passed: object, default: str) -> Any:
+def resolve_component(estimator: Any, base: Any, passed: object, default: str) -> Any:
+    """Return the notion or divergence that is passed, else the estimator's."""
     if passed is not None:
         return base.resolve(passed)
     learned = getattr(_winner(estimator), f"{base.kind}_", None)
@@ -154,11 +146,8 @@ def parameter_of(estimator: Any, name: str) -> Any:
 def _check_control(
     notion: Notion, model: Any, table: Table, n_samples: int | None
 ) -> None:
-    control = notion.control_feature()
-    advice = (
-        "Pass its values, one per row: "
-        f"audit(..., notion={type(notion).__name__}(values))."
-    )
+    name, control = type(notion).__name__, notion.control_feature()
+    advice = f"Pass its values, one per row: audit(..., notion={name}(values))."
     if any(isinstance(part, Pipeline) for part in _parameters(model).values()):
         raise InvalidParameterError(
             f"The control feature {control!r} belongs to a pipeline inside of a "
@@ -168,7 +157,7 @@ def _check_control(
     if n_samples is None:
         return
     try:
-        control_labels(notion, table, n_samples)
+        add_control(Labels(n_samples), notion, table)
     except (InvalidInputError, InvalidParameterError) as error:
         raise InvalidParameterError(
             f"The control feature {control!r} was looked up in X after the pipeline's "
@@ -180,7 +169,10 @@ class Audit(ABC):
     """What a model does to each group; see the two kinds of audits for their fields."""
 
     # What the plain values of an audit begin with; None for classifiers.
-    kind: ClassVar[str | None]
+    kind: ClassVar[str | None] = None
+    # How numbers are printed, and a cell of a table that has none.
+    digits: ClassVar[str] = ".4f"
+    no_value: ClassVar[str] = "undefined"
 
     n_rows: int
     notion: str
@@ -202,10 +194,6 @@ class Audit(ABC):
     @abstractmethod
     def passes(self, bound: float, /, *, confident: bool = False) -> bool:
         """Return whether the violation, or its whole interval, keeps a bound."""
-
-    def _restored(self) -> Self:
-        """Return the audit with undefined values that JSON cannot tell from None."""
-        return self
 
     @abstractmethod
     def _summary(self) -> tuple[str, list[pd.DataFrame]]:
@@ -233,13 +221,16 @@ class Audit(ABC):
                 name = {None: "Classification", "regression": "Regression"}[kind]
                 home = importlib.import_module(f"fferm.auditing.{name.lower()}")
                 chosen = getattr(home, f"{name}Audit")
-            audit = _from_plain(chosen, plain)._restored()
+            return chosen._restore(plain)  # type: ignore[no-any-return]
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise PersistenceError(
                 f"These values are not an audit ({type(error).__name__}: {error}). "
                 f"Pass what {cls.__name__}.to_dict() returns."
             ) from error
-        return audit  # type: ignore[no-any-return]
+
+    @classmethod
+    def _restore(cls, plain: Mapping[str, Any]) -> Self:
+        return cast(Self, _from_plain(cls, plain))
 
     def to_html(
         self,
@@ -271,22 +262,21 @@ class Audit(ABC):
     def _repr_html_(self) -> str:
         """Return compact tables, for notebooks."""
         line, tables = self._summary()
-        shown = [
-            table.to_html(
-                index=not isinstance(table.index, pd.RangeIndex),
-                float_format=self.format_number,
-                na_rep="undefined" if self.kind is None else "-",
-                border=0,
-            )
-            for table in tables
-        ]
         lines = [f"<p>{escape(text)}</p>" for text in (line, *self.notes)]
-        return "".join([*lines, *shown])
+        for table in tables:
+            has_index = not isinstance(table.index, pd.RangeIndex)
+            options: Any = {"float_format": self.format_number, "border": 0}
+            lines.append(
+                table.to_html(index=has_index, na_rep=self.no_value, **options)
+            )
+        return "".join(lines)
 
-    @staticmethod
-    @abstractmethod
-    def format_number(value: float) -> str:
-        """Return a violation with as many digits as make sense."""
+    @classmethod
+    def format_number(cls, value: float | None) -> str:
+        """Return a number with as many digits as make sense."""
+        if value is None:
+            return "-"
+        return "undefined" if math.isnan(value) else f"{value:{cls.digits}}"
 
 
 def json_ready(value: Any) -> Any:

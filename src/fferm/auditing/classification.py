@@ -1,24 +1,23 @@
 """The audit of a classifier: rates of decisions and probabilities by group."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, NamedTuple, Self, cast
+from typing import Any, NamedTuple, Self, cast
 
 import numpy as np
 import pandas as pd
 from sklearn.base import is_regressor
 
 from fferm._typing import FloatArray, IntArray, Table
-from fferm.auditing.base import Audit, AuditSpec, resolve
+from fferm.auditing.base import Audit, AuditSpec, resolve, resolve_component
 from fferm.data.groups import Binning, GroupMode
-from fferm.data.rows import SMALL_GROUP, check_aligned, check_lengths
+from fferm.data.rows import SMALL_GROUP, check_aligned
 from fferm.data.validate import (
     Number,
     check_params,
     encode_decisions,
     encode_prob,
-    one_hot,
 )
 from fferm.divergences import STANDARD, Divergence
 from fferm.errors import (
@@ -27,35 +26,25 @@ from fferm.errors import (
     SmallGroupWarning,
     warn_user,
 )
+from fferm.metrics import intervals
 from fferm.metrics.certificates import violation_bound
-from fferm.metrics.intervals import (
-    DRAWS,
-    Interval,
-    bootstrap_interval,
-    bootstrap_sample,
-    interval_of_tables,
-    two_sided,
-    wilson_limits,
-)
+from fferm.metrics.intervals import DRAWS, Interval
 from fferm.metrics.tabulator import (
+    CLASS_RATES,
     Absence,
     Gap,
+    Predicted,
     RateTable,
     Tabulator,
     left_out,
     make_tabulator,
+    worst_gap,
 )
 from fferm.notions import Labels, Notion
 from fferm.registry import code_of
 
 # What the table by group says of each class.
-CLASS_COLUMNS = (
-    "base_rate",
-    "selection_rate",
-    "soft_rate",
-    "selection_low",
-    "selection_high",
-)
+CLASS_COLUMNS = (*CLASS_RATES, "selection_low", "selection_high")
 
 
 class DivergenceValue(NamedTuple):
@@ -111,8 +100,6 @@ class ClassificationAudit(Audit):
         Those of them that are cut at the edges of the model's training.
     """
 
-    kind: ClassVar[str | None] = None
-
     n_rows: int
     accuracy: float
     classes: tuple[str, ...]
@@ -135,17 +122,18 @@ class ClassificationAudit(Audit):
     bands: dict[str, int] = field(default_factory=dict)
     trained_bands: tuple[str, ...] = ()
 
-    def _restored(self) -> Self:
+    @classmethod
+    def _restore(cls, plain: Mapping[str, Any]) -> Self:
+        audit = super()._restore(plain)
         # JSON has null for undefined as for not measured; the groups tell which.
-        rows = self.groups.values()
-        if not any(key.startswith("soft_rate_") for row in rows for key in row):
-            return self
-        values = {
-            name: value._replace(soft=_defined(value.soft))
-            for name, value in self.divergences.items()
-        }
-        soft = _defined(self.soft_violation)
-        return replace(self, soft_violation=soft, divergences=values)
+        rows = audit.groups.values()
+        if any(key.startswith("soft_rate_") for row in rows for key in row):
+            if audit.soft_violation is None:
+                audit = replace(audit, soft_violation=math.nan)
+            for name, value in audit.divergences.items():
+                if value.soft is None:
+                    audit.divergences[name] = value._replace(soft=math.nan)
+        return audit
 
     @property
     def shown_classes(self) -> tuple[str, ...]:
@@ -203,10 +191,12 @@ class ClassificationAudit(Audit):
         return (*self.banded, *self.left_out)
 
     def _short_frame(self) -> pd.DataFrame:
-        hidden = ["size", "precision"]
-        for label in self.classes:
-            if label not in self.shown_classes:
-                hidden += [f"{name}_{label}" for name in CLASS_COLUMNS]
+        hidden = [
+            f"{name}_{label}"
+            for name in CLASS_COLUMNS
+            for label in set(self.classes) - set(self.shown_classes)
+        ]
+        hidden += ["size", "precision"]
         return self.frame.drop(columns=hidden, errors="ignore")
 
     def __repr__(self) -> str:
@@ -247,22 +237,11 @@ class ClassificationAudit(Audit):
             lines += ["", "Not judged:", *(f"  {line}" for line in self.left_out)]
         return "\n".join(lines)
 
-    @staticmethod
-    def format_number(value: float | None) -> str:
-        """Return a rate or a gap with four digits."""
-        if value is None:
-            return "-"
-        return "undefined" if math.isnan(value) else f"{value:.4f}"
-
 
 def _interval(interval: Interval | None) -> str:
     if interval is None:
         return "-"
     return f"[{', '.join(map(ClassificationAudit.format_number, interval))}]"
-
-
-def _defined(value: float | None) -> float:
-    return math.nan if value is None else value
 
 
 def audit(  # noqa: PLR0913 - one call states all that an audit depends on
@@ -327,64 +306,53 @@ def audit(  # noqa: PLR0913 - one call states all that an audit depends on
             f"estimator must be a classifier; got {name}, which predicts numbers. Use "
             "fferm.audit_regression for regressors."
         )
-    check_lengths(X=X, y=y)
-    check_aligned(
-        X=X, y=y, sensitive_features=sensitive_features, sample_weight=sample_weight
-    )
+    check_aligned(are_equal=True, X=X, y=y)
+    passed = {"sensitive_features": sensitive_features, "sample_weight": sample_weight}
+    check_aligned(X=X, y=y, **passed)
     check_params({"n_bootstrap": n_bootstrap}, {"n_bootstrap": DRAWS})
     known = list(getattr(estimator, "classes_", ()))
     labels, decision = encode_decisions(y, estimator.predict(X), known)
     _warn_of_unknown(labels, known)
-    compared = resolve(estimator, X, labels.n_samples, notion, groups, divergence)
+    rows = X, labels.n_samples, sample_weight
+    drawn: dict[str, Any] = {"n_bootstrap": n_bootstrap, "random_state": random_state}
+    compared, table, edges, spec = resolve(estimator, *rows, notion, groups, **drawn)
+    chosen = resolve_component(estimator, Divergence, divergence, "kl")
+    mode, binning = cast(GroupMode, spec.groups), Binning(edges=edges)
     tabulator = make_tabulator(
-        labels,
-        compared.notion,
-        sensitive_features,
-        compared.groups,
-        sample_weight,
-        compared.table,
-        Binning(edges=compared.edges),
+        labels, compared, groups=mode, X=table, binning=binning, **passed
     )
-    hard, soft = one_hot(decision, len(labels.classes)), None
+    soft = None
     if hasattr(estimator, "predict_proba") and known:
-        soft = np.zeros(hard.shape)
+        soft = np.zeros((labels.n_samples, len(labels.classes)))
         # A label that training did not have is never predicted: its column stays 0.
         columns = [labels.classes.index(label) for label in known]
         soft[:, columns] = encode_prob(estimator.predict_proba(X), len(known))
     violations = tabulator.violations(decision, warn=True)
     tables = tabulator.tables(decision)
-    soft_tables = () if soft is None else tabulator.tables(soft)
     _warn_of_small(tabulator, tables, decision)
-    rng = np.random.default_rng(random_state)
-
-    def bootstrap(prob: FloatArray, code: IntArray | None = None) -> Interval | None:
-        if n_bootstrap == 0:
-            return None
-        return bootstrap_interval(
-            bootstrap_sample(tabulator, prob, code),
-            confidence,
-            n_bootstrap=n_bootstrap,
-            random_state=rng,
-        )
-
-    weight, bands = tabulator.rows.weight, tabulator.rows.band_edges
-    in_hard, hard_bounds = _divergences(tabulator, tables, compared.divergence)
-    in_soft, soft_bounds = _divergences(tabulator, soft_tables, compared.divergence)
-    is_seed = isinstance(random_state, int | np.integer)
+    drawn["random_state"] = np.random.default_rng(random_state)
+    soft_tables = () if soft is None else tabulator.tables(soft)
+    (values, bounds, interval), (soft_values, soft_bounds, soft_interval) = (
+        _measure(tabulator, predicted, of_it, chosen, confidence, drawn)
+        for predicted, of_it in ((decision, tables), (soft, soft_tables))
+    )
+    bands = tabulator.rows.band_edges
     return ClassificationAudit(
         n_rows=labels.n_samples,
         accuracy=math.nan
         if labels.y is None
-        else float(weight @ (labels.y == decision) / weight.sum()),
+        else float(np.average(labels.y == decision, weights=tabulator.rows.weight)),
         classes=tuple(map(str, labels.classes)),
-        notion=compared.notion.name,
-        divergence=next(iter(in_hard)),
+        notion=compared.name,
+        divergence=next(iter(values)),
         confidence=confidence,
         violation=violations.worst,
-        interval=interval_of_tables(tables, confidence),
-        bootstrap_interval=bootstrap(hard, decision),
-        soft_violation=None if soft is None else tabulator.violations(soft).worst,
-        soft_interval=None if soft is None else bootstrap(soft),
+        interval=intervals.interval_of_tables(tables, confidence),
+        bootstrap_interval=interval,
+        soft_violation=None
+        if soft is None
+        else worst_gap([table.rate for table in soft_tables]),
+        soft_interval=soft_interval,
         gaps=violations.gaps,
         groups=_groups(tabulator, decision, soft, confidence),
         absent=violations.absent,
@@ -392,35 +360,23 @@ def audit(  # noqa: PLR0913 - one call states all that an audit depends on
         divergences={
             name: DivergenceValue(
                 value,
-                None if soft is None else in_soft[name][0],
+                None if soft is None else soft_values[name][0],
                 value / largest if 0 < largest < math.inf else math.nan,
             )
-            for name, (value, largest) in in_hard.items()
+            for name, (value, largest) in values.items()
         },
-        certificates=hard_bounds,
+        certificates=bounds,
         soft_certificates=soft_bounds,
-        spec=AuditSpec(
-            notion=code_of(compared.notion, "notion"),
-            divergence=code_of(compared.divergence, "divergence"),
-            groups=compared.groups,
-            n_bootstrap=int(n_bootstrap),
-            random_state=int(cast(int, random_state)) if is_seed else None,
-            is_weighted=sample_weight is not None,
-            is_behind_pipeline=compared.is_behind_pipeline,
-        ),
+        spec=replace(spec, divergence=code_of(chosen, "divergence")),
         bands={name: len(cut) + 1 for name, cut in bands.items()},
-        trained_bands=tuple(
-            name for name in bands if bands[name] in compared.edges.values()
-        ),
+        trained_bands=tuple(n for n in bands if bands[n] in edges.values()),
     )
 
 
 def _warn_of_unknown(labels: Labels, known: list[object]) -> None:
-    if labels.y is None or not known:
-        return
-    present = [labels.classes[j] for j in np.unique(labels.y)]
-    unknown = [label for label in present if label not in known]
-    if unknown:
+    present = () if labels.y is None else np.unique(labels.y)
+    unknown = [labels.classes[j] for j in present if labels.classes[j] not in known]
+    if unknown and known:
         expected = [label for label in labels.classes if label in known]
         warn_user(
             f"y contains {', '.join(map(repr, unknown))}, which the model does not "
@@ -463,28 +419,35 @@ def _groups(
     prob: FloatArray | None,
     confidence: float,
 ) -> dict[str, dict[str, float]]:
-    table = tabulator.group_table(decision, prob)
-    size, quantile = table["size"].to_numpy(), two_sided(confidence)
+    table: Any = tabulator.group_table(decision, prob)
+    size, quantile = table["size"].to_numpy(), intervals.two_sided(confidence)
     for label in tabulator.labels.classes:
         rate = table[f"selection_rate_{label}"].to_numpy()
-        low, high = wilson_limits(rate, size, quantile)
-        table[f"selection_low_{label}"] = low
-        table[f"selection_high_{label}"] = high
-    rows = cast(dict[str, dict[str, float]], table.to_dict("index"))
-    return {str(group): row for group, row in rows.items()}
+        limits = intervals.wilson_limits(rate, size, quantile)
+        table[f"selection_low_{label}"], table[f"selection_high_{label}"] = limits
+    return {str(group): dict(row) for group, row in table.to_dict("index").items()}
 
 
-def _divergences(
-    tabulator: Tabulator, tables: Sequence[RateTable], chosen: Divergence
-) -> tuple[dict[str, tuple[float, float]], dict[str, float]]:
+def _measure(
+    tabulator: Tabulator,
+    predicted: Predicted | None,
+    tables: Sequence[RateTable],
+    chosen: Divergence,
+    confidence: float,
+    drawn: dict[str, Any],
+) -> tuple[dict[str, tuple[float, float]], dict[str, float], Interval | None]:
     # By divergence: its value as training adds it up, the largest that there can be;
     # and the largest violation that it allows in any stratum. The chosen divergence
-    # comes first, by its name if that says all of it.
+    # comes first, by its name if that says all of it. Then the bootstrap interval.
+    interval = None
+    if drawn["n_bootstrap"] and predicted is not None:
+        sample = intervals.bootstrap_sample(tabulator, predicted)
+        interval = intervals.bootstrap_interval(sample, confidence, **drawn)
     standard = {name: Divergence.resolve(name) for name in STANDARD}
     is_named = standard.get(chosen.name) == chosen
     divergences = {chosen.name if is_named else repr(chosen): chosen} | standard
     if not any(table.is_judged.any() for table in tables):
-        return dict.fromkeys(divergences, (math.nan, math.nan)), {}
+        return dict.fromkeys(divergences, (math.nan, math.nan)), {}, interval
     weighting = tabulator.notion.weighting
     values, bounds = {}, {}
     for name, divergence in divergences.items():
@@ -500,4 +463,4 @@ def _divergences(
                 # given a prediction.
                 bound = max(bound, violation_bound(between, prior, divergence))
         values[name], bounds[name] = (value, largest), bound
-    return values, bounds
+    return values, bounds, interval

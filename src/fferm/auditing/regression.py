@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, cast
 
 import numpy as np
 import pandas as pd
@@ -27,28 +27,13 @@ from fferm.data.groups import (
     read_series,
     split_columns,
 )
-from fferm.data.rows import check_aligned, check_lengths
+from fferm.data.rows import check_aligned
 from fferm.data.validate import check_params, encode_weight, rescaled
 from fferm.errors import InvalidInputError, InvalidParameterError, InvalidTypeError
-from fferm.metrics.dependence import (
-    FEWEST_ROWS,
-    GROUP_MEASURES,
-    NUMBER_MEASURES,
-    OrderedPredictions,
-    chance_of,
-    comparable_rows,
-    control_strata,
-    effective_size,
-    get_measure,
-    information_bias,
-    read_finite,
-    shuffled_values,
-    take,
-)
+from fferm.metrics import dependence
 from fferm.metrics.intervals import DRAWS, LEVEL, Interval
 from fferm.metrics.tabulator import CONTROL, left_out
 from fferm.notions import Notion, Strata
-from fferm.registry import code_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -121,7 +106,7 @@ class ColumnAudit:
         Of the groups or bands.
     fan
         For numbers, else None.
-    information_bias
+    dependence.information_bias
         For numbers: how much of ``f_information`` counts alone make; else None.
     n_missing
         Rows without a value, which are in no group.
@@ -178,6 +163,8 @@ class RegressionAudit(Audit):
     """
 
     kind: ClassVar[str | None] = "regression"
+    digits: ClassVar[str] = ".4g"
+    no_value: ClassVar[str] = "-"
 
     n_rows: int
     mse: float
@@ -229,11 +216,7 @@ class RegressionAudit(Audit):
     @property
     def interval(self) -> Interval:  # type: ignore[override]
         """The interval of the violation; NaN for measures of numbers."""
-        measured = self._measured(self.metric).values()
-        if any(each.high is None for each in measured):
-            return np.nan, np.nan
-        lows = (float(each.low or 0.0) for each in measured)
-        return max(lows), max(float(each.high or 0.0) for each in measured)
+        return self._interval(self.metric)
 
     def value(self, measure: str, column: str | None = None) -> float:
         """Return a measure: the largest of all columns, or that of one."""
@@ -263,15 +246,19 @@ class RegressionAudit(Audit):
             numbers have none and are refused.
         """
         measure = measure or self.metric
-        if not confident:
-            return self.value(measure) <= bound
-        highs = [each.high for each in self._measured(measure).values()]
-        if None in highs:
+        largest = self._interval(measure)[1] if confident else self.value(measure)
+        if confident and np.isnan(largest):
             raise InvalidParameterError(
                 f"confident=True needs an interval, and {measure} has none here. Use "
                 "a measure of groups, such as 'kolmogorov_smirnov', and n_bootstrap."
             )
-        return all(float(high or 0.0) <= bound for high in highs)
+        return largest <= bound
+
+    def _interval(self, measure: str) -> Interval:
+        # All limits hold at once, and so do the largest of them.
+        limits = [(each.low, each.high) for each in self._measured(measure).values()]
+        low, high = np.array(limits, dtype=np.float64).max(axis=0)  # None is NaN
+        return float(low), float(high)
 
     def _measured(self, measure: str) -> dict[str, Measured]:
         measured = {
@@ -315,7 +302,7 @@ class RegressionAudit(Audit):
             *(left_out(name, n, self.n_rows) for name, n in missing.items() if n),
             *(
                 f"{name}: not compared where {', '.join(column.absent)}, because there "
-                f"are no two groups in at least {FEWEST_ROWS} rows"
+                f"are no two groups in at least {dependence.FEWEST_ROWS} rows"
                 for name, column in self.columns.items()
                 if column.absent
             ),
@@ -372,14 +359,8 @@ class RegressionAudit(Audit):
         ]
         for frame in (self.frame, self.group_frame):
             shown = frame.set_index(list(frame.columns[:2])).dropna(axis=1, how="all")
-            text = shown.to_string(float_format=self.format_number, na_rep="-")
-            lines += ["", text]
+            lines += ["", shown.to_string(float_format=self.format_number, na_rep="-")]
         return "\n".join([*lines, *(["", *self.notes] if self.notes else [])])
-
-    @staticmethod
-    def format_number(value: float) -> str:
-        """Return a measure with four significant digits."""
-        return f"{value:.4g}"
 
 
 def audit_regression(  # noqa: PLR0913 - one call states all that an audit depends on
@@ -444,105 +425,77 @@ def audit_regression(  # noqa: PLR0913 - one call states all that an audit depen
     """
     rows = {"X": X, "y": y, "sensitive_features": sensitive_features}
     check_aligned(**rows, sample_weight=sample_weight)
-    check_params(
-        {
-            "n_bootstrap": n_bootstrap,
-            "n_permutations": n_permutations,
-            "confidence": confidence,
-        },
-        {"n_bootstrap": DRAWS, "n_permutations": DRAWS, "confidence": LEVEL},
-    )
+    drawn: Any = {"n_bootstrap": n_bootstrap, "n_permutations": n_permutations}
+    limits = {"confidence": LEVEL, **dict.fromkeys(drawn, DRAWS)}
+    check_params({"confidence": confidence, **drawn}, limits)
     if estimator is not None and not hasattr(estimator, "predict"):
         raise InvalidTypeError(
             "estimator must be a fitted regressor, or None with predictions in place "
             f"of X; got {type(estimator).__name__}, which has no predict."
         )
     predicted = X if estimator is None else estimator.predict(X)
-    prediction = read_finite(predicted, "The prediction")
-    target = read_finite(y, "y")
-    if target.shape != prediction.shape:
-        raise InvalidInputError(
-            "y and the prediction must have one number per row; got shapes "
-            f"{target.shape} and {prediction.shape}."
-        )
-    check_lengths(**rows, sample_weight=sample_weight)
+    prediction = dependence.read_finite(predicted, "The prediction")
+    target = dependence.read_finite(y, "y")
+    tables = {**rows, "prediction": prediction, "sample_weight": sample_weight}
+    check_aligned(are_equal=True, **tables)
     n = prediction.size
     metric = metric or parameter_of(estimator, "violation_metric") or DEFAULT_METRIC
-    get_measure(metric)
-    compared = resolve(estimator, X, n, notion, groups)
-    strata = control_strata(compared.notion, compared.table, n)
-    spec = AuditSpec(
-        notion=code_of(compared.notion, "notion"),
-        groups=compared.groups,
-        n_bootstrap=n_bootstrap,
+    dependence.get_measure(metric)
+    if not isinstance(continuous, str):
+        continuous = tuple(continuous)
+    compared, table, edges, spec = resolve(
+        estimator,
+        *(X, n, sample_weight, notion, groups),
+        **drawn,
         random_state=random_state,
-        is_weighted=sample_weight is not None,
-        is_behind_pipeline=compared.is_behind_pipeline,
-        n_permutations=n_permutations,
-        continuous=continuous if isinstance(continuous, str) else tuple(continuous),
+        continuous=continuous,
     )
+    strata = dependence.control_strata(compared, table, n)
     weight = rescaled(encode_weight(sample_weight, n))
     auditor = _Auditor(prediction, target, weight, strata, confidence, spec)
-    binning = Binning(continuous, compared.edges)
-    columns = _read_columns(sensitive_features, n, compared.groups, binning)
-    error = float(np.average((target - prediction) ** 2, weights=weight))
-    centre = np.average(target, weights=weight)
-    spread = float(np.average((target - centre) ** 2, weights=weight))
+    binning, how = Binning(continuous, edges), cast(GroupMode, spec.groups)
+    columns = _read_columns(sensitive_features, n, how, binning)
+    error, variance = dependence.squared_error(target, prediction, weight)
     result = RegressionAudit(
         n_rows=n,
         mse=error,
-        explained=1 - error / spread if spread > 0 else np.nan,
+        explained=1 - error / variance,
         metric=metric,
         confidence=confidence,
-        columns={name: auditor.column(column) for name, column in columns.items()},
+        columns={column[0].name: auditor.column(*column) for column in columns},
         spec=spec,
-        notion=compared.notion.name,
+        notion=compared.name,
         n_uncontrolled=int(np.sum(strata.code < 0)),
     )
     result.value(metric)  # raises if no column has it
     return result
 
 
-class _Column(NamedTuple):
-    # A sensitive column as it is compared: groups, and the numbers behind bands.
-    attribute: Attribute
-    numbers: FloatArray | None = None
-    is_joint: bool = False
-    has_trained_bands: bool = False
-
-
 def _read_columns(
     sensitive_features: Table, n_samples: int, how: GroupMode, binning: Binning
-) -> dict[str, _Column]:
-    # The sensitive columns, and several of them jointly, by name.
-    parts, columns = dict(split_columns(sensitive_features)), {}
-    binning.check(list(parts))
-    for name, values in parts.items():
+) -> list[tuple[Attribute, FloatArray | None, dict[str, bool]]]:
+    # The sensitive columns and several of them jointly: the groups, the numbers behind
+    # bands, and what the audit says of the column.
+    parts, columns = split_columns(sensitive_features), []
+    binning.check([name for name, _ in parts])
+    for name, values in parts:
         series = read_series(values, name, n_samples).infer_objects()
-        is_numeric = is_numeric_dtype(series.dtype)
+        is_numeric, numbers = is_numeric_dtype(series.dtype), None
         known = binning.known(name, len(parts)) if is_numeric else None
         is_number = is_numeric and series.nunique() > MOST_GROUPS
         if not isinstance(binning.continuous, str):
             is_number = name in binning.continuous
-        if not is_number and known is None:
-            columns[name] = _Column(encode_column(values, name, n_samples))
-            continue
-        numbers = read_numbers(series, name)
-        edges = find_edges(numbers) if known is None else np.array(known)
-        bands = band_names(edges), assign(numbers, edges)
-        attribute = Attribute(name, *bands, {name: tuple(edges.tolist())})
-        columns[name] = _Column(attribute, numbers, has_trained_bands=known is not None)
-    joint = partition([column.attribute for column in columns.values()], how)
+        if is_number or known is not None:
+            numbers = read_numbers(series, name)
+            edges = find_edges(numbers) if known is None else np.array(known)
+            attribute = Attribute(name, band_names(edges), assign(numbers, edges))
+        else:
+            attribute = encode_column(values, name, n_samples)
+        columns.append((attribute, numbers, {"has_trained_bands": known is not None}))
+    joint = partition([attribute for attribute, _, _ in columns], how)
     if len(columns) > 1 and len(joint) == 1:
-        columns[joint[0].name] = _Column(joint[0], is_joint=True)
+        columns.append((joint[0], None, {"is_joint": True}))
     return columns
-
-
-class _PartMeasure(NamedTuple):
-    # A measure on the rows of one stratum: value, interval, values by chance.
-    value: float
-    limits: Interval | None
-    shuffled: list[float]
 
 
 @dataclass(frozen=True)
@@ -554,15 +507,21 @@ class _Auditor:
     confidence: float
     spec: AuditSpec
 
-    def column(self, column: _Column) -> ColumnAudit:
-        code, names, numbers = column.attribute.code, self.strata.names, column.numbers
+    def column(
+        self,
+        attribute: Attribute,
+        numbers: FloatArray | None,
+        described: dict[str, bool],
+    ) -> ColumnAudit:
+        code, names, groups = attribute.code, self.strata.names, attribute.groups
         known = (code >= 0) & (self.weight > 0)
-        parts = comparable_rows(code, known, self.strata)
+        parts = dependence.comparable_rows(code, known, self.strata)
         if not parts:
             where = "" if len(names) == 1 else " of one control value"
             raise InvalidInputError(
-                f"{column.attribute.name} needs at least two groups in {FEWEST_ROWS} "
-                f"rows{where}; got {np.unique(code[known]).size} in {known.sum()} rows."
+                f"{attribute.name} needs at least two groups in "
+                f"{dependence.FEWEST_ROWS} rows{where}; got "
+                f"{np.unique(code[known]).size} in {known.sum()} rows."
             )
         by_part = list(self._measure(code, numbers, parts))
         inside = np.flatnonzero(known & (self.strata.code >= 0))
@@ -571,45 +530,48 @@ class _Auditor:
         if numbers is not None:
             fan = _fan(u, numbers[inside], weight)
             weights = weight if self.spec.is_weighted else None
-            bias = information_bias(u, numbers[inside], weight=weights)
-        groups = column.attribute.groups
+            bias = dependence.information_bias(u, numbers[inside], weight=weights)
+        measures, strata = {}, dict[str, dict[str, float]]()
+        for name in by_part[0]:
+            # The stratum with the largest value counts, for shuffled rows too.
+            values, ends, shuffled = zip(*(part[name] for part in by_part), strict=True)
+            low, high = (None, None) if None in ends else np.max(ends, axis=0).tolist()
+            by_chance = np.max(shuffled, axis=0).tolist()
+            test = dependence.chance_of(max(values), by_chance) if by_chance else ()
+            measures[name] = Measured(max(values), low, high, *test)
+        if len(names) > 1:
+            for (r, rows), part in zip(parts.items(), by_part, strict=True):
+                by_name = {name: measured[0] for name, measured in part.items()}
+                strata[names[r]] = {"rows": rows.size, **by_name}
         members = {group: known & (code == k) for k, group in enumerate(groups)}
-        rows = zip(parts.items(), by_part, strict=True)
         return ColumnAudit(
             groups={g: self._group(m) for g, m in members.items() if np.any(m)},
-            measures={
-                name: _largest([part[name] for part in by_part]) for name in by_part[0]
-            },
+            measures=measures,
             densities=_densities(u, code[inside], groups, weight),
             fan=fan,
             information_bias=bias,
             n_missing=int(np.sum(code < 0)),
-            is_joint=column.is_joint,
-            has_trained_bands=column.has_trained_bands,
-            strata={}
-            if len(names) == 1
-            else {
-                names[r]: {"rows": kept.size, **{m: part[m].value for m in part}}
-                for (r, kept), part in rows
-            },
+            strata=strata,
             absent=tuple(names[r] for r in range(len(names)) if r not in parts),
+            **described,
         )
 
     def _measure(
         self, code: IntArray, numbers: FloatArray | None, parts: dict[int, IntArray]
-    ) -> Iterator[dict[str, _PartMeasure]]:
+    ) -> Iterator[dict[str, tuple[float, Interval | None, list[float]]]]:
+        # By stratum and measure: its value, interval, and values by chance.
         spec, n_permutations = self.spec, self.spec.n_permutations or 0
-        seeded = ("groups", *NUMBER_MEASURES)
+        seeded = ("groups", *dependence.NUMBER_MEASURES)
         rngs = {name: np.random.default_rng(spec.random_state) for name in seeded}
         for rows in parts.values():
             u, group = self.prediction[rows], code[rows]
             weight = self.weight[rows] if spec.is_weighted else None
-            ordered = OrderedPredictions(u)
+            ordered = dependence.OrderedPredictions(u)
             limits: dict[str, Interval] = {}
             if spec.n_bootstrap:
                 limits = ordered.intervals(
                     group,
-                    list(GROUP_MEASURES),
+                    list(dependence.GROUP_MEASURES),
                     # All parts hold at once if each takes its share of the risk.
                     1 - (1 - self.confidence) / len(parts),
                     n_bootstrap=spec.n_bootstrap,
@@ -618,26 +580,29 @@ class _Auditor:
                 )
             observed, shuffled = ordered.below(group, weight), []
             for _ in range(n_permutations):
-                order = rngs["groups"].permutation(np.arange(group.size))
-                shuffled.append(ordered.below(group[order], take(weight, order)))
+                order = rngs["groups"].permutation(group.size)
+                shuffled.append(
+                    ordered.below(group[order], dependence.take(weight, order))
+                )
             measures = {}
-            for name in GROUP_MEASURES:
-                others = [ordered.measure(name, each) for each in shuffled]
-                value = ordered.measure(name, observed)
-                measures[name] = _PartMeasure(value, limits.get(name), others)
-            for name, measure in NUMBER_MEASURES.items():
-                if numbers is not None:
-                    pair, rng = (u, numbers[rows]), rngs[name]
-                    value = measure(*pair, weight=weight)
-                    others = shuffled_values(
-                        measure, *pair, n_permutations, rng, weight
-                    )
-                    measures[name] = _PartMeasure(value, None, others)
+            for name in dependence.GROUP_MEASURES:
+                value, *others = (
+                    ordered.measure(name, each) for each in (observed, *shuffled)
+                )
+                measures[name] = value, limits.get(name), others
+            for name, measure in dependence.NUMBER_MEASURES.items():
+                if numbers is None:
+                    break
+                pair = u, numbers[rows]
+                others = dependence.shuffled_values(
+                    measure, *pair, n_permutations, rngs[name], weight
+                )
+                measures[name] = measure(*pair, weight=weight), None, others
             yield measures
 
     def _group(self, inside: NDArray[np.bool_]) -> dict[str, float]:
         u, y, weight = self.prediction[inside], self.target[inside], self.weight[inside]
-        share, size = weight / weight.sum(), effective_size(weight)
+        share, size = weight / weight.sum(), dependence.effective_size(weight)
         mean, half = float(share @ u), np.nan  # one row has no interval
         if size > 1 + 1e-9:
             quantile = student.ppf((1 + self.confidence) / 2, size - 1)
@@ -652,18 +617,6 @@ class _Auditor:
             "mean_target": float(share @ y),
             "mse": float(share @ (u - y) ** 2),
         }
-
-
-def _largest(parts: list[_PartMeasure]) -> Measured:
-    # The stratum with the largest value counts, for shuffled rows too.
-    value, ends = max(part.value for part in parts), [part.limits for part in parts]
-    low = high = chance = p_value = None
-    if None not in ends:
-        low, high = (max(end[k] for end in ends if end) for k in (0, 1))
-    shuffled = list(map(max, zip(*(part.shuffled for part in parts), strict=True)))
-    if shuffled:
-        chance, p_value = chance_of(value, shuffled)
-    return Measured(value, low, high, chance, p_value)
 
 
 def _densities(
@@ -681,7 +634,9 @@ def _densities(
         mass, edges = np.histogram(np.clip(v, *ends), N_FINE, ends, weights=share)
         middle = (edges[1:] + edges[:-1]) / 2
         deviation = np.sqrt(share @ (v - share @ v) ** 2)
-        width = max(1.06 * deviation * effective_size(w) ** -0.2, at[1] - at[0])
+        width = max(
+            1.06 * deviation * dependence.effective_size(w) ** -0.2, at[1] - at[0]
+        )
         density = norm.pdf((at[:, None] - middle) / width) @ mass / width
         by_group[groups[k]] = tuple(density.tolist())
     return Densities(tuple(at.tolist()), by_group)

@@ -11,7 +11,7 @@ from fferm._typing import FloatArray, Table
 from fferm.boosting.newton import Descent
 from fferm.boosting.objective import ScoreObjective
 from fferm.data.groups import GroupMode
-from fferm.data.rows import Rows, control_labels, encode_rows
+from fferm.data.rows import Rows, encode_rows
 from fferm.data.validate import check_number, encode_labels
 from fferm.divergences import Divergence
 from fferm.errors import InvalidInputError
@@ -107,9 +107,7 @@ def boosting_objective(
             f"{codes.shape} and {classes[:5].tolist()}."
         )
     labels = encode_labels(codes, codes.size, tuple(classes.tolist()), "y")
-    control, names = control_labels(objective.notion, X, labels.n_samples)
-    labels = replace(labels, control=control, control_names=names)
-    rows = encode_rows(sensitive_features, objective.notion, labels, how=groups)
+    rows = encode_rows(sensitive_features, objective.notion, labels, X, how=groups)
     if objective.fairness_weight > 0:
         Penalty(objective, rows).check_comparable()
     # A copy, because codes may be the caller's array and are read much later.

@@ -18,6 +18,7 @@ Exit codes
     Interrupted.
 """
 
+import contextlib
 import importlib.util
 import sys
 from collections.abc import Sequence
@@ -41,5 +42,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             )
             return 2
     from fferm.cli.program import run
+
+    for stream in (sys.stdout, sys.stderr):
+        # What its encoding lacks is escaped; not every stream can be told so.
+        with contextlib.suppress(AttributeError, ValueError):
+            stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
 
     return run(sys.argv[1:] if arguments is None else list(arguments))

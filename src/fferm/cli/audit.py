@@ -1,19 +1,18 @@
 """``fferm audit``: a saved model and a table in, a verdict out."""
 
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any
 
 import numpy as np
 import pandas as pd
-import typer
+from typer import Argument, Option
 
 import fferm
 from fferm._typing import Table
 from fferm.auditing import Audit, RegressionAudit, audit_regression
 from fferm.cli import options
-from fferm.cli.inputs import drop_unlabelled, open_source, read_table
+from fferm.cli.inputs import drop_unlabelled, open_source, read_table, require_columns
 from fferm.cli.options import TaskKind
 from fferm.cli.outputs import Output, check_writable
 from fferm.data.validate import Number, check_params
@@ -28,8 +27,6 @@ from fferm.estimators.frame import (
     target_numbers,
 )
 
-# What is compared: --notion and --metric.
-Options: TypeAlias = tuple[str | None, str | None]
 # Measures of a regression that have no upper limit.
 UNBOUNDED = ("wasserstein", "mean_gap", "f_information")
 
@@ -37,33 +34,26 @@ UNBOUNDED = ("wasserstein", "mean_gap", "f_information")
 def audit(
     model: Annotated[
         str,
-        typer.Argument(
+        Argument(
             metavar="MODEL",
             help="A model of `fferm fit`; with --prediction, the table itself.",
         ),
     ],
     data: Annotated[
         str | None,
-        typer.Argument(
-            metavar="DATA", help="A CSV or Parquet file, or a data set by name."
-        ),
+        Argument(metavar="DATA", help="A CSV or Parquet file, or a data set by name."),
     ] = None,
     prediction: Annotated[
-        str | None,
-        typer.Option(
-            "--prediction", help="Audit this column of the table, without a model."
-        ),
+        str | None, Option(help="Audit this column of the table, without a model.")
     ] = None,
     target: options.Target = None,
     sensitive: options.Sensitive = None,
     max_violation: Annotated[
-        float | None, typer.Option(help="The largest violation that passes.")
+        float | None, Option(help="The largest violation that passes.")
     ] = None,
-    confident: Annotated[
-        bool, typer.Option("--confident", help="The interval has to keep it too.")
-    ] = False,
+    confident: options.Confident = False,
     notion: Annotated[
-        str | None, typer.Option(help="Another notion than that of training.")
+        str | None, Option(help="Another notion than that of training.")
     ] = None,
     metric: options.Metric = None,
     task: options.Task = TaskKind.auto,
@@ -82,37 +72,54 @@ def audit(
         check_writable(html, model, *([] if data is None else [data]))
     with output.warnings_as_lines():
         if prediction is None:
-            columns = {"--target": target, "--sensitive": sensitive}
             _refuse(
-                {**columns, "--task": None if task is TaskKind.auto else task},
                 "cannot be used with a model, which knows its columns and its task. "
                 "Leave it out, or name the column of predictions: --prediction NAME.",
+                **{"--target": target, "--sensitive": sensitive},
+                **{"--task": None if task is TaskKind.auto else task},
             )
             fitted = _load_model(Path(model))
             trained_metric = getattr(fitted, "violation_metric", None)
             _check_bound(max_violation, metric or trained_metric)
-            audited = _measure_data(fitted, data, notion, metric)
+            audited = measure(fitted, _rows_of(fitted, data), notion, metric)
         else:
             _refuse(
-                {"DATA": data},
                 f"cannot be a second file, because --prediction audits {model}. Leave "
                 "out the model, or --prediction.",
+                DATA=data,
             )
-            audited = _measure_predictions(
-                Path(model), prediction, target, sensitive, task, notion, metric
-            )
+            rows, columns = read_table(Path(model)), require_columns(target, sensitive)
+            audited = _measure_column(rows, prediction, *columns, task, notion, metric)
             _check_bound(max_violation, getattr(audited, "metric", None))
         passes = max_violation is None or audited.passes(
             max_violation, confident=confident
         )
         if html is not None:
             audited.to_html(html, max_violation=max_violation)
-    words = [str(audited)]
+    words = str(audited)
     if max_violation is not None:
-        words += ["", _verdict(audited, max_violation, confident, passes)]
+        value = audited.interval[1] if confident else audited.violation
+        what = "the upper end of its interval" if confident else "the violation"
+        if isinstance(audited, RegressionAudit):
+            what += f" ({audited.metric})"
+        sign = "PASSES: at most" if passes else "FAILS: above"
+        reached = f"{what} is {audited.format_number(value)}."
+        words += f"\n\n{sign} {max_violation:g}; {reached}"
     verdict = {"max_violation": max_violation, "confident": confident, "passes": passes}
-    output.result("\n".join(words), {**verdict, "audit": audited.to_dict()})
+    output.result(words, {**verdict, "audit": audited.to_dict()})
     return 0 if passes else 1
+
+
+def _refuse(why: str, **options: object) -> None:
+    for name, value in options.items():
+        if value:
+            raise InvalidParameterError(f"{name} {why}")
+
+
+def _check_bound(max_violation: float | None, metric: str | None) -> None:
+    if max_violation is not None:
+        limits = Number() if metric in UNBOUNDED else Number(0, 1)
+        check_params({"--max-violation": max_violation}, {"--max-violation": limits})
 
 
 def _load_model(path: Path) -> FrameModel:
@@ -125,6 +132,20 @@ def _load_model(path: Path) -> FrameModel:
     return model
 
 
+def _rows_of(model: FrameModel, data: str | None) -> pd.DataFrame:
+    if data is None:
+        raise InvalidParameterError(
+            "Missing argument DATA. Name a table: fferm audit MODEL DATA; or the "
+            "column of predictions in a table: fferm audit DATA --prediction NAME."
+        )
+    # The target of a data set by name counts if the model's is not among its targets.
+    is_named = data in CATALOG and not Path(data).exists()
+    is_default = is_named and model.target not in CATALOG[data].targets
+    source = open_source(data, None if is_default else model.target, model.sensitive)
+    rows = source.frame if source.test is None else source.test
+    return drop_unlabelled(rows, model.target)
+
+
 def measure(
     model: FrameModel,
     rows: pd.DataFrame,
@@ -132,98 +153,48 @@ def measure(
     metric: str | None = None,
 ) -> Audit:
     """Return the audit of a model on some rows."""
-    if isinstance(model, FrameRegressor):
-        audit, groups = _audit_numbers, model.sensitive_values(rows)
-    else:
-        audit, groups = _audit_classes, model.groups(rows)
-    return audit(model, rows, model.labels(rows), groups, (notion, metric))
+    is_number = isinstance(model, FrameRegressor)
+    groups = model.sensitive_values(rows) if is_number else model.groups(rows)
+    return _audit(is_number, model, rows, model.labels(rows), groups, notion, metric)
 
 
-def _audit_classes(
-    model: Any, X: Table, y: Table, groups: Table, how: Options
-) -> Audit:
-    notion, metric = how
-    why = "needs predictions of numbers, but these are classes. Use --notion."
-    _refuse({"--metric": metric}, why)
-    return fferm.audit(model, X, y, sensitive_features=groups, notion=notion)
-
-
-def _audit_numbers(
-    model: Any, X: Table, y: Table, groups: Table, how: Options
-) -> Audit:
-    notion, metric = how
-    why = "needs predictions of classes, but these are numbers. Use --metric."
-    _refuse({"--notion": notion}, why)
-    return audit_regression(model, X, y, sensitive_features=groups, metric=metric)
-
-
-def _measure_data(
-    model: FrameModel, data: str | None, notion: str | None, metric: str | None
-) -> Audit:
-    if data is None:
-        raise InvalidParameterError(
-            "Missing argument DATA. Name a table: fferm audit MODEL DATA; or the "
-            "column of predictions in a table: fferm audit DATA --prediction NAME."
-        )
-    is_named = data in CATALOG and not Path(data).exists()
-    # The target of a data set by name counts if the model's is not among its targets.
-    is_default = is_named and model.target not in CATALOG[data].targets
-    source = open_source(data, None if is_default else model.target, model.sensitive)
-    rows = source.frame if source.test is None else source.test
-    return measure(model, drop_unlabelled(rows, model.target), notion, metric)
-
-
-def _measure_predictions(
-    path: Path,
+def _measure_column(
+    rows: pd.DataFrame,
     prediction: str,
-    target: str | None,
-    sensitive: Sequence[str] | None,
+    target: str,
+    sensitive: tuple[str, ...],
     task: TaskKind,
-    notion: str | None,
-    metric: str | None,
+    *how: str | None,
 ) -> Audit:
-    if target is None or not sensitive:
-        missing = "--target" if target is None else "--sensitive"
-        raise InvalidParameterError(
-            f"{missing} is missing. With --prediction, name the column, for example "
-            f"{missing} NAME."
-        )
-    rows = read_table(path)
     for name in (prediction, target, *sensitive):
         column_of(rows, name, "column to audit")
     rows = drop_unlabelled(rows, target)
-    predicted, truth = rows[prediction], rows[target]
-    groups = rows[list(dict.fromkeys(sensitive))]
+    predicted, truth, groups = rows[prediction], rows[target], rows[list(sensitive)]
     is_number = task is TaskKind.regression
     if task is TaskKind.auto:
         is_number = is_quantity(truth) or is_quantity(predicted)
     if is_number:
         numbers = target_numbers(predicted), target_numbers(truth)
-        return _audit_numbers(None, *numbers, groups, (notion, metric))
+        return _audit(True, None, *numbers, groups, *how)
     decisions, labels = label_text(predicted), label_text(truth)
     classes = np.unique([*decisions, *labels])
     model = SimpleNamespace(predict=lambda _: decisions, classes_=classes)
-    return _audit_classes(model, rows, labels, groups, (notion, metric))
+    return _audit(False, model, rows, labels, groups, *how)
 
 
-def _refuse(options: Mapping[str, object], why: str) -> None:
-    for name, value in options.items():
-        if value:
-            raise InvalidParameterError(f"{name} {why}")
-
-
-def _check_bound(max_violation: float | None, metric: str | None) -> None:
-    if max_violation is not None:
-        limits = Number() if metric in UNBOUNDED else Number(0, 1)
-        check_params({"--max-violation": max_violation}, {"--max-violation": limits})
-
-
-def _verdict(
-    audited: Audit, max_violation: float, confident: bool, passes: bool
-) -> str:
-    what = "the upper end of its interval" if confident else "the violation"
-    if isinstance(audited, RegressionAudit):
-        what += f" ({audited.metric})"
-    value = audited.interval[1] if confident else audited.violation
-    sign = "PASSES: at most" if passes else "FAILS: above"
-    return f"{sign} {max_violation:g}; {what} is {audited.format_number(value)}."
+def _audit(
+    is_number: bool,
+    model: Any,
+    X: Table,
+    y: Table,
+    groups: Table,
+    notion: str | None,
+    metric: str | None,
+) -> Audit:
+    if is_number:
+        why = "needs predictions of classes, but these are numbers. Use --metric."
+        _refuse(why, **{"--notion": notion})
+        return audit_regression(model, X, y, sensitive_features=groups, metric=metric)
+    why = "needs predictions of numbers, but these are classes. Use --notion."
+    _refuse(why, **{"--metric": metric})
+    return fferm.audit(model, X, y, sensitive_features=groups, notion=notion)

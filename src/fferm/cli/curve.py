@@ -2,16 +2,16 @@
 
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
-import typer
+from typer import Option
 
 from fferm.cli import options
 from fferm.cli.fit import make_estimator
 from fferm.cli.inputs import open_source
 from fferm.cli.options import GroupKind, ModelKind, TaskKind
-from fferm.cli.outputs import Output, check_folder, check_writable
-from fferm.curve import TradeoffCurve, tradeoff_curve
+from fferm.cli.outputs import Output, check_writable, table_text
+from fferm.curve import tradeoff_curve
 from fferm.data.validate import COUNT, Number, check_params
 
 SHOWN = ["curve", "fairness_weight", "accuracy", "violation", "soft_violation"]
@@ -20,15 +20,13 @@ SHOWN_OF_REGRESSION = [*SHOWN[:3], "loss", "violation", "mean_gap"]
 
 def curve(
     data: options.Data,
-    out: Annotated[
-        Path, typer.Option("--out", help="A folder for the records; resumes there.")
-    ],
+    out: Annotated[Path, Option(help="A folder for the records; resumes there.")],
     target: options.Target = None,
     sensitive: options.Sensitive = None,
-    weights: Annotated[int, typer.Option(help="How many fairness weights.")] = 20,
-    seeds: Annotated[int, typer.Option(help="How many seeds.")] = 1,
+    weights: Annotated[int, Option(help="How many fairness weights.")] = 20,
+    seeds: Annotated[int, Option(help="How many seeds.")] = 1,
     divergence: Annotated[
-        list[str] | None, typer.Option(help="May be repeated; kl by default.")
+        options.Names, Option(help="May be repeated; kl by default.")
     ] = None,
     html: options.Html = None,
     model: options.Model = ModelKind.linear,
@@ -40,7 +38,7 @@ def curve(
     drop: options.Drop = None,
     drop_sensitive: options.DropSensitive = False,
     test_share: options.TestShare = 0.25,
-    jobs: Annotated[int, typer.Option(help="Processes at a time.")] = 1,
+    jobs: Annotated[int, Option(help="Processes at a time.")] = 1,
     seed: options.Seed = 0,
     quiet: options.Quiet = False,
     json: options.Json = False,
@@ -54,7 +52,7 @@ def curve(
     counts = {"--weights": weights, "--seeds": seeds, "--jobs": jobs}
     fewest = {"--weights": Number(2, is_whole=True), "--seeds": COUNT, "--jobs": COUNT}
     check_params(counts, fewest)
-    check_folder(out)
+    check_writable(out, is_folder=True)
     if html is not None:
         check_writable(html, data)
     with output.warnings_as_lines():
@@ -67,11 +65,8 @@ def curve(
         train, test = source.split(columns, test_share, seed)
         encoder = columns.learn_encoding(train)
         total = weights * seeds * len(divergences)
-
-        def count() -> int:
-            return sum(1 for _ in (out / "models").glob("*.fferm"))
-
-        with output.progress("models", total, count):
+        folder = out / "models"
+        with output.progress("models", total, lambda: len([*folder.glob("*.fferm")])):
             curve = tradeoff_curve(
                 estimator,
                 encoder.transform(train),
@@ -90,26 +85,20 @@ def curve(
             )
         if html is not None:
             curve.to_html(html)
-    output.result(*_summary(curve, out, output))
-    return 0
-
-
-def _summary(
-    curve: TradeoffCurve, out: Path, output: Output
-) -> tuple[str, dict[str, Any]]:
-    front = curve.pareto()
-    metric = curve.description.get("metric")
-    columns = SHOWN if metric is None else SHOWN_OF_REGRESSION
-    shown = [name for name in columns if name in front.columns]
-    rows = front[shown].to_dict("records")
-    table = output.table(shown, [list(row.values()) for row in rows])
+    chosen = curve.description.get("metric")
+    front, shown = curve.pareto(), SHOWN if chosen is None else SHOWN_OF_REGRESSION
+    names = [name for name in shown if name in front.columns]
+    rows = front[names].to_dict("records")
+    table = table_text(names, [list(row.values()) for row in rows])
     words = f"The models that no other beats, on held-out rows:\n\n{table}\n\n"
-    if metric is not None:
+    if chosen is not None:
         words += (
             "accuracy is the share of variance that is explained, loss the mean "
-            f"squared error, violation the {metric}.\n"
+            f"squared error, violation the {chosen}.\n"
         )
+    words += f"Records: {out}; a page of them: fferm report {out}"
     # The violation of a regression may have the unit of y, so there is no worst one.
-    area = curve.hypervolume() if metric is None else None
-    data = {"records": str(out), "hypervolume": area, "front": rows, "metric": metric}
-    return f"{words}Records: {out}; a page of them: fferm report {out}", data
+    area = curve.hypervolume() if chosen is None else None
+    result = {"records": str(out), "hypervolume": area, "front": rows}
+    output.result(words, {**result, "metric": chosen})
+    return 0

@@ -1,7 +1,7 @@
 """``fferm datasets``: what can be named instead of a file."""
 
 from fferm.cli import options
-from fferm.cli.outputs import Output
+from fferm.cli.outputs import Output, table_text
 from fferm.datasets._catalog import CATALOG
 from fferm.datasets._store import data_home
 
@@ -24,6 +24,6 @@ def datasets(quiet: options.Quiet = False, json: options.Json = False) -> int:
         "data_home": str(data_home()),
         "datasets": [dict(zip(columns, row, strict=True)) for row in rows],
     }
-    words = f"{output.table(columns, rows)}\n\nThe data folder is {data_home()}"
+    words = f"{table_text(columns, rows)}\n\nThe data folder is {data_home()}"
     output.result(words, data)
     return 0

@@ -3,10 +3,9 @@
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
+from typer import Option
 
 import fferm
-from fferm.auditing import Audit
 from fferm.cli import options
 from fferm.cli.audit import measure
 from fferm.cli.inputs import open_source
@@ -14,7 +13,6 @@ from fferm.cli.options import GroupKind, ModelKind, TaskKind
 from fferm.cli.outputs import Output, check_writable
 from fferm.errors import InvalidParameterError
 from fferm.estimators.base import FairEstimator
-from fferm.estimators.frame import FrameModel
 from fferm.estimators.regression import FairRegressor
 from fferm.metrics.dependence import get_measure
 
@@ -29,19 +27,17 @@ HIDDEN = (64, 64)
 
 def fit(
     data: options.Data,
-    out: Annotated[Path, typer.Option("--out", help="Where to save the model.")],
+    out: Annotated[Path, Option(help="Where to save the model.")],
     target: options.Target = None,
     sensitive: options.Sensitive = None,
     max_violation: Annotated[
         float | None,
-        typer.Option(help="The gap between groups to keep; finds the weight for it."),
+        Option(help="The gap between groups to keep; finds the weight for it."),
     ] = None,
     fairness_weight: Annotated[
-        float, typer.Option(help="How much fairness counts; not with a bound.")
+        float, Option(help="How much fairness counts; not with a bound.")
     ] = 1.0,
-    confident: Annotated[
-        bool, typer.Option("--confident", help="The interval has to keep the bound.")
-    ] = False,
+    confident: options.Confident = False,
     model: options.Model = ModelKind.linear,
     task: options.Task = TaskKind.auto,
     metric: options.Metric = None,
@@ -83,55 +79,46 @@ def fit(
             fitted = unfitted.fit(train)
         audit = measure(fitted, test)
         fferm.save(fitted, out)
-    output.result(*_summary(fitted, audit, out))
-    return 0 if getattr(fitted.estimator_, "feasible_", True) else 1
-
-
-def make_estimator(
-    model: ModelKind, is_regression: bool, metric: str | None, **params: Any
-) -> FairEstimator:
-    """Return the unfitted estimator of ``--model`` and the target, checked."""
-    if is_regression:
-        if model is ModelKind.boosting:
-            raise InvalidParameterError(
-                "--model boosting needs a target of classes, but this one is numeric. "
-                "Use another --model, or --task classification."
-            )
-        if params.pop("confident", False):
-            raise InvalidParameterError(
-                "--confident cannot be used with a regression. Leave it out; "
-                "`fferm audit --confident` judges the interval."
-            )
-        if metric is not None:
-            get_measure(metric)  # an unknown name is refused before any work
-            params["violation_metric"] = metric
-        hidden = HIDDEN if model is ModelKind.net else None
-        estimator: FairEstimator = FairRegressor(hidden=hidden, **params)
-    elif metric is None:
-        estimator = getattr(fferm, CLASSES[model])(**params)
-    else:
-        raise InvalidParameterError(
-            f"--metric {metric} needs a numeric target, but this one has classes. "
-            "Leave --metric out, or add --task regression."
-        )
-    estimator._objective()  # names and ranges, before any work
-    return estimator
-
-
-def _summary(model: FrameModel, audit: Audit, out: Path) -> tuple[str, dict[str, Any]]:
-    weight = model.estimator_.fairness_weight_
-    feasible = getattr(model.estimator_, "feasible_", None)
-    dropped = list(model.encoder_.dropped_)
+    weight = fitted.estimator_.fairness_weight_
+    feasible = getattr(fitted.estimator_, "feasible_", None)
+    dropped = list(fitted.encoder_.dropped_)
     words = [f"Saved {out}: fairness weight {weight:.4g}, measured on held-out rows."]
     if feasible is False:
         words.append("NOT KEPT: no fairness weight keeps the bound.")
     if dropped:
         words.append(f"Columns that say nothing and are not used: {', '.join(dropped)}")
-    data = {
+    result = {
         "model": str(out),
         "fairness_weight": weight,
         "feasible": feasible,
         "unused_columns": dropped,
         "audit": audit.to_dict(),
     }
-    return "\n".join([*words, "", str(audit)]), data
+    output.result("\n".join([*words, "", str(audit)]), result)
+    return 0 if feasible in (None, True) else 1
+
+
+def make_estimator(
+    model: ModelKind, is_regression: bool, metric: str | None, **params: Any
+) -> FairEstimator:
+    """Return the unfitted estimator of ``--model`` and the target, checked."""
+    problem = ""
+    if not is_regression and metric is not None:
+        problem = f"--metric {metric} needs a numeric target, but this one has classes"
+    elif is_regression and model is ModelKind.boosting:
+        problem = "--model boosting needs a target of classes, but this one is numeric"
+    elif is_regression and params.pop("confident", False):
+        problem = "--confident cannot be used with a regression, only to audit it"
+    if problem:
+        raise InvalidParameterError(f"{problem}. Leave it out, or change --task.")
+    estimator: FairEstimator
+    if is_regression:
+        if metric is not None:
+            get_measure(metric)  # an unknown name is refused before any work
+            params["violation_metric"] = metric
+        hidden = HIDDEN if model is ModelKind.net else None
+        estimator = FairRegressor(hidden=hidden, **params)
+    else:
+        estimator = getattr(fferm, CLASSES[model])(**params)
+    estimator._objective()  # names and ranges, before any work
+    return estimator

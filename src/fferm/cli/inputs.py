@@ -93,15 +93,15 @@ class Source:
         if distinct.size < 2:
             what = "class" if labels.dtype.kind == "U" else "value"
             raise InvalidInputError(
-                f"The target has only one {what}, {str(labels[0])!r}. It needs at "
-                "least two."
+                f"The target needs two values, but has only one {what}, "
+                f"{str(labels[0])!r}."
             )
         attributes = encode_sensitive(groups, len(groups), model.estimator.groups)
         for attribute in attributes:
             if len(attribute.groups) < 2:
                 raise InvalidInputError(
-                    f"{attribute.name} has {len(attribute.groups)} group, and a "
-                    "comparison needs at least two. Name another column."
+                    f"{attribute.name} must have at least two groups; got "
+                    f"{len(attribute.groups)}. Name another column."
                 )
         options = {"--test-share": test_share, "--seed": seed}
         limits = Number(0, 1, open_low=True, open_high=True), Number(is_whole=True)
@@ -118,15 +118,41 @@ def open_source(
     data: str, target: str | None, sensitive: Sequence[str] | None
 ) -> Source:
     """Return the table of a name or a path."""
-    if data in CATALOG and not Path(data).exists():
-        return _open_dataset(data, target, sensitive)
+    if data not in CATALOG or Path(data).exists():
+        target, columns = require_columns(target, sensitive)
+        return Source(read_table(Path(data)), None, target, columns)
+    entry = CATALOG[data]
+    target = entry.targets[0] if target is None else target
+    if target not in entry.targets:
+        raise InvalidParameterError(
+            f"--target must be {' or '.join(entry.targets)} for the data set {data}; "
+            f"got {target}."
+        )
+    columns = tuple(dict.fromkeys(sensitive or entry.sensitive))
+    rows = load(data, columns, target)
+    train, test = (
+        frame.drop(columns=list(columns), errors="ignore")
+        .join(groups)
+        .assign(**{target: y})
+        .reset_index(drop=True)
+        for frame, groups, y in (
+            (rows.frame, rows.sensitive_features, rows.y),
+            (rows.frame_test, rows.sensitive_features_test, rows.y_test),
+        )
+    )
+    return Source(train, test, target, columns)
+
+
+def require_columns(
+    target: str | None, sensitive: Sequence[str] | None
+) -> tuple[str, tuple[str, ...]]:
+    """Return the columns that a file is read for; raise if one is not named."""
     if target is None or not sensitive:
         missing = "--target" if target is None else "--sensitive"
         raise InvalidParameterError(
             f"{missing} is missing. Name the column, for example {missing} NAME."
         )
-    columns = tuple(dict.fromkeys(sensitive))
-    return Source(read_table(Path(data)), None, target, columns)
+    return target, tuple(dict.fromkeys(sensitive))
 
 
 def read_table(path: Path) -> pd.DataFrame:
@@ -150,20 +176,15 @@ def read_table(path: Path) -> pd.DataFrame:
             f"{path} cannot be read as {'Parquet' if is_parquet else 'CSV'} "
             f"({error}). It needs a header, and rows with as many fields."
         ) from error
-    names = table.column_names
-    if not all(name.strip() for name in names):
-        position = names.index("") + 1 if "" in names else 1
-        raise InvalidInputError(
-            f"Column {position} of {path} has no name. The header must name every "
-            "column."
-        )
-    if len(set(names)) < len(names):
-        twice = next(name for name in names if names.count(name) > 1)
-        raise InvalidInputError(
-            f"Two columns of {path} are named {twice!r}. Rename one."
-        )
-    if len(table) == 0:
-        raise InvalidInputError(f"{path} has a header and no rows.")
+    names = pd.Series(table.column_names)
+    blank, again = names[names.str.strip() == ""], names[names.duplicated()]
+    problem = "" if len(table) else f"{path} has a header and no rows."
+    if len(again):
+        problem = f"Two columns of {path} are named {again.iloc[0]!r}. Rename one."
+    if len(blank):
+        problem = f"Column {blank.index[0] + 1} of {path} has no name in the header."
+    if problem:
+        raise InvalidInputError(problem)
     return as_pandas(table.to_pandas(ignore_metadata=True))
 
 
@@ -184,31 +205,6 @@ def drop_unlabelled(frame: pd.DataFrame, target: str) -> pd.DataFrame:
     return frame[is_known].reset_index(drop=True) if n_missing else frame
 
 
-def _open_dataset(
-    name: str, target: str | None, sensitive: Sequence[str] | None
-) -> Source:
-    entry = CATALOG[name]
-    target = entry.targets[0] if target is None else target
-    if target not in entry.targets:
-        raise InvalidParameterError(
-            f"--target must be {' or '.join(entry.targets)} for the data set {name}; "
-            f"got {target}."
-        )
-    columns = tuple(dict.fromkeys(sensitive)) if sensitive else entry.sensitive
-    data = load(name, columns, target)
-    train, test = (
-        frame.drop(columns=list(columns), errors="ignore")
-        .join(groups)
-        .assign(**{target: y})
-        .reset_index(drop=True)
-        for frame, groups, y in (
-            (data.frame, data.sensitive_features, data.y),
-            (data.frame_test, data.sensitive_features_test, data.y_test),
-        )
-    )
-    return Source(train, test, target, columns)
-
-
 def _read_csv(path: Path) -> pa.Table:
     with path.open("rb") as stream:
         header = stream.readline(2**20)
@@ -217,17 +213,13 @@ def _read_csv(path: Path) -> pa.Table:
     if b"\0" in header:
         raise ValueError("it is not a text file")
     text = header.decode("utf-8-sig")
+    block = min(path.stat().st_size + 2, LARGEST_BLOCK)
+    delimiter = max(DELIMITERS, key=text.count)
     table = pyarrow.csv.read_csv(
         path,
-        read_options=pyarrow.csv.ReadOptions(
-            block_size=min(path.stat().st_size + 2, LARGEST_BLOCK)
-        ),
-        parse_options=pyarrow.csv.ParseOptions(
-            delimiter=max(DELIMITERS, key=text.count), newlines_in_values=True
-        ),
-        convert_options=pyarrow.csv.ConvertOptions(
-            null_values=GAPS, strings_can_be_null=True
-        ),
+        pyarrow.csv.ReadOptions(block_size=block),
+        pyarrow.csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
+        pyarrow.csv.ConvertOptions(null_values=GAPS, strings_can_be_null=True),
     )
     for field in table.schema:
         if pa.types.is_binary(field.type):

@@ -4,7 +4,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Argument, Option
 
 # The kind of model to train.
 ModelKind = StrEnum("ModelKind", ["linear", "net", "boosting"])
@@ -15,76 +15,52 @@ GroupKind = StrEnum("GroupKind", ["intersection", "marginal"])
 # How much of an experiment is run.
 Size = StrEnum("Size", ["small", "full"])
 
+Names = list[str] | None
+Bands = Annotated[
+    Names,
+    Option(help="A sensitive column of numbers to cut into bands; may be repeated."),
+]
+Confident = Annotated[
+    bool, Option("--confident", help="The interval has to keep the bound too.")
+]
 Data = Annotated[
     str,
-    typer.Argument(
+    Argument(
         metavar="DATA", help="A CSV or Parquet file, or a data set of `fferm datasets`."
     ),
 ]
-Target = Annotated[str | None, typer.Option("--target", help="The column to predict.")]
-Sensitive = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--sensitive", help="A column whose groups are compared; may be repeated."
-    ),
-]
-Drop = Annotated[
-    list[str] | None,
-    typer.Option("--drop", help="A column not to predict from; may be repeated."),
-]
+Divergence = Annotated[str, Option(help="How distance from equal is measured.")]
+Drop = Annotated[Names, Option(help="A column not to predict from; may be repeated.")]
 DropSensitive = Annotated[
     bool,
-    typer.Option(
+    Option(
         "--drop-sensitive", help="Do not predict from the sensitive columns either."
     ),
 ]
-Notion = Annotated[
-    str, typer.Option("--notion", help="What has to be equal between groups.")
+Groups = Annotated[
+    GroupKind, Option(help="Several sensitive columns jointly, or one by one.")
 ]
-Divergence = Annotated[
-    str, typer.Option("--divergence", help="How distance from equal is measured.")
+Html = Annotated[Path | None, Option(help="Also write a report there.")]
+Json = Annotated[bool, Option("--json", help="The result as JSON on standard output.")]
+Metric = Annotated[
+    str | None,
+    Option(
+        help="The violation of a regression, such as kolmogorov_smirnov, wasserstein, "
+        "mean_gap or distance_correlation."
+    ),
+]
+Model = Annotated[ModelKind, Option(help="The kind of model to train.")]
+Notion = Annotated[str, Option(help="What has to be equal between groups.")]
+Quiet = Annotated[bool, Option("--quiet", "-q", help="No progress, warnings or words.")]
+Seed = Annotated[int, Option(help="Seed of everything random.")]
+Sensitive = Annotated[
+    Names, Option(help="A column whose groups are compared; may be repeated.")
+]
+Target = Annotated[str | None, Option(help="The column to predict.")]
+Task = Annotated[
+    TaskKind, Option(help="Classes or numbers; auto: many values are numbers.")
 ]
 TestShare = Annotated[
     float,
-    typer.Option(
-        "--test-share",
-        help="The share of rows held out to measure on, stratified by label and group.",
-    ),
+    Option(help="The share of rows held out to measure on, by label and group."),
 ]
-Seed = Annotated[int, typer.Option("--seed", help="Seed of everything random.")]
-Quiet = Annotated[
-    bool, typer.Option("--quiet", "-q", help="No progress, warnings or words.")
-]
-Json = Annotated[
-    bool, typer.Option("--json", help="The result as JSON on standard output.")
-]
-Model = Annotated[
-    ModelKind, typer.Option("--model", help="The kind of model to train.")
-]
-Task = Annotated[
-    TaskKind,
-    typer.Option(
-        "--task", help="Classes or numbers; auto: numbers of many values are numbers."
-    ),
-]
-Metric = Annotated[
-    str | None,
-    typer.Option(
-        "--metric",
-        help="The violation of a regression, such as kolmogorov_smirnov, wasserstein, "
-        "mean_gap or distance_correlation.",
-    ),
-]
-Bands = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--bands",
-        help="A sensitive column of numbers, such as ages, to cut into bands; may be "
-        "repeated.",
-    ),
-]
-Groups = Annotated[
-    GroupKind,
-    typer.Option("--groups", help="Several sensitive columns jointly, or one by one."),
-]
-Html = Annotated[Path | None, typer.Option("--html", help="Also write a report there.")]

@@ -5,12 +5,11 @@ import json
 import os
 import secrets
 import sys
-import threading
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from rich.console import Console
 from rich.progress import (
@@ -18,10 +17,12 @@ from rich.progress import (
     MofNCompleteColumn,
     Progress,
     SpinnerColumn,
+    Task,
     TextColumn,
     TimeElapsedColumn,
 )
 from rich.table import Table as RichTable
+from rich.text import Text
 
 from fferm.errors import InvalidInputError
 
@@ -51,19 +52,6 @@ class Output:
         elif not self.is_quiet:
             sys.stdout.write(printable(words, keep="\n") + "\n")
 
-    def table(self, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-        """Return rows as an aligned table of text."""
-        table = RichTable(box=None, pad_edge=False, header_style="bold")
-        for column in columns:
-            table.add_column(column, overflow="fold")
-        for row in rows:
-            texts = (f"{c:.4f}" if isinstance(c, float) else str(c) for c in row)
-            table.add_row(*map(printable, texts))
-        console = Console(width=100, color_system=None, highlight=False, markup=False)
-        with console.capture() as capture:
-            console.print(table)
-        return "\n".join(line.rstrip() for line in capture.get().splitlines())
-
     @contextlib.contextmanager
     def progress(
         self,
@@ -78,25 +66,24 @@ class Output:
         what
             What is done.
         total
-            How much there is to do; without it, a spinner.
+            How much there is to do.
         count
             Returns how much is done; called a few times a second, from a thread.
+            Without it, a spinner.
         """
         console = Console(stderr=True, markup=False)
-        is_hidden = self.is_quiet or self.is_json or not console.is_terminal
-        shown = [BarColumn(), MofNCompleteColumn()] if total else [SpinnerColumn()]
+        shown = [BarColumn(), Counted(count)] if count else [SpinnerColumn()]
         bar = Progress(
             TextColumn("{task.description}", markup=False),
             *shown,
             TimeElapsedColumn(),
             console=console,
             transient=True,
-            disable=is_hidden,
+            disable=self.is_quiet or self.is_json or not console.is_terminal,
         )
         with bar:
-            task = bar.add_task(printable(what), total=total)
-            with _polled(count, lambda done: bar.update(task, completed=done)):
-                yield
+            bar.add_task(printable(what), total=total)
+            yield
 
     @contextlib.contextmanager
     def warnings_as_lines(self) -> Iterator[None]:
@@ -117,26 +104,33 @@ class Output:
             yield
 
 
-@contextlib.contextmanager
-def _polled(
-    count: Callable[[], int] | None, report: Callable[[int], None]
-) -> Iterator[None]:
-    if count is None:
-        yield
-        return
-    is_over = threading.Event()
+class Counted(MofNCompleteColumn):
+    """How much is done, asked for whenever it is drawn."""
 
-    def poll() -> None:
-        while not is_over.wait(SECONDS_BETWEEN_COUNTS):
-            report(count())
+    max_refresh = SECONDS_BETWEEN_COUNTS
 
-    thread = threading.Thread(target=poll, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        is_over.set()
-        thread.join()
+    def __init__(self, count: Callable[[], int]) -> None:
+        super().__init__()
+        self.count = count
+
+    def render(self, task: Task) -> Text:
+        """Return the count of a task, after updating it."""
+        task.completed = self.count()
+        return super().render(task)
+
+
+def table_text(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """Return rows as an aligned table of text."""
+    table = RichTable(*columns, box=None, pad_edge=False, header_style="bold")
+    for column in table.columns:
+        column.overflow = "fold"
+    for row in rows:
+        texts = (f"{c:.4f}" if isinstance(c, float) else str(c) for c in row)
+        table.add_row(*map(printable, texts))
+    console = Console(width=100, color_system=None, highlight=False, markup=False)
+    with console.capture() as capture:
+        console.print(table)
+    return "\n".join(line.rstrip() for line in capture.get().splitlines())
 
 
 def one_line(message: str) -> str:
@@ -154,33 +148,21 @@ def printable(text: str, keep: str = "") -> str:
     )
 
 
-def let_everything_print(stream: TextIO) -> None:
-    """Let a stream escape what its encoding lacks, instead of failing."""
-    with contextlib.suppress(AttributeError, ValueError):
-        stream.reconfigure(errors="backslashreplace")  # type: ignore[attr-defined]
-
-
-def check_writable(path: Path, *inputs: str) -> None:
-    """Raise, before any work, if a file cannot be written or is one of the inputs."""
-    if path.is_dir():
-        raise InvalidInputError(f"{path} is a folder. Name a file to write.")
-    if path.exists() and any(
+def check_writable(path: Path, *inputs: str, is_folder: bool = False) -> None:
+    """Raise, before any work, if a path cannot be written or is one of the inputs."""
+    folder, problem = path.parent, ""
+    if is_folder and path.exists():
+        folder, problem = path, "" if path.is_dir() else "is a file. Name a folder."
+    elif path.is_dir():
+        problem = "is a folder. Name a file to write."
+    elif path.exists() and any(
         Path(each).exists() and os.path.samefile(path, each) for each in inputs
     ):
-        raise InvalidInputError(f"{path} is the input itself. Name another file.")
-    _try_to_write(path.parent, path)
-
-
-def check_folder(path: Path) -> None:
-    """Raise, before any work, if a folder can neither be written to nor created."""
-    if path.exists() and not path.is_dir():
-        raise InvalidInputError(f"{path} is a file. Name a folder.")
-    _try_to_write(path if path.exists() else path.parent, path)
-
-
-def _try_to_write(folder: Path, path: Path) -> None:
-    if not folder.is_dir():
-        raise InvalidInputError(f"Cannot write {path}: {folder} is not a folder.")
+        problem = "is the input itself. Name another file."
+    elif not folder.is_dir():
+        problem = f"cannot be written: {folder} is not a folder."
+    if problem:
+        raise InvalidInputError(f"{path} {problem}")
     probe = folder / f".fferm.{secrets.token_hex(8)}"
     try:
         probe.touch(exist_ok=False)

@@ -11,7 +11,7 @@ from fferm.cli.audit import audit
 from fferm.cli.curve import curve
 from fferm.cli.datasets import datasets
 from fferm.cli.fit import fit
-from fferm.cli.outputs import let_everything_print, one_line
+from fferm.cli.outputs import one_line
 from fferm.cli.report import report
 from fferm.cli.reproduce import reproduce
 from fferm.errors import FfermError
@@ -51,15 +51,16 @@ def options(
 
 def run(arguments: list[str]) -> int:
     """Run a command line and return its exit code."""
-    for stream in (sys.stdout, sys.stderr):
-        let_everything_print(stream)
     command = typer.main.get_command(app)
     try:
         return int(
             command.main(arguments, prog_name="fferm", standalone_mode=False) or 0
         )
     except UsageError as error:
-        return _refuse(error.format_message(), " Try: fferm --help")
+        message, code = (
+            f"{one_line(error.format_message())} Try: fferm --help",
+            BAD_INPUT,
+        )
     except (KeyboardInterrupt, typer.Abort):
         sys.stderr.write("interrupted\n")
         return INTERRUPTED
@@ -67,23 +68,15 @@ def run(arguments: list[str]) -> int:
         # Who reads has seen enough; the interpreter flushes once more at its end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILURE
-    except (FfermError, OSError, MemoryError) as error:
-        is_full = isinstance(error, MemoryError)
-        return _refuse(NO_MEMORY if is_full else str(error))
+    except MemoryError:
+        message, code = NO_MEMORY, BAD_INPUT
+    except (FfermError, OSError) as error:
+        message, code = one_line(str(error)), BAD_INPUT
     except Exception as error:
-        return _fail(error)
-
-
-def _refuse(message: str, advice: str = "") -> int:
-    sys.stderr.write(f"error: {one_line(message)}{advice}\n")
-    return BAD_INPUT
-
-
-def _fail(error: Exception) -> int:
-    if os.environ.get("FFERM_TRACEBACK"):
-        raise error
-    sys.stderr.write(
-        f"error: fferm failed ({type(error).__name__}: {one_line(str(error))}). Set "
-        "FFERM_TRACEBACK=1 to see where, and report it.\n"
-    )
-    return FAILURE
+        if os.environ.get("FFERM_TRACEBACK"):
+            raise
+        cause = f"{type(error).__name__}: {one_line(str(error))}"
+        advice = "Set FFERM_TRACEBACK=1 to see where, and report it."
+        message, code = f"fferm failed ({cause}). {advice}", FAILURE
+    sys.stderr.write(f"error: {message}\n")
+    return code

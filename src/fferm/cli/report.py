@@ -4,7 +4,7 @@ import json as json_format
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
+from typer import Argument, Option
 
 from fferm.auditing import Audit
 from fferm.cli import options
@@ -12,32 +12,29 @@ from fferm.cli.outputs import Output, check_writable
 from fferm.curve import TradeoffCurve
 from fferm.errors import InvalidInputError
 
+ADVICE = "Name the folder of a curve, or a file that `fferm audit --json` wrote."
+
 
 def report(
     source: Annotated[
         Path,
-        typer.Argument(
+        Argument(
             metavar="RECORDS",
             help="The folder of `fferm curve`, or the file of `fferm audit --json`.",
         ),
     ],
-    out: Annotated[Path, typer.Option("--out", help="The page to write.")] = Path(
-        "report.html"
-    ),
+    out: Annotated[Path, Option(help="The page to write.")] = Path("report.html"),
     max_violation: Annotated[
-        float | None, typer.Option(help="A bound to mark on the page.")
+        float | None, Option(help="A bound to mark on the page.")
     ] = None,
-    title: Annotated[str | None, typer.Option(help="What the page is called.")] = None,
+    title: Annotated[str | None, Option(help="What the page is called.")] = None,
     quiet: options.Quiet = False,
     json: options.Json = False,
 ) -> int:
     """Write one self-contained page that needs nothing but a browser."""
     output = Output(quiet, json)
     if not source.exists():
-        raise InvalidInputError(
-            f"{source} does not exist. Name the folder of a curve, or the JSON file of "
-            "an audit."
-        )
+        raise InvalidInputError(f"{source} does not exist. {ADVICE}")
     check_writable(out, str(source))
     with output.warnings_as_lines():
         result: TradeoffCurve | Audit
@@ -51,14 +48,9 @@ def _read_audit(path: Path) -> Audit:
     try:
         content: Any = json_format.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:
-        raise InvalidInputError(
-            f"{path} is not JSON ({error}). Name a file that `fferm audit --json` "
-            "wrote."
-        ) from error
+        raise InvalidInputError(f"{path} is not JSON ({error}). {ADVICE}") from error
     if isinstance(content, dict) and isinstance(content.get("audit"), dict):
         content = content["audit"]
     if not isinstance(content, dict):
-        raise InvalidInputError(
-            f"{path} is not an audit. Name a file that `fferm audit --json` wrote."
-        )
+        raise InvalidInputError(f"{path} is not an audit. {ADVICE}")
     return Audit.from_dict(content)

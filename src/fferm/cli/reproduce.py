@@ -3,30 +3,27 @@
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Argument, Option
 
 from fferm.cli import options
 from fferm.cli.options import Size
 from fferm.cli.outputs import Output
 from fferm.lab import experiments
 
+OUT = Path("reproduced")
+
 
 def reproduce(
-    figure: Annotated[str, typer.Argument(metavar="FIGURE", help="fig1 to fig5.")],
-    size: Annotated[Size, typer.Option(help="A quick look, or all of it.")] = (
-        Size.small
-    ),
-    out: Annotated[
-        Path, typer.Option(help="Folder of records, figure and table.")
-    ] = Path("reproduced"),
+    figure: Annotated[str, Argument(metavar="FIGURE", help="fig1 to fig5.")],
+    size: Annotated[Size, Option(help="A quick look, or all of it.")] = Size.small,
+    out: Annotated[Path, Option(help="Folder of records, figure and table.")] = OUT,
     only: Annotated[
-        list[str] | None,
-        typer.Option(help="The label of a method to run; may be repeated."),
+        options.Names, Option(help="The label of a method to run; may be repeated.")
     ] = None,
     first_seed: Annotated[
-        int, typer.Option(help="Other seeds than those of the documentation.", min=0)
+        int, Option(help="Other seeds than those of the documentation.", min=0)
     ] = 0,
-    jobs: Annotated[int, typer.Option(help="Parallel processes.", min=1)] = 1,
+    jobs: Annotated[int, Option(help="Parallel processes.", min=1)] = 1,
     quiet: options.Quiet = False,
 ) -> int:
     """Run an experiment of the paper and write its records, figure and table."""

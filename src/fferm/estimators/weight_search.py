@@ -19,13 +19,12 @@ from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn import config_context
 from sklearn.base import clone
 from sklearn.utils import _safe_indexing, check_random_state
 
 from fferm._typing import IntArray, Table, is_sparse
-from fferm.data.rows import FitInput, Rows
+from fferm.data.rows import FitInput
 from fferm.data.split import hold_out, keep_rows, kinds
 from fferm.divergences import STANDARD, Divergence
 from fferm.divergences import get as get_divergence
@@ -53,6 +52,8 @@ N_BEYOND = 8
 # Minibatches cannot tell apart weights that differ by a few percent, so models that
 # train jointly divide the last step only once.
 N_PARTS = 16
+# Below every score of a model that can be used.
+USELESS = -2.0
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,7 @@ class Judged(Generic[E]):
         return self.model.fairness_weight
 
 
-@dataclass(frozen=True)
+@dataclass
 class HeldOut(ABC, Generic[E]):
     """Rows that judge the models of a search.
 
@@ -145,7 +146,10 @@ def _bisect(
     if model.fits_path_jointly(held_out.passed):
         n_parts, n_rounds = N_PARTS, 1
     for _ in range(n_rounds):
-        weights = _between(below.fairness_weight, within.fairness_weight, n_parts)
+        # They divide the step into equal parts of its logarithm.
+        low, high = below.fairness_weight, within.fairness_weight
+        spread = np.geomspace if low > 0 else np.linspace
+        weights = spread(low, high, n_parts + 1)[1:-1].tolist()
         for fitted in model.fit_path(held_out.passed, weights, below.model):
             judged = held_out.judge(fitted)
             if judged.is_within:
@@ -153,13 +157,6 @@ def _bisect(
                 break
             below = judged
     return within
-
-
-def _between(low: float, high: float, n_parts: int) -> list[float]:
-    # The weights that divide a step into equal parts of its logarithm.
-    if low == 0:
-        return [float(high * n / n_parts) for n in range(1, n_parts)]
-    return [float(w) for w in np.geomspace(low, high, n_parts + 1)[1:-1]]
 
 
 def _weights(divergence: Divergence) -> tuple[list[float], list[float]]:
@@ -170,18 +167,50 @@ def _weights(divergence: Divergence) -> tuple[list[float], list[float]]:
     return weights.tolist(), beyond.tolist()
 
 
-@dataclass(frozen=True)
 class HeldOutDecisions(HeldOut[M]):
-    """Held-out rows that judge the decisions of classifiers."""
+    """Held-out rows that judge the decisions of classifiers.
 
-    is_confident: bool
-    position: IntArray  # of the held-out rows, among all rows passed
-    X: Table  # the held-out rows
-    setting: Tabulator
-    n_gaps: int  # of a model that can be judged everywhere
-    all_X: Table  # noqa: N815 - X is mathematics
-    trained_position: IntArray
-    trained_setting: Tabulator
+    ``position`` are theirs among all rows passed. ``bound`` stands in place of the
+    model's ``max_violation``, for violations without their upper limit.
+    """
+
+    def __init__(
+        self, model: M, passed: FitInput, encoded: Encoded, bound: float | None = None
+    ) -> None:
+        data, rows = encoded.data, encoded.rows
+        assert rows is not None
+        is_own = passed.penalty_data is None
+        label = data.y if is_own else rows.strata.code
+        kind = kinds(rows, label)
+        held = hold_out(kind, model.validation_fraction, model.random_state)
+        if is_own:
+            passed, X = keep_rows(passed, data, ~held), passed.X
+            row = np.flatnonzero(data.kept)
+        else:
+            X, _, *labels = passed.penalty_data or ()
+            # Groups as a user would pass them, missing where rows are held out.
+            groups = {
+                each.name: np.array([*each.groups, None], dtype=object)[
+                    np.where(held, -1, each.code)
+                ]
+                for each in rows.attributes
+            }
+            passed = replace(passed, penalty_data=(X, groups, *labels))
+            row = np.arange(held.size)
+        limit = model.max_violation or 0.0
+        super().__init__(passed, float(limit if bound is None else bound))
+        self.is_confident = bool(model.confident) and bound is None
+        classes = tuple(data.classes.tolist())
+        notion = encoded.problem.objective.notion
+        whole, self.setting, self.trained_setting = (
+            Tabulator(chosen, notion, Labels(chosen.weight.size, None, classes))
+            for chosen in (rows, rows.take(held), rows.take(~held))
+        )
+        self.all_X = X.tocsr() if is_sparse(X) else X
+        self.position, self.trained_position = row[held], row[~held]
+        self.X = _safe_indexing(self.all_X, self.position)
+        # Of a model that can be judged everywhere.
+        self.n_gaps = _check_comparable(whole, self.setting)
 
     def judge(self, model: M) -> Judged[M]:
         """Return a model with the violation of its decisions on the held-out rows."""
@@ -230,53 +259,6 @@ def _decide(model: FairClassifier, X: Table) -> IntArray:
     return np.searchsorted(model.classes_, model.predict(X))
 
 
-def hold_out_decisions(
-    model: M, passed: FitInput, encoded: Encoded, bound: float | None = None
-) -> HeldOutDecisions[M]:
-    """Return rows to train on and rows to judge by, for a bound on decisions."""
-    data, rows = encoded.data, encoded.rows
-    assert rows is not None
-    is_own = passed.penalty_data is None
-    label = data.y if is_own else rows.strata.code
-    held = hold_out(kinds(rows, label), model.validation_fraction, model.random_state)
-    if is_own:
-        shown, X = keep_rows(passed, data, ~held), passed.X
-        row = np.flatnonzero(data.kept)
-    else:
-        X, _, *labels = passed.penalty_data or ()
-        shifted = (X, _groups_without(rows, held), *labels)
-        shown, row = replace(passed, penalty_data=shifted), np.arange(held.size)
-    classes = tuple(data.classes.tolist())
-    notion = encoded.problem.objective.notion
-    whole, part, others = (
-        Tabulator(chosen, notion, Labels(chosen.weight.size, None, classes))
-        for chosen in (rows, rows.take(held), rows.take(~held))
-    )
-    X = X.tocsr() if is_sparse(X) else X
-    return HeldOutDecisions(
-        shown,
-        float(model.max_violation or 0.0) if bound is None else bound,
-        bool(model.confident),
-        row[held],
-        _safe_indexing(X, row[held]),
-        part,
-        _check_comparable(whole, part),
-        X,
-        row[~held],
-        others,
-    )
-
-
-def _groups_without(rows: Rows, held: NDArray[np.bool_]) -> dict[str, Table]:
-    # Groups as a user would pass them, missing where rows are held out.
-    return {
-        attribute.name: np.array([*attribute.groups, None], dtype=object)[
-            np.where(held, -1, attribute.code)
-        ]
-        for attribute in rows.attributes
-    }
-
-
 def _check_comparable(whole: Tabulator, part: Tabulator) -> int:
     # Predictions that give every class to everyone are judged wherever rows allow it.
     n_classes = len(whole.labels.classes)
@@ -321,17 +303,16 @@ def choose_divergence(model: M, passed: FitInput) -> M:
     with warnings.catch_warnings():
         # The last fit, on all rows, warns about them.
         warnings.simplefilter("ignore", FfermWarning)
-        candidates = [_with_divergence(plain, name) for name in STANDARD]
+        largest = {n: default_weights(get_divergence(n), 3)[-1] for n in STANDARD}
+        weight, kl = model.fairness_weight, largest["kl"]
+        candidates: list[M] = [
+            clone(plain).set_params(
+                divergence=n, fairness_weight=float(weight * most / kl)
+            )
+            for n, most in largest.items()
+        ]
         scores = [_held_out_score(candidate, passed) for candidate in candidates]
-    best: M = candidates[int(np.argmax(scores))]
-    return best
-
-
-def _with_divergence(model: M, name: str) -> M:
-    largest = [default_weights(get_divergence(n), 3)[-1] for n in (name, "kl")]
-    scaled = float(model.fairness_weight * largest[0] / largest[1])
-    chosen: M = clone(model).set_params(divergence=name, fairness_weight=scaled)
-    return chosen
+    return candidates[int(np.argmax(scores))]
 
 
 def _held_out_score(model: M, passed: FitInput) -> float:
@@ -339,18 +320,26 @@ def _held_out_score(model: M, passed: FitInput) -> float:
     if encoded.rows is None:  # without a penalty all divergences are the same
         return 0.0
     is_bound = model.max_violation is not None
-    held_out = hold_out_decisions(model, passed, encoded, None if is_bound else 1.0)
+    held_out = HeldOutDecisions(model, passed, encoded, None if is_bound else 1.0)
     if is_bound:
         fitted = choose_weight(model, held_out)[1]
     else:
-        held_out = replace(held_out, is_confident=False)
         fitted = next(model.fit_path(held_out.passed, [model.fairness_weight]))
     judged, data = held_out.judge(fitted), encoded.data
     row = np.cumsum(data.kept)[held_out.position] - 1  # among rows of positive weight
     is_right = fitted.predict(held_out.X) == data.classes[data.y[row]]
     accuracy = float(np.average(is_right, weights=data.weight[row]))
-    if not judged.is_usable:
-        return -2.0
-    if is_bound:
-        return 1 + accuracy if judged.is_within else -judged.value
-    return accuracy - judged.violation
+    if not is_bound:
+        return accuracy - judged.violation if judged.is_usable else USELESS
+    return bounded_score(accuracy, judged.value - held_out.bound, judged.is_usable)
+
+
+def bounded_score(gain: float, excess: float, is_usable: bool) -> float:
+    """Return a number that is larger the better a model is.
+
+    It is above 0 if the bound is kept, and then grows with what is gained; else it is
+    minus the excess over the bound.
+    """
+    if not is_usable:
+        return USELESS
+    return float(1 + gain if excess <= 0 else -excess)

@@ -80,19 +80,13 @@ def violation_bound(
     >>> round(violation_bound(0.02, [0.6, 0.4], "kl"), 4)
     0.2041
     """
-    base, scale, is_certain = _untransformed(divergence, class_rate)
-    spread = float(np.sum(1 / _smallest_weights(prior)))
+    constant, power = _modulus(prior, divergence, class_rate)
     if not value >= 0:
         raise InvalidInputError(f"value must be non-negative; got {value!r}.")
-    budget = float(value) / scale
-    if is_certain or budget == 0:
+    if value == 0 or constant == math.inf:
         return 0.0
-    if isinstance(base, TotalVariation) and base.smoothing == 0:
-        bound = budget * spread / 2
-    else:
-        kappa = curvature_constant(base, class_rate)
-        # A generator that is flat at 1 has kappa 0 and bounds nothing.
-        bound = math.sqrt(budget * spread / kappa) if kappa > 0 else math.inf
+    # A generator that is flat at 1 bounds nothing.
+    bound = (float(value) / constant) ** (1 / power) if constant > 0 else math.inf
     return min(bound, 1.0) if capped else bound
 
 
@@ -123,13 +117,21 @@ def divergence_for(
         raise InvalidParameterError(
             f"violation must be between 0 and 1; got {violation!r}."
         )
+    constant, power = _modulus(prior, divergence, class_rate)
+    return constant if constant == math.inf else constant * violation**power
+
+
+def _modulus(
+    prior: ArrayLike, divergence: str | Divergence, class_rate: float | None
+) -> tuple[float, int]:
+    # The constant and the power of the violation that D is at least.
     base, scale, is_certain = _untransformed(divergence, class_rate)
     spread = float(np.sum(1 / _smallest_weights(prior)))
     if is_certain:
-        return math.inf
+        return math.inf, 2
     if isinstance(base, TotalVariation) and base.smoothing == 0:
-        return scale * 2 * violation / spread
-    return scale * curvature_constant(base, class_rate) * violation**2 / spread
+        return scale * 2 / spread, 1
+    return scale * curvature_constant(base, class_rate) / spread, 2
 
 
 def curvature_constant(
@@ -261,29 +263,20 @@ def _quotient(divergence: Divergence, r: FloatArray, c: FloatArray) -> FloatArra
     # d_f(r || c) / (r - c)^2, at every pair of (n, 1) and (m,).
     distance = r - c
     is_near = np.abs(distance) < NEAR * np.minimum(c, 1 - c)
-    square = np.where(is_near, 1.0, distance**2)
+    # Near c, Taylor's remainder: the integral of (1 - s) times the curvature of d_f at
+    # s of the way from c to r. A kink at r = c makes the quotient infinite there.
+    near = np.full(distance.shape, 0.0 if divergence.is_smooth else np.inf)
+    nodes, weights = np.polynomial.legendre.leggauss(5)
     with np.errstate(all="ignore"):
-        far = _binary(divergence, r, c) / square
-        near = _mean_curvature(divergence, distance, c)
+        far = _binary(divergence, r, c) / np.where(is_near, 1.0, distance**2)
+        for s, weight in zip((1 + nodes) / 2, weights / 2, strict=True):
+            if divergence.is_smooth:
+                x = s * distance
+                above = divergence.f_second(1 + x / c, np) / c
+                below = divergence.f_second(1 - x / (1 - c), np) / (1 - c)
+                near += weight * (1 - s) * (above + below)
     quotient = np.where(is_near, near, far)
     return np.where(np.isnan(quotient), np.inf, quotient)
-
-
-def _mean_curvature(
-    divergence: Divergence, distance: FloatArray, c: FloatArray
-) -> FloatArray:
-    # Taylor's remainder: the integral of (1 - s) times the curvature of d_f at s of
-    # the way from c to r. A kink at r = c makes the quotient infinite there.
-    if not divergence.is_smooth:
-        return np.full(distance.shape, np.inf)
-    nodes, weights = np.polynomial.legendre.leggauss(5)
-    total = np.zeros(distance.shape)
-    for s, weight in zip((1 + nodes) / 2, weights / 2, strict=True):
-        x = s * distance
-        curvature = divergence.f_second(1 + x / c, np) / c
-        curvature = curvature + divergence.f_second(1 - x / (1 - c), np) / (1 - c)
-        total += weight * (1 - s) * curvature
-    return total
 
 
 def _neighbourhood(grid: FloatArray, best: int) -> FloatArray:

@@ -16,19 +16,26 @@ is absent.
 
 import functools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.sparse import csr_array, diags_array, hstack, vstack
 from scipy.special import ndtri
 
 from fferm._typing import FloatArray, IntArray
 from fferm.data.rows import combine
-from fferm.data.validate import COUNT, Number, check_params
+from fferm.data.validate import COUNT, Number, check_params, one_hot
 from fferm.errors import InvalidInputError
-from fferm.metrics.tabulator import BoolArray, RateTable, Tabulator, compared, rates_of
+from fferm.metrics.tabulator import (
+    BoolArray,
+    RateTable,
+    Tabulator,
+    compared,
+    rates_of,
+)
 
 Interval: TypeAlias = tuple[float, float]
 # From (n_draws, n_cells) totals to the (n_draws, comparisons, groups) rates of each
@@ -188,48 +195,44 @@ class Sample:
     row_weight: float = 1.0
 
 
-def bootstrap_sample(
-    tabulator: Tabulator, prob: FloatArray, decision: IntArray | None = None
-) -> Sample:
+def bootstrap_sample(tabulator: Tabulator, predicted: NDArray[Any]) -> Sample:
     """Return what to draw from: kinds of rows for decisions, else single rows."""
-    weight, attributes = tabulator.rows.weight, tabulator.rows.attributes
-    cells = [cell.by_row(len(prob)) for cell in tabulator.rows.cells]
-    first, count = np.arange(len(prob)), np.ones(len(prob), dtype=np.int64)
-    if decision is not None:
-        code = combine([np.unique(weight, return_inverse=True)[1], decision, *cells])
+    weight, comparison = tabulator.rows.weight, tabulator.comparison
+    n, n_classes = len(predicted), len(tabulator.labels.classes)
+    cells = [cell.by_row(n) for cell in tabulator.rows.cells]
+    first, count = np.arange(n), np.ones(n, dtype=np.int64)
+    prob = predicted
+    if predicted.ndim == 1:
+        code = combine([np.unique(weight, return_inverse=True)[1], predicted, *cells])
         _, first, count = np.unique(code, return_index=True, return_counts=True)
-    n_strata, n_classes = len(tabulator.rows.strata.names), prob.shape[1]
-    shapes = [(n_strata, n_classes, len(a.groups)) for a in attributes]
-    part, blocks = weight[first, None] * prob[first], []
-    for cell, shape in zip(cells, shapes, strict=True):
+        prob = one_hot(predicted, n_classes)
+    part, blocks, shapes = weight[first, None] * prob[first], [], []
+    for cell, index in zip(cells, tabulator.rows.cells, strict=True):
+        n_strata, n_groups = index.shape
+        shapes.append((n_strata, n_classes, n_groups))
         row, j = np.nonzero((part > 0) & (cell[first] >= 0)[:, None])
-        stratum, group = np.divmod(cell[first][row], shape[2])
-        place = row, (stratum * n_classes + j) * shape[2] + group
-        size = len(part), math.prod(shape)
+        stratum, group = np.divmod(cell[first][row], n_groups)
+        place = row, (stratum * n_classes + j) * n_groups + group
+        size = len(part), math.prod(shapes[-1])
         blocks.append(csr_array((part[row, j], place), shape=size))
     totals = csr_array(hstack(blocks))
     ends = np.cumsum([math.prod(shape) for shape in shapes])[:-1]
 
-    def split(table: FloatArray) -> list[FloatArray]:
-        return [
-            block.reshape(-1, *shape)
-            for block, shape in zip(np.split(table, ends, axis=1), shapes, strict=True)
-        ]
-
-    def rates(table: FloatArray) -> list[FloatArray]:
-        return [
-            compared(rates_of(tabulator.comparison.tables(block)))
-            for block in split(table)
-        ]
+    def oriented(table: FloatArray) -> list[FloatArray]:
+        parts = zip(np.split(table, ends, axis=1), shapes, strict=True)
+        return [comparison.tables(part.reshape(-1, *shape)) for part, shape in parts]
 
     is_present = []
-    for (block,) in split((count @ totals)[None]):
-        oriented = tabulator.comparison.tables(block)
-        has_rows = np.broadcast_to(
-            oriented.sum(axis=1, keepdims=True) > 0, oriented.shape
-        )
-        is_present.append(tabulator.comparison.pull_back(has_rows).ravel())
-    return Sample(count, totals, np.concatenate(is_present), rates, weight.mean())
+    for (table,) in oriented((count @ totals)[None]):
+        has_rows = np.broadcast_to(table.sum(axis=1, keepdims=True) > 0, table.shape)
+        is_present.append(comparison.pull_back(has_rows).ravel())
+    return Sample(
+        count,
+        totals,
+        np.concatenate(is_present),
+        lambda table: [compared(rates_of(each)) for each in oriented(table)],
+        weight.mean(),
+    )
 
 
 def bootstrap_interval(
@@ -294,14 +297,23 @@ def bootstrap_interval(
         totals=csr_array(vstack([sample.totals, extra])),
     )
     observed = sample.rates((sample.count @ sample.totals)[None])
-    drawn = _drawn_rates(sample, n_bootstrap, np.random.default_rng(random_state))
     gaps, errors, largest = [], [], np.zeros(n_bootstrap)
-    for rate, draws in zip(observed, drawn, strict=True):
-        for gap, deviation in _pairs(rate[0], draws):
+    drawn = _drawn_rates(sample, n_bootstrap, np.random.default_rng(random_state))
+    for (rate,), draws in zip(observed, drawn, strict=True):
+        a, b = np.triu_indices(rate.shape[-1], 1)
+        gap = rate[:, a] - rate[:, b]
+        row, pair = np.nonzero(~np.isnan(gap))  # the pairs that can be compared
+        # In blocks, which bound the memory.
+        step = max(1, DRAWS_AT_A_TIME // n_bootstrap)
+        for start in range(0, row.size, step):
+            i, p = row[start : start + step], pair[start : start + step]
+            deviation = draws[:, i, a[p]] - draws[:, i, b[p]] - gap[i, p]
+            # A draw without any row of a group says nothing of its gaps.
+            deviation[np.isnan(deviation)] = 0.0
             error = deviation.std(axis=0)
             scaled = np.abs(deviation) / np.where(error > 0, error, np.inf)
             largest = np.maximum(largest, scaled.max(axis=1))
-            gaps.append(gap)
+            gaps.append(gap[i, p])
             errors.append(error)
     half = np.quantile(largest, confidence, method="higher") * np.concatenate(errors)
     gap = np.concatenate(gaps)
@@ -328,22 +340,6 @@ def _drawn_rates(
                 draw[:] = np.bincount(rows, minlength=count.size)
         chunks.append(sample.rates(np.asarray(times @ sample.totals)))
     return [np.concatenate(parts) for parts in zip(*chunks, strict=True)]
-
-
-def _pairs(
-    observed: FloatArray, drawn: FloatArray
-) -> Iterator[tuple[FloatArray, FloatArray]]:
-    # Observed gaps of the pairs that can be compared, and their drawn deviations, in
-    # blocks that bound the memory.
-    a, b = np.triu_indices(observed.shape[-1], 1)
-    gap = observed[:, a] - observed[:, b]
-    row, pair = np.nonzero(~np.isnan(gap))
-    step = max(1, DRAWS_AT_A_TIME // len(drawn))
-    for start in range(0, row.size, step):
-        i, p = row[start : start + step], pair[start : start + step]
-        deviation = drawn[:, i, a[p]] - drawn[:, i, b[p]] - gap[i, p]
-        # A draw without any row of a group says nothing of its gaps.
-        yield gap[i, p], np.where(np.isnan(deviation), 0.0, deviation)
 
 
 @functools.lru_cache

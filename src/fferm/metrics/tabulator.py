@@ -11,7 +11,7 @@ where fewer than two remain everywhere the violation is NaN.
 import functools
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from fferm._typing import FloatArray, IntArray, Table
 from fferm.data.groups import DEFAULT_BINNING, Binning, GroupMode, encode_sensitive
-from fferm.data.rows import CellIndex, Rows, control_labels
+from fferm.data.rows import CellIndex, Rows, add_control
 from fferm.data.validate import encode_weight, one_hot, rescaled
 from fferm.errors import (
     EmptyStratumWarning,
@@ -31,6 +31,8 @@ from fferm.errors import (
 from fferm.notions import Comparison, Labels, Notion
 
 BoolArray: TypeAlias = NDArray[np.bool_]
+# What the table by group says of the labels, decisions and probabilities of a class.
+CLASS_RATES = ("base_rate", "selection_rate", "soft_rate")
 # What messages call the feature that a notion conditions on.
 CONTROL = "the control feature"
 # Codes of decisions, or probabilities of the classes.
@@ -286,7 +288,23 @@ class Tabulator:
 
         Probabilities add ``soft_rate_*``.
         """
-        rates, frames = self._group_rates(decision, prob), []
+        labels, everyone, frames = self.labels, np.ones(decision.size), []
+        chosen = one_hot(decision, len(labels.classes))
+        y = np.full_like(chosen, np.nan)
+        if labels.y is not None:
+            y = one_hot(labels.y, len(labels.classes))
+        # For each rate, what is averaged, and which rows count (1) or not (0).
+        rates = {
+            f"{name}_{label}": (values[:, j], everyone)
+            for name, values in zip(CLASS_RATES, (y, chosen, prob), strict=True)
+            if values is not None
+            for j, label in enumerate(labels.classes)
+        }
+        rates["accuracy"] = np.sum(y * chosen, axis=1), everyone
+        if len(labels.classes) == 2 and labels.y is not None:
+            rates["true_positive_rate"] = chosen[:, 1], y[:, 1]
+            rates["false_positive_rate"] = chosen[:, 1], y[:, 0]
+            rates["precision"] = y[:, 1], chosen[:, 1]
         for attribute in self.rows.attributes:
             known, n_groups = attribute.code >= 0, len(attribute.groups)
             code, weight = attribute.code[known], self.rows.weight[known]
@@ -302,43 +320,14 @@ class Tabulator:
                     part = weight * is_counted[known]
                     columns[name] = add(part * values[known]) / add(part)
             frames.append(pd.DataFrame(columns))
-        table = pd.concat(frames)
-        names = self.rows.group_names
-        quoted = [
-            f"{each.name!r}={group!r}"
-            for each in self.rows.attributes
-            for group in each.groups
-        ]
+        names = list(self.rows.group_names)
+        quoted = (f"{a.name!r}={g!r}" for a in self.rows.attributes for g in a.groups)
         # "a=b=c" may be b=c of a, or c of a=b.
         clear = [
             long if names.count(name) > 1 else name
             for name, long in zip(names, quoted, strict=True)
         ]
-        table.index = pd.Index(distinct(clear), name="group")
-        return table
-
-    def _group_rates(
-        self, decision: IntArray, prob: FloatArray | None
-    ) -> dict[str, tuple[FloatArray, FloatArray]]:
-        # For each rate, what is averaged, and which rows count (1) or not (0).
-        labels, everyone = self.labels, np.ones(decision.size)
-        chosen = one_hot(decision, len(labels.classes))
-        y = np.full_like(chosen, np.nan)
-        if labels.y is not None:
-            y = one_hot(labels.y, len(labels.classes))
-        parts = {"base_rate": y, "selection_rate": chosen, "soft_rate": prob}
-        rates = {
-            f"{name}_{label}": (values[:, j], everyone)
-            for name, values in parts.items()
-            if values is not None
-            for j, label in enumerate(labels.classes)
-        }
-        rates["accuracy"] = np.sum(y * chosen, axis=1), everyone
-        if len(labels.classes) == 2 and labels.y is not None:
-            rates["true_positive_rate"] = chosen[:, 1], y[:, 1]
-            rates["false_positive_rate"] = chosen[:, 1], y[:, 0]
-            rates["precision"] = y[:, 1], chosen[:, 1]
-        return rates
+        return pd.concat(frames).set_axis(pd.Index(distinct(clear), name="group"))
 
 
 def make_tabulator(
@@ -363,9 +352,8 @@ def make_tabulator(
             f"which class is positive. {notion.name} needs rows of two classes."
         )
     n = labels.n_samples
-    control, names = control_labels(notion, X, n)
+    labels = add_control(labels, notion, X)
     attributes = encode_sensitive(sensitive_features, n, groups, binning)
-    labels = replace(labels, control=control, control_names=names)
     weight = rescaled(encode_weight(sample_weight, n))
     tabulator = Tabulator(
         Rows(attributes, notion.strata(labels), weight), notion, labels

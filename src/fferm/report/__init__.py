@@ -1,10 +1,9 @@
 """From results to figures and pages. Reports never train and never load data.
 
-`points` turns a curve into the rows of a table, `costs` compares two models group by
-group, `figures` draws, `snippets` says how to repeat a result, `pages` fills a template
-and writes it. On these stand the reports, `curves` and `audits`. matplotlib, plotly
-and jinja2 are imported when they are first used, so this package can be imported
-without them.
+`figures` draws, `snippets` says how to repeat a result, `pages` fills a template and
+writes it. On these stand the reports, `curves` and `audits`. matplotlib, plotly and
+jinja2 are imported when they are first used, so this package can be imported without
+them.
 """
 
 from fferm.report.audits import write_audit

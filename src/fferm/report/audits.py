@@ -2,20 +2,19 @@
 
 import math
 import os
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from fferm.auditing import Audit, ClassificationAudit, RegressionAudit
 from fferm.auditing.regression import ColumnAudit
 from fferm.errors import InvalidParameterError
 from fferm.metrics.tabulator import left_out
-from fferm.report.costs import compare
 from fferm.report.figures import draw_svg, plot_densities, plot_fan
-from fferm.report.pages import brief, number, plain, points, render, write_page
+from fferm.report.pages import brief, number, plain, points, write_page
 from fferm.report.snippets import audit_snippet
-from fferm.report.wording import MEASURES, explain
+from fferm.report.wording import SAYS, TITLES, explain
 
 TITLE = "Fairness audit"
 # Gaps closer than this are equal: two classes have the same gap, up to rounding.
@@ -28,23 +27,23 @@ ERROR_RATES = {
 }
 # More lines than this nobody can tell apart.
 MOST_LINES = 8
+FAN = (
+    "The prediction along the number, in bins with equal numbers of rows: the mean, "
+    "and the range of the middle 80 %. If the prediction does not depend on the "
+    "number, everything is level."
+)
+# Rates closer than this are the same: less than one row in two thousand.
+SAME_RATE = 5e-4
+# Of the narrowing of a gap, the share that has to come from above to name it.
+MOSTLY = 0.5
 
 
-@dataclass(frozen=True)
-class Verdict:
+class Verdict(NamedTuple):
     """A judgement in a few words, the sentence behind it, and whether it is good."""
 
     words: str
     sentence: str
     is_good: bool | None
-
-
-@dataclass(frozen=True)
-class Picture:
-    """A figure of a page, and what it shows."""
-
-    svg: str
-    caption: str
 
 
 def write_audit(
@@ -85,42 +84,34 @@ def write_audit(
         "title": title or TITLE,
         "is_number": isinstance(audit, RegressionAudit),
         "notion": explain(audit.notion),
-        "words": MEASURES,
+        "measures": TITLES,
+        "says": SAYS,
         "snippet": audit_snippet(audit, page),
         "audited": describe_audit(audit, max_violation, before),
         "digests": [],
     }
-    write_page(render("audit.html", values), path)
+    write_page("audit.html", values, path)
 
 
 def describe_audit(
     audit: Audit, max_violation: float | None, before: Audit | None = None
 ) -> dict[str, Any]:
     """Return what the audit's part of a page shows."""
-    shown: dict[str, Any] = {
-        "audit": audit,
-        "verdict": judge_audit(audit, max_violation),
-    }
+    shown = {"audit": audit, "verdict": judge_audit(audit, max_violation)}
     if isinstance(audit, RegressionAudit):
-        shown["pictures"] = {
-            name: pictures_of(name, column, f"figure{k}")
-            for k, (name, column) in enumerate(audit.columns.items())
-        }
-    if isinstance(audit, ClassificationAudit):
-        # The last of equals: with two classes the positive one.
-        largest = [gap for gap in audit.gaps if gap.gap >= audit.violation - SAME_GAP]
-        missing = audit.unjudged.items()
-        measured = {name for row in audit.groups.values() for name in row}
-        shown |= {
-            "worst": largest[-1] if largest else None,
-            "left_out": [left_out(*item, audit.n_rows) for item in missing],
-            "scale": scale_of([audit]),
-            "errors": {k: ERROR_RATES[k] for k in ERROR_RATES if k in measured},
-            "costs": compare(before, audit)
-            if isinstance(before, ClassificationAudit)
-            else [],
-        }
-    return shown
+        return shown | {"pictures": draw_columns(audit.columns, "figure")}
+    assert isinstance(audit, ClassificationAudit)
+    # The last of equals: with two classes the positive one.
+    largest = [gap for gap in audit.gaps if gap.gap >= audit.violation - SAME_GAP]
+    missing = audit.unjudged.items()
+    measured = {name for row in audit.groups.values() for name in row}
+    return shown | {
+        "worst": largest[-1] if largest else None,
+        "left_out": [left_out(*item, audit.n_rows) for item in missing],
+        "scale": scale_of([audit]),
+        "errors": {k: ERROR_RATES[k] for k in ERROR_RATES if k in measured},
+        "costs": compare(before, audit),
+    }
 
 
 def judge_audit(audit: Audit, max_violation: float | None) -> Verdict:
@@ -133,7 +124,7 @@ def judge_audit(audit: Audit, max_violation: float | None) -> Verdict:
     show: Callable[[float], str] = number
     stated = f"Largest gap: {points(audit.violation)}"
     if isinstance(audit, RegressionAudit):
-        measure, show = f"{MEASURES[audit.metric].title} by {audit.worst}", plain
+        measure, show = f"{TITLES[audit.metric]} by {audit.worst}", plain
         stated = f"{measure}: {plain(audit.violation)}"
     if max_violation is None:
         return Verdict(stated, "", None)
@@ -166,30 +157,158 @@ def scale_of(audits: Iterable[ClassificationAudit]) -> float:
     return min(1.0, math.ceil(10 * highest) / 10) or 1.0
 
 
-def pictures_of(name: str, column: ColumnAudit, label: str) -> list[Picture]:
-    """Return the figures of a column, their ids beginning with a label."""
-    unit = "band" if column.is_number else "group"
-    caption = (
-        f"How often each prediction is made in each {unit}. If {unit}s are treated "
-        "alike, the lines coincide."
-    )
-    if len(column.groups) > MOST_LINES:
-        caption += f" Of {len(column.groups)} {unit}s, the {MOST_LINES} largest."
-    by_size = sorted(column.groups, key=lambda group: -column.groups[group]["rows"])
-    lines = {
-        group: line
-        for group, line in column.densities.by_group.items()
-        if group in by_size[:MOST_LINES]
-    }
-    densities = replace(column.densities, by_group=lines)
-    drawn = partial(plot_densities, densities, name)
-    pictures = [Picture(draw_svg(drawn, f"{label}a"), caption)]
-    if column.fan is not None:
-        fan = draw_svg(partial(plot_fan, column.fan, name), f"{label}b")
+def draw_columns(
+    columns: Mapping[str, ColumnAudit], label: str
+) -> dict[str, list[dict[str, str]]]:
+    """Return the figures of each column, with captions; ids begin with a label."""
+    pictures = {}
+    for k, (name, column) in enumerate(columns.items()):
+        unit = "band" if column.is_number else "group"
         caption = (
-            "The prediction along the number, in bins with equal numbers of rows: the "
-            "mean, and the range of the middle 80 %. If the prediction does not depend "
-            "on the number, everything is level."
+            f"How often each prediction is made in each {unit}. If {unit}s are treated "
+            "alike, the lines coincide."
         )
-        pictures.append(Picture(fan, caption))
+        if len(column.groups) > MOST_LINES:
+            caption += f" Of {len(column.groups)} {unit}s, the {MOST_LINES} largest."
+        by_size = sorted(column.groups, key=lambda group: -column.groups[group]["rows"])
+        lines = column.densities.by_group
+        shown = {
+            group: lines[group] for group in lines if group in by_size[:MOST_LINES]
+        }
+        densities = replace(column.densities, by_group=shown)
+        drawn = draw_svg(partial(plot_densities, densities, name), f"{label}{k}a")
+        pictures[name] = [{"svg": drawn, "caption": caption}]
+        if column.fan is not None:
+            drawn = draw_svg(partial(plot_fan, column.fan, name), f"{label}{k}b")
+            pictures[name].append({"svg": drawn, "caption": FAN})
     return pictures
+
+
+class Change(NamedTuple):
+    """A rate of one group, with the model before and with the model in question."""
+
+    group: str
+    before: float
+    after: float
+
+    @property
+    def difference(self) -> float:
+        """By how much it rose; negative where it fell."""
+        return self.after - self.before
+
+
+class Levelling(NamedTuple):
+    """How a gap between groups closed.
+
+    Attributes
+    ----------
+    words
+        In a few words, ``"Levelling down"`` among them where it applies.
+    is_down
+        Whether the gap closed mostly, or only, because higher groups fell.
+    highest, lowest
+        The group with the highest and the lowest rate before.
+    gap_before, gap_after
+        Between the highest and the lowest rate.
+    losers
+        The groups whose rate fell.
+    """
+
+    words: str
+    is_down: bool
+    highest: Change
+    lowest: Change
+    gap_before: float
+    gap_after: float
+    losers: tuple[Change, ...]
+
+
+class Cost(NamedTuple):
+    """One measure of every group, before and after.
+
+    Attributes
+    ----------
+    name
+        What the measure is called.
+    is_better_if_high
+        Whether a higher rate is better for whoever is judged, whatever the decision
+        means to them.
+    changes
+        Of each group.
+    levelling
+        How the gap closed; None where it did not, or where nothing can be compared.
+    """
+
+    name: str
+    is_better_if_high: bool
+    changes: tuple[Change, ...]
+    levelling: Levelling | None
+
+
+def compare(before: Audit | None, after: Audit | None) -> list[Cost]:
+    """Return what changed for each group, measure by measure.
+
+    A gap between two groups can close because the lower one rises or because the higher
+    one falls. The second is levelling down: the groups are more equal and nobody is
+    better off. A violation cannot tell the two apart, so the page names which it was.
+
+    Parameters
+    ----------
+    before, after
+        Audits of two models on the same rows; only of classifiers.
+    """
+    if not (
+        isinstance(before, ClassificationAudit)
+        and isinstance(after, ClassificationAudit)
+    ):
+        return []
+    measures = {
+        f"Decision {label}": f"selection_rate_{label}" for label in after.shown_classes
+    }
+    if len(after.classes) == 2:
+        measures["True positive rate"] = "true_positive_rate"
+    measures["Accuracy"] = "accuracy"
+    compared = set(before.groups)
+    if before.spec.groups == "marginal" and before.gaps:
+        # Attributes one by one: only groups of the same attribute make a gap.
+        worst = max(before.gaps, key=lambda gap: gap.gap)
+        ends = worst.lowest_group, worst.highest_group
+        compared = {f"{worst.attribute}={group}" for group in ends}
+    costs = []
+    for name, column in measures.items():
+        if not all(column in row for row in after.groups.values()):
+            continue
+        changes = tuple(
+            Change(group, before.groups[group][column], row[column])
+            for group, row in after.groups.items()
+            if group in before.groups
+        )
+        among = [change for change in changes if change.group in compared]
+        known = [change for change in among if not math.isnan(change.difference)]
+        levelling = _levelling(known) if len(known) > 1 else None
+        is_better_if_high = not column.startswith("selection")
+        costs.append(Cost(name, is_better_if_high, changes, levelling))
+    return costs
+
+
+def _levelling(changes: list[Change]) -> Levelling | None:
+    highest = max(changes, key=lambda change: change.before)
+    lowest = min(changes, key=lambda change: change.before)
+    gap_before = highest.before - lowest.before
+    after = [change.after for change in changes]
+    gap_after = max(after) - min(after)
+    if gap_before - gap_after <= SAME_RATE:
+        return None
+    losers = tuple(c for c in changes if c.difference < -SAME_RATE)
+    is_nobody_better = all(c.difference <= SAME_RATE for c in changes)
+    fall, rise = -highest.difference, lowest.difference
+    if is_nobody_better:
+        words, is_down = "Levelling down: no group is higher than before", True
+    elif rise <= SAME_RATE:
+        words, is_down = "Levelling down: the lowest group did not rise", True
+    elif fall > 0 and fall / (fall + rise) > MOSTLY:
+        share = 100 * fall / (fall + rise)
+        words, is_down = f"Mostly levelling down: {share:.0f} % from above", True
+    else:
+        words, is_down = "Levelling up: mostly from below", False
+    return Levelling(words, is_down, highest, lowest, gap_before, gap_after, losers)

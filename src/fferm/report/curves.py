@@ -9,21 +9,33 @@ reads text as HTML, so names are escaped.
 import base64
 import hashlib
 import os
+from collections.abc import Iterable
+from dataclasses import dataclass
 from functools import partial
 from html import escape
 from importlib.resources import files
-from typing import Any
+from typing import Any, NamedTuple
 
-from fferm.auditing import Audit, ClassificationAudit, RegressionAudit
-from fferm.curve import TradeoffCurve
+import pandas as pd
+
+from fferm.auditing import Audit, ClassificationAudit
+from fferm.curve import Key, TradeoffCurve
 from fferm.errors import InvalidInputError
-from fferm.report.audits import describe_audit, pictures_of, scale_of
-from fferm.report.costs import compare
-from fferm.report.figures import CURVES, accuracy_range, baselines, draw_svg, plot_curve
-from fferm.report.pages import brief, render, report_extra, write_page
-from fferm.report.points import Point, points
+from fferm.report.audits import compare, describe_audit, draw_columns, scale_of
+from fferm.report.figures import (
+    CURVES,
+    MEASURES,
+    accuracy_range,
+    average,
+    baselines,
+    draw_svg,
+    mean,
+    plot_curve,
+)
+from fferm.report.pages import brief, report_extra, write_page
 from fferm.report.snippets import curve_snippet
-from fferm.report.wording import MEASURES, curve_words, explain
+from fferm.report.wording import SAYS, TITLES, curve_words, explain
+from fferm.solvers import Result
 
 TITLE = "What fairness costs: accuracy against violation"
 NUMBER_TITLE = "What fairness costs: variance explained against violation"
@@ -42,10 +54,66 @@ CARD = {
     "sample_weight": "Sample weights",
 }
 MARKS = ("circle", "square", "triangle-up", "triangle-down")
+POINT = ["curve", "fairness_weight"]
 HOVER = (
     "%{text}<br>ACCURACY %{y:.2%}<br>violation %{x:.4~g}<br><i>click to look at it</i>"
     "<extra></extra>"
 )
+
+
+class Spread(NamedTuple):
+    """The mean of a measure over seeds, with the lowest and the highest."""
+
+    mean: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Point:
+    """The models of one curve and fairness weight.
+
+    Attributes
+    ----------
+    key
+        Which model stands for them: that of the first seed.
+    train, test
+        Each measure of that split, by name.
+    seconds
+        Training time of one model.
+    is_best
+        Whether no other point has a higher accuracy and a lower violation on test.
+    is_collapsed
+        Whether some model decides the same for everyone.
+    is_converged
+        Whether every model reached its tolerance, or the end of its schedule.
+    audit
+        Of the model that stands for them, on the test rows; None if there is none.
+    """
+
+    key: Key
+    train: dict[str, Spread]
+    test: dict[str, Spread]
+    seconds: float
+    is_best: bool
+    is_collapsed: bool
+    is_converged: bool
+    audit: Audit | None = None
+
+    @property
+    def curve(self) -> str:
+        """The name of its curve."""
+        return self.key.curve
+
+    @property
+    def fairness_weight(self) -> float:
+        """The weight of its models."""
+        return self.key.fairness_weight
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether this is training without a fairness term."""
+        return self.fairness_weight == 0
 
 
 def write_curve(
@@ -88,14 +156,17 @@ def write_curve(
         key=lambda point: point.test["violation"].mean,
         default=models[0],
     )
-    picked = models.index(best)
-    about = curve.description
+    picked, about = models.index(best), curve.description
     is_number = "metric" in about
+    plains = {point.curve: point for point in models if point.is_plain}
+    plain = next(iter(plains.values()), None)
+    classified = [p.audit for p in models if isinstance(p.audit, ClassificationAudit)]
     values = {
         "title": title or (NUMBER_TITLE if is_number else TITLE),
         "is_number": is_number,
         "say": curve_words(about.get("metric")),
-        "words": MEASURES,
+        "measures": TITLES,
+        "says": SAYS,
         "max_violation": max_violation,
         "description": about,
         "card": {CARD.get(k, k): v for k, v in about.items()},
@@ -109,54 +180,65 @@ def write_curve(
             curve, {"title": title, "max_violation": max_violation}
         ),
         "audited": None if audit is None else describe_audit(audit, max_violation),
-        **_described_points(curve, models),
+        "points": models,
         "chosen": chosen,
         "picked": picked,
-    }
-    write_page(render("curve.html", values), path)
-
-
-def _described_points(curve: TradeoffCurve, models: list[Point]) -> dict[str, Any]:
-    plains = {point.curve: point for point in models if point.is_plain}
-    details = [
-        _detail(number, point, plains.get(point.curve))
-        for number, point in enumerate(models)
-    ]
-    audits = [p.audit for p in models if isinstance(p.audit, ClassificationAudit)]
-    plain = next(iter(plains.values()), None)
-    return {
-        "points": models,
         "plains": plains,
         "plain": plain,
-        "people": plain.audit
-        if plain and isinstance(plain.audit, ClassificationAudit)
-        else None,
-        "details": details,
+        "people": plain.audit if plain and plain.audit in classified else None,
+        "details": [
+            _detail(f"point{number}column", point, plains.get(point.curve))
+            for number, point in enumerate(models)
+        ],
         # One scale for all, so that bars of two models can be compared.
-        "scale": scale_of(audits),
-        "bands": {
-            (row["curve"], row["fairness_weight"]): row
-            for row in curve.bands().to_dict("records")
-        },
+        "scale": scale_of(classified),
+        "bands": curve.bands().set_index(POINT).to_dict("index"),
         "volumes": {name: alone.hypervolume() for name, alone in curve.curves.items()},
         "weights": sorted({point.fairness_weight for point in models}),
         "n_seeds": curve.records["seed"].nunique(),
-        "n_curves": len({point.curve for point in models}),
+        "n_curves": curve.records["curve"].nunique(),
+    }
+    write_page("curve.html", values, path)
+
+
+def points(curve: TradeoffCurve) -> list[Point]:
+    """Return the points of each curve, in ascending order of their weights."""
+    records, front = curve.records, average(curve).pareto()
+    best = set(zip(front["curve"], front["fairness_weight"], strict=True))
+    order = {name: number for number, name in enumerate(records["curve"].unique())}
+    listed = []
+    for _, rows in records.groupby([records["curve"].map(order), "fairness_weight"]):
+        first = rows.iloc[0]
+        key = Key(first["curve"], float(first["fairness_weight"]), int(first["seed"]))
+        train, test = (_spreads(rows, split) for split in ("train", "test"))
+        listed.append(
+            Point(
+                key,
+                train,
+                test,
+                seconds=mean(rows["seconds"]),
+                is_best=key[:2] in best,
+                is_collapsed=bool(rows["collapsed"].any()),
+                is_converged=all(Result[each].is_success for each in rows["result"]),
+                audit=curve.audits.get(key),
+            )
+        )
+    return listed
+
+
+def _spreads(rows: pd.DataFrame, split: str) -> dict[str, Spread]:
+    rows = rows[rows["split"] == split]
+    return {
+        name: Spread(mean(rows[name]), rows[name].min(), rows[name].max())
+        for name in MEASURES
     }
 
 
-def _detail(number: int, point: Point, plain: Point | None) -> dict[str, Any]:
+def _detail(label: str, point: Point, plain: Point | None) -> dict[str, Any]:
     before = None if plain is None or point.is_plain else plain.audit
-    pictures, costs = {}, []
-    if isinstance(point.audit, RegressionAudit):
-        columns = {n: c for n, c in point.audit.columns.items() if not c.is_joint}
-        pictures = {
-            name: pictures_of(name, column, f"point{number}column{k}")
-            for k, (name, column) in enumerate(columns.items())
-        }
-    after = point.audit
-    if isinstance(before, ClassificationAudit) and isinstance(after, type(before)):
-        costs = compare(before, after)
+    columns = getattr(point.audit, "columns", {})
+    shown = {name: column for name, column in columns.items() if not column.is_joint}
+    pictures, costs = draw_columns(shown, label), compare(before, point.audit)
     return {"before": before, "pictures": pictures, "costs": costs}
 
 
@@ -175,42 +257,45 @@ def traces(curve: TradeoffCurve, points: list[Point]) -> dict[str, Any]:
     """Return what the script of a page needs to draw points that can be picked."""
     names = list(dict.fromkeys(point.curve for point in points))
     words = curve_words(curve.description.get("metric"))
+    # The violation is undefined where no two groups can be compared.
+    at = [point.test["violation"].mean for point in points]
+    shown = [k for k, violation in enumerate(at) if violation == violation]
     marks = partial(_marks, points, HOVER.replace("ACCURACY", words.accuracy.lower()))
     dashes = {"color": "--faint", "width": 1.5, "dash": "dash"}
     drawn = [
-        _line(line["violation"].tolist(), line["accuracy"].tolist(), dashes)
+        _line(line["violation"], line["accuracy"], dashes)
         | {"name": "naive: thinned at random", "showlegend": k == 0}
         for k, line in enumerate(baselines(curve, "test").values())
     ]
-    plain = [point for point in points if point.is_plain]
-    collapsed = [point for point in points if point.is_collapsed]
     for number, name in enumerate(names):
         color = f"--curve{number % len(CURVES)}"
-        others = [
-            point
-            for point in points
-            if point.curve == name and not (point.is_plain or point.is_collapsed)
-        ]
-        label = "models" if len(names) == 1 else escape(name)
         rows = curve.curves[name].bands().sort_values("violation")
-        there, back = rows["violation"].tolist(), rows["violation"].tolist()[::-1]
-        ends = rows["accuracy_high"].tolist() + rows["accuracy_low"].tolist()[::-1]
-        band = _line(there + back, ends, {"width": 0, "color": color})
+        there_and_back = pd.concat([rows, rows[::-1]])["violation"]
+        ends = pd.concat([rows["accuracy_high"], rows["accuracy_low"][::-1]])
+        band = _line(there_and_back, ends, {"width": 0, "color": color})
         filled = {"fill": "toself", "opacity": 0.15, "fillcolor": color}
         drawn.append(band | filled | {"showlegend": False})
+        others = [k for k in shown if points[k].curve == name]
+        others = [k for k in others if not points[k].is_plain | points[k].is_collapsed]
+        label = "models" if len(names) == 1 else escape(name)
         drawn.append(marks(others, label, MARKS[number % len(MARKS)], color, 9))
     # From the fairest to the most accurate of the best trade-offs.
-    front = [k for k, point in enumerate(points) if point.is_best]
-    front.sort(key=lambda k: points[k].test["violation"].mean)
-    best = [points[k].test for k in front]
-    x, y = ([test[name].mean for test in best] for name in ("violation", "accuracy"))
+    front = sorted((k for k in shown if points[k].is_best), key=lambda k: at[k])
+    accuracies = [point.test["accuracy"].mean for point in points]
+    ink = {"color": "--ink", "width": 1.5}
+    line = _line([at[k] for k in front], [accuracies[k] for k in front], ink)
+    plain = [k for k in shown if points[k].is_plain]
+    collapsed = [k for k in shown if points[k].is_collapsed]
     drawn += [
-        _line(x, y, {"color": "--ink", "width": 1.5}) | {"name": "best trade-offs"},
+        line | {"name": "best trade-offs"},
         marks(plain, "plain model (weight 0)", "diamond", "--plain"),
         marks(collapsed, words.collapsed, "x", "--ink"),
     ]
-    shown = [point.test["violation"].mean for point in points if _is_drawn(point)]
-    highest = max(shown, default=1.0) or 1.0
+    highest = max((at[k] for k in shown), default=1.0) or 1.0
+    places = [
+        {"violation": at[k] if k in shown else None, "accuracy": accuracy}
+        for k, accuracy in enumerate(accuracies)
+    ]
     return {
         "titles": {
             "violation": f"{words.violation_axis} (left is fairer)",
@@ -219,46 +304,31 @@ def traces(curve: TradeoffCurve, points: list[Point]) -> dict[str, Any]:
         "traces": [trace for trace in drawn if trace["x"]],
         "accuracy": accuracy_range(curve),
         "violation": (-0.03 * highest, 1.06 * highest),
-        "points": [
-            {
-                "violation": point.test["violation"].mean if _is_drawn(point) else None,
-                "accuracy": point.test["accuracy"].mean,
-            }
-            for point in points
-        ],
+        "points": places,
         "front": front,
     }
-
-
-def digest(script: str) -> str:
-    """Return what a page's security policy knows a script by."""
-    value = hashlib.sha256(script.encode()).digest()
-    return f"sha256-{base64.b64encode(value).decode()}"
-
-
-def _is_drawn(point: Point) -> bool:
-    violation = point.test["violation"].mean
-    return violation == violation  # undefined where no two groups can be compared
 
 
 def _marks(
     points: list[Point],
     hover: str,
-    shown: list[Point],
+    shown: list[int],
     name: str,
     symbol: str,
     color: str,
     size: int = 12,
 ) -> dict[str, Any]:
-    shown = [point for point in shown if _is_drawn(point)]
     is_alone = len({point.curve for point in points}) == 1
-    weights = [f"fairness weight {brief(point.fairness_weight)}" for point in shown]
-    curves = ["" if is_alone else f"{escape(point.curve)}, " for point in shown]
+    models = [points[k] for k in shown]
     return {
-        "x": [point.test["violation"].mean for point in shown],
-        "y": [point.test["accuracy"].mean for point in shown],
-        "customdata": [points.index(point) for point in shown],
-        "text": [curve + weight for curve, weight in zip(curves, weights, strict=True)],
+        "x": [point.test["violation"].mean for point in models],
+        "y": [point.test["accuracy"].mean for point in models],
+        "customdata": shown,
+        "text": [
+            ("" if is_alone else f"{escape(point.curve)}, ")
+            + f"fairness weight {brief(point.fairness_weight)}"
+            for point in models
+        ],
         "mode": "markers",
         "hovertemplate": hover,
         "name": name,
@@ -266,5 +336,12 @@ def _marks(
     }
 
 
-def _line(x: list[float], y: list[float], line: dict[str, Any]) -> dict[str, Any]:
-    return {"x": x, "y": y, "mode": "lines", "hoverinfo": "skip", "line": line}
+def _line(x: Iterable[float], y: Iterable[float], line: object) -> dict[str, Any]:
+    look = {"mode": "lines", "hoverinfo": "skip", "line": line}
+    return {"x": list(x), "y": list(y), **look}
+
+
+def digest(script: str) -> str:
+    """Return what a page's security policy knows a script by."""
+    value = hashlib.sha256(script.encode()).digest()
+    return f"sha256-{base64.b64encode(value).decode()}"

@@ -8,7 +8,9 @@ import io
 import re
 import warnings
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -16,7 +18,6 @@ import pandas as pd
 from fferm.auditing.regression import ColumnAudit, Densities, Fan
 from fferm.curve import TradeoffCurve
 from fferm.report.pages import report_extra
-from fferm.report.points import average
 from fferm.report.wording import curve_words
 
 if TYPE_CHECKING:
@@ -39,18 +40,20 @@ PAGE_COLORS = {
 }
 # Inches; narrow, so that the text is still readable where a phone shrinks it.
 PAGE_SIZE = (4.9, 3.7)
+INKED = (
+    "axes.edgecolor",
+    "axes.labelcolor",
+    "text.color",
+    "xtick.color",
+    "ytick.color",
+)
 PAGE_STYLE = {
-    "axes.edgecolor": INK,
-    "axes.facecolor": "none",
-    "axes.labelcolor": INK,
-    "figure.facecolor": "none",
+    **dict.fromkeys(INKED, INK),
+    **dict.fromkeys(("axes.facecolor", "figure.facecolor"), "none"),
     "font.size": 9,
     "legend.facecolor": PAPER,
     "svg.fonttype": "none",  # text stays text, to be searched and copied
     "svg.hashsalt": "fferm",  # the same curve gives the same bytes
-    "text.color": INK,
-    "xtick.color": INK,
-    "ytick.color": INK,
 }
 # Letters of a name that fits half of a figure, or all of it.
 NARROW, WIDE = 22, 40
@@ -60,6 +63,7 @@ LINES = ("-", "--", ":", "-.")
 # the models, in units of what they span, that these still fill the picture.
 ROOM_BELOW = 0.6
 LEAST_SPAN = 0.01
+MEASURES = ("accuracy", "violation", "soft_violation", "divergence", "loss")
 
 
 def plot_curve(
@@ -87,37 +91,37 @@ def plot_curve(
     """
     means = average(curve)
     front = means.pareto(split)
+    rows = means.records[means.records["split"] == split]
     drawn = _new_axes() if ax is None else ax
-    other = "train" if split == "test" else "test"
+    draw = partial(_draw, drawn)
+    words = curve_words(curve.description.get("metric"))
     is_alone = len(curve.descriptions) == 1
     for k, line in enumerate(baselines(curve, split).values()):
         label = "_" if k else "naive: decisions thinned at random"
-        x, y = line["violation"], line["accuracy"]
-        drawn.plot(x, y, color=FAINT, linestyle="--", linewidth=1, label=label)
+        draw("plot", line, color=FAINT, linestyle="--", linewidth=1, label=label)
+    dots: dict[str, Any] = {"s": 18, "marker": MARKS[0]}
     if is_alone:
-        _draw_points(drawn, means.records, other, (FAINT, MARKS[0]), "models")
-    for number, (name, alone) in enumerate(means.curves.items()):
-        color = CURVES[number % len(CURVES)]
-        look = (color, MARKS[number % len(MARKS)])
-        _draw_points(drawn, alone.records, split, look, "models" if is_alone else name)
+        other = means.records[means.records["split"] != split]
+        label = f"models, {'train' if split == 'test' else 'test'} rows"
+        other = other[~other["collapsed"]]
+        draw("scatter", other, **dots, color=FAINT, alpha=0.5, label=label)
+    for k, (name, alone) in enumerate(curve.curves.items()):
+        dots |= {"color": CURVES[k % len(CURVES)], "marker": MARKS[k % len(MARKS)]}
+        shown = rows[(rows["curve"] == name) & ~rows["collapsed"]]
+        label = as_text(f"{'models' if is_alone else name}, {split} rows")
+        draw("scatter", shown, **dots, label=label)
         if split == "test":
-            _draw_band(drawn, curve.curves[name].bands(), color, number == 0)
-    drawn.plot(
-        front["violation"],
-        front["accuracy"],
-        color=CURVES[0] if is_alone else INK,
-        linewidth=1.5 if is_alone else 1,
-        label="best trade-offs",
-    )
-    words = curve_words(curve.description.get("metric"))
-    rows = means.records[means.records["split"] == split]
-    for is_marked, marker, color, label in (
+            label = "_" if k else "95 % intervals"
+            _draw_band(drawn, alone.bands(), dots["color"], label)
+    color, width = (CURVES[0], 1.5) if is_alone else (INK, 1)
+    draw("plot", front, color=color, linewidth=width, label="best trade-offs")
+    for is_marked, mark, color, label in (
         (rows["fairness_weight"] == 0, "D", PLAIN, "plain model (weight 0)"),
         (rows["collapsed"], "x", INK, words.collapsed),
     ):
-        x, y = rows["violation"][is_marked], rows["accuracy"][is_marked]
-        if len(x):
-            drawn.scatter(x, y, s=46, marker=marker, color=color, label=label, zorder=3)
+        if is_marked.any():
+            dots = {"s": 46, "marker": mark, "color": color, "zorder": 3}
+            draw("scatter", rows[is_marked], **dots, label=label)
     drawn.set_ylabel(f"{words.accuracy} (up is better)")
     # From zero, the fair end, with room for the marks on it.
     drawn.set_xlim(left=-0.02 * drawn.get_xlim()[1])
@@ -125,6 +129,25 @@ def plot_curve(
     # The baseline may pass behind it.
     drawn.legend(loc="lower right", edgecolor="none", framealpha=0.9)
     return _finished(drawn, f"{words.violation_axis} (left is fairer)")
+
+
+def average(curve: TradeoffCurve) -> TradeoffCurve:
+    """Return the curve of means over seeds: one record per point and split.
+
+    A measure that is undefined for one seed stays undefined: the mean of the others
+    would compare other models.
+    """
+    by_point = ["curve", "fairness_weight", "split"]
+    grouped = curve.records.groupby(by_point, sort=False)
+    means = grouped[list(MEASURES)].agg(mean)
+    means["seed"] = grouped["seed"].first()
+    means["collapsed"] = grouped["collapsed"].any()
+    return replace(curve, records=means.reset_index())
+
+
+def mean(values: "pd.Series[float]") -> float:
+    """Return the mean, undefined where a value is."""
+    return float(values.mean(skipna=False))
 
 
 def draw_svg(draw: Callable[["Axes"], object], name: str = "") -> str:
@@ -181,49 +204,31 @@ def baselines(curve: TradeoffCurve, split: str) -> dict[str, pd.DataFrame]:
     return {str(name): line for name, line in means.mean().groupby(level=0, sort=False)}
 
 
-def _draw_points(
-    ax: "Axes", records: pd.DataFrame, split: str, look: tuple[str, str], title: str
-) -> None:
-    rows = records[(records["split"] == split) & ~records["collapsed"]]
-    color, mark = look
-    ax.scatter(
-        rows["violation"],
-        rows["accuracy"],
-        s=18,
-        color=color,
-        marker=mark,
-        alpha=0.5 if color == FAINT else 1,
-        label=as_text(f"{title}, {split} rows"),
-    )
-
-
 def as_text(text: str) -> str:
     """Return text as matplotlib writes it out: no mathematics, nothing hidden."""
     # A dollar begins mathematics in matplotlib, an underscore hides from a legend.
     return text.replace("$", r"\$").removeprefix("_")
 
 
-def _draw_band(ax: "Axes", bands: pd.DataFrame, color: str, is_first: bool) -> None:
+def _draw(
+    ax: "Axes",
+    how: str,
+    rows: pd.DataFrame,
+    columns: tuple[str, ...] = ("violation", "accuracy"),
+    **look: Any,
+) -> None:
+    getattr(ax, how)(*columns, data=rows, **look)
+
+
+def _draw_band(ax: "Axes", bands: pd.DataFrame, color: str, label: str) -> None:
     rows = bands.sort_values("violation")
     if rows.empty:
         return
-    ax.fill_between(
-        rows["violation"],
-        rows["accuracy_low"],
-        rows["accuracy_high"],
-        color=color,
-        alpha=0.15,
-        linewidth=0,
-        label="95 % intervals" if is_first else "_",
-    )
-    ax.hlines(
-        rows["accuracy"],
-        rows["violation_low"],
-        rows["violation_high"],
-        color=color,
-        linewidth=0.8,
-        alpha=0.4,
-    )
+    ends = "violation", "accuracy_low", "accuracy_high"
+    look = {"color": color, "linewidth": 0, "label": label}
+    _draw(ax, "fill_between", rows, ends, **look, alpha=0.15)
+    ends = "accuracy", "violation_low", "violation_high"
+    _draw(ax, "hlines", rows, ends, color=color, linewidth=0.8, alpha=0.4)
 
 
 def plot_column(column: ColumnAudit, name: str, ax: "Axes | None" = None) -> "Axes":
@@ -237,18 +242,13 @@ def plot_densities(densities: Densities, name: str, ax: "Axes | None" = None) ->
     """Draw the density of the prediction in each group and return the axes."""
     ax = _new_axes() if ax is None else ax
     for k, (group, density) in enumerate(densities.by_group.items()):
-        ax.plot(
-            densities.at,
-            density,
-            label=as_text(_short(group)),
-            linewidth=1.5,
-            color=CURVES[k % len(CURVES)],
-            linestyle=LINES[k // len(CURVES) % len(LINES)],
-        )
+        color, dashes = CURVES[k % len(CURVES)], LINES[k // len(CURVES) % len(LINES)]
+        (line,) = ax.plot(densities.at, density, linewidth=1.5, label=_short(group))
+        line.set(color=color, linestyle=dashes)
     ax.set_ylabel("density")
     # Below: lines of many groups leave no room that is free for sure.
     ax.legend(
-        title=as_text(_short(name)),
+        title=_short(name),
         loc="upper center",
         bbox_to_anchor=(0.5, -0.16),
         ncols=1 if max(map(len, densities.by_group), default=0) > NARROW else 2,
@@ -261,23 +261,16 @@ def plot_fan(fan: Fan, name: str, ax: "Axes | None" = None) -> "Axes":
     """Draw predictions against a number: mean and middle 80 %; return the axes."""
     ax = _new_axes() if ax is None else ax
     at = np.array(fan.at)
-    ax.fill_between(
-        at,
-        fan.low,
-        fan.high,
-        color=CURVES[0],
-        alpha=0.25,
-        linewidth=0,
-        label="middle 80 %",
-    )
+    band = ax.fill_between(at, fan.low, fan.high, alpha=0.25, label="middle 80 %")
+    band.set(color=CURVES[0], linewidth=0)
     ax.plot(at, fan.mean, color=PLAIN, linewidth=2, label="mean")
     ax.set_ylabel("prediction")
     ax.legend(edgecolor="none", framealpha=0.9)
-    return _finished(ax, as_text(_short(name)))
+    return _finished(ax, _short(name))
 
 
 def _short(text: str) -> str:
-    return text if len(text) <= WIDE else f"{text[: WIDE - 1]}…"
+    return as_text(text if len(text) <= WIDE else f"{text[: WIDE - 1]}…")
 
 
 def _finished(ax: "Axes", label: str) -> "Axes":

@@ -27,15 +27,19 @@ def report_extra() -> Iterator[None]:
         ) from error
 
 
-def render(template: str, values: Mapping[str, object]) -> str:
-    """Return a filled template; every value is escaped.
+def write_page(
+    template: str, values: Mapping[str, object], path: str | os.PathLike[str]
+) -> None:
+    """Write a filled template to a file, whole or not at all.
 
     Parameters
     ----------
     template
         The name of a file in ``templates``.
     values
-        What the template speaks of; a name that is missing is an error.
+        What the template speaks of, escaped; a name that is missing is an error.
+    path
+        Where to write; an existing file is replaced.
     """
     with report_extra():
         from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -50,19 +54,7 @@ def render(template: str, values: Mapping[str, object]) -> str:
         environment.filters[show.__name__] = show
     versions = {name: version(name) for name in PACKAGES}
     versions["Python"] = platform.python_version()
-    return environment.get_template(template).render(versions=versions, **values)
-
-
-def write_page(text: str, path: str | os.PathLike[str]) -> None:
-    """Write a page to a file, whole or not at all.
-
-    Parameters
-    ----------
-    text
-        The page.
-    path
-        Where to write; an existing file is replaced.
-    """
+    text = environment.get_template(template).render(versions=versions, **values)
     advice = "Choose a file name in a folder that exists and is writable."
     with replacing(Path(path), advice) as temporary:
         # Half of a surrogate pair, in a group's name say, has no bytes in UTF-8.

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping
 
+import fferm
 from fferm import divergences, notions, uncertainty
 from fferm.auditing import Audit, RegressionAudit
 from fferm.curve import TradeoffCurve
@@ -12,6 +13,7 @@ HOMES = {
     "fferm.divergences": divergences,
     "fferm.notions": notions,
     "fferm.uncertainty": uncertainty,
+    "fferm": fferm,
 }
 
 
@@ -20,29 +22,23 @@ def curve_snippet(curve: TradeoffCurve, page: Mapping[str, object]) -> str:
 
     ``page`` holds the options of the page, None for defaults.
     """
+    about = curve.description
     models = {
-        name: about.get("code", "estimator")
-        for name, about in curve.descriptions.items()
+        name: of.get("code", "estimator") for name, of in curve.descriptions.items()
     }
-    is_single = len(models) == 1 and curve.description.get("estimator") in models
-    pairs = [f"    {name!r}: {code}," for name, code in models.items()]
-    estimator = "\n    ".join(["{", *pairs, "}"])
-    arguments = [
-        next(iter(models.values())) if is_single else estimator,
-        "X",
-        "y",
-        "sensitive_features=sensitive_features",
-        f"fairness_weights={sorted(curve.records['fairness_weight'].unique().tolist())}",
-        f"seeds={sorted(curve.records['seed'].unique().tolist())}",
-    ]
-    passed = [
-        f"{name}={name}"
-        for name in ("sample_weight", "test")
-        if curve.description.get(name) == "given"
-    ]
-    call = _call("curve = tradeoff_curve", [*arguments, *passed])
+    estimator = next(iter(models.values()))
+    if len(models) > 1 or about.get("estimator") not in models:
+        pairs = [f"    {name!r}: {code}," for name, code in models.items()]
+        estimator = "\n    ".join(["{", *pairs, "}"])
+    passed = [n for n in ("sample_weight", "test") if about.get(n) == "given"]
+    lists = {
+        name: repr(sorted(curve.records[column].unique().tolist()))
+        for name, column in (("fairness_weights", "fairness_weight"), ("seeds", "seed"))
+    }
+    arguments = lists | {name: name for name in passed}
     lines = _imports("from fferm import tradeoff_curve", *models.values())
-    return "\n".join([*lines, call, _page("curve", "report.html", page)])
+    lines += _call("curve = tradeoff_curve", [estimator, "X", "y"], arguments)
+    return "\n".join([*lines, _page("curve", "report.html", page)])
 
 
 def audit_snippet(audit: Audit, page: Mapping[str, object]) -> str:
@@ -50,7 +46,7 @@ def audit_snippet(audit: Audit, page: Mapping[str, object]) -> str:
 
     ``page`` holds the options of the page, None for defaults.
     """
-    spec, name, first = audit.spec, "audit", []
+    spec, name, notes = audit.spec, "audit", []
     settings = {
         "notion": spec.notion,
         "groups": repr(spec.groups),
@@ -59,7 +55,7 @@ def audit_snippet(audit: Audit, page: Mapping[str, object]) -> str:
         "random_state": repr(spec.random_state),
     }
     if isinstance(audit, RegressionAudit):
-        name, first = "audit_regression", ["# model: None if X holds the predictions."]
+        name, notes = "audit_regression", ["# model: None if X holds the predictions."]
         settings["metric"] = repr(audit.metric)
         settings["n_permutations"] = repr(spec.n_permutations)
         settings["continuous"] = repr(spec.continuous)
@@ -67,17 +63,15 @@ def audit_snippet(audit: Audit, page: Mapping[str, object]) -> str:
         settings["divergence"] = str(spec.divergence)
     if spec.is_behind_pipeline:
         del settings["notion"]
-        first += [f"# The notion is the model's own, {spec.notion},"]
-        first += ["# a column of X after the pipeline's transformers."]
+        notes += [f"# The notion is the model's own, {spec.notion},"]
+        notes += ["# a column of X after the pipeline's transformers."]
     if spec.random_state is None:
         settings["random_state"] = "random_state"
     if spec.is_weighted:
         settings["sample_weight"] = "sample_weight"
-    arguments = ["model", "X", "y", "sensitive_features=sensitive_features"]
-    arguments += [f"{key}={code}" for key, code in settings.items()]
-    lines = _imports(f"from fferm import {name}", *settings.values())
-    call = _call(f"result = {name}", arguments)
-    return "\n".join([*lines, *first, call, _page("result", "audit.html", page)])
+    lines = _imports(f"from fferm import {name}", *settings.values()) + notes
+    lines += _call(f"result = {name}", ["model", "X", "y"], settings)
+    return "\n".join([*lines, _page("result", "audit.html", page)])
 
 
 def _imports(first: str, *codes: str) -> list[str]:
@@ -85,11 +79,9 @@ def _imports(first: str, *codes: str) -> list[str]:
     code = " ".join(codes)
     lines, notes = [first], []
     for name in dict.fromkeys(re.findall(r"\b([A-Z]\w*)\(", code)):
-        homes = [home for home, module in HOMES.items() if hasattr(module, name)]
+        homes = [home for home, module in HOMES.items() if name in dir(module)]
         if homes:
             lines.append(f"from {homes[0]} import {name}")
-        elif name.startswith("Fair"):
-            lines.append(f"from fferm import {name}")
         else:
             notes.append(f"# {name}: your own class.")
     for name in dict.fromkeys(re.findall(r"\b(\w+)=\1\b", code)):
@@ -97,8 +89,10 @@ def _imports(first: str, *codes: str) -> list[str]:
     return [*lines, "", *notes]
 
 
-def _call(start: str, arguments: list[str]) -> str:
-    return "\n".join([f"{start}(", *(f"    {line}," for line in arguments), ")"])
+def _call(start: str, first: list[str], settings: Mapping[str, str]) -> list[str]:
+    named = {"sensitive_features": "sensitive_features", **settings}
+    arguments = [*first, *(f"{name}={code}" for name, code in named.items())]
+    return [f"{start}(", *(f"    {line}," for line in arguments), ")"]
 
 
 def _page(result: str, path: str, page: Mapping[str, object]) -> str:

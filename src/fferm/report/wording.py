@@ -2,35 +2,18 @@
 
 from typing import NamedTuple
 
+ALIKE = "every group should get each decision equally often"
 # By the name of a notion, without underscores and capitals.
 NOTIONS = {
-    "demographicparity": (
-        "Every group should get each decision equally often, whatever the labels say."
-    ),
-    "equalopportunity": (
-        "Among those whose label is positive, every group should get each decision "
-        "equally often."
-    ),
-    "falsepositiverateparity": (
-        "Among those whose label is negative, every group should get each decision "
-        "equally often."
-    ),
-    "equalizedodds": (
-        "Among those with the same label, every group should get each decision "
-        "equally often."
-    ),
-    "conditionalparity": (
-        "Among those who are alike in the control feature, every group should get "
-        "each decision equally often."
-    ),
-    "sufficiency": (
-        "Among those who got the same decision, the label should be equally frequent "
-        "in every group: a decision should mean the same for all."
-    ),
-    "predictiveparity": (
-        "Among those who got the positive decision, the label should be equally "
-        "frequent in every group."
-    ),
+    "demographicparity": f"{ALIKE.capitalize()}, whatever the labels say.",
+    "equalopportunity": f"Among those whose label is positive, {ALIKE}.",
+    "falsepositiverateparity": f"Among those whose label is negative, {ALIKE}.",
+    "equalizedodds": f"Among those with the same label, {ALIKE}.",
+    "conditionalparity": f"Among those who are alike in the control feature, {ALIKE}.",
+    "sufficiency": "Among those who got the same decision, the label should be equally "
+    "frequent in every group: a decision should mean the same for all.",
+    "predictiveparity": "Among those who got the positive decision, the label should "
+    "be equally frequent in every group.",
 }
 UNKNOWN = "Groups are compared as this notion says."
 
@@ -52,45 +35,29 @@ def explain(notion: str) -> str:
     return NOTIONS.get(name, UNKNOWN)
 
 
-class MeasureWords(NamedTuple):
-    """What a measure of dependence is called, and what it says."""
-
-    title: str
-    says: str
-
-
-# By the name of a measure of `fferm.metrics.dependence`.
-MEASURES = {
-    "kolmogorov_smirnov": MeasureWords(
-        "Kolmogorov-Smirnov distance",
-        "the largest gap that any threshold on the prediction would make between two "
-        "groups; 0 to 1",
-    ),
-    "wasserstein": MeasureWords(
-        "Wasserstein distance",
-        "how far, on average, predictions of one group would have to move to become "
-        "those of another; in the unit of the prediction",
-    ),
-    "mean_gap": MeasureWords(
-        "Gap of means",
-        "the largest difference of two groups' mean predictions; in the unit of the "
-        "prediction",
-    ),
-    "correlation": MeasureWords(
-        "Linear correlation", "without its sign; sees no dependence but a line; 0 to 1"
-    ),
-    "distance_correlation": MeasureWords(
-        "Distance correlation", "sees every dependence; 0 to 1, 0 is independence"
-    ),
-    "maximal_correlation": MeasureWords(
-        "Maximal correlation",
-        "the largest correlation of any function of the prediction with any function "
-        "of the attribute, by bins; 0 to 1, and above 0 by chance",
-    ),
-    "f_information": MeasureWords(
-        "f-information",
-        "the divergence (KL) of a table of bins from independence; above 0 by chance",
-    ),
+# What a measure of `fferm.metrics.dependence` is called, and what it says.
+TITLES = {
+    "kolmogorov_smirnov": "Kolmogorov-Smirnov distance",
+    "wasserstein": "Wasserstein distance",
+    "mean_gap": "Gap of means",
+    "correlation": "Linear correlation",
+    "distance_correlation": "Distance correlation",
+    "maximal_correlation": "Maximal correlation",
+    "f_information": "f-information",
+}
+SAYS = {
+    "kolmogorov_smirnov": "the largest gap that any threshold on the prediction would "
+    "make between two groups; 0 to 1",
+    "wasserstein": "how far, on average, predictions of one group would have to move "
+    "to become those of another; in the unit of the prediction",
+    "mean_gap": "the largest difference of two groups' mean predictions; in the unit "
+    "of the prediction",
+    "correlation": "without its sign; sees no dependence but a line; 0 to 1",
+    "distance_correlation": "sees every dependence; 0 to 1, 0 is independence",
+    "maximal_correlation": "the largest correlation of any function of the prediction "
+    "with any function of the attribute, by bins; 0 to 1, and above 0 by chance",
+    "f_information": "the divergence (KL) of a table of bins from independence; above "
+    "0 by chance",
 }
 
 
@@ -108,6 +75,6 @@ def curve_words(metric: str | None) -> CurveWords:
     if metric is None:
         gap = "Violation: largest gap between groups"
         return CurveWords("Accuracy", "Violation", gap, "one decision for everyone")
-    title = MEASURES[metric].title if metric in MEASURES else metric
+    title = TITLES.get(metric, metric)
     same = "one prediction for everyone"
     return CurveWords("Variance explained", title, f"Violation: {title}", same)

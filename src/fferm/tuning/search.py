@@ -3,7 +3,7 @@
 import importlib
 import importlib.util
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,10 +17,10 @@ from fferm.data.groups import Binning, encode_sensitive
 from fferm.data.rows import FitInput, check_aligned
 from fferm.data.split import read_rows
 from fferm.data.validate import (
+    COUNT,
     Number,
     check_number,
     check_params,
-    check_whole,
     encode_labels,
 )
 from fferm.divergences import STANDARD, Divergence
@@ -30,16 +30,15 @@ from fferm.errors import (
     InvalidInputError,
     InvalidParameterError,
     MissingDependencyError,
-    MissingSensitiveError,
     warn_user,
 )
 from fferm.estimators.base import FairClassifier
+from fferm.estimators.weight_search import USELESS, bounded_score
 from fferm.fairness_grid import weight_grid
 from fferm.metrics.tabulator import make_tabulator
 from fferm.tuning.validation import CrossValidation, Validation
+from fferm.uncertainty import Uncertainty
 
-# Below every score of a candidate that can be used.
-USELESS = -2.0
 SHOWN = ("divergence", "radius", "fairness_weight", "accuracy", "violation")
 
 
@@ -144,127 +143,103 @@ def tune(
             "tune needs a fair classifier such as FairLogisticRegression(); got "
             f"{type(estimator).__name__}. Transform the features before the search."
         )
-    if sensitive_features is None:
-        raise MissingSensitiveError(
-            "tune needs sensitive_features, because it measures fairness. Pass "
-            "tune(estimator, X, y, sensitive_features=...)."
+    bounds = {"max_violation": max_violation, "min_accuracy": min_accuracy}
+    check_params(bounds, dict.fromkeys(bounds, Number(0, 1, is_optional=True)))
+    if (max_violation is None) == (min_accuracy is None):
+        raise InvalidParameterError(
+            "tune needs exactly one of max_violation and min_accuracy."
         )
-    goal = Goal(max_violation, min_accuracy)
     passed = read_rows(X, y, sensitive_features, sample_weight)
     candidates = _candidates(estimator, divergences, radii)
-    judge = _Judge(estimator, validation or CrossValidation(), passed)
+    judge = _Judge(candidates[0][1], validation or CrossValidation(), passed)
+    grids = [
+        weight_grid(fairness_weights, model._objective().divergence)
+        for _, model in candidates
+    ]
+
+    def score(record: Mapping[str, Any]) -> float:
+        return goal_score(record, max_violation, min_accuracy)
+
     if n_trials is None:
         paths = Parallel(n_jobs=n_jobs)(
-            delayed(judge.path)(each, each.weights(fairness_weights))
-            for each in candidates
+            delayed(judge.path)(*candidate, grid)
+            for candidate, grid in zip(candidates, grids, strict=True)
         )
         records = [record for path in paths for record in path]
     else:
-        n_trials = check_whole("n_trials", n_trials)
-        records = _search_with_optuna(
-            candidates, judge, goal, fairness_weights, n_trials, sampler
+        records = []
+
+        def try_point(number: int, share: float) -> float:
+            weights = [weight for weight in grids[number] if weight > 0]
+            weight = float(weights[0] * (weights[-1] / weights[0]) ** share)
+            records.extend(judge.path(*candidates[number], [weight]))
+            return score(records[-1])
+
+        _search_with_optuna(try_point, len(candidates), n_trials, sampler)
+    best = max(records, key=score)
+    if score(best) == USELESS:
+        raise InvalidInputError(
+            "Every candidate predicts one class for everyone, or cannot be judged. "
+            "Lower the fairness weights, or check the groups."
         )
-    return _conclude(passed, candidates, records, goal)
+    if score(best) <= 0:
+        warn_user(
+            "No candidate keeps the bound on the rows that judge. The closest has "
+            f"accuracy {best['accuracy']:.4f} at violation {best['violation']:.4f}. "
+            "Loosen the bound, or add weights.",
+            InfeasibleWarning,
+        )
+    model = next(model for key, model in candidates if key.items() <= best.items())
+    model.set_params(fairness_weight=best["fairness_weight"]).fit(**passed.tables)
+    shown = {name: best[name] for name in SHOWN}
+    return Tuning(model, shown, score(best) > 0, pd.DataFrame(records))
 
 
-@dataclass(frozen=True)
-class Goal:
-    """One bound; within it the other measure is optimised.
-
-    Attributes
-    ----------
-    max_violation
-        Look for the most accurate candidate with at most this violation.
-    min_accuracy
-        Look for the fairest candidate with at least this accuracy.
-    """
-
-    max_violation: float | None
-    min_accuracy: float | None
-
-    def __post_init__(self) -> None:
-        bounds = vars(self)
-        check_params(bounds, dict.fromkeys(bounds, Number(0, 1, is_optional=True)))
-        if (self.max_violation is None) == (self.min_accuracy is None):
-            raise InvalidParameterError(
-                "tune needs exactly one of max_violation and min_accuracy."
-            )
-
-    def score(self, record: Mapping[Any, Any]) -> float:
-        """Return a number that is larger the better a candidate is.
-
-        It is above 0 if the bound is kept, and then grows with the other measure; else
-        it is minus the distance to the bound.
-        """
-        accuracy, violation = record["accuracy"], record["violation"]
-        # One class for everyone is fair and useless.
-        if record["collapsed"] or np.isnan(violation):
-            return USELESS
-        if self.max_violation is not None:
-            excess, gain = violation - self.max_violation, accuracy
-        else:
-            excess, gain = float(self.min_accuracy or 0) - accuracy, 1 - violation
-        return float(1 + gain if excess <= 0 else -excess)
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """A divergence and a radius (0 for no uncertainty set), in an unfitted model."""
-
-    divergence: str | Divergence
-    radius: float
-    model: FairClassifier
-
-    @property
-    def key(self) -> dict[str, Any]:
-        """What its records are found by."""
-        return {"divergence": str(self.divergence), "radius": self.radius}
-
-    def weights(self, fairness_weights: int | Sequence[float]) -> list[float]:
-        """Return the fairness weights to try."""
-        return weight_grid(fairness_weights, self.model._objective().divergence)
+def goal_score(
+    record: Mapping[str, Any], max_violation: float | None, min_accuracy: float | None
+) -> float:
+    """Return the score of a candidate for one of two bounds; the other is None."""
+    accuracy, violation = record["accuracy"], record["violation"]
+    # One class for everyone is fair and useless.
+    is_usable = not (record["collapsed"] or np.isnan(violation))
+    if max_violation is not None:
+        return bounded_score(accuracy, violation - max_violation, is_usable)
+    return bounded_score(1 - violation, (min_accuracy or 0.0) - accuracy, is_usable)
 
 
 def _candidates(
     estimator: FairClassifier,
     divergences: Sequence[str | Divergence] | None,
     radii: Sequence[float] | None,
-) -> list[Candidate]:
+) -> list[tuple[dict[str, Any], FairClassifier]]:
+    # What records are found by, and the unfitted model; radius 0 is no uncertainty set.
+    shift: Any = estimator.uncertainty
     if isinstance(divergences, str):
         raise InvalidParameterError(
             f"divergences must be a list; got {divergences!r}. Pass [{divergences!r}]."
         )
     candidates = []
     for name in STANDARD if divergences is None else divergences:
-        for radius in _radii(estimator, radii):
-            candidate = Candidate(name, radius, _changed(estimator, name, radius))
+        for radius in _radii(shift, radii):
+            model = clone(estimator).set_params(
+                divergence=name,
+                max_violation=None,
+                uncertainty=replace(shift, radius=radius) if radius else None,
+            )
             try:
-                candidate.model._objective()
+                model._objective()
             except InvalidParameterError:
                 # Total variation has no small shift; raise only if it was named.
                 if divergences is not None:
                     raise
             else:
-                candidates.append(candidate)
+                candidates.append(({"divergence": str(name), "radius": radius}, model))
     if not candidates:
         raise InvalidParameterError("divergences is empty. Name at least one.")
     return candidates
 
 
-def _changed(
-    estimator: FairClassifier, divergence: str | Divergence, radius: float
-) -> FairClassifier:
-    shift = estimator.uncertainty
-    if shift is not None:
-        shift = replace(shift, radius=radius) if radius else None  # type: ignore[call-arg]
-    model: FairClassifier = clone(estimator).set_params(
-        divergence=divergence, max_violation=None, uncertainty=shift
-    )
-    return model
-
-
-def _radii(estimator: FairClassifier, radii: Sequence[float] | None) -> list[float]:
-    shift = estimator.uncertainty
+def _radii(shift: Uncertainty | None, radii: Sequence[float] | None) -> list[float]:
     if radii is None:
         return [0.0 if shift is None else float(shift.parameters()["radius"])]
     numbers = sorted({check_number("radii", radius) for radius in radii})
@@ -284,31 +259,31 @@ class _Judge:
     """Measures decisions about the rows that judge, which are encoded once."""
 
     def __init__(
-        self, estimator: FairClassifier, validation: Validation, passed: FitInput
+        self, model: FairClassifier, validation: Validation, passed: FitInput
     ) -> None:
         # Bands are cut once, on the whole source, for every fold.
-        binning = Binning(estimator.continuous)
         columns = encode_sensitive(
-            passed.sensitive_features, len(passed.y), "marginal", binning
+            passed.sensitive_features,
+            len(passed.y),
+            "marginal",
+            Binning(model.continuous),
         )
         edges = {name: e for column in columns for name, e in column.edges.items()}
-        passed = replace(passed, edges=edges)
-        self.folds = list(validation.folds(passed))
+        self.folds, rows = validation.folds(replace(passed, edges=edges))
         self.classes = np.unique(np.asarray(passed.y))
-        rows = validation.judges(passed)
         check_aligned(**rows.tables)
         self.tabulator = make_tabulator(
             encode_labels(rows.y, len(rows.y), self.classes.tolist(), "y"),
-            _changed(estimator, "kl", 0.0)._objective().notion,
+            model._objective().notion,
             rows.sensitive_features,
-            estimator.groups,
+            model.groups,
             rows.sample_weight,
             rows.X,
-            Binning(estimator.continuous, edges),
+            Binning(model.continuous, edges),
         )
 
     def path(
-        self, candidate: Candidate, weights: Sequence[float]
+        self, key: dict[str, Any], model: FairClassifier, weights: Sequence[float]
     ) -> list[dict[str, Any]]:
         """Return one record per weight."""
         with warnings.catch_warnings():
@@ -316,85 +291,54 @@ class _Judge:
             warnings.simplefilter("ignore", FfermWarning)
             decisions = [
                 [
-                    np.searchsorted(self.classes, fitted.predict(fold.judge.X))
-                    for fitted in candidate.model.fit_path(fold.train, weights)
+                    np.searchsorted(self.classes, fitted.predict(judges.X))
+                    for fitted in model.fit_path(train, weights)
                 ]
-                for fold in self.folds
+                for train, judges in self.folds
             ]
         records = []
         for weight, parts in zip(weights, zip(*decisions, strict=True), strict=True):
             code = np.concatenate(parts)
             is_right = code == self.tabulator.labels.y
             accuracy = np.average(is_right, weights=self.tabulator.rows.weight)
-            measures = {
-                "accuracy": float(accuracy),
-                "violation": self.tabulator.violations(code).worst,
-                "collapsed": bool(np.unique(code).size == 1),
-            }
-            records.append({**candidate.key, "fairness_weight": weight, **measures})
+            records.append(
+                {
+                    **key,
+                    "fairness_weight": weight,
+                    "accuracy": float(accuracy),
+                    "violation": self.tabulator.violations(code).worst,
+                    "collapsed": bool(np.unique(code).size == 1),
+                }
+            )
         return records
 
 
 def _search_with_optuna(
-    candidates: list[Candidate],
-    judge: _Judge,
-    goal: Goal,
-    fairness_weights: int | Sequence[float],
+    try_point: Callable[[int, float], float],
+    n_candidates: int,
     n_trials: int,
     sampler: Any,
-) -> list[dict[str, Any]]:
-    # Returns the records of the points that optuna proposes, one after the other.
+) -> None:
+    # A weight is a share of its range in logarithm, because these differ by divergence.
+    check_params({"n_trials": n_trials}, {"n_trials": COUNT})
     if importlib.util.find_spec("optuna") is None:
         raise MissingDependencyError(
             "n_trials needs the package optuna, which is not installed. Run: "
             'pip install "fferm[tune]"'
         )
     optuna: Any = importlib.import_module("optuna")
-    records: list[dict[str, Any]] = []
-
-    def try_point(trial: Any) -> float:
-        numbers = list(range(len(candidates)))
-        candidate = candidates[trial.suggest_categorical("candidate", numbers)]
-        weights = [w for w in candidate.weights(fairness_weights) if w > 0]
-        # A share of the range in logarithm, because ranges differ by divergence.
-        share = trial.suggest_float("strength", 0.0, 1.0)
-        weight = float(weights[0] * (weights[-1] / weights[0]) ** share)
-        records.extend(judge.path(candidate, [weight]))
-        return goal.score(records[-1])
-
     level = optuna.logging.get_verbosity()
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     try:
         sampler = optuna.samplers.TPESampler(seed=0) if sampler is None else sampler
         study = optuna.create_study(direction="maximize", sampler=sampler)
-        study.optimize(try_point, n_trials=n_trials)
+        numbers = list(range(n_candidates))
+        study.optimize(
+            lambda trial: try_point(
+                trial.suggest_categorical("candidate", numbers),
+                trial.suggest_float("strength", 0.0, 1.0),
+            ),
+            n_trials=n_trials,
+        )
     finally:
         optuna.logging.set_verbosity(level)
-    return records
-
-
-def _conclude(
-    passed: FitInput,
-    candidates: list[Candidate],
-    records: list[dict[str, Any]],
-    goal: Goal,
-) -> Tuning:
-    best = max(records, key=goal.score)
-    score = goal.score(best)
-    if score == USELESS:
-        raise InvalidInputError(
-            "Every candidate predicts one class for everyone, or cannot be judged. "
-            "Lower the fairness weights, or check the groups."
-        )
-    if score <= 0:
-        warn_user(
-            "No candidate keeps the bound on the rows that judge. The closest has "
-            f"accuracy {best['accuracy']:.4f} at violation {best['violation']:.4f}. "
-            "Loosen the bound, or add weights.",
-            InfeasibleWarning,
-        )
-    winner = next(each for each in candidates if each.key.items() <= best.items())
-    model = winner.model.set_params(fairness_weight=best["fairness_weight"])
-    model.fit(**passed.tables)
-    shown = {name: best[name] for name in SHOWN}
-    return Tuning(model, shown, score > 0, pd.DataFrame(records))

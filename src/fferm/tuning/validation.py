@@ -2,7 +2,7 @@
 
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,13 +16,7 @@ from fferm.data.split import take_rows
 from fferm.data.validate import Number, check_params, factorize, one_column
 from fferm.errors import InvalidInputError
 
-
-@dataclass(frozen=True)
-class Fold:
-    """Rows to train on, and rows that judge the model."""
-
-    train: FitInput
-    judge: FitInput
+Folds = tuple[list[tuple[FitInput, FitInput]], FitInput]
 
 
 class Validation(ABC):
@@ -34,12 +28,11 @@ class Validation(ABC):
     """
 
     @abstractmethod
-    def folds(self, passed: FitInput) -> Iterator[Fold]:
-        """Yield the folds; the same in every call."""
+    def folds(self, passed: FitInput) -> Folds:
+        """Return the rows to train on and to judge by of each fold, and all judges.
 
-    @abstractmethod
-    def judges(self, passed: FitInput) -> FitInput:
-        """Return the rows that judge, of all folds one after another."""
+        The last are those of all folds, one after another.
+        """
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,13 +52,10 @@ class TargetSample(Validation):
     y: Table
     sensitive_features: Table
 
-    def folds(self, passed: FitInput) -> Iterator[Fold]:
-        """Yield one fold: the source to train on, the sample to judge by."""
-        yield Fold(passed, self.judges(passed))
-
-    def judges(self, passed: FitInput) -> FitInput:
-        """Return the sample."""
-        return FitInput(self.X, one_column(self.y), self.sensitive_features)
+    def folds(self, passed: FitInput) -> Folds:
+        """Return one fold: the source to train on, the sample to judge by."""
+        sample = FitInput(self.X, one_column(self.y), self.sensitive_features)
+        return [(passed, sample)], sample
 
 
 @dataclass(frozen=True)
@@ -84,17 +74,8 @@ class CrossValidation(Validation):
     splitter: Any = 5
     random_state: int = 0
 
-    def folds(self, passed: FitInput) -> Iterator[Fold]:
-        """Yield each fold."""
-        for train, judge in self._parts(passed):
-            yield Fold(take_rows(passed, train), take_rows(passed, judge))
-
-    def judges(self, passed: FitInput) -> FitInput:
-        """Return the rows of all folds."""
-        judges = np.concatenate([rows for _, rows in self._parts(passed)])
-        return take_rows(passed, judges)
-
-    def _parts(self, passed: FitInput) -> list[tuple[IntArray, IntArray]]:
+    def folds(self, passed: FitInput) -> Folds:
+        """Return each fold."""
         splitter = self.splitter
         if not hasattr(splitter, "split"):
             check_params(vars(self), {"splitter": Number(2, is_whole=True)})
@@ -104,7 +85,7 @@ class CrossValidation(Validation):
         with warnings.catch_warnings():
             # Combinations with fewer rows than folds are in some folds only.
             warnings.filterwarnings("ignore", "The least populated class", UserWarning)
-            return list(splitter.split(np.zeros((kind.size, 1)), kind))
+            return _take(passed, splitter.split(np.zeros((kind.size, 1)), kind))
 
 
 @dataclass(frozen=True)
@@ -125,17 +106,8 @@ class EvenHoldout(Validation):
     fraction: float = 0.25
     random_state: int = 0
 
-    def folds(self, passed: FitInput) -> Iterator[Fold]:
-        """Yield one fold."""
-        held = self._held(passed)
-        rest = np.setdiff1d(np.arange(len(passed.y)), held)
-        yield Fold(take_rows(passed, rest), take_rows(passed, held))
-
-    def judges(self, passed: FitInput) -> FitInput:
-        """Return the held-out rows."""
-        return take_rows(passed, self._held(passed))
-
-    def _held(self, passed: FitInput) -> IntArray:
+    def folds(self, passed: FitInput) -> Folds:
+        """Return one fold."""
         limits = Number(0, 1, open_low=True, open_high=True)
         check_params(vars(self), {"fraction": limits})
         group = _groups(passed)
@@ -153,8 +125,15 @@ class EvenHoldout(Validation):
             )
         rng = np.random.default_rng(self.random_state)
         order = rng.permutation(group.size)
-        held = [order[group[order] == k][:n] for k, n in enumerate(wanted)]
-        return np.sort(np.concatenate(held))
+        parts = [order[group[order] == k][:n] for k, n in enumerate(wanted)]
+        held = np.sort(np.concatenate(parts))
+        return _take(passed, [(np.setdiff1d(np.arange(group.size), held), held)])
+
+
+def _take(passed: FitInput, parts: Iterable[tuple[IntArray, IntArray]]) -> Folds:
+    folds = list(parts)
+    judges = take_rows(passed, np.concatenate([judge for _, judge in folds]))
+    return [(take_rows(passed, t), take_rows(passed, j)) for t, j in folds], judges
 
 
 def _groups(passed: FitInput) -> IntArray:
