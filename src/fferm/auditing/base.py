@@ -25,10 +25,10 @@ from sklearn.pipeline import Pipeline
 
 from fferm._typing import Table
 from fferm.data.groups import BandEdges, GroupMode
-from fferm.data.rows import control_labels
+from fferm.data.rows import add_control
 from fferm.errors import InvalidInputError, InvalidParameterError, PersistenceError
 from fferm.metrics.intervals import Interval
-from fferm.notions import Notion
+from fferm.notions import Labels, Notion
 from fferm.registry import code_of
 
 
@@ -149,7 +149,7 @@ def _check_control(
     if n_samples is None:
         return
     try:
-        control_labels(notion, table, n_samples)
+        add_control(Labels(n_samples), notion, table)
     except (InvalidInputError, InvalidParameterError) as error:
         raise InvalidParameterError(
             f"The control feature {control!r} was looked up in X after the pipeline's "

@@ -12,7 +12,7 @@ from sklearn.base import is_regressor
 from fferm._typing import FloatArray, IntArray, Table
 from fferm.auditing.base import Audit, AuditSpec, resolve, resolve_component
 from fferm.data.groups import Binning, GroupMode
-from fferm.data.rows import SMALL_GROUP, check_aligned, check_lengths
+from fferm.data.rows import SMALL_GROUP, check_aligned
 from fferm.data.validate import Number, check_params, encode_decisions, encode_prob
 from fferm.divergences import STANDARD, Divergence
 from fferm.errors import (
@@ -301,7 +301,7 @@ def audit(  # noqa: PLR0913 - one call states all that an audit depends on
             f"estimator must be a classifier; got {name}, which predicts numbers. Use "
             "fferm.audit_regression for regressors."
         )
-    check_lengths(X=X, y=y)
+    check_aligned(are_equal=True, X=X, y=y)
     passed = {"sensitive_features": sensitive_features, "sample_weight": sample_weight}
     check_aligned(X=X, y=y, **passed)
     check_params({"n_bootstrap": n_bootstrap}, {"n_bootstrap": DRAWS})

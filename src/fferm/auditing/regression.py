@@ -27,7 +27,7 @@ from fferm.data.groups import (
     read_series,
     split_columns,
 )
-from fferm.data.rows import check_aligned, check_lengths
+from fferm.data.rows import check_aligned
 from fferm.data.validate import check_params, encode_weight, rescaled
 from fferm.errors import InvalidInputError, InvalidParameterError, InvalidTypeError
 from fferm.metrics import dependence
@@ -428,7 +428,8 @@ def audit_regression(  # noqa: PLR0913 - one call states all that an audit depen
     predicted = X if estimator is None else estimator.predict(X)
     prediction = dependence.read_finite(predicted, "The prediction")
     target = dependence.read_finite(y, "y")
-    check_lengths(**rows, prediction=prediction, sample_weight=sample_weight)
+    tables = {**rows, "prediction": prediction, "sample_weight": sample_weight}
+    check_aligned(are_equal=True, **tables)
     n = prediction.size
     metric = metric or parameter_of(estimator, "violation_metric") or DEFAULT_METRIC
     dependence.get_measure(metric)

@@ -23,18 +23,17 @@ from fferm.data.groups import (
     GroupMode,
     assign,
     band_names,
+    column_kind,
     encode_column,
     encode_sensitive,
-    is_continuous,
     partition,
     quantile_edges,
     split_columns,
 )
 from fferm.data.rows import (
     Rows,
+    add_control,
     check_aligned,
-    control_labels,
-    warn_of_control,
     warn_of_gaps,
 )
 from fferm.data.validate import (
@@ -498,8 +497,7 @@ def read_training(
             )
     weight = encode_weight(plain(sample_weight), labels.n_samples)
     rows = Rows(partition(columns, how), notion.strata(labels), weight)
-    warn_of_control(labels)
-    warn_of_gaps(rows)
+    warn_of_gaps(rows, labels)
     Penalty(objective, rows).check_comparable()
     reader = BatchReader(labels, objective, rows, columns, outputs, soft, check)
     return reader, rows
@@ -562,8 +560,7 @@ def with_control(labels: Labels, notion: Notion) -> Labels:
         )
     if isinstance(feature, Tensor):
         notion = replace(notion, control=plain(feature))  # type: ignore[call-arg]
-    control, names = control_labels(notion, None, labels.n_samples)
-    return replace(labels, control=control, control_names=names)
+    return add_control(labels, notion, None)
 
 
 def positions(values: Table, name: str, groups: Sequence[str]) -> IntArray:
@@ -704,7 +701,7 @@ def read_outputs(y: Table, outputs: Outputs) -> Outputs:
     if y is None:
         return "logits"
     values = np.asarray(plain(y))
-    is_number = values.ndim == 1 and is_continuous(pd.Series(values))
+    is_number = values.ndim == 1 and column_kind(pd.Series(values)) == "continuous"
     return "numbers" if is_number else "logits"
 
 
