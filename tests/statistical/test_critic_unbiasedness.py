@@ -100,11 +100,8 @@ class Case:
         control = None if self.control is None else torch.tensor(self.control[rows])
         value = self.fair(output[rows], s, control=control, sample_weight=weight)
         (by_output,) = torch.autograd.grad(value, output)
-        side = self.fair.reader.prediction.read(output[rows]).detach()
-        stratum, weight = self.fair.reader.places(side, None, control, weight)
-        s, is_known = self.fair.reader.attribute.known(s)
-        weight = torch.where(is_known, weight, 0.0)
-        slopes = self.fair.critic_gradient(side, s, stratum, weight)
+        side, *rest = self.fair.reader(output[rows], s, None, control, weight)
+        slopes = self.fair.critic_gradient(side.detach(), *rest)
         flat = torch.cat([slope.flatten() for slope in slopes])
         return np.concatenate([[value.item()], by_output.numpy().ravel(), flat.numpy()])
 

@@ -568,7 +568,7 @@ def test_a_module_of_the_users_own_is_passed_when_loading(data, tmp_path):
         ({"early_stopping": True}, InvalidParameterError, "'training' or 'validation"),
         ({"patience": 0}, InvalidParameterError, "patience must be"),
         ({"class_weight": "even"}, InvalidParameterError, "must be None, 'balanced'"),
-        ({"class_weight": {7: 1}}, InvalidParameterError, "must name labels of y"),
+        ({"class_weight": {7: 1}}, InvalidParameterError, "and labels of y"),
         ({"callbacks": [3]}, InvalidTypeError, "functions of a record"),
         ({"callbacks": 3}, InvalidTypeError, "must be a list of functions"),
         ({"device": "tpu"}, InvalidParameterError, "device must be .* got 'tpu'"),

@@ -17,7 +17,7 @@ from fferm.errors import (  # noqa: E402
     SmallGroupWarning,
 )
 from fferm.metrics.dependence import distance_correlation  # noqa: E402
-from fferm.torch.penalties import CriticPenalty  # noqa: E402
+from fferm.torch.critic import CriticPenalty  # noqa: E402
 
 EXACT = 1e-12
 
@@ -90,9 +90,9 @@ def test_the_penalty_of_a_batch_is_right_on_average():
         encoded = model._encode(given)
     problem, rows = encoded.problem, encoded.rows
     assert isinstance(rows, Rows)
-    plan = model._critic(given, encoded)
+    columns = model._critic(given, encoded)
     penalty = CriticPenalty(
-        plan, problem.objective, rows, n_models=2, seed=0, n_classes=2
+        columns, ["s"], problem.objective, rows, n_models=2, seed=0, n_classes=2
     ).eval()
     generator = torch.Generator().manual_seed(1)
     with torch.no_grad():
@@ -106,7 +106,7 @@ def test_the_penalty_of_a_batch_is_right_on_average():
 
     def at(batch):
         index = torch.tensor(batch)
-        return penalty(logits[:, index], place[index], weight[index])
+        return penalty(logits[:, index], place[index], sample_weight=weight[index])
 
     batches = [at(batch) for batch in itertools.combinations(range(5), 3)]
     np.testing.assert_allclose(torch.stack(batches).mean(0), at(range(5)), rtol=EXACT)

@@ -1,8 +1,10 @@
 """The measures of a model on one split, and of random decisions beside it."""
 
+import math
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,7 +13,7 @@ from sklearn import config_context
 
 from fferm._typing import FloatArray
 from fferm.auditing import Audit, audit
-from fferm.curve.pareto import CONFIDENCE
+from fferm.curve.curve import CONFIDENCE
 from fferm.data.groups import BandEdges, Binning, encode_sensitive
 from fferm.data.rows import FitInput
 from fferm.data.validate import encode_labels, encode_weight
@@ -119,7 +121,6 @@ class Measure:
         objective = replace(model._objective(), uncertainty=None)
         classes = model.classes_.tolist()
         labels = encode_labels(split.y, len(split.y), classes, "y")
-        self.X = split.X
         with warnings.catch_warnings():
             # Training has warned about the same groups already.
             warnings.simplefilter("ignore", DataFairnessWarning)
@@ -132,18 +133,11 @@ class Measure:
                 split.X,
                 Binning(model.continuous, edges),
             )
-        self.edges = self.tabulator.rows.band_edges
-        self.y = np.asarray(self.tabulator.labels.y)
-        self.weight = self.tabulator.rows.weight
-        self.total = self.weight.sum()
-        # What the rows are worth to an interval, as in `RateTable.size`.
-        self.size = float(self.total**2 / np.sum(self.weight**2))
-        attributes = self.tabulator.rows.attributes
-        cells = self.tabulator.rows.cells
-        self.cells = np.stack([each.by_row(self.y.size) for each in cells])
-        n_strata = len(self.tabulator.rows.strata.names)
-        self.n_cells = [n_strata * len(each.groups) for each in attributes]
-        self.penalty = Penalty(objective, self.tabulator.rows, labels.classes)
+        rows = self.tabulator.rows
+        self.X, self.y, self.weight = split.X, np.asarray(labels.y), rows.weight
+        self.edges, self.total = rows.band_edges, rows.weight.sum()
+        self.cells = np.stack([each.by_row(self.y.size) for each in rows.cells])
+        self.penalty = Penalty(objective, rows, labels.classes)
 
     def outputs(self, models: Sequence[FairClassifier]) -> Iterator[FloatArray]:
         """Yield the logits of several models, which read the rows together."""
@@ -151,35 +145,30 @@ class Measure:
 
     def __call__(self, model: FairClassifier, scores: FloatArray) -> dict[str, Any]:
         """Return the measures of a model with these logits."""
-        sums = self._add_up(scores)
-        # (A, strata x groups, classes) as (strata, classes, groups) of each.
-        n_strata = len(self.tabulator.rows.strata.names)
-        hard, soft = (
-            [
-                part[:n].reshape(n_strata, -1, part.shape[1]).transpose(0, 2, 1)
-                for part, n in zip(each, self.n_cells, strict=True)
-            ]
-            for each in (sums.hard, sums.soft)
-        )
-        tables = self.tabulator.tables(sums.decided, hard)
-        violation = worst_gap([table.rate for table in tables])
+        sums, cells = self._add_up(scores), self.tabulator.rows.cells
+        masses: dict[str, list[FloatArray]] = {"hard": [], "soft": []}
+        for name, parts in masses.items():
+            # (A, strata x groups, classes) as (strata, classes, groups) of each.
+            for table, cell in zip(getattr(sums, name), cells, strict=True):
+                whole = table[: math.prod(cell.shape)].reshape(*cell.shape, -1)
+                parts.append(whole.transpose(0, 2, 1))
+        tables = self.tabulator.tables(sums.decided, masses["hard"])
+        violation, distance = worst_gap([table.rate for table in tables]), np.nan
         # Where nobody can be compared there is no table either.
-        is_judged = not np.isnan(violation)
-        distance = np.nan
-        if is_judged:
-            shares = [
-                mass / table.total for mass, table in zip(soft, tables, strict=True)
-            ]
-            distance = self.penalty.value(shares)
+        if not np.isnan(violation):
+            shared = zip(masses["soft"], tables, strict=True)
+            distance = self.penalty.value(
+                [mass / table.total for mass, table in shared]
+            )
         accuracy = float(sums.right[0] / self.total)
-        low, high = wilson_interval(accuracy, self.size, CONFIDENCE)
+        # What the rows are worth to an interval, as in `RateTable.size`.
+        size = float(self.total**2 / np.sum(self.weight**2))
+        low, high = wilson_interval(accuracy, size, CONFIDENCE)
         violation_low, violation_high = interval_of_tables(tables, CONFIDENCE)
         return {
             "accuracy": accuracy,
             "violation": violation,
-            "soft_violation": worst_gap(
-                [rates_of(self.tabulator.comparison.tables(mass)) for mass in soft]
-            ),
+            "soft_violation": self._violation(masses["soft"]),
             "loss": float(sums.loss[0] / self.total),
             "divergence": float(distance),
             "collapsed": bool(np.all(sums.decided == sums.decided[0])),
@@ -189,6 +178,10 @@ class Measure:
             "violation_low": violation_low,
             "violation_high": violation_high,
         }
+
+    def _violation(self, masses: Iterable[FloatArray]) -> float:
+        tables = self.tabulator.comparison.tables
+        return worst_gap([rates_of(tables(mass)) for mass in masses])
 
     def random_baseline(
         self, scores: FloatArray, towards: int
@@ -201,25 +194,23 @@ class Measure:
         kept = self._add_up(scores).decided
         ends = kept, np.full_like(kept, towards)
         accuracies = [self.weight @ (end == self.y) / self.total for end in ends]
-        masses = [self.tabulator.masses(end) for end in ends]
-        rows = []
-        for share in RANDOM_SHARES.tolist():
-            mix = 1 - share, share
-            rates = [
-                rates_of(
-                    self.tabulator.comparison.tables(mix[0] * one + mix[1] * other)
-                )
-                for one, other in zip(*masses, strict=True)
-            ]
-            accuracy = float(np.dot(mix, accuracies))
-            gap = worst_gap(rates)
-            rows.append({"thinning": share, "accuracy": accuracy, "violation": gap})
-        return rows
+        pairs = list(zip(*map(self.tabulator.masses, ends), strict=True))
+        return [
+            {
+                "thinning": share,
+                "accuracy": float(np.dot((1 - share, share), accuracies)),
+                "violation": self._violation(
+                    (1 - share) * one + share * other for one, other in pairs
+                ),
+            }
+            for share in RANDOM_SHARES.tolist()
+        ]
 
     def _add_up(self, scores: FloatArray) -> "RowSums":
         from fferm.solvers._passes import add_up, no_sums, workspace
 
-        n_classes, n_cells = len(self.tabulator.labels.classes), max(self.n_cells)
+        n_classes = len(self.tabulator.labels.classes)
+        n_cells = max(math.prod(each.shape) for each in self.tabulator.rows.cells)
         # All logits of a class side by side, so that only one layout is compiled.
         logits = np.ascontiguousarray(scores.T).reshape(-1, self.y.size)
         work = workspace(len(logits), n_classes)
@@ -237,33 +228,26 @@ class RegressionMeasure:
     def __init__(
         self, model: "FairRegressor", split: FitInput, edges: BandEdges
     ) -> None:
-        from fferm.metrics.dependence import (
-            GROUP_MEASURES,
-            make_regression_tabulator,
-            read_finite,
-        )
+        from fferm.metrics import dependence
 
-        self.X, self.y = split.X, read_finite(split.y, "y")
+        self.X, self.y = split.X, dependence.read_finite(split.y, "y")
         self.weight = encode_weight(split.sample_weight, self.y.size)
-        self.passed_weight = None if split.sample_weight is None else self.weight
-        notion = model._objective().notion
-        self.divergence = model.divergence
         binning = Binning(model.continuous, edges)
         columns = encode_sensitive(
             split.sensitive_features, self.y.size, "marginal", binning
         )
         self.edges = {name: e for column in columns for name, e in column.edges.items()}
         measures = {"violation": model.violation_metric}
-        measures |= {name: name for name in GROUP_MEASURES if name != "violation"}
+        measures |= {name: name for name in dependence.GROUP_MEASURES}
         self.tabulators = {
-            column: make_regression_tabulator(
+            column: dependence.make_regression_tabulator(
                 measure,
                 split.sensitive_features,
-                notion,
+                model._objective().notion,
                 model.groups,
                 split.X,
-                Binning(model.continuous, self.edges),
-                self.passed_weight,
+                replace(binning, edges=self.edges),
+                None if split.sample_weight is None else self.weight,
             )
             for column, measure in measures.items()
         }
@@ -276,45 +260,35 @@ class RegressionMeasure:
         self, model: "FairRegressor", prediction: FloatArray
     ) -> dict[str, Any]:
         """Return the measures of a model with these predictions."""
-        from fferm.metrics.dependence import f_information, take
+        from fferm.metrics.dependence import f_information, squared_error
 
-        squares = (self.y - prediction) ** 2
-        error = float(np.average(squares, weights=self.weight))
-        mean = np.average(self.y, weights=self.weight)
-        spread = float(np.average((self.y - mean) ** 2, weights=self.weight))
-        spread = spread if spread > 0 else np.nan
+        error, variance = squared_error(self.y, prediction, self.weight)
         share = self.weight / self.weight.sum()
-        deviation = np.sqrt(np.sum((share * (squares - error)) ** 2))
-        half = norm.ppf((1 + CONFIDENCE) / 2) * deviation
+        deviations = share * ((self.y - prediction) ** 2 - error)
+        half = norm.ppf((1 + CONFIDENCE) / 2) * np.sqrt(np.sum(deviations**2))
+        # That of the mean squared error, as a share of the variance of y.
+        low, high = (float(1 - (error + sign * half) / variance) for sign in (1, -1))
         violations = {
             column: tabulator.violation(prediction)
             for column, tabulator in self.tabulators.items()
         }
-        low, high = self.tabulators["violation"].interval(
-            prediction, CONFIDENCE, N_DRAWS
-        )
+        ends = self.tabulators["violation"].interval(prediction, CONFIDENCE, N_DRAWS)
+        information = partial(f_information, divergence=model.divergence)
         return {
-            "accuracy": 1 - error / spread,
+            "accuracy": 1 - error / variance,
             **violations,
             # A number is not a decision, so there is one violation only.
             "soft_violation": violations["violation"],
             "loss": error,
-            "divergence": max(
-                f_information(
-                    prediction[rows],
-                    group,
-                    weight=take(self.passed_weight, rows),
-                    divergence=self.divergence,
-                )
-                for group, rows in self.tabulators["mean_gap"].parts
+            "divergence": self.tabulators["mean_gap"].violation(
+                prediction, information
             ),
             "collapsed": bool(np.ptp(prediction) == 0),
             "result": model.result_.name,
-            # That of the mean squared error, as a share of the variance of y.
-            "accuracy_low": float(1 - (error + half) / spread),
-            "accuracy_high": min(float(1 - (error - half) / spread), 1.0),
-            "violation_low": low,
-            "violation_high": high,
+            "accuracy_low": low,
+            "accuracy_high": min(high, 1.0),
+            "violation_low": ends[0],
+            "violation_high": ends[1],
         }
 
 
@@ -322,10 +296,9 @@ def _warn_of_unmeasured(train: Tabulator, test: Tabulator) -> None:
     # Warn about groups that training compares and the test rows cannot measure.
     by_split = []
     for tabulator in (train, test):
-        labels = tabulator.labels
         # What can be compared at all: by predictions that are anything for anyone.
-        anything = np.ones((labels.n_samples, len(labels.classes)))
-        by_split.append(tabulator.tables(anything))
+        shape = tabulator.labels.n_samples, len(tabulator.labels.classes)
+        by_split.append(tabulator.tables(np.ones(shape)))
     if not any(table.is_judged.any() for table in by_split[1]):
         return  # nothing is measured, and the violation is undefined
     absent = []

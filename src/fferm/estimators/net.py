@@ -8,13 +8,14 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from pandas.util import hash_array
 from sklearn.utils import check_random_state
 
 from fferm._typing import FloatArray, Table
 from fferm.data.groups import take_rows
-from fferm.data.rows import FitInput, Rows
+from fferm.data.rows import FitInput
 from fferm.data.split import hold_out, kinds
 from fferm.data.validate import (
     COUNT,
@@ -37,195 +38,35 @@ from fferm.estimators.base import Encoded, FairClassifier, progress
 from fferm.penalty.objective import Penalty, Problem
 from fferm.solvers.base import Callback
 from fferm.torch import networks, training
-from fferm.torch.networks import Network
-from fferm.torch.penalties import (
+from fferm.torch.critic import CriticPenalty
+from fferm.torch.losses import (
     BatchPenalty,
-    CriticColumns,
-    CriticPenalty,
-    DescentAscent,
-    DeviceRows,
-    Features,
-    SemiStochastic,
-    loss_rows,
-    penalty_rows,
+    Dual,
+    DualSteps,
+    FairnessLoss,
+    SemiStochasticFairnessLoss,
 )
-from fferm.torch.reader import CellReader
-from fferm.torch.training import Trained
+from fferm.torch.networks import DeviceRows, Features, Network
+from fferm.torch.reader import CellReader, table_cells
+from fferm.torch.training import ClassObjective, Run, Trained, TrainingConfig
 
 if TYPE_CHECKING:
     import os
 
-    import torch
     from torch import nn
+
+    from fferm.torch.serialize import Checkpoint
 
 SOME_COUNT = Number(low=1, is_whole=True, is_optional=True)
 # Networks in one stack; more hardly share anything more, and need memory.
 MOST_STACKED = {"cpu": 32, "cuda": 256}
+# So many numbers are trained in double precision on a CPU, where that costs nothing.
+SMALL_DATA = 100_000
+# The learning rate falls to 0 in the end, so the dual may average over more members
+# than in a loop that keeps its pace; with 30, weight 100 ended 0.7 % higher on Adult.
+WINDOW = 100.0
 # Passes for semi-stochastic payoffs in an epoch, where the user did not say.
 PASSES = 8
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What networks are trained on, and how: one for each of some fairness weights.
-
-    Networks of the same architecture train as one stack where ``vmap`` takes their
-    module, else one after another.
-
-    Attributes
-    ----------
-    problem, rows, classes
-        Rows, labels and penalty; the penalty's rows or None; the label of each class.
-    loss_weight
-        (n,) weights of the rows in the loss, of any scale.
-    held
-        (n,) rows held out for early stopping, or None.
-    make
-        Returns a network to begin with, made from a seed.
-    is_seeded
-        Whether the user chose the seed, so that it tells runs apart.
-    critic
-        What critics look at; None where the dual is a table.
-    solver, refresh_every
-        Of the penalty; steps between two passes, None for a part of an epoch.
-    config
-        Of the training.
-    """
-
-    problem: Problem
-    rows: Rows | None
-    classes: Sequence[object]
-    loss_weight: FloatArray
-    held: NDArray[np.bool_] | None
-    make: "Callable[[int], nn.Module]"
-    is_seeded: bool
-    critic: CriticColumns | None
-    solver: str
-    refresh_every: int | None
-    config: training.TrainingConfig
-
-    def run(self, weights: Sequence[float]) -> training.Run:
-        """Return the run of one stack of networks, from its checkpoint if any."""
-        config, checkpoint = self.config, None
-        if config.checkpoints is not None:
-            from fferm.torch.serialize import Checkpoint
-
-            checkpoint = Checkpoint(config.checkpoints, self._digest(weights))
-            content = checkpoint.read()
-            if content is not None:
-                config = replace(config, seed=content["seed"])
-        module, many = self._module(config.seed), len(weights)
-        network = networks.Stacked(module, many) if many > 1 else Network(module)
-        objective = self._objective(weights, config)
-        some = next(objective.rows.X.blocks())[:2]
-        networks.probe(module, some, self.problem.n_classes)
-        return training.Run(network, objective, config, checkpoint)
-
-    def stack_size(self, n_weights: int) -> int:
-        """Return how many networks train as one."""
-        config = self.config
-        # An optimizer of the user's own may look at whole tensors, as LBFGS does.
-        if n_weights == 1 or callable(config.optimizer):
-            return 1
-        module = self._module(config.seed)
-        X = Features(self.problem.X[:4], config.dtype, config.device)
-        try:
-            with training.forked_randomness(config):
-                logits = networks.Stacked(module, 2)(next(X.blocks()))
-                logits.sum().backward()  # type: ignore[no-untyped-call]
-        except Exception as error:  # whatever a module may do that vmap does not know
-            warn_user(
-                f"torch.func.vmap does not support {type(module).__name__} "
-                f"({str(error).splitlines()[0]}), so {n_weights} networks train one "
-                "after another.",
-                StackingWarning,
-            )
-            return 1
-        n_stacks = math.ceil(n_weights / MOST_STACKED[config.device.type])
-        return math.ceil(n_weights / n_stacks)
-
-    def _module(self, seed: int) -> "nn.Module":
-        module = self.make(seed).to(self.config.device, self.config.dtype)
-        if not any(p.requires_grad for p in module.parameters()):
-            raise InvalidParameterError(
-                f"{type(module).__name__} has no parameter with requires_grad=True, so "
-                "there is nothing to train. Unfreeze some."
-            )
-        return module
-
-    def _objective(
-        self, weights: Sequence[float], config: training.TrainingConfig
-    ) -> training.ClassObjective:
-        problem, rows, held, critic = self.problem, self.rows, self.held, self.critic
-        X, y, weight, where = problem.X, problem.y, self.loss_weight, config.where
-        objective = problem.objective
-        held_out: tuple[DeviceRows, Penalty | None] | None = None
-        if held is not None:
-            judged = loss_rows(Features(X[held], *where), y[held], weight[held])
-            held_out = judged, None
-            if rows is not None and problem.penalty is not None:
-                names = problem.penalty.classes
-                held_out = judged, Penalty(objective, rows.take(held), names)
-            X, y, weight = X[~held], y[~held], weight[~held]
-            rows = None if rows is None else rows.take(~held)
-            critic = None if critic is None else critic.take(~held)
-        features = Features(X, *where)
-        trained, many = loss_rows(features, y, weight), len(weights)
-        if rows is None:
-            return training.ClassObjective(trained, weights, config, held_out=held_out)
-        if problem.penalty_X is not None:
-            features = Features(problem.penalty_X, *where)
-        penalty: BatchPenalty
-        reader = CellReader(rows, self.classes, objective.sharpness)
-        if critic is not None:
-            n_classes = len(self.classes)
-            penalty = CriticPenalty(
-                critic, objective, rows, many, config.seed, n_classes=n_classes
-            )
-        elif objective.has_linear_dual and self.solver != "semi_stochastic":
-            penalty = DescentAscent(reader, objective, rows, many)
-        else:
-            n_batches = training.count_batches(len(trained.target), config.batch_size)
-            every = self.refresh_every or max(1, n_batches // PASSES)
-            penalty = SemiStochastic(reader, objective, many, every)
-        placed = penalty_rows(features, rows, is_placed=critic is None)
-        parts = penalty.to(config.device), placed, held_out
-        return training.ClassObjective(trained, weights, config, *parts)
-
-    def _digest(self, weights: Sequence[float]) -> str:
-        from fferm.torch.serialize import digest_of
-
-        # A seed that nobody chose does not tell runs apart; data and settings do.
-        seed = self.config.seed if self.is_seeded else 0
-        module, problem, rows = self.make(seed), self.problem, self.rows
-        config = {
-            name: setting
-            for name, setting in vars(self.config).items()
-            if name not in ("seed", "checkpoints", "callbacks")
-        }
-        for name, setting in config.items():
-            if callable(setting) and not isinstance(setting, functools.partial):
-                config[name] = getattr(setting, "__qualname__", setting)
-        settings = [
-            [float(weight) for weight in weights],
-            replace(problem.objective, fairness_weight=1.0),
-            repr(module),
-            *config.values(),
-            seed,
-            self.classes,
-            self.solver,
-            self.refresh_every,
-        ]
-        tables: list[Table] = [problem.X, problem.y, self.loss_weight, self.held]
-        if rows is not None:
-            tables += [attribute.code for attribute in rows.attributes]
-            tables += [rows.strata.code, rows.weight, problem.penalty_X]
-        if self.critic is not None:
-            settings.append(self.critic.continuous)
-            columns = self.critic.columns.values()
-            tables += [hash_array(np.asarray(part, dtype=object)) for part in columns]
-        tables += [part.detach().cpu().numpy() for part in module.state_dict().values()]
-        return digest_of(settings, tables)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -453,40 +294,148 @@ class FairNetClassifier(FairClassifier):
         *,
         is_path: bool,
     ) -> Iterator[Trained]:
-        data, problem, rows, _ = encoded
-        plan = Plan(
-            problem,
-            rows,
-            data.classes.tolist(),
-            self._loss_weight(data),
-            self._held_out(encoded),
-            self._module_maker(problem, start),
-            self.random_state is not None,
-            self._critic(passed, encoded),
-            self.solver,
-            self.refresh_every,
-            self._config(problem),
-        )
-        size = plan.stack_size(len(weights))
+        config, checkpoint = self._config(encoded.problem), None
+        critic = self._critic(passed, encoded)
+        make = self._module_maker(encoded.problem, start, config)
+        encoded = encoded._replace(watched=self._held_out(encoded))
+        size = self._stack_size(encoded.problem, make, config, len(weights))
         for begin in range(0, len(weights), size):
-            run = plan.run(weights[begin : begin + size])
+            some = weights[begin : begin + size]
+            if self.checkpoint is not None:
+                checkpoint = self._checkpoint(encoded, critic, make, config, some)
+                seed = (checkpoint.read() or {}).get("seed", config.seed)
+                config = replace(config, seed=seed)
+            module = make(config.seed)
+            objective = self._batch_objective(encoded, critic, config, some)
+            probed = next(objective.rows.X.blocks())[:2]
+            networks.probe(module, probed, encoded.problem.n_classes)
+            is_many = len(some) > 1
+            nets = networks.Stacked(module, len(some)) if is_many else Network(module)
+            run = Run(nets, objective, config, checkpoint)
             with progress(self.verbose, run.n_epochs) as callbacks:
                 run.monitors[0].callbacks += callbacks
                 yield from run.train()
 
-    def _config(self, problem: Problem) -> training.TrainingConfig:
+    def _stack_size(
+        self,
+        problem: Problem,
+        make: "Callable[[int], nn.Module]",
+        config: TrainingConfig,
+        n_weights: int,
+    ) -> int:
+        # How many networks train as one: those whose module vmap supports. An optimizer
+        # of the user's own may look at whole tensors, as LBFGS does.
+        if n_weights == 1 or callable(config.optimizer):
+            return 1
+        module, X = make(config.seed), Features(problem.X[:4], *config.where)
+        try:
+            with training.forked_randomness(config):
+                logits = networks.Stacked(module, 2)(next(X.blocks()))
+                logits.sum().backward()  # type: ignore[no-untyped-call]
+        except Exception as error:  # whatever a module may do that vmap does not know
+            warn_user(
+                f"torch.func.vmap does not support {type(module).__name__} "
+                f"({str(error).splitlines()[0]}), so {n_weights} networks train one "
+                "after another.",
+                StackingWarning,
+            )
+            return 1
+        n_stacks = math.ceil(n_weights / MOST_STACKED[config.device.type])
+        return math.ceil(n_weights / n_stacks)
+
+    def _batch_objective(
+        self,
+        encoded: Encoded,
+        critic: dict[str, Table] | None,
+        config: TrainingConfig,
+        weights: Sequence[float],
+    ) -> ClassObjective:
+        data, problem, rows, held = encoded
+        X, y, weight, held_out = problem.X, data.y, self._loss_weight(data), None
+        objective, many = problem.objective, len(weights)
+        if held is not None:
+            judged = DeviceRows(Features(X[held], *config.where), y[held], weight[held])
+            X, y, weight, exact = X[~held], y[~held], weight[~held], None
+            if rows is not None:
+                exact = Penalty(objective, rows.take(held), problem.penalty.classes)
+                rows = rows.take(~held)
+            if critic is not None:
+                critic = take_rows(critic, np.flatnonzero(~held))
+            held_out = judged, exact
+        features = Features(X, *config.where)
+        trained = DeviceRows(features, y, weight)
+        if rows is None:
+            return ClassObjective(trained, weights, config, held_out=held_out)
+        if problem.penalty_X is not None:
+            features = Features(problem.penalty_X, *config.where)
+        penalty: BatchPenalty
+        classes, cells = data.classes.tolist(), table_cells(rows)
+        reader = CellReader(rows, classes, objective.sharpness)
+        if critic is not None:
+            cells = np.arange(len(cells))[:, None]
+            parts = critic, self.continuous, objective, rows, many, config.seed
+            penalty = CriticPenalty(*parts, n_classes=len(classes))
+        elif objective.has_linear_dual and self.solver != "semi_stochastic":
+            steps = DualSteps(window=WINDOW)
+            dual = Dual(objective, rows, len(classes), steps, many)
+            penalty = FairnessLoss(reader, dual, objective)
+        else:
+            n_batches = training.count_batches(len(y), config.batch_size)
+            every = self.refresh_every or max(1, n_batches // PASSES)
+            penalty = SemiStochasticFairnessLoss(reader, objective, many, every)
+        placed = DeviceRows(features, cells, rows.weight, torch.float64)
+        penalty = penalty.to(config.device)
+        return ClassObjective(trained, weights, config, penalty, placed, held_out)
+
+    def _checkpoint(
+        self,
+        encoded: Encoded,
+        critic: dict[str, Table] | None,
+        make: "Callable[[int], nn.Module]",
+        config: TrainingConfig,
+        weights: Sequence[float],
+    ) -> "Checkpoint":
+        from fferm.torch.serialize import Checkpoint, digest_of
+
+        # A seed that nobody chose does not tell runs apart; data and settings do.
+        seed = config.seed if self.random_state is not None else 0
+        module, (data, problem, rows, held) = make(seed), encoded
+        options = {**vars(config), "seed": seed, "callbacks": ()}
+        for name, setting in options.items():
+            if callable(setting) and not isinstance(setting, functools.partial):
+                options[name] = getattr(setting, "__qualname__", setting)
+        objective = replace(problem.objective, fairness_weight=1.0)
+        settings = [
+            *([float(weight) for weight in weights], objective, repr(module), options),
+            *(data.classes.tolist(), self.solver, self.refresh_every),
+        ]
+        tables: list[Table] = [problem.X, problem.y, self._loss_weight(data), held]
+        if rows is not None:
+            tables += [attribute.code for attribute in rows.attributes]
+            tables += [rows.strata.code, rows.weight, problem.penalty_X]
+        if critic is not None:
+            settings.append(self.continuous)
+            columns = critic.values()
+            tables += [hash_array(np.asarray(part, dtype=object)) for part in columns]
+        tables += [part.detach().cpu().numpy() for part in module.state_dict().values()]
+        return Checkpoint(str(self.checkpoint), digest_of(settings, tables))
+
+    def _config(self, problem: Problem) -> TrainingConfig:
         is_list = isinstance(self.callbacks, Sequence)
         if not is_list or not all(map(callable, self.callbacks)):
             raise InvalidTypeError(
                 "callbacks must be a list of functions of a record, a dict of numbers; "
                 f"got {self.callbacks!r}. One that returns True stops training."
             )
-        device = training.find_device(self.device)
+        device, dtype = training.find_device(self.device), self.dtype
         n_rows, n_features = problem.X.shape
+        if dtype == "auto":
+            is_small = device.type == "cpu" and n_rows * n_features <= SMALL_DATA
+            dtype = "float64" if is_small else "float32"
         rate, generator = self.learning_rate, check_random_state(self.random_state)
         if rate is None:
             rate = training.BASE_RATE * np.sqrt(self.batch_size / training.BASE_SIZE)
-        return training.TrainingConfig(
+        return TrainingConfig(
             batch_size=min(int(self.batch_size), n_rows),
             n_epochs=self.max_epochs,
             learning_rate=float(rate),
@@ -495,14 +444,13 @@ class FairNetClassifier(FairClassifier):
             schedule=self.schedule,
             patience=None if self.early_stopping is None else int(self.patience),
             device=device,
-            dtype=training.find_dtype(self.dtype, n_rows * n_features, device),
+            dtype=getattr(torch, dtype),
             seed=int(generator.randint(2**31 - 1)),
-            checkpoints=None if self.checkpoint is None else str(self.checkpoint),
             callbacks=tuple(self.callbacks),
         )
 
-    def _critic(self, passed: FitInput, encoded: Encoded) -> CriticColumns | None:
-        # What critics look at, None where the dual is a table.
+    def _critic(self, passed: FitInput, encoded: Encoded) -> dict[str, Table] | None:
+        # The columns that critics look at, None where the dual is a table.
         data, problem, rows, _ = encoded
         objective = problem.objective
         if self.solver == "sgda" and not objective.has_linear_dual:
@@ -528,29 +476,24 @@ class FairNetClassifier(FairClassifier):
         kept, sensitive = np.flatnonzero(data.kept), passed.sensitive_features
         if passed.penalty_data is not None:
             sensitive, kept = passed.penalty_data[1], np.arange(len(rows.weight))
-        return CriticColumns(take_rows(sensitive, kept), self.continuous)
+        return take_rows(sensitive, kept)
 
     def _loss_weight(self, data: TrainingData) -> FloatArray:
         # Weights of samples times those of classes, which the penalty does not see.
-        weights = self.class_weight
+        weights, labels = self.class_weight, data.classes.tolist()
         if weights is None:
             return data.weight
         if isinstance(weights, str) and weights == "balanced":
             mass = np.bincount(data.y, weights=data.weight)
             return np.asarray(data.weight * (mass.mean() / mass)[data.y])
-        if not isinstance(weights, Mapping):
+        by_class = []
+        if isinstance(weights, Mapping) and set(weights) <= set(labels):
+            values = [weights.get(label, 1.0) for label in labels]
+            by_class = [check_number("class_weight", value) for value in values]
+        if not any(by_class):
             raise InvalidParameterError(
-                "class_weight must be None, 'balanced' or a dict of weights by label; "
-                f"got {weights!r}."
-            )
-        labels = data.classes.tolist()
-        by_class = [
-            check_number("class_weight", weights.get(label, 1.0)) for label in labels
-        ]
-        if not set(weights) <= set(labels) or not any(by_class):
-            raise InvalidParameterError(
-                "class_weight must name labels of y and give one of them a positive "
-                f"weight; got {weights!r} for the labels {labels!r}."
+                "class_weight must be None, 'balanced' or a dict of a positive weight "
+                f"and labels of y, {labels!r}, alone; got {weights!r}."
             )
         return np.asarray(data.weight * np.array(by_class)[data.y])
 
@@ -574,22 +517,30 @@ class FairNetClassifier(FairClassifier):
         return held
 
     def _module_maker(
-        self, problem: Problem, start: "nn.Module | None"
+        self, problem: Problem, start: "nn.Module | None", config: TrainingConfig
     ) -> "Callable[[int], nn.Module]":
         # What makes a network from a seed; with a start, a copy of that.
-        if start is not None:
-            return lambda seed: copy.deepcopy(start)
-        if not (self.module is None or callable(self.module)):
+        module: Any = self.module if start is None else start
+        if not (module is None or callable(module)):
             raise InvalidTypeError(
                 "module must be None, a torch.nn.Module, or a function that makes one "
-                f"from (n_features, n_classes); got {type(self.module).__name__}."
+                f"from (n_features, n_classes); got {type(module).__name__}."
             )
-        module, hidden = self.module, self._widths()
+        hidden, sizes = self._widths(), (problem.X.shape[1], problem.n_classes)
         if module is None:
             cuts = networks.find_bins(problem.X)
             module = functools.partial(networks.DefaultNet, hidden=hidden, cuts=cuts)
-        sizes = problem.X.shape[1], problem.n_classes
-        return lambda seed: networks.make_network(module, *sizes, seed)
+
+        def make(seed: int) -> "nn.Module":
+            made = networks.make_network(module, *sizes, seed)
+            if any(p.requires_grad for p in made.parameters()):
+                return made.to(config.device, config.dtype)
+            raise InvalidParameterError(
+                f"{type(made).__name__} has no parameter with requires_grad=True, so "
+                "there is nothing to train. Unfreeze some."
+            )
+
+        return make
 
     def _widths(self) -> list[int]:
         if isinstance(self.hidden, str) or not isinstance(self.hidden, Iterable):
@@ -604,7 +555,7 @@ class FairNetClassifier(FairClassifier):
         self.classes_ = data.classes
         self.module_ = trained.module
         self.history_ = trained.history
-        self.n_iter_ = trained.n_epochs
+        self.n_iter_ = len(trained.history)
         self.result_ = trained.result
         logits = penalized = networks.predict(trained.module, data.X)
         if problem.penalty_X is not None:

@@ -32,7 +32,7 @@ from fferm.data.groups import (
     read_series,
     split_columns,
 )
-from fferm.data.rows import control_labels
+from fferm.data.rows import add_control
 from fferm.data.validate import Number, check_params, one_column
 from fferm.divergences import Divergence
 from fferm.divergences import get as get_divergence
@@ -339,14 +339,11 @@ def _check_lengths(prediction: FloatArray, attribute: Table) -> None:
 def squared_error(
     target: FloatArray, prediction: FloatArray, weight: FloatArray
 ) -> tuple[float, float]:
-    """Return the mean squared error, and the share of the variance explained.
-
-    The latter is NaN if the target is constant.
-    """
-    error = float(np.average((target - prediction) ** 2, weights=weight))
+    """Return the mean squared error and the variance of the target, NaN if 0."""
+    error = np.average((target - prediction) ** 2, weights=weight)
     mean = np.average(target, weights=weight)
-    variance = float(np.average((target - mean) ** 2, weights=weight))
-    return error, 1 - error / variance if variance > 0 else np.nan
+    variance = np.average((target - mean) ** 2, weights=weight)
+    return float(error), float(variance) if variance > 0 else np.nan
 
 
 def effective_size(weight: FloatArray) -> float:
@@ -526,9 +523,11 @@ class RegressionTabulator:
     parts: tuple[tuple[Table, IntArray], ...]
     weight: FloatArray | None = None
 
-    def violation(self, prediction: FloatArray) -> float:
-        """Return the measure, the largest of all parts that can be judged."""
-        function = get_measure(self.measure)
+    def violation(
+        self, prediction: FloatArray, measure: Measure | None = None
+    ) -> float:
+        """Return the measure, or another: the largest of all parts."""
+        function = measure or get_measure(self.measure)
         return max(
             function(prediction[rows], values, weight=take(self.weight, rows))
             for values, rows in self.parts
@@ -610,8 +609,7 @@ def control_strata(notion: Notion, X: Table, n_samples: int) -> Strata:
             f"notion={notion.name!r} conditions on a label, but y is numeric. Use "
             "'demographic_parity', or ConditionalParity(control)."
         )
-    control, names = control_labels(notion, X, n_samples)
-    return notion.strata(Labels(n_samples, None, (), control, names))
+    return notion.strata(add_control(Labels(n_samples), notion, X))
 
 
 def comparable_rows(

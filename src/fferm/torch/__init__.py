@@ -2,11 +2,10 @@
 
 `reader` places a batch in the table of stratum, class and group; `losses` has the dual
 table that ascends and the two losses of tables, `critic` the loss of numbers, whose
-dual is a function. `penalties` takes them on rows placed once for all, `training` is
-the one loop, `networks` what it trains, `regression`
-its use for numbers; `serialize` keeps runs and networks, `cuda_graphs` captures steps,
-`distributed` adds up over ranks. Every formula is
-that of `fferm.divergences`; every constant comes from the NumPy path.
+dual is a function. `training` is the one loop, `networks` what it trains and on which
+rows, `regression` its use for numbers; `serialize` keeps runs and networks,
+`cuda_graphs` captures steps, `distributed` adds up over ranks. Every formula is that of
+`fferm.divergences`; every constant comes from the NumPy path.
 """
 
 try:

@@ -25,8 +25,9 @@ To take all pairs of the batch is biased in both cases: a row meets itself once 
 times, and its joint and product are then the same.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -34,26 +35,32 @@ import pandas as pd
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.func import functional_call
 
 from fferm._typing import FloatArray, IntArray, Table
 from fferm.data.groups import (
+    Attribute,
     Binning,
+    column_kind,
     encode_column,
-    is_continuous,
-    partition,
+    number_cells,
     read_numbers,
+    read_series,
     split_columns,
 )
+from fferm.data.rows import Rows
 from fferm.data.validate import COUNT, OneOf, check_params, encode_weight
 from fferm.divergences import Divergence, strip
 from fferm.errors import (
+    FfermWarning,
     InvalidInputError,
     MissingGroupWarning,
     warn_user,
 )
-from fferm.notions import Labels, Notion, Strata
-from fferm.penalty.dual import DualVariable, dual_variable
-from fferm.torch.losses import TORCH, keep_precision, linear_objective
+from fferm.notions import ConditionalParity, Labels, Notion
+from fferm.penalty.dual import DualVariable, dual_variable, group_weights
+from fferm.penalty.objective import Objective
+from fferm.torch.losses import TORCH, BatchPenalty, linear_objective
 from fferm.torch.reader import (
     LabelReader,
     Outputs,
@@ -62,6 +69,7 @@ from fferm.torch.reader import (
     count_rows,
     penalized_prob,
     plain,
+    positions,
     read_classes,
     read_outputs,
     split_like_training,
@@ -100,20 +108,35 @@ class Standardised(nn.Module):
         return output
 
 
-class GroupFeatures(nn.Module):
-    """A row of features for each of some classes or groups."""
+def make_features(
+    side: tuple[int, FloatArray, FloatArray], width: int, rank: int
+) -> nn.Module:
+    """Return new features of one side: a row for each class or group, or a network.
 
-    def __init__(self, n_groups: int, rank: int) -> None:
-        super().__init__()
+    Parameters
+    ----------
+    side
+        How many groups, 0 for numbers; (q,) centre and scale of the numbers, one-hot
+        groups included.
+    width, rank
+        Of hidden layers, and of the features.
+    """
+    n_groups, centre, scale = side
+    if n_groups:
         table = torch.eye(n_groups, rank, dtype=torch.float64)
         if n_groups > rank:
             extra = torch.randn(n_groups - rank, rank, dtype=torch.float64)
             table[rank:] = extra / rank**0.5
-        self.table = nn.Parameter(table)
-
-    def forward(self) -> Tensor:
-        """Return the (n_groups, rank) features."""
-        return self.table
+        return nn.Embedding(n_groups, rank, _weight=table)
+    return Standardised(
+        torch.from_numpy(centre),
+        torch.from_numpy(scale),
+        nn.Linear(centre.size, width),
+        nn.Tanh(),
+        nn.Linear(width, width),
+        nn.Tanh(),
+        nn.Linear(width, rank),
+    )
 
 
 class Critic(nn.Module):
@@ -127,9 +150,7 @@ class Critic(nn.Module):
         What the variable is: a log-ratio as a rule.
     """
 
-    def __init__(
-        self, left: list[nn.Module], right: list[nn.Module], kind: DualVariable
-    ) -> None:
+    def __init__(self, left: list[Any], right: list[Any], kind: DualVariable) -> None:
         super().__init__()
         self.left = nn.ModuleList(left)
         self.right = nn.ModuleList(right)
@@ -149,110 +170,11 @@ class Critic(nn.Module):
 
         None stands for all classes, or for all groups.
         """
-        a = self.left[stratum]() if u is None else self.left[stratum](u)
-        b = self.right[stratum]() if s is None else self.right[stratum](s)
+        sides: Any = (self.left[stratum], u), (self.right[stratum], s)
+        a, b = (side.weight if x is None else side(x) for side, x in sides)
         variable = self.limit * torch.tanh(a @ b.T / (a.shape[1] * self.limit))
         dual, conjugate = self.kind.dual_and_conjugate(variable, TORCH)
         return dual, conjugate
-
-
-@dataclass(frozen=True)
-class Side:
-    """What a critic compares: groups, or numbers.
-
-    Attributes
-    ----------
-    n_groups
-        0 for numbers.
-    centre, scale
-        (q,) of the numbers, one-hot groups included.
-    """
-
-    n_groups: int
-    centre: FloatArray
-    scale: FloatArray
-
-    @property
-    def is_discrete(self) -> bool:
-        """Whether there are groups, and no numbers."""
-        return self.n_groups > 0
-
-    def features(self, width: int, rank: int) -> nn.Module:
-        """Return new features of this side, from hidden layers of some width."""
-        if self.is_discrete:
-            return GroupFeatures(self.n_groups, rank)
-        return Standardised(
-            torch.from_numpy(self.centre),
-            torch.from_numpy(self.scale),
-            nn.Linear(self.centre.size, width),
-            nn.Tanh(),
-            nn.Linear(width, width),
-            nn.Tanh(),
-            nn.Linear(width, rank),
-        )
-
-
-@dataclass(frozen=True)
-class Prediction(Side):
-    """The side of predictions: shares of classes, or numbers.
-
-    Attributes
-    ----------
-    n_groups, centre, scale
-        As in `Side`; classes are its groups.
-    outputs
-        What the loss is called with.
-    """
-
-    outputs: Outputs
-
-    def read(self, output: Tensor) -> Tensor:
-        """Return (n, n_classes) probabilities, or (n,) numbers."""
-        if not self.is_discrete:
-            return as_numbers(output)
-        is_here = isinstance(output, Tensor) and output.device.type == "cpu"
-        check = is_here and not torch.compiler.is_compiling()
-        return penalized_prob(output, self.n_groups, 1.0, self.outputs, check)
-
-
-@dataclass(frozen=True)
-class Attribute(Side):
-    """The side of sensitive values: groups, or numbers and groups as columns.
-
-    Attributes
-    ----------
-    n_groups, centre, scale
-        As in `Side`.
-    columns
-        Each with its groups; None where it is numbers.
-    groups
-        Of the intersection, where all columns are discrete, else empty.
-    """
-
-    columns: tuple[tuple[str, tuple[str, ...] | None], ...]
-    groups: tuple[str, ...]
-
-    def encode(self, sensitive_features: Table) -> Tensor:
-        """Return (n,) group codes, or (n, q) numbers; -1 or NaN where missing."""
-        width = self.centre.size
-        if isinstance(sensitive_features, Tensor):
-            table = sensitive_features
-            if self.is_discrete and not table.is_floating_point() and table.dim() == 1:
-                return table
-            if not self.is_discrete and table.dim() == 2 and table.shape[1] == width:
-                return table.double()
-        values = split_like_training(sensitive_features, len(self.columns))
-        if not self.is_discrete:
-            return torch.from_numpy(_numbers(self.columns, values))
-        names = _joined([name for name, _ in self.columns], values)
-        _check_seen("sensitive_features", names, self.groups)
-        return torch.from_numpy(_codes(self.groups, names))
-
-    def known(self, s: Tensor) -> tuple[Tensor, Tensor]:
-        """Return encoded values with gaps filled, and (n,) whether there were none."""
-        if self.is_discrete:
-            return s.clamp(min=0), s >= 0
-        return s.nan_to_num(), ~s.isnan().any(dim=1)
 
 
 class CriticReader(LabelReader):
@@ -260,14 +182,16 @@ class CriticReader(LabelReader):
 
     Attributes
     ----------
-    prediction, attribute
-        The two sides.
+    n_classes, n_groups
+        Of predictions and of sensitive values, 0 where they are numbers.
+    sides
+        What `make_features` takes, for both.
     n_rows
         Of the training data.
     share, factor
-        (R,) share of each stratum, and ``w_r / rho_r``.
+        (R,) ``1 / rho_r`` and ``w_r / rho_r`` of each stratum.
     prior
-        (R, K) group weights in each stratum; empty for numbers.
+        (R, K) group weights in each stratum; one group for numbers.
     """
 
     def __init__(
@@ -281,49 +205,137 @@ class CriticReader(LabelReader):
         outputs: Outputs,
         continuous: Sequence[str] | str,
     ) -> None:
-        sensitive_features = plain(sensitive_features)
-        n_rows = count_rows(sensitive_features)
+        outputs, sensitive = read_outputs(y, outputs), plain(sensitive_features)
+        n_rows = count_rows(sensitive)
         weight = encode_weight(plain(sample_weight), n_rows)
-        prediction, labels = _read_prediction(
-            y, read_outputs(y, outputs), classes, n_rows
-        )
-        if not prediction.is_discrete:
+        centre, scale = np.zeros(1), np.ones(1)
+        if outputs != "numbers":
+            labels = read_classes(plain(y), n_rows, classes)
+        else:
             check_numeric_notion(notion)
-        labels = with_control(labels, notion)
+            labels = Labels(n_rows)
+            if y is not None:
+                values = np.asarray(plain(y), dtype=np.float64)
+                # Single precision is enough to standardise by.
+                both = [[values.mean()], [values.std() or 1.0]]
+                centre, scale = np.array(both, dtype=np.float32).astype(np.float64)
+        n_classes, labels = len(labels.classes), with_control(labels, notion)
         strata = notion.strata(labels)
         # Names of classes stand for the outputs where the strata do not look at labels.
         labels = replace(labels, classes=labels.classes or ("0", "1"))
         super().__init__(labels, notion, strata, float(weight.mean()))
-        self.prediction, self.n_rows = prediction, n_rows
-        self.attribute, code = _read_attribute(sensitive_features, n_rows, continuous)
-        is_known = _is_known(code)
-        if not is_known.all():
-            names = " × ".join(name for name, _ in self.attribute.columns)
-            warn_user(
-                f"{int(np.sum(~is_known))} of {n_rows} rows have no value of {names}. "
-                "They are left out of the penalty.",
-                MissingGroupWarning,
-            )
-        # Rows without a value are part of the batches, and of no mean.
-        counted, total = np.where(is_known, weight, 0.0), float(weight.sum())
-        n_groups = self.attribute.n_groups
-        share, factor, prior = _weights(notion, strata, counted, total, code, n_groups)
-        self.share, self.factor = share.tolist(), factor.tolist()
-        self.register_buffer("prior", torch.from_numpy(prior))
+        self.outputs, self.n_classes, self.n_rows = outputs, n_classes, n_rows
+        s, is_known = self._read_columns(sensitive, n_rows, continuous)
+        numbers = np.zeros((1, 0)) if self.n_groups else s[is_known]
+        mean, deviation = numbers.mean(axis=0), numbers.std(axis=0)
+        spread = np.where(deviation > 0, deviation, 1.0)
+        self.sides = (n_classes, centre, scale), (self.n_groups, mean, spread)
+        code = np.where(is_known, s if self.n_groups else 0, -1)
+        groups = tuple(map(str, range(self.n_groups or 1)))
+        rows = Rows((Attribute("group", groups, code),), strata, weight)
+        weights = group_weights(rows, notion.weighting)
+        self.share, self.factor = weights.share[:, 0], weights.factor[:, 0]
+        self.register_buffer("prior", torch.from_numpy(weights.prior))
 
     prior: Tensor
 
-    def places(
-        self, side: Tensor, y: Table, control: Table, sample_weight: Tensor | None
-    ) -> tuple[Tensor, Tensor]:
-        """Return (n,) strata, and weights of mean 1 over the training rows."""
+    def encode(self, sensitive_features: Table) -> Tensor:
+        """Return (n,) group codes, or (n, q) numbers; -1 or NaN where missing."""
+        table, width = sensitive_features, self.sides[1][1].size
+        if isinstance(table, Tensor) and self.n_groups:
+            if not table.is_floating_point() and table.dim() == 1:
+                return table
+        elif isinstance(table, Tensor) and table.dim() == 2 and table.shape[1] == width:
+            return table.double()
+        parts = split_like_training(sensitive_features, len(self.columns))
+        return torch.from_numpy(self._encode(parts))
+
+    def _read_columns(
+        self, sensitive_features: Table, n_rows: int, continuous: Sequence[str] | str
+    ) -> tuple[Table, NDArray[np.bool_]]:
+        # The encoded training rows, and which of them have a value in each column.
+        parts = split_columns(sensitive_features)
+        series = {name: read_series(part, name, n_rows) for name, part in parts}
+        Binning(continuous).check([*series])
+        is_known = np.logical_and.reduce([part.notna() for part in series.values()])
+        if not is_known.any():
+            raise InvalidInputError(
+                f"No row has a value in each of {', '.join(series)}. Check how "
+                "sensitive_features was read."
+            )
+        if not is_known.all():
+            warn_user(
+                f"{int(np.sum(~is_known))} of {n_rows} rows have no value of "
+                f"{' × '.join(series)}. They are left out of the penalty.",
+                MissingGroupWarning,
+            )
+        self.columns: list[tuple[str, tuple[str, ...] | None]] = []
+        for name, part in series.items():
+            is_number = name in continuous
+            if continuous == "auto":
+                is_number = column_kind(part) == "continuous"
+            groups = None if is_number else encode_column(part, name, n_rows).groups
+            self.columns.append((name, groups))
+        self._cells: IntArray | None = None
+        s = self._encode(list(series.values()))
+        self.n_groups = 0 if self._cells is None else self._cells.size
+        return s, is_known
+
+    def _encode(self, parts: Sequence[Table]) -> Table:
+        numbers: list[Table] = []
+        codes: list[IntArray] = []
+        for (name, groups), part in zip(self.columns, parts, strict=True):
+            if groups is None:
+                numbers.append(read_numbers(pd.Series(np.asarray(part)), name)[:, None])
+            else:
+                codes.append(positions(part, name, groups))
+                gap = np.full(len(groups), np.nan)
+                numbers.append(np.vstack([np.eye(len(groups)), gap])[codes[-1]])
+        if len(codes) < len(numbers):
+            return np.concatenate(numbers, axis=1)
+        is_known = (np.stack(codes) >= 0).all(axis=0)
+        shape = tuple(part.shape[1] for part in numbers)
+        cell = number_cells(np.maximum(codes, 0), shape)
+        if self._cells is None:  # the training rows say which intersections there are
+            self._cells = np.unique(cell[is_known])
+        group = np.searchsorted(self._cells, cell).clip(max=self._cells.size - 1)
+        if np.any(is_known & (self._cells[group] != cell)):
+            raise InvalidInputError(
+                "sensitive_features contains a combination of values that is not in "
+                "the training data. Pass None where a value is unknown."
+            )
+        return np.where(is_known, group, -1)
+
+    def forward(
+        self,
+        output: Tensor,
+        sensitive: Table,
+        y: Table = None,
+        control: Table = None,
+        sample_weight: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Return predictions, sensitive values, strata and weights of a batch.
+
+        Weights have mean 1 over the training rows; they are 0 where a value is missing.
+        """
+        side = (
+            as_numbers(output)
+            if self.n_classes == 0
+            else penalized_prob(
+                output, self.n_classes, 1.0, self.outputs, self.can_check(output)
+            )
+        )
+        s = self.encode(sensitive).to(output.device)
+        is_known = s >= 0 if self.n_groups else ~s.isnan().any(dim=1)
+        s = s.clamp(min=0) if self.n_groups else s.nan_to_num()
+        weight = side.new_ones(len(side), dtype=torch.float64)
+        if sample_weight is not None:
+            weight = self.weights(sample_weight, len(side)).to(side.device)
         stratum = self.strata(y, control, side)
-        if sample_weight is None:
-            return stratum, side.new_ones(len(side), dtype=torch.float64)
-        return stratum, self.weights(sample_weight, len(side)).to(side.device)
+        return side, s, stratum, torch.where(is_known, weight, 0.0)
 
 
-class CriticFairnessLoss(nn.Module):
+class CriticFairnessLoss(BatchPenalty):
     r"""The fairness penalty of a batch by a critic, to be added to any loss.
 
     With a discrete sensitive attribute of group weights :math:`\pi_k`,
@@ -435,8 +447,8 @@ class CriticFairnessLoss(nn.Module):
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(random_state)
             left, right = (
-                [side.features(width, rank) for _ in reader.strata_names]
-                for side in (reader.prediction, reader.attribute)
+                [make_features(side, width, rank) for _ in reader.strata_names]
+                for side in reader.sides
             )
         critic = Critic(left, right, dual_variable(objective.divergence))
         scale = strip(objective.divergence)[1]
@@ -463,30 +475,19 @@ class CriticFairnessLoss(nn.Module):
         y, control, sample_weight
             As in `FairnessLoss`.
         """
-        reader = self.reader
-        side = reader.prediction.read(output)
-        encoded = self.encode(sensitive).to(output.device)
-        s, is_known = reader.attribute.known(encoded)
-        stratum, weight = reader.places(side, y, control, sample_weight)
-        weight = torch.where(is_known, weight, 0.0)
+        batch = self.reader(output, sensitive, y, control, sample_weight)
         # Copies, because the critic moves before the model's gradient is computed.
         frozen = {k: v.detach().clone() for k, v in self.critic.named_parameters()}
-
-        def held(r: int, u: Tensor | None, v: Tensor | None) -> tuple[Tensor, Tensor]:
-            pair: tuple[Tensor, Tensor] = torch.func.functional_call(
-                self.critic, frozen, (r, u, v)
-            )
-            return pair
-
-        value = self._value(held, side, s, stratum, weight)
+        value = self._value(frozen, *batch)
         if self.training and torch.is_grad_enabled():
+            side, *rest = batch
             for _ in range(self.n_ascents):
-                self._ascend(side.detach(), s, stratum, weight)
+                self._ascend(*self.critic_gradient(side.detach(), *rest))
         return value.to(output.dtype)
 
     def encode(self, sensitive_features: Table) -> Tensor:
         """Return sensitive features as `forward` takes them: once, before training."""
-        return self.reader.attribute.encode(sensitive_features)
+        return self.reader.encode(sensitive_features)
 
     def get_extra_state(self) -> dict[str, Any]:
         """Return the state of the ascent, part of the ``state_dict``."""
@@ -504,12 +505,12 @@ class CriticFairnessLoss(nn.Module):
         self, side: Tensor, s: Tensor, stratum: Tensor, weight: Tensor
     ) -> tuple[Tensor, ...]:
         """Return the gradient of the value by the critic's parameters."""
+        parameters = dict(self.critic.named_parameters())
         with torch.enable_grad():
-            value = self._value(self.critic, side, s, stratum, weight)
-            return torch.autograd.grad(value, list(self.critic.parameters()))
+            value = self._value(parameters, side, s, stratum, weight)
+            return torch.autograd.grad(value, list(parameters.values()))
 
-    def _ascend(self, side: Tensor, s: Tensor, stratum: Tensor, weight: Tensor) -> None:
-        slopes = self.critic_gradient(side, s, stratum, weight)
+    def _ascend(self, *slopes: Tensor) -> None:
         if not all(bool(torch.isfinite(slope).all()) for slope in slopes):
             return  # a batch that is not finite moves nothing
         for parameter, slope in zip(self.critic.parameters(), slopes, strict=True):
@@ -521,50 +522,145 @@ class CriticFairnessLoss(nn.Module):
 
     def _value(
         self,
-        critic: Callable[[int, Tensor | None, Tensor | None], tuple[Tensor, Tensor]],
+        parameters: dict[str, Any],
         side: Tensor,
         s: Tensor,
         stratum: Tensor,
         weight: Tensor,
     ) -> Tensor:
+        reader, n, pairs = self.reader, len(side), None
         value = side.new_zeros((), dtype=torch.float64)
-        n = len(side)
-        pairs = None
-        if not self.reader.attribute.is_discrete:
-            pairs = pair_weights(n, self.reader.n_rows, self.sampling).to(side.device)
-        for r, factor in enumerate(self.reader.factor):
+        u = None if reader.n_classes else side[:, None]
+        if reader.n_groups == 0:
+            pairs = pair_weights(n, reader.n_rows, self.sampling).to(side.device)
+        for r, factor in enumerate(reader.factor.tolist()):
             inside = torch.where(stratum == r, weight, 0.0)
-            share = self.reader.share[r]
-            joint, product = self._parts(critic, r, side, s)
-            value = value + factor * (inside @ joint) / n
+            # A and C of each prediction with the attribute of every row, or with every
+            # group.
+            pair = r, u, None if pairs is None else s
+            dual, conjugate = functional_call(self.critic, parameters, pair)
+            if u is None:  # (b, m) shares of classes
+                dual, conjugate = side.double() @ dual, side.double() @ conjugate
             if pairs is None:
-                value = value - factor * (inside @ (product @ self.reader.prior[r])) / n
+                joint = dual.gather(1, s.long()[:, None])[:, 0]
+                product = inside @ (conjugate @ reader.prior[r]) / n
             else:
-                both = pairs * inside[:, None] * inside[None, :] / share
-                value = value - factor * (both * product).sum()
+                joint = dual.diagonal()
+                both = (
+                    pairs * inside[:, None] * inside[None, :] * float(reader.share[r])
+                )
+                product = (both * conjugate).sum()
+            value = value + factor * (inside @ joint / n - product)
         return self.scale * value
 
-    def _parts(
-        self,
-        critic: Callable[[int, Tensor | None, Tensor | None], tuple[Tensor, Tensor]],
-        r: int,
-        side: Tensor,
-        s: Tensor,
-    ) -> tuple[Tensor, Tensor]:
-        # A of each row's own pair, and C of each row's prediction with the attribute of
-        # every row, or with every group.
-        prediction, attribute = self.reader.prediction, self.reader.attribute
-        u = None if prediction.is_discrete else side[:, None]
-        dual, conjugate = critic(r, u, None if attribute.is_discrete else s)
-        if prediction.is_discrete:  # (b, m) shares of classes
-            dual, conjugate = side.double() @ dual, side.double() @ conjugate
-        if attribute.is_discrete:
-            return dual.gather(1, s.long()[:, None])[:, 0], conjugate
-        return dual.diagonal(), conjugate
 
-    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        super()._apply(keep_precision(fn), recurse)  # type: ignore[no-untyped-call]
-        return self
+class CriticPenalty(BatchPenalty):
+    """A critic for each of several models, which ascends with every batch.
+
+    Parameters
+    ----------
+    columns, continuous
+        The sensitive values by column, and which columns are numbers.
+    objective, rows
+        What is penalised.
+    n_models, seed
+        How many critics, and the seed of their parameters.
+    n_classes
+        How many classes are predicted; 0 for numbers.
+    target
+        The numbers to predict, which say how large predictions are.
+    """
+
+    def __init__(
+        self,
+        columns: Mapping[str, Table],
+        continuous: Sequence[str] | str,
+        objective: Objective,
+        rows: Rows,
+        n_models: int,
+        seed: int,
+        *,
+        n_classes: int = 0,
+        target: FloatArray | None = None,
+    ) -> None:
+        super().__init__()
+        # A notion that knows strata by their numbers: batches know neither columns of X
+        # nor labels, only which rows they hold.
+        code, names = rows.strata.code, rows.strata.names
+        notion: Notion | str = "demographic_parity"
+        control = None
+        if len(names) > 1 or np.any(code != 0):
+            values = np.array([*map(str, range(len(names))), None], dtype=object)
+            notion = ConditionalParity(
+                values[code].tolist(), objective.notion.weighting
+            )
+            control = torch.tensor(code)
+        self.sharpness = objective.sharpness
+        with warnings.catch_warnings():
+            # Encoding the rows has warned already.
+            warnings.simplefilter("ignore", FfermWarning)
+            losses = [
+                CriticFairnessLoss.from_labels(
+                    target,
+                    columns,
+                    divergence=objective.divergence,
+                    notion=notion,
+                    classes=range(n_classes) if n_classes else None,
+                    # Batches bring weights of mean 1.
+                    sample_weight=rows.weight / rows.weight.mean(),
+                    outputs="logits" if n_classes else "numbers",
+                    continuous=continuous,
+                    n_ascents=2,
+                    random_state=seed,
+                )
+                for _ in range(n_models)
+            ]
+        self.losses = nn.ModuleList(losses)
+        self.is_discrete = losses[0].reader.n_groups > 0
+        self.register_buffer("values", losses[0].encode(columns))
+        self.register_buffer("control", control, persistent=False)
+        self.register_buffer("total", torch.zeros(n_models, dtype=torch.float64))
+        self.register_buffer("n_batches", torch.zeros((), dtype=torch.float64))
+
+    values: Tensor
+    control: Tensor | None
+    total: Tensor
+    n_batches: Tensor
+
+    def forward(
+        self, output: Tensor, row: Tensor, *, sample_weight: Tensor | None = None
+    ) -> Tensor:
+        """Return the (n_models,) penalties of a batch, and move the critics.
+
+        ``row`` has the (b, 1) positions of its rows.
+        """
+        if len(row) < 2 and not self.is_discrete:
+            # The last row of an epoch has no other to be compared with.
+            return output.new_zeros(len(output))
+        s, control = self.values[row[:, 0]], None
+        if self.control is not None:
+            control = self.control[row[:, 0]]
+        penalties = torch.stack(
+            [
+                loss(
+                    self.sharpness * part,
+                    s,
+                    control=control,
+                    sample_weight=sample_weight,
+                )
+                for loss, part in zip(self.losses, output, strict=True)
+            ]
+        )
+        self.total += penalties.detach().double()
+        self.n_batches += 1
+        return penalties
+
+    def of_epoch(self) -> list[float]:
+        """Return what each model's critic saw on average."""
+        means: list[float] = (self.total / self.n_batches.clamp(min=1)).tolist()
+        self.total.zero_()
+        self.n_batches.zero_()
+        return means
 
 
 def pair_weights(n_batch: int, n_total: int, sampling: Sampling) -> Tensor:
@@ -591,118 +687,3 @@ def pair_weights(n_batch: int, n_total: int, sampling: Sampling) -> Tensor:
     if sampling == "independent":
         return apart
     return (n_total - 1) / n_total * apart + same / (n_batch * n_total)
-
-
-def _weights(
-    notion: Notion,
-    strata: Strata,
-    weight: FloatArray,
-    total: float,
-    code: Table,
-    n_groups: int,
-) -> tuple[FloatArray, FloatArray, FloatArray]:
-    # Share of each stratum, w_r / rho_r, and the weights of groups within each.
-    n_strata = len(strata.names)
-    mass = np.array([weight[strata.code == r].sum() for r in range(n_strata)])
-    share, safe = mass / total, np.where(mass > 0, mass, 1.0)
-    factor = (mass > 0) * total / safe
-    if notion.weighting == "frequency":
-        factor = (mass > 0) / share.sum()
-    prior = np.zeros((n_strata, n_groups))
-    for r in range(n_strata if n_groups else 0):
-        inside = (strata.code == r) & (code >= 0)
-        prior[r] = np.bincount(code[inside], weight[inside], n_groups) / safe[r]
-    return share, np.asarray(factor, dtype=np.float64), prior
-
-
-def _read_prediction(
-    y: Table, outputs: Outputs, classes: Sequence[object] | None, n_rows: int
-) -> tuple[Prediction, Labels]:
-    centre, scale = np.zeros(1), np.ones(1)
-    if outputs != "numbers":
-        labels = read_classes(plain(y), n_rows, classes)
-        return Prediction(len(labels.classes), centre, scale, outputs), labels
-    if y is not None:
-        values = np.asarray(plain(y), dtype=np.float64)
-        # Single precision is enough to standardise by.
-        both = np.array([[values.mean()], [values.std() or 1.0]], dtype=np.float32)
-        centre, scale = both.astype(np.float64)
-    return Prediction(0, centre, scale, outputs), Labels(n_rows)
-
-
-def _read_attribute(
-    sensitive_features: Table, n_rows: int, continuous: Sequence[str] | str
-) -> tuple[Attribute, Table]:
-    parts = split_columns(sensitive_features)
-    names, values = [name for name, _ in parts], [part for _, part in parts]
-    Binning(continuous).check(names)
-    columns: list[tuple[str, tuple[str, ...] | None]] = []
-    for name, part in parts:
-        is_number = name in continuous
-        if continuous == "auto":
-            is_number = is_continuous(pd.Series(np.asarray(part)))
-        groups = None if is_number else encode_column(part, name, n_rows).groups
-        columns.append((name, groups))
-    if all(groups is not None for _, groups in columns):
-        joined = _joined(names, values)
-        distinct = tuple(sorted({name for name in joined if name is not None}))
-        none = np.zeros(0)
-        side = Attribute(len(distinct), none, none, tuple(columns), distinct)
-        return side, _codes(distinct, joined)
-    table = _numbers(columns, values)
-    whole = table[_is_known(table)]
-    if len(whole) == 0:
-        raise InvalidInputError(
-            f"No row has a value in each of {', '.join(names)}. Check how "
-            "sensitive_features was read."
-        )
-    deviation = whole.std(axis=0)
-    scale = np.where(deviation > 0, deviation, 1.0)
-    return Attribute(0, whole.mean(axis=0), scale, tuple(columns), ()), table
-
-
-def _is_known(values: Table) -> NDArray[np.bool_]:
-    # Of group codes, or of rows of numbers.
-    if values.ndim == 1:
-        return np.asarray(values >= 0)
-    return np.asarray(~np.isnan(values).any(axis=1))
-
-
-def _codes(groups: Sequence[str], names: Sequence[str | None]) -> IntArray:
-    position: dict[str | None, int] = {group: k for k, group in enumerate(groups)}
-    return np.array([position.get(name, -1) for name in names], dtype=np.int64)
-
-
-def _joined(names: Sequence[str], values: Sequence[Table]) -> list[str | None]:
-    columns = [
-        encode_column(part, name, len(part))
-        for name, part in zip(names, values, strict=True)
-    ]
-    (joint,) = partition(columns, "intersection")
-    return [*map([*joint.groups, None].__getitem__, joint.code)]
-
-
-def _numbers(
-    columns: Sequence[tuple[str, tuple[str, ...] | None]], values: Sequence[Table]
-) -> FloatArray:
-    # One column of numbers, or one-hot groups, for each sensitive column.
-    parts = []
-    for (name, groups), part in zip(columns, values, strict=True):
-        if groups is None:
-            parts.append(read_numbers(pd.Series(np.asarray(part)), name)[:, None])
-            continue
-        column = encode_column(part, name, len(part))
-        _check_seen(name, column.groups, groups)
-        one_hot = np.vstack([np.eye(len(groups)), np.full(len(groups), np.nan)])
-        place = np.array([*(groups.index(group) for group in column.groups), -1])
-        parts.append(one_hot[place[column.code]])
-    return np.concatenate(parts, axis=1)
-
-
-def _check_seen(name: str, groups: Sequence[str | None], known: Sequence[str]) -> None:
-    unseen = sorted({group for group in groups if group} - set(known))
-    if unseen:
-        raise InvalidInputError(
-            f"{name} contains {unseen[0]!r}, which is not in the training data. Pass "
-            f"one of {', '.join(known)}."
-        )

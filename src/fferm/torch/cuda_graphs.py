@@ -58,7 +58,12 @@ class CapturedSteps:
         self.graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(self.graph):
             run.step(self.index, self.penalty_index)
-        _put_back(run, before)
+        tensors = _tensors(run)
+        with torch.no_grad():
+            for tensor, old in zip(tensors, before, strict=False):
+                tensor.copy_(old)
+            for tensor in tensors[len(before) :]:  # the optimizer had no state yet
+                tensor.zero_()
 
 
 def _tensors(run: "Run") -> list[Tensor]:
@@ -69,13 +74,3 @@ def _tensors(run: "Run") -> list[Tensor]:
     for state in run.optimizer.state.values():
         tensors += [value for value in state.values() if isinstance(value, Tensor)]
     return tensors
-
-
-def _put_back(run: "Run", before: list[Tensor]) -> None:
-    tensors = _tensors(run)
-    with torch.no_grad():
-        for tensor, old in zip(tensors, before, strict=False):
-            tensor.copy_(old)
-        if len(tensors) > len(before):  # the optimizer had no state yet
-            for tensor in tensors[len(before) :]:
-                tensor.zero_()

@@ -22,7 +22,7 @@ the predictions: under shifts, or for sufficiency.
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Self, cast
+from typing import TYPE_CHECKING, Any, Self, cast
 
 import numpy as np
 import torch
@@ -30,7 +30,8 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from fferm._typing import FloatArray, Namespace, Table
-from fferm.data.groups import GroupMode, band_names
+from fferm.data.groups import GroupMode
+from fferm.data.rows import Rows
 from fferm.divergences import Divergence, strip
 from fferm.errors import InvalidInputError, InvalidParameterError, NonFiniteError
 from fferm.metrics.tabulator import rates_of, worst_gap
@@ -39,8 +40,6 @@ from fferm.penalty.dual import (
     FIRST_DUAL_STEP,
     LARGEST_STEP,
     SMALLEST_RATE,
-    DualVariable,
-    GroupWeights,
     dual_variable,
     group_weights,
 )
@@ -50,17 +49,19 @@ from fferm.torch.distributed import add_ranks
 from fferm.torch.reader import (
     BatchReader,
     BatchRows,
+    CellReader,
     Outputs,
-    Reader,
-    read_bins,
-    read_outputs,
     read_training,
-    split_groups,
 )
 from fferm.uncertainty import Uncertainty
 
+if TYPE_CHECKING:
+    from fferm.torch.networks import DeviceRows
+
 # PyTorch spells the five functions of a formula as NumPy does.
 TORCH = cast(Namespace, torch)
+# (x) -> (n_models, b, m) logits.
+Call = Callable[[Tensor], Tensor]
 # Soft bins of a predicted number by default.
 N_BINS = 10
 
@@ -100,10 +101,8 @@ class Dual(nn.Module):
 
     Parameters
     ----------
-    divergence
-        Any; its factor and its floor are taken apart from its formulas.
-    weights
-        Of groups and strata.
+    objective, rows
+        Divergence and notion, and the rows whose groups and strata are weighed.
     n_classes
         Number of classes.
     steps
@@ -115,17 +114,16 @@ class Dual(nn.Module):
 
     def __init__(
         self,
-        divergence: Divergence,
-        weights: GroupWeights,
+        objective: Objective,
+        rows: Rows,
         n_classes: int,
         steps: DualSteps,
         n_models: int | None = None,
     ) -> None:
         super().__init__()
-        self.kind = dual_variable(divergence)
-        self.lower = self.kind.lower
-        self.steps = steps
-        n_strata, n_groups = weights.prior.shape
+        self.kind = dual_variable(objective.divergence)
+        self.lower, self.steps = self.kind.lower, steps
+        weights = group_weights(rows, objective.notion.weighting)
         # All (R, 1, K), and 0 where a group is absent, so that its cell stays put.
         sizes, prior = np.diff(weights.ends), weights.prior
         share, factor = (
@@ -135,7 +133,7 @@ class Dual(nn.Module):
         constants = {
             "prior": prior,
             "pace": self.kind.speed * is_live / np.where(is_live, prior, 1.0),
-            "factor": strip(divergence)[1] * factor,
+            "factor": strip(objective.divergence)[1] * factor,
             "share": share,
             "upper": self.kind.upper(prior),
             "members": prior / np.where(is_live, share, 1.0),  # of a row, on average
@@ -144,7 +142,7 @@ class Dual(nn.Module):
             self.register_buffer(name, torch.from_numpy(table)[:, None, :])
         block = np.repeat(np.eye(len(sizes)), sizes, axis=0)  # (K, A)
         self.register_buffer("block", torch.from_numpy(block))
-        shape = (n_strata, n_classes, n_groups)
+        shape = len(prior), n_classes, int(sizes.sum())
         models = () if n_models is None else (n_models,)
         zeros = torch.zeros(*models, *shape, dtype=torch.float64)
         # A parameter, so that it is found where parameters are looked for; without a
@@ -254,7 +252,28 @@ class Diagnostics:
         return self.divergence - self.dual_value
 
 
-class TableLoss(nn.Module):
+class BatchPenalty(nn.Module):
+    """A penalty of batches, of one model or of several that train together."""
+
+    def begin_step(self, call: Call, rows: "DeviceRows", step: int) -> None:
+        """Do what is due before a step: nothing where every batch is right alone."""
+
+    def of_epoch(self) -> list[float]:
+        """Return the penalty of each of several models since this was last asked."""
+        raise NotImplementedError
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        def moved(tensor: Tensor) -> Tensor:
+            # Tables are moved between devices and never rounded.
+            converted = fn(tensor)
+            is_same = converted.dtype == tensor.dtype
+            return converted if is_same else tensor.to(converted.device)
+
+        super()._apply(moved, recurse)  # type: ignore[no-untyped-call]
+        return self
+
+
+class TableLoss(BatchPenalty):
     """What the losses of tables share: how batches are read, and names.
 
     Parameters
@@ -265,7 +284,7 @@ class TableLoss(nn.Module):
         Divergence, notion and uncertainty set.
     """
 
-    def __init__(self, reader: Reader, objective: Objective) -> None:
+    def __init__(self, reader: BatchReader | CellReader, objective: Objective) -> None:
         super().__init__()
         # One that reads cells has nothing to encode, and is called by this package.
         self.reader = cast(BatchReader, reader)
@@ -274,10 +293,7 @@ class TableLoss(nn.Module):
     @property
     def groups(self) -> tuple[str, ...]:
         """Names of all groups, in the order of the table."""
-        attributes = self.reader.attributes
-        if len(attributes) == 1:
-            return attributes[0].groups
-        return tuple(f"{a.name}={group}" for a in attributes for group in a.groups)
+        return self.reader.groups
 
     @property
     def strata(self) -> tuple[str, ...]:
@@ -303,16 +319,13 @@ class TableLoss(nn.Module):
 
     def extra_repr(self) -> str:
         """Return what `repr` shows first: divergence, notion, groups and shift."""
-        objective = self.objective
-        parts = [repr(objective.divergence), objective.notion.name]
-        parts.append(f"n_groups={len(self.groups)}")
-        if objective.uncertainty is not None:
-            parts.append(repr(objective.uncertainty))
-        return ", ".join(parts)
+        name, shift = self.objective.notion.name, self.objective.uncertainty
+        text = f"{self.objective.divergence!r}, {name}, n_groups={len(self.groups)}"
+        return text if shift is None else f"{text}, {shift!r}"
 
-    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        super()._apply(keep_precision(fn), recurse)  # type: ignore[no-untyped-call]
-        return self
+    def _split(self, table: FloatArray) -> list[FloatArray]:
+        # The (R, m, K) table of all groups as one table for each attribute.
+        return np.split(table, self.reader.ends[1:-1], axis=2)
 
 
 class FairnessLoss(TableLoss):
@@ -353,7 +366,9 @@ class FairnessLoss(TableLoss):
     >>> loss.backward()
     """
 
-    def __init__(self, reader: Reader, dual: Dual, objective: Objective) -> None:
+    def __init__(
+        self, reader: BatchReader | CellReader, dual: Dual, objective: Objective
+    ) -> None:
         super().__init__(reader, objective)
         self.dual = dual
         self.register_buffer("seen", torch.zeros_like(dual.variable))
@@ -413,10 +428,6 @@ class FairnessLoss(TableLoss):
             is left out there.
         """
         objective = linear_objective(divergence, notion, sharpness)
-        outputs, soft = read_outputs(y, outputs), None
-        if outputs == "numbers":
-            soft = read_bins(y, bins, objective.notion)
-            y, classes = None, band_names(soft.edges)
         reader, rows = read_training(
             y,
             sensitive_features,
@@ -425,16 +436,11 @@ class FairnessLoss(TableLoss):
             classes=classes,
             sample_weight=sample_weight,
             outputs=outputs,
-            bins=soft,
+            bins=bins,
             check=check,
         )
-        dual = Dual(
-            objective.divergence,
-            group_weights(rows, objective.notion.weighting),
-            len(reader.classes),
-            dual_steps or DualSteps(),
-        )
-        return cls(reader, dual, objective)
+        steps = dual_steps or DualSteps()
+        return cls(reader, Dual(objective, rows, reader.shape[1], steps), objective)
 
     @property
     def dual_variable(self) -> Tensor:
@@ -489,25 +495,38 @@ class FairnessLoss(TableLoss):
         if n_rows == 0:
             nan = math.nan
             return Diagnostics(nan, nan, nan, nan, 0)
-        tables = split_groups(self.seen.cpu().numpy(), self.reader)
-        values = [
-            table_penalty(self.objective, table / table.sum())[0]
-            for table in tables
-            if table.sum() > 0
-        ]
+        tables = self._split(self.seen.cpu().numpy())
+        variables = self._split(self.dual_variable.detach().cpu().numpy())
+        square = weight = 0.0
+        for table, variable in zip(tables, variables, strict=True):
+            mass = table.sum(axis=(1, 2), keepdims=True)
+            p = table / np.where(mass > 0, mass, 1.0)
+            q = p.sum(axis=1, keepdims=True) * p.sum(axis=2, keepdims=True)
+            ratio = np.where(q > 0, p, 1.0) / np.where(q > 0, q, 1.0)
+            square += float(np.sum(q * (variable - self.dual.kind.best(ratio)) ** 2))
+            weight += float(q.sum())
         report = Diagnostics(
             float((self.dual.payoff() * self.seen).sum()) / n_rows,
-            sum(values),
+            self._penalty(tables),
             worst_gap([rates_of(table) for table in tables]),
-            distance_of(
-                tables, self.dual_variable.detach().cpu().numpy(), self.dual.kind
-            ),
+            math.sqrt(square / weight) if weight > 0 else math.nan,
             round(n_rows),
         )
         if reset:
             self.seen.zero_()
             self.n_seen.zero_()
         return report
+
+    def of_epoch(self) -> list[float]:
+        """Return the penalty of the table of each model's batches."""
+        masses = self.seen.cpu().numpy()
+        values = [self._penalty(self._split(mass)) for mass in masses]
+        self.seen.zero_()
+        return values
+
+    def _penalty(self, tables: list[FloatArray]) -> float:
+        parts = [table / table.sum() for table in tables if table.sum() > 0]
+        return sum(table_penalty(self.objective, part)[0] for part in parts)
 
     @torch.no_grad()
     def _observe(self, rows: BatchRows) -> None:
@@ -538,6 +557,10 @@ class SemiStochasticFairnessLoss(TableLoss):
         Places a batch in the table.
     objective
         Divergence, notion and uncertainty set.
+    n_models
+        How many models there are; None is one, without an axis for it.
+    every
+        Steps between two passes, where the training loop of this package takes them.
 
     Examples
     --------
@@ -552,17 +575,24 @@ class SemiStochasticFairnessLoss(TableLoss):
     >>> fair(model(x), s).backward()
     """
 
-    def __init__(self, reader: Reader, objective: Objective) -> None:
+    def __init__(
+        self,
+        reader: BatchReader | CellReader,
+        objective: Objective,
+        n_models: int | None = None,
+        every: int = 1,
+    ) -> None:
         super().__init__(reader, objective)
-        self._is_fresh = False
-        shape = reader.shape
-        self.register_buffer("payoff", torch.zeros(shape, dtype=torch.float64))
-        self.register_buffer("offset", torch.zeros((), dtype=torch.float64))
-        self.register_buffer("n_rows", torch.zeros((), dtype=torch.float64))
+        self._is_fresh, self.every = False, every
+        models = () if n_models is None else (n_models,)
+        shapes = {"payoff": (*models, *reader.shape), "offset": models, "n_rows": ()}
+        for name, shape in {**shapes, "value": models}.items():
+            self.register_buffer(name, torch.zeros(shape, dtype=torch.float64))
 
     payoff: Tensor
     offset: Tensor
     n_rows: Tensor
+    value: Tensor
 
     @classmethod
     def from_labels(
@@ -625,19 +655,41 @@ class SemiStochasticFairnessLoss(TableLoss):
         Diagnostics
             Penalty and violation of the table.
         """
-        mass = torch.zeros_like(self.payoff)
-        n_rows = torch.zeros_like(self.offset)
+        mass, total = torch.zeros_like(self.payoff), torch.zeros_like(self.n_rows)
         for batch in batches:
             rows: BatchRows = self.reader(*batch)
             mass += rows.mass(self.reader.shape)
-            n_rows += rows.prob.shape[-2]
-        mass, n_rows = add_ranks(mass, n_rows)
-        if float(n_rows) == 0 or not bool(torch.isfinite(mass).all()):
+            total += rows.prob.shape[-2]
+        mass, total = add_ranks(mass, total)
+        n_rows = float(total)
+        if n_rows == 0 or not bool(torch.isfinite(mass).all()):
             raise InvalidInputError(
                 f"The pass had {int(n_rows)} rows, or outputs that are not finite. It "
                 "must see every training row once; a used-up generator yields none."
             )
-        return self._linearise(mass.cpu().numpy(), float(n_rows))
+        masses = mass.cpu().numpy().reshape(-1, *self.reader.shape)
+        parts = [self._linearise(table, n_rows) for table in masses]
+        values, offsets, payoffs, violations = zip(*parts, strict=True)
+        made = (self.value, values), (self.offset, offsets), (self.payoff, payoffs)
+        for buffer, part in made:
+            buffer.copy_(torch.tensor(np.reshape(part, buffer.shape)))
+        self.n_rows.fill_(n_rows)
+        self._is_fresh = True
+        return Diagnostics(values[0], values[0], violations[0], 0.0, round(n_rows))
+
+    @torch.no_grad()
+    def begin_step(self, call: Call, rows: "DeviceRows", step: int) -> None:
+        """Take payoffs from a pass over all rows where one is due."""
+        if step % self.every:
+            return
+        self.refresh_from(
+            (call(x), cell, None, None, weight) for x, cell, weight in rows.blocks()
+        )
+
+    def of_epoch(self) -> list[float]:
+        """Return the penalty of each model at its last pass."""
+        values: list[float] = self.value.tolist()
+        return values
 
     def forward(
         self,
@@ -657,13 +709,15 @@ class SemiStochasticFairnessLoss(TableLoss):
         rows: BatchRows = self.reader(output, sensitive, y, control, sample_weight)
         return rows.term(self.payoff) + self.offset.to(rows.prob.dtype)
 
-    def _linearise(self, mass: FloatArray, n_rows: float) -> Diagnostics:
-        reader = self.reader
+    def _linearise(
+        self, mass: FloatArray, n_rows: float
+    ) -> tuple[float, float, FloatArray, float]:
+        # Value, offset, payoff and violation of one model's table.
+        reader, value, payoffs = self.reader, 0.0, []
         comparison = self.objective.notion.comparison(
             reader.strata_names, reader.classes
         )
-        tables = split_groups(mass, reader)
-        value, payoffs = 0.0, []
+        tables = self._split(mass)
         for table in tables:
             known = float(table.sum())
             if known <= 0:
@@ -680,14 +734,9 @@ class SemiStochasticFairnessLoss(TableLoss):
                 "probability. Give LargeShift a floor, or choose a divergence that "
                 "stays finite (jensen_shannon, squared_hellinger, total_variation)."
             )
-        linear = float(np.sum(payoff * mass)) / n_rows
-        self.payoff.copy_(torch.from_numpy(payoff))
-        self.offset.fill_(value - linear)
-        self.n_rows.fill_(n_rows)
-        self._is_fresh = True
-        rates = [rates_of(comparison.tables(table)) for table in tables]
-        violation = worst_gap(rates)
-        return Diagnostics(value, value, violation, 0.0, round(n_rows))
+        offset = value - float(np.sum(payoff * mass)) / n_rows
+        violation = worst_gap([rates_of(comparison.tables(table)) for table in tables])
+        return value, offset, payoff, violation
 
     def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
         super()._load_from_state_dict(*args, **kwargs)
@@ -705,32 +754,3 @@ def linear_objective(
             "no batch is right alone. Use SemiStochasticFairnessLoss."
         )
     return objective
-
-
-def distance_of(
-    tables: list[FloatArray], variable: FloatArray, kind: DualVariable
-) -> float:
-    """Return the distance of an (R, m, K) dual from the best one for tables."""
-    begin, square, weight = 0, 0.0, 0.0
-    for table in tables:
-        end = begin + table.shape[2]
-        mass = table.sum(axis=(1, 2), keepdims=True)
-        p = table / np.where(mass > 0, mass, 1.0)
-        q = p.sum(axis=1, keepdims=True) * p.sum(axis=2, keepdims=True)
-        best = kind.best(np.where(q > 0, p, 1.0) / np.where(q > 0, q, 1.0))
-        square += float(np.sum(q * (variable[:, :, begin:end] - best) ** 2))
-        weight += float(q.sum())
-        begin = end
-    return float(np.sqrt(square / weight)) if weight > 0 else float("nan")
-
-
-def keep_precision(fn: Callable[[Tensor], Tensor]) -> Callable[[Any], Any]:
-    """Return a conversion of tensors that moves tables and does not round them."""
-
-    def moved(tensor: Tensor) -> Tensor:
-        converted = fn(tensor)
-        if converted.dtype == tensor.dtype:
-            return converted
-        return tensor.to(converted.device)
-
-    return moved

@@ -1,4 +1,4 @@
-"""Networks to train: the default one, the user's own, one alone or many as one.
+"""Networks to train, one alone or many as one, and the rows that they see.
 
 The default network cuts each numeric feature into bins, because a network sees little
 of a skewed feature, most of whose rows share a corner of its range; a row says how far
@@ -9,28 +9,109 @@ launches of one.
 """
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.func import functional_call, stack_module_state, vmap
 
 from fferm._typing import FloatArray, IntArray, Table, is_sparse
 from fferm.errors import InvalidInputError, InvalidTypeError
-from fferm.torch.penalties import Features
 from fferm.torch.reader import check_shape
 
 # Numeric columns, and the (n_numeric, n_bins + 1) edges of their bins.
 Cuts = tuple[IntArray, FloatArray]
 # Makes a network from (n_features, n_classes).
 Factory = Callable[[int, int], nn.Module]
+# Rows of a pass without gradients.
+PASS_ROWS = 8192
 # Bins of a numeric feature, and the most numeric features that are cut into bins.
 N_BINS = 16
 MOST_BINNED = 256
 NO_CUTS: Cuts = (np.zeros(0, dtype=np.int64), np.zeros((0, N_BINS + 1)))
+
+
+class Features:
+    """A matrix of features: dense on the device, or CSR, made dense batch by batch.
+
+    Parameters
+    ----------
+    X
+        (n, d) array or CSR matrix.
+    dtype, device
+        Of the batches.
+    """
+
+    def __init__(self, X: Table, dtype: torch.dtype, device: torch.device) -> None:
+        self.dtype, self.device = dtype, device
+        self.is_sparse, self.n_rows = is_sparse(X), X.shape[0]
+        self.table: Any = X.tocsr() if self.is_sparse else self._tensor(X)
+
+    def take(self, index: Tensor | slice) -> Tensor:
+        """Return the (b, d) rows at some positions."""
+        if not self.is_sparse:
+            rows: Tensor = self.table[index]
+            return rows
+        where = index if isinstance(index, slice) else index.cpu().numpy()
+        return self._tensor(self.table[where].toarray())
+
+    def blocks(self) -> Iterator[Tensor]:
+        """Yield all rows in order, many at a time."""
+        for begin in range(0, self.n_rows, PASS_ROWS):
+            yield self.take(slice(begin, begin + PASS_ROWS))
+
+    def _tensor(self, table: Table) -> Tensor:
+        precise = np.float64 if self.dtype == torch.float64 else np.float32
+        with np.errstate(over="ignore"):
+            # A copy: PyTorch warns of memory that it may not write.
+            rounded = np.array(table, dtype=precise, order="C")
+        if not np.all(np.isfinite(rounded)):
+            raise InvalidInputError(
+                f"X contains values above {np.finfo(precise).max:.2g}, which single "
+                "precision cannot hold. Scale the features, or set dtype='float64'."
+            )
+        return torch.from_numpy(rounded).to(self.device)
+
+
+class DeviceRows:
+    """What a loss, or a penalty, is taken on.
+
+    Parameters
+    ----------
+    X
+        Features; a penalty on the rows of the loss shares theirs.
+    target
+        (n,) class codes or numbers; the (n, A) cells of a penalty.
+    weight
+        (n,) weights of any scale. Kept with mean 1, or as None where all are the same.
+    dtype
+        Of the weights; that of X by default.
+    """
+
+    def __init__(
+        self,
+        X: Features,
+        target: NDArray[Any],
+        weight: FloatArray,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        self.X, self.target = X, torch.tensor(target).to(X.device)
+        self.weight: Tensor | None = None
+        if np.any(weight != weight[0]):
+            scaled = torch.as_tensor(weight / weight.mean())
+            self.weight = scaled.to(X.device, dtype or X.dtype)
+
+    def blocks(self) -> Iterator[tuple[Tensor, Tensor, Tensor | None]]:
+        """Yield features, targets and weights in order, many rows at a time."""
+        targets = torch.split(self.target, PASS_ROWS)
+        weights: Sequence[Tensor | None] = [None] * len(targets)
+        if self.weight is not None:
+            weights = torch.split(self.weight, PASS_ROWS)
+        yield from zip(self.X.blocks(), targets, weights, strict=True)
 
 
 class Bins(nn.Module):

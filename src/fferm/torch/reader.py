@@ -6,8 +6,10 @@ them into their numbers. -1 and NaN mean that the group is unknown. Nothing here
 for a GPU: shapes are checked always, values only on the CPU.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Literal
 
 import numpy as np
@@ -15,33 +17,36 @@ import pandas as pd
 import torch
 from torch import Tensor, nn
 
-from fferm._typing import FloatArray, IntArray, Table
+from fferm._typing import IntArray, Table
 from fferm.data.groups import (
     Attribute,
     GroupMode,
     assign,
+    band_names,
+    column_kind,
     encode_column,
     encode_sensitive,
-    is_continuous,
     partition,
     quantile_edges,
     split_columns,
 )
 from fferm.data.rows import (
     Rows,
+    add_control,
     check_aligned,
-    control_labels,
-    warn_of_control,
     warn_of_gaps,
 )
 from fferm.data.validate import (
     SUM_TOLERANCE,
+    OneOf,
     check_number,
+    check_params,
     encode_labels,
     encode_weight,
 )
 from fferm.errors import InvalidInputError, InvalidParameterError, InvalidTypeError
 from fferm.notions import Labels, Notion, Strata
+from fferm.penalty.dual import group_ends, place_rows
 from fferm.penalty.objective import Objective, Penalty
 from fferm.penalty.soft_bins import SoftBins, make_bins
 
@@ -55,46 +60,85 @@ MOST_WHOLE_NUMBERS = 100_000
 HALF_TOLERANCE = 1e-2
 
 
-@dataclass(frozen=True)
-class Column:
+class Column(nn.Module):
     """The groups of one column, and the whole number that stands for each.
 
-    The groups of a continuous column are bands, which meet at its edges.
+    Parameters
+    ----------
+    name, groups
+        The column, and its groups.
+    edges
+        Where the bands of a continuous column meet, which are its groups.
+
+    Attributes
+    ----------
+    values
+        (n_groups,) whole numbers: the groups themselves, or their positions.
     """
 
-    name: str
-    groups: tuple[str, ...]
-    edges: tuple[float, ...] | None = None
-
-    @property
-    def values(self) -> IntArray:
-        """(n_groups,) whole numbers: the groups themselves, or their positions."""
+    def __init__(
+        self,
+        name: str,
+        groups: tuple[str, ...],
+        edges: tuple[float, ...] | None = None,
+    ) -> None:
+        super().__init__()
+        self.name, self.groups, self.edges = name, groups, edges
         try:
-            numbers = np.array([int(group) for group in self.groups], dtype=np.int64)
+            values = np.array([int(group) for group in groups], dtype=np.int64)
         except (ValueError, OverflowError):
-            return np.arange(len(self.groups))
-        if np.ptp(numbers) >= MOST_WHOLE_NUMBERS:
+            values = np.arange(len(groups))
+        if np.ptp(values) >= MOST_WHOLE_NUMBERS:
             raise InvalidInputError(
-                f"{self.name} contains {numbers.min()} to {numbers.max()}, too far "
-                "apart for a table. Number the groups 0, 1, 2..., or use strings."
+                f"{name} contains {values.min()} to {values.max()}, too far apart for "
+                "a table. Number the groups 0, 1, 2..., or use strings."
             )
-        return numbers
+        self.values, self.low = values, int(values.min())
+        table = np.full(int(np.ptp(values)) + 1, -1, dtype=np.int64)
+        table[values - self.low] = np.arange(values.size)
+        # Made from the column alone, so a state_dict need not hold it.
+        self.register_buffer("table", torch.from_numpy(table), persistent=False)
+
+    table: Tensor
 
     def encode(self, values: Table) -> IntArray:
         """Return the whole number of each value, -1 where it is missing."""
         if self.edges is not None:
             return assign(np.asarray(values, dtype=np.float64), np.array(self.edges))
-        # Each row of a small batch may be of another group, so identifiers are allowed.
-        column = encode_column(values, self.name, len(values), is_batch=True)
-        batch = _without_unknown(column)
-        unseen = [group for group in batch.groups if group not in self.groups]
-        if unseen:
+        place = positions(values, self.name, self.groups)
+        return np.append(self.values, -1)[place]
+
+    def forward(self, values: Tensor, check: bool) -> Tensor:
+        """Return positions of whole numbers, -1 where one is unknown."""
+        if values.is_floating_point():
+            is_missing = torch.isnan(values)
+            if self.edges is not None:
+                edges = torch.tensor(self.edges, dtype=torch.float64)
+                numbers = values.double().contiguous()
+                band = torch.bucketize(numbers, edges.to(values.device), right=True)
+                return torch.where(is_missing, -1, band)
+            values = torch.where(is_missing, -1, values)
+        whole = values.long()
+        place = whole - self.low
+        inside = (place >= 0) & (place < len(self.table))
+        position = torch.where(
+            inside, self.table[place.clamp(0, len(self.table) - 1)], -1
+        )
+        if check and bool((whole != values).any()):
             raise InvalidInputError(
-                f"{self.name} contains {unseen[0]!r}, which is not in the training "
-                f"data. Pass one of {', '.join(self.groups)}, or -1 if unknown."
+                f"{self.name} contains {float(values[whole != values][0]):g}, which is "
+                "not a whole number. Pass what fair.encode returns for the values."
             )
-        number = [int(self.values[self.groups.index(group)]) for group in batch.groups]
-        return np.array([*number, -1], dtype=np.int64)[batch.code]
+        if check and bool((is_unknown := (position < 0) & (whole != -1)).any()):
+            known = ", ".join(
+                group if group == str(value) else f"{value} ({group})"
+                for value, group in zip(self.values, self.groups, strict=True)
+            )
+            raise InvalidInputError(
+                f"{self.name} contains {int(whole[is_unknown][0])}, which is not in "
+                f"the training data. Pass one of {known}, or -1 where it is unknown."
+            )
+        return position
 
 
 @dataclass(frozen=True)
@@ -166,12 +210,10 @@ class CellReader(nn.Module):
     ) -> None:
         super().__init__()
         self.bins = bins
-        self.attributes = tuple(Column(a.name, a.groups) for a in rows.attributes)
-        self.classes = tuple(classes)
-        self.strata_names = rows.strata.names
-        self.sharpness = sharpness
-        n_groups = sum(len(attribute.groups) for attribute in self.attributes)
-        self.shape = len(self.strata_names), len(self.classes), n_groups
+        self.classes, self.sharpness = tuple(classes), sharpness
+        self.strata_names, self.groups = rows.strata.names, rows.group_names
+        self.ends: list[int] = group_ends(rows).tolist()
+        self.shape = len(self.strata_names), len(self.classes), len(self.groups)
 
     def forward(
         self,
@@ -186,62 +228,6 @@ class CellReader(nn.Module):
             output = bin_logits(output, self.bins)
         prob = torch.softmax(self.sharpness * output, dim=-1)
         return BatchRows(prob, sensitive, sample_weight)
-
-
-class ColumnReader(nn.Module):
-    """Looks up the positions of a column's numbers among its groups."""
-
-    def __init__(self, column: Column) -> None:
-        super().__init__()
-        self.column = column
-        values = column.values
-        table = np.full(int(np.ptp(values)) + 1, -1, dtype=np.int64)
-        table[values - values.min()] = np.arange(values.size)
-        self.low = int(values.min())
-        # Made from the column alone, so a state_dict need not hold it.
-        self.register_buffer("table", torch.from_numpy(table), persistent=False)
-
-    table: Tensor
-
-    def forward(self, values: Tensor, check: bool) -> Tensor:
-        """Return positions, -1 where a value is unknown."""
-        if values.is_floating_point():
-            is_missing = torch.isnan(values)
-            if self.column.edges is not None:
-                edges = torch.tensor(self.column.edges, dtype=torch.float64)
-                numbers = values.double().contiguous()
-                band = torch.bucketize(numbers, edges.to(values.device), right=True)
-                return torch.where(is_missing, -1, band)
-            values = torch.where(is_missing, -1, values)
-        whole = values.long()
-        place = whole - self.low
-        inside = (place >= 0) & (place < len(self.table))
-        position = torch.where(
-            inside, self.table[place.clamp(0, len(self.table) - 1)], -1
-        )
-        if check:
-            self._check(values, whole, position)
-        return position
-
-    def _check(self, values: Tensor, whole: Tensor, position: Tensor) -> None:
-        name = self.column.name
-        if bool((whole != values).any()):
-            raise InvalidInputError(
-                f"{name} contains {float(values[whole != values][0]):g}, which is not "
-                "a whole number. Pass what fair.encode returns for the values."
-            )
-        is_unknown = (position < 0) & (whole != -1)
-        if bool(is_unknown.any()):
-            known = ", ".join(
-                group if group == str(value) else f"{value} ({group})"
-                for value, group in zip(
-                    self.column.values, self.column.groups, strict=True
-                )
-            )
-            raise InvalidInputError(
-                f"{name} contains {int(whole[is_unknown][0])}, which is not in the "
-                f"training data. Pass one of {known}, or -1 where it is unknown."
-            )
 
 
 class LabelReader(nn.Module):
@@ -273,10 +259,10 @@ class LabelReader(nn.Module):
         self.needs_labels = bool((table != table[:1]).any())
         self.register_buffer("stratum_of", table, persistent=False)
         codes = tuple(map(str, range(len(self.classes))))
-        self.label = ColumnReader(Column("y", codes))
-        self.control: ColumnReader | None = None
+        self.label = Column("y", codes)
+        self.control: Column | None = None
         if labels.control is not None:
-            self.control = ColumnReader(Column("control", labels.control_names))
+            self.control = Column("control", labels.control_names)
 
     stratum_of: Tensor
 
@@ -332,7 +318,7 @@ class LabelReader(nn.Module):
         """Return the control feature as whole numbers (n,)."""
         if self.control is None:
             raise InvalidInputError("The notion has no control feature; pass none.")
-        return torch.from_numpy(self.control.column.encode(plain(values)))
+        return torch.from_numpy(self.control.encode(plain(values)))
 
 
 class BatchReader(LabelReader):
@@ -340,47 +326,48 @@ class BatchReader(LabelReader):
 
     Parameters
     ----------
-    labels, notion, strata, mean_weight, check
-        As in `LabelReader`.
-    columns, attributes
-        The sensitive columns, and the partitions that they make: one for each, or one
-        for their intersection.
-    sharpness
-        The penalty sees ``softmax(sharpness * logits)``.
+    labels, objective, rows
+        Of training.
+    columns
+        The sensitive columns; ``rows`` has one attribute for each, or one for their
+        intersection.
     outputs
         ``"logits"`` or ``"probabilities"``; ``"numbers"`` where there are bins.
     bins
         Of predicted numbers, None where the model predicts classes.
+    check
+        As in `LabelReader`.
     """
 
     def __init__(
         self,
         labels: Labels,
-        notion: Notion,
-        strata: Strata,
-        mean_weight: float,
-        check: bool,
-        *,
+        objective: Objective,
+        rows: Rows,
         columns: Sequence[Attribute],
-        attributes: Sequence[Attribute],
-        sharpness: float,
         outputs: Outputs,
-        bins: SoftBins | None = None,
+        bins: SoftBins | None,
+        check: bool,
     ) -> None:
-        super().__init__(labels, notion, strata, mean_weight, check)
-        self.sharpness, self.outputs, self.bins = float(sharpness), outputs, bins
-        self.columns, self.attributes = (
-            tuple(Column(a.name, a.groups, a.edges.get(a.name)) for a in part)
-            for part in (columns, attributes)
+        mean_weight = float(rows.weight.mean())
+        super().__init__(labels, objective.notion, rows.strata, mean_weight, check)
+        self.sharpness, self.outputs, self.bins = objective.sharpness, outputs, bins
+        self.groups = rows.group_names
+        self.ends: list[int] = group_ends(rows).tolist()
+        self.shape = len(self.strata_names), len(self.classes), len(self.groups)
+        self.columns = nn.ModuleList(  # type: ignore[assignment]
+            Column(c.name, c.groups, c.edges.get(c.name)) for c in columns
         )
-        sizes = [len(attribute.groups) for attribute in attributes]
-        self.shape = len(self.strata_names), len(self.classes), sum(sizes)
-        self._begins = np.cumsum([0, *sizes])[:-1].tolist()
-        self._lookups = nn.ModuleList(map(ColumnReader, self.columns))
-        is_joint = len(columns) > len(attributes)
-        joint = torch.from_numpy(_joint(columns, attributes[0])) if is_joint else None
+        joint = None
+        if len(columns) > len(rows.attributes):
+            # Positions in the columns, flattened -> group of their intersection.
+            shape, code = [len(c.groups) for c in columns], rows.attributes[0].code
+            joint, known = torch.full((math.prod(shape),), -1), code >= 0
+            cell = np.ravel_multi_index([c.code[known] for c in columns], shape)
+            joint[torch.from_numpy(cell)] = torch.from_numpy(code[known])
         self.register_buffer("_joint", joint, persistent=False)
 
+    columns: Sequence[Column]
     _joint: Tensor | None
 
     def forward(
@@ -432,19 +419,24 @@ class BatchReader(LabelReader):
                 f"rows; got {tuple(sensitive.shape)}."
             )
         if table.shape[1] == n_groups != n_columns:
-            return self._hot_groups(table)
+            groups = []
+            for begin, end in pairwise(self.ends):
+                part = torch.nan_to_num(table[:, begin:end])
+                hot = part.argmax(dim=1) + begin
+                groups.append(torch.where(part.amax(dim=1) > 0, hot, -1))
+            return torch.stack(groups, dim=1)
         if table.shape[1] != n_columns:
             raise InvalidInputError(
                 f"sensitive must have {n_columns} columns, as in training, or "
                 f"{n_groups} one-hot, one for each group; got {table.shape[1]}."
             )
         positions = [
-            lookup(table[:, a], check) for a, lookup in enumerate(self._lookups)
+            column(table[:, a], check) for a, column in enumerate(self.columns)
         ]
         if self._joint is None:
             numbered = [
                 torch.where(position >= 0, position + begin, -1) if begin else position
-                for position, begin in zip(positions, self._begins, strict=True)
+                for position, begin in zip(positions, self.ends, strict=False)
             ]
             return torch.stack(numbered, dim=1)
         place, known = torch.zeros_like(positions[0]), positions[0] >= 0
@@ -453,24 +445,14 @@ class BatchReader(LabelReader):
             known = known & (position >= 0)
         return torch.where(known, self._joint[place], -1)[:, None]
 
-    def _hot_groups(self, table: Tensor) -> Tensor:
-        groups = []
-        for begin, attribute in zip(self._begins, self.attributes, strict=True):
-            part = torch.nan_to_num(table[:, begin : begin + len(attribute.groups)])
-            position = part.argmax(dim=1) + begin
-            groups.append(torch.where(part.amax(dim=1) > 0, position, -1))
-        return torch.stack(groups, dim=1)
 
-
-# What a loss knows of the training data, and how it reads a batch: with the values that
-# a user's loop holds, or with cells that are known already.
-Reader = BatchReader | CellReader
-
-
-def split_groups(table: FloatArray, reader: Reader) -> list[FloatArray]:
-    """Return the (R, m, K) table of all groups as one table per attribute."""
-    sizes = [len(attribute.groups) for attribute in reader.attributes]
-    return np.split(table, np.cumsum(sizes)[:-1], axis=2)
+def table_cells(rows: Rows) -> IntArray:
+    """Return the (n, A) cells of rows in the table of all attributes."""
+    stratum, group, _ = place_rows(rows)
+    n_strata, n_groups = len(rows.strata.names), len(rows.group_names)
+    is_known = (stratum[:, None] >= 0) & (group >= 0)
+    cell = stratum[:, None] * n_groups + group
+    return np.where(is_known, cell, n_strata * n_groups)
 
 
 def read_training(
@@ -478,24 +460,32 @@ def read_training(
     sensitive_features: Table,
     objective: Objective,
     *,
-    how: GroupMode = "intersection",
-    classes: Sequence[object] | None = None,
-    sample_weight: Table = None,
-    outputs: Outputs = "logits",
-    bins: SoftBins | None = None,
-    check: bool = True,
+    how: GroupMode,
+    classes: Sequence[object] | None,
+    sample_weight: Table,
+    outputs: Outputs,
+    bins: int | SoftBins | None = None,
+    check: bool,
 ) -> tuple[BatchReader, Rows]:
-    """Return what reads batches like training data with these labels, and its rows."""
-    if outputs not in ("logits", "probabilities") and bins is None:
-        raise InvalidParameterError(
-            f"outputs must be 'logits' or 'probabilities'; got {outputs!r}."
-        )
+    """Return what reads batches like training data with these labels, and its rows.
+
+    ``bins`` are None where numbers cannot be predicted.
+    """
     check_aligned(
         y=y, sensitive_features=sensitive_features, sample_weight=sample_weight
     )
+    notion, soft = objective.notion, None
+    outputs = outputs if bins is None else read_outputs(y, outputs)
+    if bins is not None and outputs == "numbers":
+        soft = read_bins(y, bins, notion)
+        y, classes = None, band_names(soft.edges)
+    else:
+        check_params(
+            {"outputs": outputs}, {"outputs": OneOf(("logits", "probabilities"))}
+        )
+    check_number("sharpness", objective.sharpness, above=True)
     sensitive_features = plain(sensitive_features)
     labels = read_classes(plain(y), count_rows(sensitive_features), classes)
-    notion = objective.notion
     labels = with_control(labels, notion)
     encoded = encode_sensitive(sensitive_features, labels.n_samples, "marginal")
     columns = [_without_unknown(column) for column in encoded]
@@ -507,21 +497,9 @@ def read_training(
             )
     weight = encode_weight(plain(sample_weight), labels.n_samples)
     rows = Rows(partition(columns, how), notion.strata(labels), weight)
-    warn_of_control(labels)
-    warn_of_gaps(rows)
+    warn_of_gaps(rows, labels)
     Penalty(objective, rows).check_comparable()
-    reader = BatchReader(
-        labels,
-        notion,
-        rows.strata,
-        float(weight.mean()),
-        check,
-        columns=columns,
-        attributes=rows.attributes,
-        sharpness=check_number("sharpness", objective.sharpness, above=True),
-        outputs=outputs,
-        bins=bins,
-    )
+    reader = BatchReader(labels, objective, rows, columns, outputs, soft, check)
     return reader, rows
 
 
@@ -582,8 +560,22 @@ def with_control(labels: Labels, notion: Notion) -> Labels:
         )
     if isinstance(feature, Tensor):
         notion = replace(notion, control=plain(feature))  # type: ignore[call-arg]
-    control, names = control_labels(notion, None, labels.n_samples)
-    return replace(labels, control=control, control_names=names)
+    return add_control(labels, notion, None)
+
+
+def positions(values: Table, name: str, groups: Sequence[str]) -> IntArray:
+    """Return the position of each value among groups, -1 where it is missing."""
+    # Each row of a small batch may be of another group, so identifiers are allowed.
+    batch = encode_column(values, name, len(values), is_batch=True)
+    batch = batch if UNKNOWN in groups else _without_unknown(batch)
+    unseen = [group for group in batch.groups if group not in groups]
+    if unseen:
+        raise InvalidInputError(
+            f"{name} contains {unseen[0]!r}, which is not in the training data. Pass "
+            f"one of {', '.join(groups)}, or -1 if unknown."
+        )
+    place = [groups.index(group) for group in batch.groups]
+    return np.array([*place, -1], dtype=np.int64)[batch.code]
 
 
 def _without_unknown(attribute: Attribute) -> Attribute:
@@ -596,29 +588,14 @@ def _without_unknown(attribute: Attribute) -> Attribute:
     return Attribute(attribute.name, groups, np.where(code > k, code - 1, code))
 
 
-def _joint(columns: Sequence[Attribute], attribute: Attribute) -> IntArray:
-    # Positions in the columns, flattened -> group of their intersection.
-    shape = tuple(len(column.groups) for column in columns)
-    table = np.full(int(np.prod(shape)), -1, dtype=np.int64)
-    known = attribute.code >= 0
-    cell = np.ravel_multi_index(tuple(c.code[known] for c in columns), shape)
-    table[cell] = attribute.code[known]
-    return table
-
-
 def _stratum_table(labels: Labels, notion: Notion, strata: IntArray) -> IntArray:
     # (n_classes + 1, n_controls + 1) the stratum by class and control, each shifted by
     # one because -1 is first. A notion assigns strata by class and control, so asking
     # about each pair once is enough.
     n_classes, n_controls = len(labels.classes), len(labels.control_names)
     y, control = np.mgrid[-1:n_classes, -1:n_controls].reshape(2, -1)
-    pairs = Labels(
-        y.size,
-        np.maximum(y, 0),
-        labels.classes,
-        None if labels.control is None else control,
-        labels.control_names,
-    )
+    asked = None if labels.control is None else control
+    pairs = replace(labels, n_samples=y.size, y=np.maximum(y, 0), control=asked)
     code = notion.strata(pairs).code
     if notion.needs_labels:
         code = np.where(y < 0, -1, code)
@@ -665,7 +642,13 @@ def penalized_prob(
             second = output.reshape(-1)
             output = torch.stack([1 - second, second], dim=1)
         if check:
-            _check_prob(output.detach(), HALF_TOLERANCE if is_half else SUM_TOLERANCE)
+            excess = (output.detach().sum(dim=1) - 1).abs()
+            is_one = excess <= (HALF_TOLERANCE if is_half else SUM_TOLERANCE)
+            if not bool(is_one.all() and (output >= 0).all()):
+                raise InvalidInputError(
+                    "Some rows of the output are not probabilities: negative, missing, "
+                    "or not summing to 1. Apply a softmax, or use outputs='logits'."
+                )
         if sharpness == 1:
             return output
         # A probability of 0 has no logarithm; the smallest normal number has.
@@ -676,39 +659,39 @@ def penalized_prob(
     return torch.softmax(sharpness * output, dim=1)
 
 
+def as_numbers(output: Tensor) -> Tensor:
+    """Return predicted numbers as (n,), never in half precision."""
+    check_shape(output, 1)
+    u = output.reshape(-1)
+    return u.float() if u.dtype in (torch.float16, torch.bfloat16) else u
+
+
 def check_shape(output: Tensor, n_classes: int) -> bool:
-    """Return whether one output stands for two classes; raise for other shapes."""
-    if not isinstance(output, Tensor) or not output.is_floating_point():
-        raise _not_floating(output)
+    """Return whether a row has one output; raise if outputs do not fit the classes.
+
+    One class means that numbers are predicted.
+    """
+    is_tensor = isinstance(output, Tensor)
+    if not is_tensor or not output.is_floating_point():
+        what = f"tensor of {output.dtype}" if is_tensor else type(output).__name__
+        raise InvalidTypeError(
+            "The output of the model must be a floating tensor: logits, or what "
+            f"outputs='probabilities' or outputs='numbers' names; got a {what}."
+        )
     is_single = output.dim() == 1 or (output.dim() == 2 and output.shape[1] == 1)
     is_full = output.dim() == 2 and output.shape[1] == n_classes
-    if is_full or (is_single and n_classes == 2):
+    if is_full or (is_single and n_classes <= 2):
         return is_single
-    also = ", (n, 1) or (n,)" if n_classes == 2 else ""
+    shape = (
+        f"(n, {n_classes}), (n, 1) or (n,)" if n_classes == 2 else f"(n, {n_classes})"
+    )
+    reason = f"there are {n_classes} classes"
+    if n_classes == 1:
+        shape, reason = "(n,) or (n, 1)", "there is one number a row"
     raise InvalidInputError(
-        f"The output of the model must have shape (n, {n_classes}){also}, because "
-        f"there are {n_classes} classes; got {tuple(output.shape)}."
+        f"The output of the model must have shape {shape}, because {reason}; got "
+        f"{tuple(output.shape)}."
     )
-
-
-def _not_floating(output: object) -> InvalidTypeError:
-    what = type(output).__name__
-    if isinstance(output, Tensor):
-        what = f"tensor of {output.dtype}"
-    return InvalidTypeError(
-        "The output of the model must be a floating tensor of logits, of probabilities "
-        "(with outputs='probabilities') or of predicted numbers (with "
-        f"outputs='numbers'); got a {what}."
-    )
-
-
-def _check_prob(prob: Tensor, tolerance: float) -> None:
-    is_sound = ((prob.sum(dim=1) - 1).abs() <= tolerance).all() and (prob >= 0).all()
-    if not bool(is_sound):
-        raise InvalidInputError(
-            "Some rows of the output are not probabilities: negative, missing, or not "
-            "summing to 1. Apply a softmax, or pass logits with outputs='logits'."
-        )
 
 
 def read_outputs(y: Table, outputs: Outputs) -> Outputs:
@@ -718,7 +701,7 @@ def read_outputs(y: Table, outputs: Outputs) -> Outputs:
     if y is None:
         return "logits"
     values = np.asarray(plain(y))
-    is_number = values.ndim == 1 and is_continuous(pd.Series(values))
+    is_number = values.ndim == 1 and column_kind(pd.Series(values)) == "continuous"
     return "numbers" if is_number else "logits"
 
 
@@ -756,17 +739,3 @@ def bin_logits(u: Tensor, bins: SoftBins) -> Tensor:
     slopes = torch.as_tensor(bins.slopes, device=u.device).to(u.dtype)
     offsets = torch.as_tensor(bins.offsets, device=u.device).to(u.dtype)
     return u[..., None] * slopes + offsets
-
-
-def as_numbers(output: Tensor) -> Tensor:
-    """Return predicted numbers as (n,), never in half precision."""
-    if not isinstance(output, Tensor) or not output.is_floating_point():
-        raise _not_floating(output)
-    is_column = output.dim() == 2 and output.shape[1] == 1
-    if not (output.dim() == 1 or is_column):
-        raise InvalidInputError(
-            "The output of the model must hold one number a row, (n,) or (n, 1); got "
-            f"shape {tuple(output.shape)}."
-        )
-    u = output.reshape(-1)
-    return u.float() if u.dtype in (torch.float16, torch.bfloat16) else u

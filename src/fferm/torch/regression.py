@@ -1,6 +1,7 @@
 """Fair regression on minibatches: a linear model or a network, bins or a critic."""
 
 import functools
+import itertools
 import math
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
@@ -8,25 +9,18 @@ from typing import Any
 
 import numpy as np
 import torch
+from sklearn.preprocessing import StandardScaler
 from torch import Tensor, nn
 
 from fferm._typing import FloatArray, Table, is_sparse
 from fferm.data.rows import Rows
 from fferm.errors import InvalidParameterError
-from fferm.penalty.soft_bins import RegressionProblem
+from fferm.penalty.objective import Problem
 from fferm.torch import networks, serialize
-from fferm.torch.critic import Standardised
-from fferm.torch.losses import TORCH
-from fferm.torch.penalties import (
-    BatchPenalty,
-    CriticColumns,
-    CriticPenalty,
-    DescentAscent,
-    DeviceRows,
-    Features,
-    penalty_rows,
-)
-from fferm.torch.reader import CellReader
+from fferm.torch.critic import CriticPenalty, Standardised
+from fferm.torch.losses import TORCH, BatchPenalty, Dual, DualSteps, FairnessLoss
+from fferm.torch.networks import DeviceRows, Features
+from fferm.torch.reader import CellReader, table_cells
 from fferm.torch.training import Batch, BatchObjective, Run, Trained, TrainingConfig
 
 # Share of the steps, at their end, over which parameters are averaged.
@@ -66,11 +60,9 @@ class RegressionNet(Standardised):
             nn.init.zeros_(parameter)
 
     @property
-    def last(self) -> nn.Linear:
+    def last(self) -> Any:
         """The last layer."""
-        layer = self.layers[-1]
-        assert isinstance(layer, nn.Linear)
-        return layer
+        return self.layers[-1]
 
     def forward(self, X: Tensor) -> Tensor:
         """Return (n,) predictions."""
@@ -104,15 +96,11 @@ def make_module(
 
     Without an intercept features are scaled about 0, because a centre would be one.
     """
-    mean = np.asarray(X.T @ share).reshape(-1)
-    squares = np.asarray((X.multiply(X) if is_sparse(X) else X * X).T @ share)
-    variance = squares.reshape(-1) - mean**2
-    deviation = np.sqrt(np.maximum(variance, 0))
-    scale = np.where(deviation > 1e-9 * np.maximum(np.abs(mean), 1e-9), deviation, 1.0)
+    scaler = StandardScaler(with_mean=not is_sparse(X)).fit(X, sample_weight=share)
+    centre = scaler.mean_ if has_intercept else np.zeros_like(scaler.mean_)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        centre = mean if has_intercept else np.zeros_like(mean)
-        parts = torch.from_numpy(centre), torch.from_numpy(scale)
+        parts = torch.from_numpy(centre), torch.from_numpy(scaler.scale_)
         return RegressionNet(*parts, hidden, has_intercept)
 
 
@@ -130,7 +118,7 @@ def restore(packed: bytes) -> nn.Module:
 
 def predict(module: nn.Module, X: Table) -> FloatArray:
     """Return the (n_samples,) predictions of a module."""
-    return networks.predict(module, X, _as_is)
+    return networks.predict(module, X, nn.Identity())
 
 
 def make_config(
@@ -149,20 +137,20 @@ def make_config(
 
 
 def make_penalty(
-    problem: RegressionProblem,
+    problem: Problem,
     rows: Rows,
-    looked_at: CriticColumns | None,
+    columns: dict[str, Table] | None,
+    continuous: Sequence[str] | str,
     config: TrainingConfig,
 ) -> BatchPenalty:
     """Return the penalty in soft bins, or by a critic of some columns."""
-    objective = problem.objective
-    if looked_at is None:
-        classes = range(problem.bins.n_bins)
-        reader = CellReader(rows, classes, objective.sharpness, problem.bins)
-        return DescentAscent(reader, objective, rows, 1, WINDOW)
-    penalty = CriticPenalty(
-        looked_at, objective, rows, 1, config.seed, target=problem.target
-    )
+    objective, bins = problem.objective, problem.bins
+    if columns is None:
+        reader = CellReader(rows, range(bins.n_bins), objective.sharpness, bins)
+        dual = Dual(objective, rows, bins.n_bins, DualSteps(window=WINDOW), 1)
+        return FairnessLoss(reader, dual, objective)
+    parts = columns, continuous, objective, rows, 1, config.seed
+    penalty = CriticPenalty(*parts, target=problem.y)
     if config.batch_size < 2 and not penalty.is_discrete:
         raise InvalidParameterError(
             "batch_size must be at least 2 with method='critic' and numeric sensitive "
@@ -186,28 +174,29 @@ class NumberObjective(BatchObjective):
 
     def __init__(
         self,
-        problem: RegressionProblem,
+        problem: Problem,
         rows: Rows | None,
         config: TrainingConfig,
         penalty: BatchPenalty | None,
     ) -> None:
-        where = config.dtype, config.device
-        n, X = problem.target.size, Features(problem.X, *where)
-        weight = torch.from_numpy(np.array(problem.share * n))
-        trained, judged = DeviceRows(X, torch.tensor(problem.target), weight), None
+        n, X = problem.y.size, Features(problem.X, *config.where)
+        trained, judged = DeviceRows(X, problem.y, problem.share), None
         if penalty is not None and rows is not None:
             if problem.penalty_X is not None:
-                X = Features(problem.penalty_X, *where)
-            judged = penalty_rows(X, rows, not isinstance(penalty, CriticPenalty))
+                X = Features(problem.penalty_X, *config.where)
+            cells = np.arange(X.n_rows)[:, None]
+            if not isinstance(penalty, CriticPenalty):
+                cells = table_cells(rows)
+            judged = DeviceRows(X, cells, rows.weight)
         weights = [problem.objective.fairness_weight]
         super().__init__(trained, weights, config, penalty, judged)
         self.problem = problem
         self.n_batches = max(n // config.batch_size, 1)
-        self._order = _rounds(n, config.batch_size, config.seed)
-        self._penalty_order: Iterator[Tensor] | None = None
+        others: Iterator[Tensor | None] = itertools.repeat(None)
         if judged is not None and judged.X is not trained.X:
-            n = judged.X.n_rows
-            self._penalty_order = _rounds(n, config.batch_size, config.seed + 1)
+            others = _rounds(judged.X.n_rows, config.batch_size, config.seed + 1)
+        first = _rounds(n, config.batch_size, config.seed)
+        self._order = zip(first, others, strict=False)
 
     def loss(self, output: Tensor, target: Tensor) -> Tensor:
         """Return the (1, b) costs of residuals."""
@@ -227,10 +216,8 @@ class NumberObjective(BatchObjective):
         return l2 / 2 * torch.stack(squares).sum()
 
     def batches(self, epoch: int) -> Iterator[Batch]:
-        """Yield the positions of each batch, and of its penalty if they differ."""
-        for _ in range(self.n_batches):
-            others = self._penalty_order
-            yield next(self._order), None if others is None else next(others)
+        """Return the positions of each batch, and of its penalty if they differ."""
+        return itertools.islice(self._order, self.n_batches)
 
     def records(self) -> list[dict[str, float]]:
         """Return the mean objective of the epoch's batches."""
@@ -239,19 +226,15 @@ class NumberObjective(BatchObjective):
 
 def train(
     module: nn.Module,
-    problem: RegressionProblem,
+    problem: Problem,
     rows: Rows | None,
     config: TrainingConfig,
     penalty: BatchPenalty | None = None,
 ) -> Trained:
     """Return a module trained by Adam, averaged over the last half of its steps."""
     objective = NumberObjective(problem, rows, config, penalty)
-    (trained,) = Run(networks.Network(module, _as_is), objective, config).train()
+    (trained,) = Run(networks.Network(module, nn.Identity()), objective, config).train()
     return trained
-
-
-def _as_is(output: Tensor) -> Tensor:
-    return output
 
 
 def _rounds(n: int, batch_size: int, seed: int) -> Iterator[Tensor]:

@@ -20,8 +20,9 @@ from torch.optim import Optimizer
 from fferm.errors import InvalidParameterError, InvalidTypeError, NonFiniteError
 from fferm.penalty.objective import Penalty
 from fferm.solvers.base import Callback, EarlyStopping, Monitor, Record, Result
-from fferm.torch.networks import Network
-from fferm.torch.penalties import BatchPenalty, Call, CriticPenalty, DeviceRows
+from fferm.torch.critic import CriticPenalty
+from fferm.torch.losses import BatchPenalty, Call
+from fferm.torch.networks import DeviceRows, Network
 
 # An epoch of few batches has few steps: go on until there are this many.
 LEAST_STEPS = 400
@@ -33,8 +34,6 @@ EPOCHS = 10
 BASE_RATE, BASE_SIZE = 1e-3, 256
 # The penalty comes in over this share of the run: the dual has to find the model first.
 WARM_UP = 0.02
-# So many numbers are trained in double precision on a CPU, where that costs nothing.
-SMALL_DATA = 100_000
 # An epoch that lowers the objective by less than this share does not count.
 MIN_GAIN = 1e-4
 
@@ -77,8 +76,6 @@ class TrainingConfig:
         Where, and how precisely.
     seed
         Of parameters and the order of rows.
-    checkpoints
-        Folder of checkpoints, or None.
     callbacks
         Called after each epoch with its record; True stops.
     """
@@ -94,7 +91,6 @@ class TrainingConfig:
     device: torch.device = CPU
     dtype: torch.dtype = torch.float64
     seed: int
-    checkpoints: str | None = None
     callbacks: tuple[Callback, ...] = ()
 
     def __post_init__(self) -> None:
@@ -143,11 +139,9 @@ def find_device(device: Any) -> torch.device:
     if isinstance(device, str) and device == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
-        chosen: torch.device = torch.device(device)
-    except (RuntimeError, TypeError) as error:
-        raise InvalidParameterError(
-            f"device must be 'auto', 'cpu', 'cuda' or a torch.device; got {device!r}."
-        ) from error
+        chosen = torch.device(device)
+    except (RuntimeError, TypeError):
+        chosen = torch.device("meta")
     if chosen.type not in ("cpu", "cuda"):
         raise InvalidParameterError(
             "device must be 'auto', 'cpu' or 'cuda', because duals are in double "
@@ -160,14 +154,6 @@ def find_device(device: Any) -> torch.device:
             "devices. Use device='auto' or 'cpu', or install a build for your GPU."
         )
     return chosen
-
-
-def find_dtype(dtype: str, n_numbers: int, device: torch.device) -> torch.dtype:
-    """Return the precision that is meant; ``"auto"`` looks at the size of the data."""
-    if dtype == "auto":
-        is_small = device.type == "cpu" and n_numbers <= SMALL_DATA
-        return torch.float64 if is_small else torch.float32
-    return {"float32": torch.float32, "float64": torch.float64}[dtype]
 
 
 class BatchObjective(ABC):
@@ -234,7 +220,8 @@ class BatchObjective(ABC):
             if penalty_index is not None:
                 index, output = penalty_index, networks(judged.X.take(penalty_index))
             weight = None if judged.weight is None else judged.weight[index]
-            penalty = self.penalty(output, judged.target[index], weight)
+            cell = judged.target[index]
+            penalty = self.penalty(output, cell, sample_weight=weight)
             total = total + self.warmth * self.lam * penalty.to(total.dtype)
         self.totals += total.detach()
         return total
@@ -279,7 +266,7 @@ class ClassObjective(BatchObjective):
         """Set what changes from step to step: warmth and payoffs."""
         self.warmth.fill_(min(1.0, (step + 1) / (WARM_UP * n_steps)))
         if self.penalty is not None and self.penalty_rows is not None:
-            self.penalty.refresh(call, self.penalty_rows, step)
+            self.penalty.begin_step(call, self.penalty_rows, step)
 
     def records(self) -> list[dict[str, float]]:
         """Return objective, loss and penalty of each network's epoch."""
@@ -287,17 +274,11 @@ class ClassObjective(BatchObjective):
         penalties = [0.0] * len(losses)
         if self.penalty is not None:
             penalties = self.penalty.of_epoch()
-        return [
-            {
-                "objective": loss + weight * penalty,
-                "loss": loss,
-                "penalty": penalty,
-                "fairness_weight": weight,
-            }
-            for weight, loss, penalty in zip(
-                self.weights, losses, penalties, strict=True
-            )
-        ]
+        records = []
+        for weight, loss, penalty in zip(self.weights, losses, penalties, strict=True):
+            record = {"objective": loss + weight * penalty, "loss": loss}
+            records.append({**record, "penalty": penalty, "fairness_weight": weight})
+        return records
 
     @torch.no_grad()
     def validate(self, call: Call) -> list[float] | None:
@@ -314,7 +295,7 @@ class ClassObjective(BatchObjective):
             if penalty is not None and weight > 0:
                 sharp = penalty.objective.sharpness * logits[lane]
                 prob = torch.softmax(sharp, dim=1).cpu().numpy()
-                values[lane] += weight * penalty.value_and_gradient(prob)[0]
+                values[lane] += weight * penalty.on_tables(penalty.tables(prob))[0]
         return values
 
     def _order(self, seed: int, epoch: int, rows: DeviceRows) -> Tensor:
@@ -330,7 +311,6 @@ class Trained:
     module: nn.Module
     result: Result
     history: tuple[Record, ...]
-    n_epochs: int
 
 
 class Run:
@@ -388,7 +368,7 @@ class Run:
                     p.copy_(mean)
         modules = self.networks.modules(self.best_state or self.networks.state())
         return [
-            Trained(module, self.result, tuple(monitor.history), self.epoch)
+            Trained(module, self.result, tuple(monitor.history))
             for module, monitor in zip(modules, self.monitors, strict=True)
         ]
 
@@ -425,7 +405,7 @@ class Run:
         # What takes a step: on a GPU one CUDA graph, if it can be captured.
         config, objective = self.config, self.objective
         rows = [r for r in (objective.rows, objective.penalty_rows) if r is not None]
-        is_dense = all(part.X.dense is not None for part in rows)
+        is_dense = not any(part.X.is_sparse for part in rows)
         # The ascent of a critic looks at its own gradient.
         is_table = not isinstance(objective.penalty, CriticPenalty)
         is_named = config.optimizer in ("adam", "adamw")
@@ -436,6 +416,7 @@ class Run:
         return CapturedSteps(self)
 
     def _run_epoch(self, steps: Callable[[Tensor, Tensor | None], None]) -> None:
+        parameters = self.networks.parameters()
         self.networks.module.train(True)
         self.objective.losses.zero_()
         self.objective.totals.zero_()
@@ -444,17 +425,14 @@ class Run:
             self.prepare(step)
             steps(*batch)
             if step >= round(self.n_steps * (1 - self.config.averaged)):
-                self._average()
+                self.n_averaged += 1
+                with torch.no_grad():
+                    for mean, p in zip(self.mean, parameters, strict=True):
+                        mean += (p - mean) / self.n_averaged
         self.epoch += 1
         self._record()
         if self.result is None and self.epoch >= self.n_epochs:
             self.result = Result.schedule_completed
-
-    @torch.no_grad()
-    def _average(self) -> None:
-        self.n_averaged += 1
-        for mean, p in zip(self.mean, self.networks.parameters(), strict=True):
-            mean += (p - mean) / self.n_averaged
 
     def _record(self) -> None:
         records = self.objective.records()
