@@ -18,7 +18,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from fferm._typing import FloatArray, IntArray, Table
-from fferm.data.validate import encode_sorted, read_array
+from fferm.data.validate import Number, check_params, encode_sorted, read_array
 from fferm.errors import (
     DataFairnessWarning,
     InvalidInputError,
@@ -409,14 +409,9 @@ def quantile_bands(values: Table, n_bands: int = N_BANDS) -> NDArray[Any]:
     ['below 24', 'below 24', '24 to 46.5', '24 to 46.5', '46.5 and above', \
 '46.5 and above']
     """
-    if not isinstance(n_bands, int | np.integer) or n_bands < 2:
-        raise InvalidParameterError(
-            f"n_bands must be an integer of at least 2; got {n_bands!r}."
-        )
+    check_params({"n_bands": n_bands}, {"n_bands": Number(low=2, is_whole=True)})
     numbers = read_numbers(pd.Series(np.asarray(values)), "values")
-    edges = find_edges(numbers, int(n_bands))
-    names = np.array([*band_names(edges), None], dtype=object)
-    return np.asarray(names[assign(numbers, edges)])
+    return name_bands(numbers, find_edges(numbers, int(n_bands)))
 
 
 def find_edges(numbers: FloatArray, n_bands: int = N_BANDS) -> FloatArray:
@@ -453,15 +448,20 @@ def assign(numbers: FloatArray, edges: FloatArray) -> IntArray:
     return np.where(np.isnan(numbers), -1, np.searchsorted(edges, numbers, "right"))
 
 
+def name_bands(numbers: FloatArray, edges: FloatArray) -> NDArray[Any]:
+    """Return the name of the band of each number, None where it is missing."""
+    names = np.array([*band_names(edges), None], dtype=object)
+    return np.asarray(names[assign(numbers, edges)])
+
+
 def band_names(edges: FloatArray) -> tuple[str, ...]:
     """Return the names of the bands between edges."""
-    digits = 4
-    shown = [f"{edge:.{digits}g}" for edge in edges]
-    while len(set(shown)) < len(shown):
-        digits += 1
-        shown = [f"{edge:.{digits}g}" for edge in edges]
-    if not shown:
+    if not len(edges):
         return ("everyone",)
+    for digits in range(4, 18):
+        shown = [f"{edge:.{digits}g}" for edge in edges]
+        if len(set(shown)) == len(shown):
+            break
     between = [f"{a} to {b}" for a, b in itertools.pairwise(shown)]
     return (f"below {shown[0]}", *between, f"{shown[-1]} and above")
 

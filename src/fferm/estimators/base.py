@@ -21,7 +21,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.utils.validation import check_is_fitted
 
 from fferm._typing import FloatArray, IntArray, Table
-from fferm.data.groups import BandEdges, Binning, GroupMode
+from fferm.data.groups import BandEdges, Binning, GroupMode, take_rows
 from fferm.data.rows import FitInput, Rows, check_aligned, encode_rows
 from fferm.data.split import hold_out, keep_rows, kinds
 from fferm.data.validate import (
@@ -52,6 +52,7 @@ from fferm.errors import (
 )
 from fferm.notions import Labels, Notion
 from fferm.penalty.objective import Objective, Penalty, Problem, make_objective
+from fferm.registry import Saved
 from fferm.solvers.base import Callback, Record, Result
 from fferm.uncertainty import Uncertainty
 
@@ -109,7 +110,7 @@ class Attributes:
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class FairEstimator(Attributes, BaseEstimator, ABC):
+class FairEstimator(Attributes, Saved, BaseEstimator, ABC):
     """What fair classifiers and fair regressors share.
 
     A parameter is declared once, as a field: name, type and default.
@@ -358,6 +359,14 @@ class FairEstimator(Attributes, BaseEstimator, ABC):
         is_whole = penalty_X is not None or kept.all()
         return penalty_X, rows if is_whole else rows.take(kept)
 
+    def _penalty_columns(self, passed: FitInput, encoded: Encoded) -> dict[str, Table]:
+        """Return the sensitive columns of the penalty's rows, as a critic sees them."""
+        kept, sensitive = np.flatnonzero(encoded.data.kept), passed.sensitive_features
+        if passed.penalty_data is not None:
+            sensitive = passed.penalty_data[1]
+            kept = np.arange(encoded.problem.penalty_X.shape[0])
+        return take_rows(sensitive, kept)
+
     def _read_penalty_data(self, passed: FitInput) -> tuple[Table, ...]:
         if passed.sensitive_features is not None:
             warn_user(
@@ -370,30 +379,15 @@ class FairEstimator(Attributes, BaseEstimator, ABC):
         check_aligned(**{f"penalty_data's {name}": part for name, part in named})
         return parts
 
-    def _to_saved(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return parameters and learned attributes, of types that a file can hold."""
-        learned = {
-            name: value
-            for name, value in vars(self).items()
-            if name.endswith("_") and not name.startswith("_")
-        }
-        return self.get_params(deep=False), learned
-
-    def _from_saved(self, learned: dict[str, Any]) -> None:
-        """Set the learned attributes that `_to_saved` returned."""
-        for name, value in learned.items():
-            setattr(self, name, value)
-
     def _learn(self, rows: Rows | None, choice: Choice) -> None:
         self.groups_ = np.array(rows.group_names if rows else (), dtype=object)
         self.band_edges_ = rows.band_edges if rows else {}
         self.fairness_weight_ = choice.fairness_weight
         learned = {"violation_": choice.violation, "feasible_": choice.is_feasible}
         for name, value in learned.items():
+            self.__dict__.pop(name, None)  # an earlier fit may have been under a bound
             if value is not None:
                 setattr(self, name, value)
-            elif hasattr(self, name):  # an earlier fit was under a bound
-                delattr(self, name)
 
     def _finish(
         self, trained: Any, encoded: Encoded, choice: Choice, *, is_path: bool

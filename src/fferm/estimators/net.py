@@ -451,7 +451,7 @@ class FairNetClassifier(FairClassifier):
 
     def _critic(self, passed: FitInput, encoded: Encoded) -> dict[str, Table] | None:
         # The columns that critics look at, None where the dual is a table.
-        data, problem, rows, _ = encoded
+        problem, rows = encoded.problem, encoded.rows
         objective = problem.objective
         if self.solver == "sgda" and not objective.has_linear_dual:
             raise InvalidParameterError(
@@ -471,12 +471,7 @@ class FairNetClassifier(FairClassifier):
                 "batch_size must be at least 2 with method='critic', which compares "
                 "pairs of rows; got 1."
             )
-        if rows is None:
-            return None
-        kept, sensitive = np.flatnonzero(data.kept), passed.sensitive_features
-        if passed.penalty_data is not None:
-            sensitive, kept = passed.penalty_data[1], np.arange(len(rows.weight))
-        return take_rows(sensitive, kept)
+        return None if rows is None else self._penalty_columns(passed, encoded)
 
     def _loss_weight(self, data: TrainingData) -> FloatArray:
         # Weights of samples times those of classes, which the penalty does not see.
