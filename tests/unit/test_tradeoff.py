@@ -482,7 +482,9 @@ def test_a_sweep_that_cannot_be_made_is_refused(data, options, words):
 
 
 def test_a_curve_needs_groups(data):
-    with pytest.raises(MissingSensitiveError, match="curve needs sensitive_features"):
+    with pytest.raises(
+        MissingSensitiveError, match="measured, which needs sensitive_features"
+    ):
         tradeoff_curve(
             FairLogisticRegression(), data.X, data.y, sensitive_features=None
         )

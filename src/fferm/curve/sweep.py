@@ -32,11 +32,7 @@ from fferm.data.split import read_rows, split_by_label
 from fferm.data.validate import Number
 from fferm.divergences import Divergence
 from fferm.divergences import get as get_divergence
-from fferm.errors import (
-    CollapseWarning,
-    InvalidParameterError,
-    MissingSensitiveError,
-)
+from fferm.errors import CollapseWarning, InvalidParameterError
 from fferm.estimators.base import FairEstimator
 from fferm.fairness_grid import weight_grid
 from fferm.registry import code_of
@@ -130,11 +126,6 @@ def tradeoff_curve(
     ['test', 'train']
     """
     models = _named_estimators(estimator, divergences)
-    if sensitive_features is None:
-        raise MissingSensitiveError(
-            "tradeoff_curve needs sensitive_features, because it measures fairness. "
-            "Pass tradeoff_curve(estimator, X, y, sensitive_features=...)."
-        )
     whole = read_rows(X, y, sensitive_features, sample_weight)
     rows = SweepRows(whole, None if test is None else _read_test(test))
     # Rows may be large, and are the same for all.

@@ -12,7 +12,11 @@ from sklearn.utils import _safe_indexing, check_random_state
 from fferm._typing import IntArray, Table, is_sparse
 from fferm.data.rows import FitInput, Rows, check_aligned, combine
 from fferm.data.validate import TrainingData, one_column
-from fferm.errors import InvalidInputError, InvalidParameterError
+from fferm.errors import (
+    InvalidInputError,
+    InvalidParameterError,
+    MissingSensitiveError,
+)
 
 
 def kinds(rows: Rows, label: IntArray) -> IntArray:
@@ -57,6 +61,11 @@ def read_rows(
     if y is None:
         raise InvalidInputError(
             "y is None. Accuracy is measured, so every row needs a label or a number."
+        )
+    if sensitive_features is None:
+        raise MissingSensitiveError(
+            "Fairness is measured, which needs sensitive_features. Pass the groups of "
+            "all rows, sensitive_features=..."
         )
     native = nw.from_native(sensitive_features, pass_through=True)
     if isinstance(native, nw.LazyFrame):
