@@ -87,9 +87,8 @@ class FrameEncoder(Saved, TransformerMixin, BaseEstimator):
         self.dropped_ = tuple(name for name, column in learned.items() if not column)
         if not self.columns_:
             raise InvalidInputError(
-                "There is no column to predict from. Each of "
-                f"{', '.join(learned) or '(none)'} has one value, or a different text "
-                "in every row."
+                f"No column to predict from: {', '.join(learned) or '(none)'} each "
+                "have one value, or a different text in every row."
             )
         return self
 

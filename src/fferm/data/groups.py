@@ -335,10 +335,9 @@ def refuse_continuous(series: "pd.Series[Any]", name: str) -> None:
         )
     if column_kind(values) == "continuous":
         raise InvalidInputError(
-            f"{name} has {values.nunique()} distinct fractional numbers, so its values "
-            "are not groups. Cut them into bands first with "
-            "fferm.data.groups.quantile_bands(values); for data in batches, which do "
-            "not know each other's quantiles, cut at fixed edges with pandas.cut."
+            f"{name} has {values.nunique()} distinct fractional numbers, which are not "
+            "groups. Cut them with fferm.data.groups.quantile_bands(values) or, for "
+            "data in batches, at fixed edges with pandas.cut."
         )
 
 
@@ -346,9 +345,8 @@ def refuse_identifiers(name: str, n_groups: int, n_rows: int) -> None:
     """Raise if a column has so many groups that it identifies rows."""
     if n_groups > max(MOST_FRACTIONAL_VALUES, n_rows / 2):
         raise InvalidInputError(
-            f"{name} makes {n_groups} groups of {n_rows} rows, so it identifies rows "
-            "rather than groups. Use a column whose values are shared by many rows, or "
-            "cut numbers into bands: fferm.data.groups.quantile_bands(values)."
+            f"{name} makes {n_groups} groups of {n_rows} rows, so it identifies rows. "
+            "Use a column of fewer values, or fferm.data.groups.quantile_bands(values)."
         )
 
 
@@ -383,8 +381,7 @@ def number_cells(codes: IntArray, shape: tuple[int, ...]) -> IntArray:
     if math.prod(shape) > np.iinfo(np.int64).max:
         raise InvalidInputError(
             f"{len(shape)} sensitive columns of {min(shape)} to {max(shape)} values "
-            "have too many intersections to be numbered. Use fewer columns, or "
-            "compare them one by one: groups='marginal'."
+            "have too many intersections. Use fewer, or groups='marginal'."
         )
     return np.asarray(np.ravel_multi_index(tuple(codes), shape), dtype=np.int64)
 

@@ -315,8 +315,7 @@ def encode_weight(sample_weight: Table, n_samples: int) -> FloatArray:
     if not (is_sound and np.all(weight >= 0) and np.any(weight > 0)):
         raise InvalidInputError(
             f"sample_weight must hold one non-negative weight per row, ({n_samples},), "
-            f"some of them positive; got shape {weight.shape}, or negative or missing "
-            "numbers, or only 0."
+            f"and not only 0; got shape {weight.shape}, or unusable numbers."
         )
     return weight
 

@@ -67,6 +67,7 @@ class Encoded(NamedTuple):
     data: Any  # TrainingData; a regressor adds the unit of its target
     problem: Any  # Problem
     rows: Rows | None  # None without a penalty
+    passed: FitInput
     watched: Any = None  # the problem of held-out rows that early stopping watches
 
 
@@ -187,11 +188,11 @@ class FairEstimator(Attributes, Saved, BaseEstimator, ABC):
         if self.max_violation is not None and encoded.rows is not None:
             from fferm.estimators.weight_search import choose_weight
 
-            choice, judged = choose_weight(self, self._hold_out(passed, encoded))
+            choice, judged = choose_weight(self, self._hold_out(encoded))
             if self.starts_at_judged:
                 start = judged._path_start(encoded)
         weights = [choice.fairness_weight]
-        (trained,) = self._train(passed, encoded, weights, start, is_path=False)
+        (trained,) = self._train(encoded, weights, start, is_path=False)
         return self._finish(trained, encoded, choice, is_path=False)
 
     def fit_path(
@@ -212,7 +213,7 @@ class FairEstimator(Attributes, Saved, BaseEstimator, ABC):
         )
         encoded = widest._prepare(passed)
         first = None if start is None else start._path_start(encoded)
-        path = widest._train(passed, encoded, weights, first, is_path=True)
+        path = widest._train(encoded, weights, first, is_path=True)
         for weight, trained in zip(weights, path, strict=True):
             # Parameters are never changed in place, so none is copied: cloning twenty
             # models takes a fifth of the time to train them.
@@ -222,13 +223,7 @@ class FairEstimator(Attributes, Saved, BaseEstimator, ABC):
 
     @abstractmethod
     def _train(
-        self,
-        passed: FitInput,
-        encoded: Encoded,
-        weights: Sequence[float],
-        start: Any,
-        *,
-        is_path: bool,
+        self, encoded: Encoded, weights: Sequence[float], start: Any, *, is_path: bool
     ) -> Iterator[Any]:
         """Yield what training with each fairness weight gives, for `_store`."""
 
@@ -236,7 +231,7 @@ class FairEstimator(Attributes, Saved, BaseEstimator, ABC):
     def _store(self, trained: Any, encoded: Encoded, *, is_path: bool) -> None:
         """Keep what training gave as learned attributes."""
 
-    def _hold_out(self, passed: FitInput, encoded: Encoded) -> "HeldOut[Any]":
+    def _hold_out(self, encoded: Encoded) -> "HeldOut[Any]":
         """Return the held-out rows that judge the models of a search."""
         raise NotImplementedError
 
@@ -318,7 +313,8 @@ class FairEstimator(Attributes, Saved, BaseEstimator, ABC):
             penalty = Penalty(objective, rows, classes)
             penalty.check_comparable()
         parts = data.X, data.y, shares(data.weight), len(classes)
-        return Encoded(data, Problem(objective, *parts, penalty, penalty_X), rows)
+        problem = Problem(objective, *parts, penalty, penalty_X)
+        return Encoded(data, problem, rows, passed)
 
     def _penalty_rows(
         self, passed: FitInput, data: TrainingData, objective: Objective
@@ -359,9 +355,10 @@ class FairEstimator(Attributes, Saved, BaseEstimator, ABC):
         is_whole = penalty_X is not None or kept.all()
         return penalty_X, rows if is_whole else rows.take(kept)
 
-    def _penalty_columns(self, passed: FitInput, encoded: Encoded) -> dict[str, Table]:
+    def _penalty_columns(self, encoded: Encoded) -> dict[str, Table]:
         """Return the sensitive columns of the penalty's rows, as a critic sees them."""
-        kept, sensitive = np.flatnonzero(encoded.data.kept), passed.sensitive_features
+        passed, kept = encoded.passed, np.flatnonzero(encoded.data.kept)
+        sensitive = passed.sensitive_features
         if passed.penalty_data is not None:
             sensitive = passed.penalty_data[1]
             kept = np.arange(encoded.problem.penalty_X.shape[0])
@@ -466,10 +463,10 @@ class FairClassifier(ClassifierMixin, FairEstimator):
         for model in models:
             yield model.decision_function(X)
 
-    def _hold_out(self, passed: FitInput, encoded: Encoded) -> "HeldOut[Any]":
+    def _hold_out(self, encoded: Encoded) -> "HeldOut[Any]":
         from fferm.estimators.weight_search import HeldOutDecisions
 
-        return HeldOutDecisions(self, passed, encoded)
+        return HeldOutDecisions(self, encoded.passed, encoded)
 
     def _warn_of_reach(self, problem: Problem, logits: FloatArray) -> None:
         uncertainty = problem.objective.uncertainty
@@ -485,9 +482,9 @@ class FairClassifier(ClassifierMixin, FairEstimator):
                 WideShiftWarning,
             )
 
-    def _watch(self, passed: FitInput, encoded: Encoded) -> tuple[Encoded, Encoded]:
+    def _watch(self, encoded: Encoded) -> tuple[Encoded, Encoded]:
         """Return rows to train on, and held-out rows that early stopping watches."""
-        data, rows = encoded.data, encoded.rows
+        data, rows, passed = encoded.data, encoded.rows, encoded.passed
         kind = data.y
         if rows is not None and passed.penalty_data is None:
             kind = kinds(rows, data.y)
@@ -496,8 +493,7 @@ class FairClassifier(ClassifierMixin, FairEstimator):
         if min(sides) < data.classes.size:
             raise InvalidInputError(
                 f"early_stopping can hold out {int(held.sum())} of {held.size} rows, "
-                "and not every class is on both sides. Use early_stopping=None, or "
-                "more rows of each class."
+                "and not with every class on both sides. Use more rows of each class."
             )
         with warnings.catch_warnings():
             # All rows together have warned already.

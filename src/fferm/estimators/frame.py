@@ -311,8 +311,7 @@ def label_text(column: "pd.Series[Any]") -> NDArray[Any]:
     if fractions:
         raise InvalidInputError(
             f"The target {column.name!r} contains fractional numbers such as "
-            f"{fractions[0]!r}, not classes. Cut it into bands first, or predict it as "
-            "a number."
+            f"{fractions[0]!r}, not classes. Cut it into bands, or predict a number."
         )
     labels = np.array([group_name(value) for value in values], dtype=str)
     n_classes = np.unique(labels).size
@@ -336,8 +335,7 @@ def target_numbers(column: "pd.Series[Any]") -> FloatArray:
     if n_bad:
         raise InvalidInputError(
             f"The target {column.name!r} is missing or infinite in {n_bad} of "
-            f"{len(numbers)} rows. Every row needs a finite number; drop those rows "
-            "first."
+            f"{len(numbers)} rows. Every row needs a finite number; drop those rows."
         )
     return numbers
 

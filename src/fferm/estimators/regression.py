@@ -224,8 +224,7 @@ class FairRegressor(RegressorMixin, FairEstimator):
         if objective.fairness_weight > 0 and objective.notion.needs_labels:
             raise InvalidParameterError(
                 f"notion={objective.notion.name!r} conditions on a label, and y is "
-                "numeric. Use 'demographic_parity', or ConditionalParity(control); "
-                "given the target itself: "
+                "numeric. Use ConditionalParity(control); given the target itself, "
                 "ConditionalParity(pandas.qcut(y, 5, labels=False))."
             )
         if objective.fairness_weight > 0 and y.size < 2:
@@ -261,8 +260,8 @@ class FairRegressor(RegressorMixin, FairEstimator):
         )
         return encoded._replace(problem=problem)
 
-    def _hold_out(self, passed: FitInput, encoded: Encoded) -> "HeldOutNumbers":
-        data, rows = encoded.data, encoded.rows
+    def _hold_out(self, encoded: Encoded) -> "HeldOutNumbers":
+        data, rows, passed = encoded.data, encoded.rows, encoded.passed
         if rows is None or passed.penalty_data is not None:
             raise InvalidInputError(
                 "max_violation is judged on held-out training rows; leave penalty_data "
@@ -304,18 +303,12 @@ class FairRegressor(RegressorMixin, FairEstimator):
         return np.append(self.coef_ / data.scale, intercept)
 
     def _train(
-        self,
-        passed: FitInput,
-        encoded: Encoded,
-        weights: Sequence[float],
-        start: FloatArray | None,
-        *,
-        is_path: bool,
+        self, encoded: Encoded, weights: Sequence[float], start: Any, *, is_path: bool
     ) -> Iterator[Fitted]:
         is_full = self._solver_name() == "lbfgs"
         with progress(0 if is_path else self.verbose, self.max_iter) as callbacks:
             if not is_full:
-                yield from self._minibatches(passed, encoded, weights, callbacks)
+                yield from self._minibatches(encoded, weights, callbacks)
                 return
             plain = self._train_plain(encoded.problem, start)
             problem = self._place_bins(encoded, Fitted.linear(encoded.problem, plain))
@@ -334,9 +327,8 @@ class FairRegressor(RegressorMixin, FairEstimator):
     def _solver_name(self) -> str:
         if self.method == "critic" and self.sharpness != 1:
             raise InvalidParameterError(
-                "sharpness must be 1 with method='critic', which sees the prediction "
-                f"itself and no bins to sharpen; got {self.sharpness!r}. Use "
-                "method='bins' to sharpen."
+                "sharpness must be 1 with method='critic', which has no bins to "
+                f"sharpen; got {self.sharpness!r}. Use method='bins'."
             )
         is_full = self.hidden is None and self.method == "bins"
         if self.solver == "lbfgs" and not is_full:
@@ -375,7 +367,6 @@ class FairRegressor(RegressorMixin, FairEstimator):
 
     def _minibatches(
         self,
-        passed: FitInput,
         encoded: Encoded,
         weights: Sequence[float],
         callbacks: tuple[Callback, ...],
@@ -401,7 +392,7 @@ class FairRegressor(RegressorMixin, FairEstimator):
         problem = self._place_bins(encoded, plain)
         config, columns = replace(config, callbacks=callbacks), None
         if self.method == "critic" and rows is not None:
-            columns = self._penalty_columns(passed, encoded)
+            columns = self._penalty_columns(encoded)
         for weight in weights:
             weighted, penalty = problem.with_weight(weight), None
             if rows is not None and weight > 0:
