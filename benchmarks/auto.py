@@ -13,7 +13,7 @@ from fferm.datasets import load_adult, load_german, make_biased
 from fferm.fairness_grid import default_weights
 from fferm.penalty.objective import Problem
 from fferm.solvers import LBFGS, Solver, choose
-from fferm.solvers.sgda import SGDA
+from fferm.solvers.stochastic import SGDA
 
 
 def run() -> dict[str, Any]:

@@ -18,7 +18,7 @@ from fferm.metrics import violation
 from fferm.penalty.objective import Problem
 from fferm.solvers import LBFGS, Solution
 from fferm.solvers.linear import linear_logits
-from fferm.solvers.sgda import SGDA
+from fferm.solvers.stochastic import SGDA
 
 DIVERGENCES = (
     "kl",

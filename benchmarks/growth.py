@@ -105,7 +105,7 @@ def _times() -> dict[str, list[list[float]]]:
 def _side(side: str, problem: Any) -> Callable[[], float]:
     """Return a function that runs a slice and returns its nanoseconds a row."""
     from fferm.solvers.full_batch import FusedEvaluator
-    from fferm.solvers.sgda import SGDA
+    from fferm.solvers.stochastic import SGDA
 
     n_rows = problem.y.size
 
@@ -120,7 +120,7 @@ def _side(side: str, problem: Any) -> Callable[[], float]:
         state = solver.begin(problem, None, [1.0])
         while True:
             before = 0
-            for n_steps in solver.run_parts(state):
+            for n_steps in solver.run_chunk(problem, state):
                 yield (n_steps - before) * solver.batch_size
                 before = n_steps
 

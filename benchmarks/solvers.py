@@ -13,9 +13,7 @@ from fferm import FairLogisticRegression, LargeShift, SmallShift
 from fferm.data.rows import FitInput
 from fferm.datasets import load_adult
 from fferm.solvers import LBFGS
-from fferm.solvers.semi_stochastic import SemiStochastic
-from fferm.solvers.sgda import SGDA
-from fferm.solvers.sreda import SREDA
+from fferm.solvers.stochastic import SGDA, SREDA, SemiStochastic
 
 LINEAR = {"sgda": SGDA(), "sreda": SREDA(), "semi_stochastic": SemiStochastic()}
 TABLE_ONLY = {"semi_stochastic": SemiStochastic()}

@@ -19,7 +19,7 @@ from fferm.data.rows import FitInput
 from fferm.datasets import load_adult
 from fferm.penalty.objective import Problem
 from fferm.solvers.base import Monitor
-from fferm.solvers.sgda import SGDA
+from fferm.solvers.stochastic import SGDA
 
 # How many times faster than PyTorch a step should be.
 BATCH_SIZES = {1: 200, 2: 200, 8: 80, 64: 20}

@@ -1,6 +1,6 @@
 """The array types that signatures speak of, and the namespace of the formulas."""
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -35,15 +35,5 @@ class Namespace(Protocol):
         """Return x where the condition holds and y elsewhere."""
 
 
-def is_sparse(X: Table) -> bool:
-    """Return whether X is a scipy sparse matrix or array."""
-    return bool(scipy.sparse.issparse(X))
-
-
-ROWS_AT_ONCE = 2**16
-
-
-def chunks(n_rows: int) -> Iterator[slice]:
-    """Yield slices of so many rows that their arrays stay small, in order."""
-    for begin in range(0, n_rows, ROWS_AT_ONCE):
-        yield slice(begin, begin + ROWS_AT_ONCE)
+# Whether X is a scipy sparse matrix or array.
+is_sparse: Callable[[Table], bool] = scipy.sparse.issparse

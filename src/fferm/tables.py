@@ -56,11 +56,30 @@ def joint(
     array([[0.45, 0.2 ],
            [0.05, 0.3 ]])
     """
-    prob, group, weight = _checked_rows(prob, group, n_groups, sample_weight)
+    prob, group = np.asarray(prob, dtype=np.float64), np.asarray(group)
+    if prob.ndim != 2 or prob.shape[1] < 2 or group.shape != prob.shape[:1]:
+        raise InvalidInputError(
+            "prob must have shape (n_samples, n_classes) with at least two classes, "
+            f"and group (n_samples,); got {prob.shape} and {group.shape}. A column of "
+            "shape (n, 1) would broadcast to (n, n) and see nothing."
+        )
     code = np.zeros_like(group) if stratum is None else np.asarray(stratum)
+    weight = np.ones(len(prob)) if sample_weight is None else sample_weight
+    weight = np.asarray(weight, dtype=np.float64)
+    _check_codes("group", group, group.shape, n_groups)
     if n_strata is None or stratum is None:
         n_strata = 1 if stratum is None else int(code.max(initial=0)) + 1
-    _check_strata(code, group, n_strata)
+    _check_codes("stratum", code, group.shape, n_strata)
+    if not np.all(np.isfinite(prob)):
+        raise InvalidInputError(
+            "prob must hold finite probabilities, or decisions of 0 and 1; got missing "
+            "or infinite numbers. Look at the model that made them."
+        )
+    if weight.shape != group.shape or not np.all((weight >= 0) & (weight < np.inf)):
+        raise InvalidInputError(
+            "sample_weight must hold one finite, non-negative weight per row, shape "
+            f"{group.shape}; got shape {weight.shape}, or other numbers."
+        )
     known = group >= 0
     total = float(weight[known].sum())
     if total <= 0:
@@ -160,67 +179,25 @@ def sufficiency(
     return value, payoff
 
 
-def _checked_rows(
-    prob: FloatArray,
-    group: IntArray,
-    n_groups: int,
-    sample_weight: FloatArray | None,
-) -> tuple[FloatArray, IntArray, FloatArray]:
-    prob, group = np.asarray(prob, dtype=np.float64), np.asarray(group)
-    if prob.ndim != 2 or prob.shape[1] < 2 or group.shape != prob.shape[:1]:
+def _check_codes(
+    name: str, code: IntArray, shape: tuple[int, ...], n_codes: int
+) -> None:
+    if code.shape != shape or code.dtype.kind not in "iu":
         raise InvalidInputError(
-            "prob must have shape (n_samples, n_classes) with at least two classes, "
-            f"and group (n_samples,); got {prob.shape} and {group.shape}. A column of "
-            "shape (n, 1) would broadcast to (n, n) and see nothing."
+            f"{name} must hold integer codes, one integer per row, shape {shape}; got "
+            f"shape {code.shape}, dtype {code.dtype}."
         )
-    if not np.all(np.isfinite(prob)):
+    if code.size and (code.max() >= n_codes or code.min() < -1):
         raise InvalidInputError(
-            "prob must hold finite probabilities, or decisions of 0 and 1; got missing "
-            "or infinite numbers. Look at the model that made them."
-        )
-    if group.dtype.kind not in "iu":
-        raise InvalidInputError(
-            "group must hold integer codes 0..n_groups-1, or -1 where the group is "
-            f"unknown; got dtype {group.dtype}."
-        )
-    if group.size and (group.max() >= n_groups or group.min() < -1):
-        raise InvalidInputError(
-            f"group must hold codes from -1 (unknown) to n_groups - 1 = "
-            f"{n_groups - 1}; got {group.min()} to {group.max()}."
-        )
-    weight = (
-        np.ones(len(prob))
-        if sample_weight is None
-        else np.asarray(sample_weight, dtype=np.float64)
-    )
-    if weight.shape != group.shape or not np.all((weight >= 0) & (weight < np.inf)):
-        raise InvalidInputError(
-            "sample_weight must hold one finite, non-negative weight per row, shape "
-            f"{group.shape}; got shape {weight.shape}, or other numbers."
-        )
-    return prob, group, weight
-
-
-def _check_strata(code: IntArray, group: IntArray, n_strata: int) -> None:
-    if code.shape != group.shape or code.dtype.kind not in "iu":
-        raise InvalidInputError(
-            f"stratum must hold one integer per row, shape {group.shape}; got shape "
-            f"{code.shape}, dtype {code.dtype}."
-        )
-    if code.size and (code.max() >= n_strata or code.min() < -1):
-        raise InvalidInputError(
-            f"stratum must hold codes from -1 (left out) to n_strata - 1 = "
-            f"{n_strata - 1}; got {code.min()} to {code.max()}."
+            f"{name} must hold codes from -1 (left out) to n - 1 = {n_codes - 1}; got "
+            f"{code.min()} to {code.max()}."
         )
 
 
 def _checked_table(joint: FloatArray) -> FloatArray:
     table = np.asarray(joint, dtype=np.float64)
-    if (
-        table.ndim not in (2, 3)
-        or not np.all(table >= 0)
-        or not 0 < table.sum() < np.inf
-    ):
+    is_positive = np.all(table >= 0) and 0 < table.sum() < np.inf
+    if table.ndim not in (2, 3) or not is_positive:
         raise InvalidInputError(
             "A table must hold non-negative probabilities, classes x groups or strata "
             f"x classes x groups; got shape {table.shape}, entries "

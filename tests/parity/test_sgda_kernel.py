@@ -29,8 +29,7 @@ from fferm.solvers._kernels import make_scratch
 from fferm.solvers.full_batch import make_rows
 from fferm.solvers.lbfgs import LBFGS
 from fferm.solvers.linear import value_and_gradient
-from fferm.solvers.sgda import SGDA
-from fferm.solvers.stochastic import lane_parameters, mean_iterate
+from fferm.solvers.stochastic import SGDA, lane_parameters, mean_iterate
 
 pytestmark = pytest.mark.filterwarnings("ignore::fferm.errors.DataFairnessWarning")
 
@@ -84,7 +83,7 @@ def begin(problem, n_lanes=1, seed=1, dual="log_ratio"):
 def kernel_gradients(state, batch):
     """Return what the kernel computes of one batch: gradients of model and dual."""
     scratch = make_scratch(state.model.theta, state.dual.z)
-    _kernels.payoff_into(state.dual, state.pointer, scratch)
+    _kernels.payoff_into(state.dual, scratch)
     _kernels.batch_gradients_into(
         state.rows, batch, batch, state.model.theta, state.steps, 1.0, scratch
     )
@@ -297,7 +296,6 @@ def test_two_hundred_steps_are_those_of_plain_numpy(divergence, notion, dual):
             state.model,
             state.dual,
             state.steps,
-            state.pointer,
             state.scratch,
             t,
         )
@@ -342,7 +340,7 @@ def test_rows_of_another_domain_carry_the_penalty():
 
 
 def same_dual(problem, state):
-    return make_dual(problem, 1, solver="sgda").dual._replace(z=state.dual.z)
+    return make_dual(problem, 1, solver="sgda")._replace(z=state.dual.z)
 
 
 @pytest.mark.parametrize("name", ["sufficiency", "shift"])
@@ -379,7 +377,7 @@ def test_total_variation_is_rounded_and_tails_and_tilts_are_stripped():
 def test_a_linear_tail_of_the_users_own_is_the_box_of_the_dual():
     problem = make_problem(LinearTail(get("kl"), floor=0.9), n=400)
     problem = replace(problem, y=(problem.X[:, 0] > 0).astype(int))
-    lower = make_dual(problem, 1, solver="sgda").dual.lower
+    lower = make_dual(problem, 1, solver="sgda").lower
     assert_same_up_to_ulps(lower, math.log(0.9), ulps=2)
     best = LBFGS().solve(problem).stats["objective"]
     found = SGDA(batch_size=8).solve(problem).stats["objective"]

@@ -17,7 +17,7 @@ from fferm import FairLogisticRegression, LargeShift, SmallShift
 from fferm.data.rows import FitInput
 from fferm.divergences import get, strip
 from fferm.notions import EqualizedOdds
-from fferm.solvers import LBFGS, semi_stochastic
+from fferm.solvers import LBFGS, stochastic
 from fferm.solvers._kernels import (
     FIRST_INNER_STEP,
     RENEWAL,
@@ -26,9 +26,15 @@ from fferm.solvers._kernels import (
     make_scratch,
 )
 from fferm.solvers.linear import linear_logits, value_and_gradient
-from fferm.solvers.semi_stochastic import SemiStochastic
-from fferm.solvers.sreda import SREDA, make_estimators, refresh, run_steps
-from fferm.solvers.stochastic import lane_parameters, mean_iterate
+from fferm.solvers.stochastic import (
+    SREDA,
+    SemiStochastic,
+    lane_parameters,
+    make_estimators,
+    mean_iterate,
+    refresh,
+    run_steps,
+)
 
 pytestmark = pytest.mark.filterwarnings("ignore::fferm.errors.FfermWarning")
 # A kernel may sum in another order than NumPy does.
@@ -199,7 +205,7 @@ def test_batches_look_up_the_full_gradient_on_average(case):
 
 @any_case
 def test_semi_stochastic_steps_are_those_of_plain_numpy(case, monkeypatch):
-    monkeypatch.setattr(semi_stochastic, "LATE_MOVE", 0.1)  # so that moves do shrink
+    monkeypatch.setattr(stochastic, "LATE_MOVE", 0.1)  # so that moves do shrink
     problem = make_problem(n=24, **case)
     solver = SemiStochastic(batch_size=5, refresh_every=3, max_epochs=4)
     theta = start_of(problem)
@@ -292,7 +298,7 @@ def test_the_recursion_is_right_on_average(case):
         for batch in batches:
             held, work = make_estimators(*shape), make_scratch(*shape)
             held.gradient[:], held.slope[:] = 0.3, -0.2
-            follow(old.rows, batch, *points, old.steps, old.pointer, work, held)
+            follow(old.rows, batch, *points, old.steps, work, held)
             v += held.gradient / len(batches)
             u += held.slope / len(batches)
         step_v = new.held.gradient - old.held.gradient

@@ -12,8 +12,7 @@ from fferm.notions import EqualizedOdds, Labels
 from fferm.notions import get as get_notion
 from fferm.penalty.objective import Penalty, Problem, make_objective
 from fferm.solvers import _kernels
-from fferm.solvers.sgda import SGDA
-from fferm.solvers.stochastic import LEAST_SQUARES
+from fferm.solvers.stochastic import LEAST_SQUARES, SGDA
 
 torch = pytest.importorskip("torch")
 
@@ -156,7 +155,6 @@ def test_two_hundred_steps_are_those_of_the_fused_kernel(divergence, notion, how
             state.model,
             state.dual,
             state.steps,
-            state.pointer,
             state.scratch,
             t,
         )

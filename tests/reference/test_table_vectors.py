@@ -167,6 +167,7 @@ def test_the_penalty_for_training_is_the_same_above_its_ratio_floor(
     rows = Rows((attribute,), kind.strata(labels), np.ones(len(prob)))
     objective = make_objective(DIVERGENCES[name], kind)
     penalty = Penalty(objective, rows, tuple(range(prob.shape[1])))
-    value, gradient = penalty.value_and_gradient(prob)
+    value, payoffs = penalty.on_tables(penalty.tables(prob))
+    gradient = penalty.by_prob(prob, payoffs)
     assert value == pytest.approx(expected["R"], rel=RTOL)
     np.testing.assert_allclose(gradient, expected["grad"], rtol=RTOL, atol=DECIMAL)

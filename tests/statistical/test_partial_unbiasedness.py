@@ -32,10 +32,10 @@ EXACT = 1e-12
 def gradients(piece, theta, z):
     """Return the kernel's gradients of one batch, by parameters and by dual."""
     objective = piece.problem.objective
-    chosen = bind_dual(objective, piece.weights, piece.problem.n_classes, 1)
-    dual = chosen.dual._replace(z=z[..., None].copy())
+    dual = bind_dual(objective, piece.weights, piece.problem.n_classes, 1)
+    dual = dual._replace(z=z[..., None].copy())
     steps = Steps(
-        chosen.scale * np.array([objective.fairness_weight]),
+        dual.scale * np.array([objective.fairness_weight]),
         objective.sharpness,
         objective.l2,
         0.0,
@@ -46,7 +46,7 @@ def gradients(piece, theta, z):
     )
     columns = np.ascontiguousarray(theta.T)
     scratch = make_scratch(columns, dual.z)
-    payoff_into(dual, chosen.pointer, scratch)
+    payoff_into(dual, scratch)
     batch = np.arange(piece.rows.size)
     batch_gradients_into(piece.rows, batch, batch[:0], columns, steps, 1.0, scratch)
     dual_gradient_into(dual, scratch)
@@ -60,8 +60,8 @@ def noting(trainers):
     """Return a trainer that notes itself when it is made."""
 
     class Noted(PartialTrainer):
-        def __init__(self, solver, data):
-            super().__init__(solver, data)
+        def __init__(self, *arguments):
+            super().__init__(*arguments)
             trainers.append(self)
 
     return Noted
@@ -88,7 +88,7 @@ def test_pieces_of_one_row_average_to_the_full_gradient(
         clone(model).partial_fit(
             X[[i]], y[[i]], groups=counts, sensitive_features=s[[i]]
         )
-        return trainers[0]._data
+        return trainers[0]
 
     problem = model._encode(FitInput(X, y, s)).problem
     rng = np.random.default_rng(4)

@@ -9,9 +9,9 @@ import pytest
 import scipy.sparse
 
 from fferm import FairLogisticRegression
-from fferm._typing import ROWS_AT_ONCE
 from fferm.data.groups import Attribute, encode_column, encode_sensitive, natural_order
-from fferm.data.rows import Rows, add_cells, control_labels, encode_rows
+from fferm.data.rows import Rows, add_control, encode_rows
+from fferm.data.validate import ROWS_AT_ONCE
 from fferm.errors import (
     DataFairnessWarning,
     EmptyStratumWarning,
@@ -416,8 +416,9 @@ def test_warnings_of_data_point_to_the_line_that_called_fit():
 def test_cells_hold_rows_and_weights_apart_from_those_without_group_or_stratum():
     attribute = Attribute("s", ("a", "b"), np.array([0, 1, -1, 1, 1]))
     strata = EqualOpportunity().strata(labels_for(5, [1, 1, 1, 0, 1]))
+    weight = np.array([1.0, 2.0, 4.0, 8.0, 0.0])
 
-    sums = add_cells(attribute, strata, np.array([1.0, 2.0, 4.0, 8.0, 0.0]))
+    (sums,) = Rows((attribute,), strata, weight).cell_sums
 
     assert sums.n_rows.tolist() == [[0, 0, 1], [1, 1, 2]]
     assert sums.weight.tolist() == [[0, 0, 8], [4, 1, 2]]
@@ -432,7 +433,7 @@ def test_cells_of_many_rows_are_added_part_by_part():
     strata = Strata(rng.integers(-1, 2, n), ("y=0", "y=1"))
     weight = rng.integers(0, 3, n).astype(float)
 
-    sums = add_cells(attribute, strata, weight)
+    (sums,) = Rows((attribute,), strata, weight).cell_sums
 
     for r, k in np.ndindex(3, 4):
         inside = (strata.code == r - 1) & (attribute.code == k - 1)
@@ -478,10 +479,10 @@ FRAMES = {
 @pytest.mark.parametrize("library", FRAMES)
 @pytest.mark.parametrize("control", ["dept", 1, -1, np.int64(1)])
 def test_a_control_feature_is_found_by_name_or_position(library, control):
-    codes, names = control_labels(ConditionalParity(control), FRAMES[library], 3)
+    labels = add_control(Labels(3), ConditionalParity(control), FRAMES[library])
 
-    assert codes.tolist() == [1, 0, 1]
-    assert names == ("a", "b")
+    assert labels.control.tolist() == [1, 0, 1]
+    assert labels.control_names == ("a", "b")
 
 
 @pytest.mark.parametrize(
@@ -496,28 +497,30 @@ def test_a_control_feature_is_found_by_name_or_position(library, control):
 )
 @pytest.mark.parametrize("control", [1, -1])
 def test_a_control_feature_is_found_by_position_where_columns_have_no_names(X, control):
-    codes, names = control_labels(ConditionalParity(control), X, 2)
+    labels = add_control(Labels(2), ConditionalParity(control), X)
 
-    assert codes.tolist() == [1, 0]
-    assert names == ("0", "1")
+    assert labels.control.tolist() == [1, 0]
+    assert labels.control_names == ("0", "1")
 
 
 def test_a_control_feature_may_be_values_with_gaps():
-    codes, names = control_labels(ConditionalParity(["u", None, "v"]), None, 3)
+    labels = add_control(Labels(3), ConditionalParity(["u", None, "v"]), None)
 
-    assert codes.tolist() == [0, -1, 1]
-    assert names == ("u", "v")
+    assert labels.control.tolist() == [0, -1, 1]
+    assert labels.control_names == ("u", "v")
 
 
-def test_a_notion_without_control_has_no_control_labels():
-    assert control_labels(DemographicParity(), FRAMES["pandas"], 3) == (None, ())
+def test_a_notion_without_control_has_no_add_control():
+    labels = Labels(3)
+
+    assert add_control(labels, DemographicParity(), FRAMES["pandas"]) is labels
 
 
 def test_control_values_of_another_length_are_refused():
     with pytest.raises(
         InvalidInputError, match="control feature has 2 values for 3 rows"
     ):
-        control_labels(ConditionalParity(["u", "v"]), None, 3)
+        add_control(Labels(3), ConditionalParity(["u", "v"]), None)
 
 
 @pytest.mark.parametrize(
@@ -527,19 +530,19 @@ def test_control_values_of_another_length_are_refused():
         (2, FRAMES["polars"], r"2 is not a column of X\. Columns: x, dept"),
         (-3, FRAMES["polars"], r"-3 is not a column of X"),
         ("dept", np.zeros((3, 2)), "named 'dept' but X has no column names"),
-        (2, np.zeros((3, 2)), "column 2, which X lacks"),
-        (2, scipy.sparse.csr_array((3, 2)), "column 2, which X lacks"),
+        (2, np.zeros((3, 2)), "2 is not a column of X"),
+        (2, scipy.sparse.csr_array((3, 2)), "2 is not a column of X"),
     ],
 )
 def test_a_control_feature_that_X_lacks_is_refused(control, X, match):
     with pytest.raises(InvalidParameterError, match=match):
-        control_labels(ConditionalParity(control), X, 3)
+        add_control(Labels(3), ConditionalParity(control), X)
 
 
 def test_rows_without_a_control_value_are_left_out_of_the_strata():
-    labels = Labels(4, control=np.array([0, -1, 1, 0]), control_names=("u", "v"))
+    notion = ConditionalParity(["u", None, "v", "u"])
 
-    rows = encode_quietly(["a", "b", "a", "b"], ConditionalParity("c"), labels)
+    rows = encode_quietly(["a", "b", "a", "b"], notion, Labels(4))
 
     assert rows.strata.code.tolist() == [0, -1, 1, 0]
     assert rows.strata.names == ("u", "v")

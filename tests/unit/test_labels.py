@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from fferm._typing import ROWS_AT_ONCE
-from fferm.data.validate import encode_sorted
+from fferm.data.validate import ROWS_AT_ONCE, encode_sorted
 
 
 @pytest.mark.parametrize(

@@ -430,7 +430,7 @@ def test_groups_that_are_no_shares_are_refused():
         ({"a": 1, "b": 1}, r"key of groups must be the label, on which.*got 'a'"),
         ({(1, "a"): 1, (1, "b"): 1}, "no share of the label 0"),
         ({(0, "a"): 1, (1, "a"): 1, (1, "b"): 1}, r"no share of the group b \(y=0\)"),
-        ({(0, "a"): 1, (1, "a"): 1, (2, "b"): 1}, "groups has the label 2"),
+        ({(0, "a"): 1, (1, "a"): 1, (2, "b"): 1}, "groups contains the label 2"),
     ],
 )
 def test_shares_have_to_fit_a_notion_that_conditions_on_the_label(groups, words):

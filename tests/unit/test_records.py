@@ -9,7 +9,7 @@ import pytest
 
 from fferm import FairLogisticRegression, TradeoffCurve, tradeoff_curve
 from fferm.auditing import Audit
-from fferm.curve.records import RecordFile
+from fferm.curve.records import open_records
 from fferm.datasets import make_biased
 from fferm.errors import PersistenceError
 from fferm.notions import ConditionalParity
@@ -200,12 +200,11 @@ def test_a_second_writer_waits_for_the_first(tmp_path):
     order = []
 
     def write(name, ready, go):
-        file = RecordFile(tmp_path, "c", 0)
-        with file.opened(header) as found:
+        with open_records(tmp_path, header) as found:
             order.append((name, len(found.fits)))
             ready.set()
             go.wait(5)
-            file.append({"fairness_weight": float(len(found.fits))})
+            found.append({"fairness_weight": float(len(found.fits))})
 
     holds, release = threading.Event(), threading.Event()
     first = threading.Thread(target=write, args=("first", holds, release))

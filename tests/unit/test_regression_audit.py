@@ -412,7 +412,7 @@ def test_a_page_says_when_only_the_largest_groups_are_drawn(rows, tmp_path):
 def test_what_cannot_be_audited_is_refused_by_name(rows):
     u, group, _ = rows
     words = {"sensitive_features": group}
-    with pytest.raises(InvalidInputError, match="y and the prediction must"):
+    with pytest.raises(InvalidInputError, match="must have the same number of rows"):
         audit_regression(
             None, u[:, None][:, 0], np.zeros((500, 1))[:, 0][:499], **words
         )

@@ -17,7 +17,7 @@ from fferm.metrics import soft_violation
 from fferm.notions import EqualOpportunity
 from fferm.solvers import LBFGS, Result, full_batch, stochastic
 from fferm.solvers.linear import value_and_gradient
-from fferm.solvers.sgda import SGDA
+from fferm.solvers.stochastic import SGDA
 
 pytestmark = pytest.mark.filterwarnings("ignore::fferm.errors.DataFairnessWarning")
 

@@ -482,7 +482,9 @@ def test_a_sweep_that_cannot_be_made_is_refused(data, options, words):
 
 
 def test_a_curve_needs_groups(data):
-    with pytest.raises(MissingSensitiveError, match="curve needs sensitive_features"):
+    with pytest.raises(
+        MissingSensitiveError, match="measured, which needs sensitive_features"
+    ):
         tradeoff_curve(
             FairLogisticRegression(), data.X, data.y, sensitive_features=None
         )
@@ -758,9 +760,9 @@ def test_a_curve_prints_in_one_line_and_shows_a_table_in_a_notebook():
 @pytest.mark.parametrize(
     ("test", "words"),
     [
-        (([[1.0]], [0]), "tuple with 2 parts"),
-        ({"X": [[1.0]], "s": [0]}, "keys X, s"),
-        (3, "int with no parts"),
+        (([[1.0]], [0]), "tuple with X, y"),
+        ({"X": [[1.0]], "s": [0]}, "dict with X, s"),
+        (3, "int with none of these"),
     ],
 )
 def test_a_test_split_of_another_shape_says_what_came(test, words):

@@ -270,7 +270,7 @@ def test_what_makes_no_search_is_refused(options, words):
 def test_a_search_needs_a_fair_classifier_and_groups():
     with pytest.raises(InvalidParameterError, match="got LogisticRegression"):
         tune(LogisticRegression(), **SOURCE, max_violation=0.1)
-    with pytest.raises(MissingSensitiveError, match="tune needs sensitive_features"):
+    with pytest.raises(MissingSensitiveError, match="which needs sensitive_features"):
         tune(
             FairLogisticRegression(),
             DATA.X,

@@ -469,9 +469,9 @@ def test_wrong_options_of_a_small_shift_are_refused(parameters, message):
     ("parameters", "message"),
     [
         ({"mode": "corner"}, r"mode of .* 'corners', 'paper', .*; got 'corner'"),
-        ({"floor": -0.1}, r"floor of .* between 0 and 1; got -0\.1"),
-        ({"floor": math.nan}, "between 0 and 1; got nan"),
-        ({"floor": "0"}, "between 0 and 1; got '0'"),
+        ({"floor": -0.1}, r"floor of .* at least 0 and at most 1; got -0\.1"),
+        ({"floor": math.nan}, "at most 1; got nan"),
+        ({"floor": "0"}, "at most 1; got '0'"),
     ],
 )
 def test_wrong_options_of_a_large_shift_are_refused(parameters, message):

@@ -17,15 +17,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from html import escape
-from typing import (
-    Any,
-    ClassVar,
-    Self,
-    cast,
-    get_args,
-    get_origin,
-    get_type_hints,
-)
+from typing import Any, ClassVar, Self, cast, get_args, get_origin, get_type_hints
 
 import numpy as np
 import pandas as pd
@@ -33,10 +25,10 @@ from sklearn.pipeline import Pipeline
 
 from fferm._typing import Table
 from fferm.data.groups import BandEdges, GroupMode
-from fferm.data.rows import control_labels
+from fferm.data.rows import add_control
 from fferm.errors import InvalidInputError, InvalidParameterError, PersistenceError
 from fferm.metrics.intervals import Interval
-from fferm.notions import Notion
+from fferm.notions import Labels, Notion
 from fferm.registry import code_of
 
 
@@ -74,6 +66,7 @@ def resolve(
     estimator: Any,
     X: Table,
     n_samples: int,
+    sample_weight: Table,
     notion: str | Notion | None,
     groups: GroupMode | None,
     **options: Any,
@@ -100,11 +93,12 @@ def resolve(
         for step in steps:
             X = step.transform(X)
         _check_control(compared, last, X, n_samples if steps else None)
-    seed = options.pop("random_state")
+    seed = options.pop("random_state")  # a generator cannot be repeated
     spec = AuditSpec(
         notion=code_of(compared, "notion"),
         groups=mode,
         random_state=int(seed) if isinstance(seed, int | np.integer) else None,
+        is_weighted=sample_weight is not None,
         is_behind_pipeline=is_looked_up and bool(steps),
         **options,
     )
@@ -155,7 +149,7 @@ def _check_control(
     if n_samples is None:
         return
     try:
-        control_labels(notion, table, n_samples)
+        add_control(Labels(n_samples), notion, table)
     except (InvalidInputError, InvalidParameterError) as error:
         raise InvalidParameterError(
             f"The control feature {control!r} was looked up in X after the pipeline's "

@@ -12,13 +12,8 @@ from sklearn.base import is_regressor
 from fferm._typing import FloatArray, IntArray, Table
 from fferm.auditing.base import Audit, AuditSpec, resolve, resolve_component
 from fferm.data.groups import Binning, GroupMode
-from fferm.data.rows import SMALL_GROUP, check_aligned, check_lengths
-from fferm.data.validate import (
-    Number,
-    check_params,
-    encode_decisions,
-    encode_prob,
-)
+from fferm.data.rows import SMALL_GROUP, check_aligned
+from fferm.data.validate import Number, check_params, encode_decisions, encode_prob
 from fferm.divergences import STANDARD, Divergence
 from fferm.errors import (
     DataFairnessWarning,
@@ -33,6 +28,7 @@ from fferm.metrics.tabulator import (
     CLASS_RATES,
     Absence,
     Gap,
+    Predicted,
     RateTable,
     Tabulator,
     left_out,
@@ -305,32 +301,20 @@ def audit(  # noqa: PLR0913 - one call states all that an audit depends on
             f"estimator must be a classifier; got {name}, which predicts numbers. Use "
             "fferm.audit_regression for regressors."
         )
-    check_lengths(X=X, y=y)
+    check_aligned(are_equal=True, X=X, y=y)
     passed = {"sensitive_features": sensitive_features, "sample_weight": sample_weight}
     check_aligned(X=X, y=y, **passed)
     check_params({"n_bootstrap": n_bootstrap}, {"n_bootstrap": DRAWS})
     known = list(getattr(estimator, "classes_", ()))
     labels, decision = encode_decisions(y, estimator.predict(X), known)
-    if labels.y is not None and known:
-        _warn_of_unknown(labels, known)
-    compared, table, edges, spec = resolve(
-        estimator,
-        X,
-        labels.n_samples,
-        notion,
-        groups,
-        n_bootstrap=int(n_bootstrap),
-        random_state=random_state,
-        is_weighted=sample_weight is not None,
-    )
+    _warn_of_unknown(labels, known)
+    rows = X, labels.n_samples, sample_weight
+    drawn: dict[str, Any] = {"n_bootstrap": n_bootstrap, "random_state": random_state}
+    compared, table, edges, spec = resolve(estimator, *rows, notion, groups, **drawn)
     chosen = resolve_component(estimator, Divergence, divergence, "kl")
+    mode, binning = cast(GroupMode, spec.groups), Binning(edges=edges)
     tabulator = make_tabulator(
-        labels,
-        compared,
-        groups=cast(GroupMode, spec.groups),
-        X=table,
-        binning=Binning(edges=edges),
-        **passed,
+        labels, compared, groups=mode, X=table, binning=binning, **passed
     )
     soft = None
     if hasattr(estimator, "predict_proba") and known:
@@ -341,34 +325,29 @@ def audit(  # noqa: PLR0913 - one call states all that an audit depends on
     violations = tabulator.violations(decision, warn=True)
     tables = tabulator.tables(decision)
     _warn_of_small(tabulator, tables, decision)
-    rng = np.random.default_rng(random_state)
-    bootstrap: list[Interval | None] = [None, None]
-    for k, predicted in enumerate((decision, soft)):
-        if n_bootstrap and predicted is not None:
-            sample = intervals.bootstrap_sample(tabulator, predicted)
-            bootstrap[k] = intervals.bootstrap_interval(
-                sample, confidence, n_bootstrap=n_bootstrap, random_state=rng
-            )
-    weight, bands = tabulator.rows.weight, tabulator.rows.band_edges
-    in_hard, hard_bounds = _divergences(tabulator, tables, chosen)
+    drawn["random_state"] = np.random.default_rng(random_state)
     soft_tables = () if soft is None else tabulator.tables(soft)
-    in_soft, soft_bounds = _divergences(tabulator, soft_tables, chosen)
+    (values, bounds, interval), (soft_values, soft_bounds, soft_interval) = (
+        _measure(tabulator, predicted, of_it, chosen, confidence, drawn)
+        for predicted, of_it in ((decision, tables), (soft, soft_tables))
+    )
+    bands = tabulator.rows.band_edges
     return ClassificationAudit(
         n_rows=labels.n_samples,
         accuracy=math.nan
         if labels.y is None
-        else float(weight @ (labels.y == decision) / weight.sum()),
+        else float(np.average(labels.y == decision, weights=tabulator.rows.weight)),
         classes=tuple(map(str, labels.classes)),
         notion=compared.name,
-        divergence=next(iter(in_hard)),
+        divergence=next(iter(values)),
         confidence=confidence,
         violation=violations.worst,
         interval=intervals.interval_of_tables(tables, confidence),
-        bootstrap_interval=bootstrap[0],
+        bootstrap_interval=interval,
         soft_violation=None
         if soft is None
         else worst_gap([table.rate for table in soft_tables]),
-        soft_interval=bootstrap[1],
+        soft_interval=soft_interval,
         gaps=violations.gaps,
         groups=_groups(tabulator, decision, soft, confidence),
         absent=violations.absent,
@@ -376,12 +355,12 @@ def audit(  # noqa: PLR0913 - one call states all that an audit depends on
         divergences={
             name: DivergenceValue(
                 value,
-                None if soft is None else in_soft[name][0],
+                None if soft is None else soft_values[name][0],
                 value / largest if 0 < largest < math.inf else math.nan,
             )
-            for name, (value, largest) in in_hard.items()
+            for name, (value, largest) in values.items()
         },
-        certificates=hard_bounds,
+        certificates=bounds,
         soft_certificates=soft_bounds,
         spec=replace(spec, divergence=code_of(chosen, "divergence")),
         bands={name: len(cut) + 1 for name, cut in bands.items()},
@@ -390,9 +369,9 @@ def audit(  # noqa: PLR0913 - one call states all that an audit depends on
 
 
 def _warn_of_unknown(labels: Labels, known: list[object]) -> None:
-    present = [labels.classes[j] for j in np.unique(cast(IntArray, labels.y))]
-    unknown = [label for label in present if label not in known]
-    if unknown:
+    present = () if labels.y is None else np.unique(labels.y)
+    unknown = [labels.classes[j] for j in present if labels.classes[j] not in known]
+    if unknown and known:
         expected = [label for label in labels.classes if label in known]
         warn_user(
             f"y contains {', '.join(map(repr, unknown))}, which the model does not "
@@ -430,33 +409,37 @@ def _warn_of_small(
 
 
 def _groups(
-    tabulator: Tabulator,
-    decision: IntArray,
-    prob: FloatArray | None,
-    confidence: float,
+    tabulator: Tabulator, decision: IntArray, prob: FloatArray | None, confidence: float
 ) -> dict[str, dict[str, float]]:
-    table = tabulator.group_table(decision, prob)
+    table: Any = tabulator.group_table(decision, prob)
     size, quantile = table["size"].to_numpy(), intervals.two_sided(confidence)
     for label in tabulator.labels.classes:
         rate = table[f"selection_rate_{label}"].to_numpy()
-        low, high = intervals.wilson_limits(rate, size, quantile)
-        table[f"selection_low_{label}"] = low
-        table[f"selection_high_{label}"] = high
-    rows = cast(dict[str, dict[str, float]], table.to_dict("index"))
-    return {str(group): row for group, row in rows.items()}
+        limits = intervals.wilson_limits(rate, size, quantile)
+        table[f"selection_low_{label}"], table[f"selection_high_{label}"] = limits
+    return {str(group): dict(row) for group, row in table.to_dict("index").items()}
 
 
-def _divergences(
-    tabulator: Tabulator, tables: Sequence[RateTable], chosen: Divergence
-) -> tuple[dict[str, tuple[float, float]], dict[str, float]]:
+def _measure(
+    tabulator: Tabulator,
+    predicted: Predicted | None,
+    tables: Sequence[RateTable],
+    chosen: Divergence,
+    confidence: float,
+    drawn: dict[str, Any],
+) -> tuple[dict[str, tuple[float, float]], dict[str, float], Interval | None]:
     # By divergence: its value as training adds it up, the largest that there can be;
     # and the largest violation that it allows in any stratum. The chosen divergence
-    # comes first, by its name if that says all of it.
+    # comes first, by its name if that says all of it. Then the bootstrap interval.
+    interval = None
+    if drawn["n_bootstrap"] and predicted is not None:
+        sample = intervals.bootstrap_sample(tabulator, predicted)
+        interval = intervals.bootstrap_interval(sample, confidence, **drawn)
     standard = {name: Divergence.resolve(name) for name in STANDARD}
     is_named = standard.get(chosen.name) == chosen
     divergences = {chosen.name if is_named else repr(chosen): chosen} | standard
     if not any(table.is_judged.any() for table in tables):
-        return dict.fromkeys(divergences, (math.nan, math.nan)), {}
+        return dict.fromkeys(divergences, (math.nan, math.nan)), {}, interval
     weighting = tabulator.notion.weighting
     values, bounds = {}, {}
     for name, divergence in divergences.items():
@@ -472,4 +455,4 @@ def _divergences(
                 # given a prediction.
                 bound = max(bound, violation_bound(between, prior, divergence))
         values[name], bounds[name] = (value, largest), bound
-    return values, bounds
+    return values, bounds, interval

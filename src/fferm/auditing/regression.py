@@ -27,7 +27,7 @@ from fferm.data.groups import (
     read_series,
     split_columns,
 )
-from fferm.data.rows import check_aligned, check_lengths
+from fferm.data.rows import check_aligned
 from fferm.data.validate import check_params, encode_weight, rescaled
 from fferm.errors import InvalidInputError, InvalidParameterError, InvalidTypeError
 from fferm.metrics import dependence
@@ -309,31 +309,23 @@ class RegressionAudit(Audit):
         )
 
     @property
-    def compared(self) -> tuple[str, ...]:
-        """Sentences on who is compared with whom; empty if everyone with everyone."""
-        return tuple(
+    def notes(self) -> tuple[str, ...]:
+        """Sentences on who is compared with whom, and who is left out."""
+        compared = (
             f"{name} is compared within {len(column.strata)} values of the control "
             f"feature; {self.metric} is largest where "
             f"{max(column.strata, key=lambda k: column.strata[k][self.metric])}."
             for name, column in self.columns.items()
             if column.strata and self.metric in column.measures
         )
-
-    @property
-    def banded(self) -> tuple[str, ...]:
-        """Sentences on columns of numbers that are compared in bands."""
-        return tuple(
+        banded = (
             f"{name} holds numbers. Its groups are {len(column.groups)} bands "
             f"{'of training' if column.has_trained_bands else 'of equal size'}; "
             "measures of numbers look at the numbers themselves."
             for name, column in self.columns.items()
             if column.is_number
         )
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """Sentences on who is compared with whom, and who is left out."""
-        return (*self.compared, *self.banded, *self.left_out)
+        return (*compared, *banded, *self.left_out)
 
     def __repr__(self) -> str:
         """Return one line."""
@@ -425,14 +417,9 @@ def audit_regression(  # noqa: PLR0913 - one call states all that an audit depen
     """
     rows = {"X": X, "y": y, "sensitive_features": sensitive_features}
     check_aligned(**rows, sample_weight=sample_weight)
-    check_params(
-        {
-            "n_bootstrap": n_bootstrap,
-            "n_permutations": n_permutations,
-            "confidence": confidence,
-        },
-        {"n_bootstrap": DRAWS, "n_permutations": DRAWS, "confidence": LEVEL},
-    )
+    drawn: Any = {"n_bootstrap": n_bootstrap, "n_permutations": n_permutations}
+    limits = {"confidence": LEVEL, **dict.fromkeys(drawn, DRAWS)}
+    check_params({"confidence": confidence, **drawn}, limits)
     if estimator is not None and not hasattr(estimator, "predict"):
         raise InvalidTypeError(
             "estimator must be a fitted regressor, or None with predictions in place "
@@ -441,26 +428,19 @@ def audit_regression(  # noqa: PLR0913 - one call states all that an audit depen
     predicted = X if estimator is None else estimator.predict(X)
     prediction = dependence.read_finite(predicted, "The prediction")
     target = dependence.read_finite(y, "y")
-    if target.shape != prediction.shape:
-        raise InvalidInputError(
-            "y and the prediction must have one number per row; got shapes "
-            f"{target.shape} and {prediction.shape}."
-        )
-    check_lengths(**rows, sample_weight=sample_weight)
+    tables = {**rows, "prediction": prediction, "sample_weight": sample_weight}
+    check_aligned(are_equal=True, **tables)
     n = prediction.size
     metric = metric or parameter_of(estimator, "violation_metric") or DEFAULT_METRIC
     dependence.get_measure(metric)
+    if not isinstance(continuous, str):
+        continuous = tuple(continuous)
     compared, table, edges, spec = resolve(
         estimator,
-        X,
-        n,
-        notion,
-        groups,
-        n_bootstrap=n_bootstrap,
+        *(X, n, sample_weight, notion, groups),
+        **drawn,
         random_state=random_state,
-        is_weighted=sample_weight is not None,
-        n_permutations=n_permutations,
-        continuous=continuous if isinstance(continuous, str) else tuple(continuous),
+        continuous=continuous,
     )
     strata = dependence.control_strata(compared, table, n)
     weight = rescaled(encode_weight(sample_weight, n))

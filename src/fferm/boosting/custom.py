@@ -8,10 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fferm._typing import FloatArray, Table
-from fferm.boosting.newton import Descent, newton_step
+from fferm.boosting.newton import Descent
 from fferm.boosting.objective import ScoreObjective
 from fferm.data.groups import GroupMode
-from fferm.data.rows import Rows, control_labels, encode_rows
+from fferm.data.rows import Rows, encode_rows
 from fferm.data.validate import check_number, encode_labels
 from fferm.divergences import Divergence
 from fferm.errors import InvalidInputError
@@ -107,9 +107,7 @@ def boosting_objective(
             f"{codes.shape} and {classes[:5].tolist()}."
         )
     labels = encode_labels(codes, codes.size, tuple(classes.tolist()), "y")
-    control, names = control_labels(objective.notion, X, labels.n_samples)
-    labels = replace(labels, control=control, control_names=names)
-    rows = encode_rows(sensitive_features, objective.notion, labels, how=groups)
+    rows = encode_rows(sensitive_features, objective.notion, labels, X, how=groups)
     if objective.fairness_weight > 0:
         Penalty(objective, rows).check_comparable()
     # A copy, because codes may be the caller's array and are read much later.
@@ -146,7 +144,7 @@ class BoostingObjective:
         # The next tree is not there yet; the leaves of the last one stand for it.
         bound, at = self._bound, self._descent.at
         _, sums = bound.gather(at, self._last, shaped, SAME_SINGLE)
-        step = newton_step(sums, self._descent.model(), self.learning_rate)
+        step = self._descent.newton_step(sums, self.learning_rate)
         gradient, diagonal = bound.gradients(at, step.payoff)
         return gradient.T.reshape(shape), diagonal.T.reshape(shape)
 

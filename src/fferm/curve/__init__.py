@@ -2,8 +2,8 @@
 
 A curve trains one model per fairness weight, each warm-started at the one before, and
 keeps the models with their records. `sweep` trains, `measures` evaluates models on
-rows, `records` are the files that a killed sweep resumes from, `curve` is the result,
-and `pareto` computes its front.
+rows, `records` are the files that a killed sweep resumes from, and `curve` is the
+result with its front.
 """
 
 from fferm.curve.curve import Key, TradeoffCurve

@@ -1,22 +1,17 @@
-"""The result of a sweep: records, fitted models, and the choice among them."""
+"""The result of a sweep: records, fitted models, their front and the choice of one."""
 
 import os
-from collections.abc import Iterator, Mapping
+from collections import UserDict
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, TypeVar
 
 import numpy as np
 import pandas as pd
+from scipy.stats import t as student
 
 from fferm.auditing import Audit
-from fferm.curve.pareto import (
-    confidence_bands,
-    dominated_area,
-    knee,
-    pareto_front,
-    usable_points,
-)
 from fferm.data.validate import check_number
 from fferm.errors import InvalidInputError, InvalidParameterError
 from fferm.estimators.base import FairEstimator
@@ -25,6 +20,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 T = TypeVar("T")
+# The level of every interval of a curve.
+CONFIDENCE = 0.95
+POINT = ["curve", "fairness_weight"]
 
 
 class Key(NamedTuple):
@@ -35,38 +33,27 @@ class Key(NamedTuple):
     seed: int
 
 
-@dataclass(eq=False, repr=False)
-class LazyValues(Mapping[Key, T], Generic[T]):
+class LazyValues(UserDict[Key, T]):
     """Values by key; a `functools.partial` is called when it is first looked up.
 
     If there is one curve, ``(fairness_weight, seed)`` is enough of a key.
     """
 
-    values_by_key: dict[Key, "T | partial[T]"]
-
     def __getitem__(self, key: tuple[object, ...]) -> T:
         """Return the value of a key, the same one every time."""
         complete = self._complete(key)
-        value = self.values_by_key[complete]
+        value = self.data[complete]
         if isinstance(value, partial):
-            value = self.values_by_key[complete] = value()
+            value = self.data[complete] = value()
         return value
 
     def __contains__(self, key: object) -> bool:
         """Return whether there is a value, without computing it."""
-        return isinstance(key, tuple) and self._complete(key) in self.values_by_key
-
-    def __iter__(self) -> Iterator[Key]:
-        """Return the keys, in the order of the sweep."""
-        return iter(self.values_by_key)
-
-    def __len__(self) -> int:
-        """Return the number of values."""
-        return len(self.values_by_key)
+        return isinstance(key, tuple) and self._complete(key) in self.data
 
     def _complete(self, key: tuple[object, ...]) -> Key:
         if len(key) == 2:
-            curves = {known.curve for known in self.values_by_key}
+            curves = {known.curve for known in self.data}
             key = (*curves, *key) if len(curves) == 1 else key
         return Key(*key) if len(key) == 3 else key  # type: ignore[arg-type,return-value]
 
@@ -131,20 +118,26 @@ class TradeoffCurve:
     @property
     def description(self) -> dict[str, str]:
         """What was compared; with several curves, every distinct value."""
-        names = dict.fromkeys(n for about in self.descriptions.values() for n in about)
+        abouts = self.descriptions.values()
         return {
-            name: "; ".join(
-                dict.fromkeys(
-                    about.get(name, "") for about in self.descriptions.values()
-                )
-            )
-            for name in names
+            name: "; ".join(dict.fromkeys(about.get(name, "") for about in abouts))
+            for name in dict.fromkeys(name for about in abouts for name in about)
         }
 
     @property
     def curves(self) -> dict[str, Self]:
         """Each curve alone, by its name."""
-        return {name: self._only(name) for name in self.records["curve"].unique()}
+        return {
+            name: replace(
+                self,
+                records=_rows_of(self.records, name),
+                models=_values_of(self.models, name),
+                descriptions={name: self.descriptions.get(name, {})},
+                baseline=_rows_of(self.baseline, name),
+                audits=_values_of(self.audits, name),
+            )
+            for name in self.records["curve"].unique()
+        }
 
     def pareto(self, split: str = "test") -> pd.DataFrame:
         """Return the records that no other beats in accuracy and violation both.
@@ -167,7 +160,31 @@ class TradeoffCurve:
         seed they show the sampling error of the test rows. Collapsed points are left
         out.
         """
-        return confidence_bands(self.records)
+        rows = self.records[self.records["split"] == "test"]
+        # The explained variance may be below 0, and a gap of means has the unit of y.
+        is_rate = "mean_gap" not in rows
+        limits = {
+            "accuracy": (0.0 if is_rate else -np.inf, 1.0),
+            "violation": (0.0, 1.0 if is_rate else np.inf),
+        }
+        columns = [*POINT, "n_seeds", *limits]
+        columns += [f"{name}_{end}" for name in limits for end in ("low", "high")]
+        bands = []
+        for point, group in rows.groupby(POINT, sort=False):
+            if group["collapsed"].any() or group["violation"].isna().any():
+                continue
+            n_seeds = len(group)
+            band = {**dict(zip(POINT, point, strict=True)), "n_seeds": n_seeds}
+            quantile = student.ppf((1 + CONFIDENCE) / 2, n_seeds - 1)
+            for name, (least, most) in limits.items():
+                middle = float(group[name].mean())
+                low, high = group[f"{name}_low"].iloc[0], group[f"{name}_high"].iloc[0]
+                if n_seeds > 1:
+                    half = quantile * group[name].std() / np.sqrt(n_seeds)
+                    low, high = max(middle - half, least), min(middle + half, most)
+                band |= {name: middle, f"{name}_low": low, f"{name}_high": high}
+            bands.append(band)
+        return pd.DataFrame(bands, columns=columns)
 
     def choose(
         self,
@@ -192,7 +209,11 @@ class TradeoffCurve:
             )
         if how is not None:
             front = pareto_front(rows)
-            best = front.iloc[knee(front)]
+            points = front[["accuracy", "violation"]]
+            span = (points.max() - points.min()).replace(0, np.inf)
+            scaled = (points - points.min()) / span
+            # The fairest of equals.
+            best = front.iloc[int((scaled["accuracy"] - scaled["violation"]).argmax())]
         elif max_violation is not None:
             best = _best_within(rows, "max_violation", max_violation)
         else:
@@ -248,7 +269,12 @@ class TradeoffCurve:
                 "reference must be the worst accuracy and the worst violation that "
                 f"count, such as (0.0, 1.0); got {reference!r}."
             )
-        return dominated_area(self.pareto(split), reference)
+        worst_accuracy, worst_violation = reference
+        front = self.pareto(split).query(
+            "accuracy > @worst_accuracy and violation < @worst_violation"
+        )
+        edges = np.append(front["violation"], worst_violation)
+        return float(np.sum((front["accuracy"] - worst_accuracy) * np.diff(edges)))
 
     def plot(self, ax: "Axes | None" = None, *, split: str = "test") -> "Axes":
         """Draw accuracy against violation and return the axes (needs matplotlib).
@@ -287,19 +313,6 @@ class TradeoffCurve:
 
         write_curve(self, path, title=title, max_violation=max_violation)
 
-    def _only(self, name: str) -> Self:
-        def of(frame: pd.DataFrame) -> pd.DataFrame:
-            return frame if frame.empty else frame[frame["curve"] == name]
-
-        return replace(
-            self,
-            records=of(self.records).reset_index(drop=True),
-            models=_of_curve(self.models, name),
-            descriptions={name: self.descriptions.get(name, {})},
-            baseline=of(self.baseline).reset_index(drop=True),
-            audits=_of_curve(self.audits, name),
-        )
-
     def __repr__(self) -> str:
         """Return one line: how many models of what, and the range they span."""
         rows = self.records[self.records["split"] == "test"]
@@ -320,9 +333,49 @@ class TradeoffCurve:
         return rows[shown].to_html(index=False, float_format=lambda x: f"{x:.4g}")
 
 
-def _of_curve(values: Mapping[Key, T], name: str) -> Mapping[Key, T]:
-    keys = [key for key in values if key.curve == name]
-    return LazyValues({key: partial(values.__getitem__, key) for key in keys})
+def usable_points(records: pd.DataFrame, split: str) -> pd.DataFrame:
+    """Return the means over seeds of a split, without collapsed or undefined points.
+
+    Parameters
+    ----------
+    records
+        The records of a curve.
+    split
+        ``"train"`` or ``"test"``.
+    """
+    if split not in ("train", "test"):
+        raise InvalidParameterError(f"split must be 'train' or 'test'; got {split!r}.")
+    rows = records[records["split"] == split]
+    # One class for everyone is fair and useless, so it is never chosen.
+    is_usable = ~rows["collapsed"] & rows["violation"].notna()
+    by_point = is_usable.groupby([rows[name] for name in POINT]).transform("all")
+    numbers = rows.select_dtypes("number").columns.difference([*POINT, "seed"])
+    how = {
+        name: "mean" if name in numbers else "first"
+        for name in rows.columns.drop(POINT)
+    }
+    points = rows[by_point].groupby(POINT, as_index=False, sort=False).agg(how)
+    return points[rows.columns]
+
+
+def pareto_front(points: pd.DataFrame) -> pd.DataFrame:
+    """Return the points that no other beats, from the fairest to the most accurate."""
+    rows = points.sort_values(
+        ["violation", "accuracy"], ascending=[True, False], kind="stable"
+    )
+    best_before = rows["accuracy"].cummax().shift(fill_value=-np.inf)
+    return rows[rows["accuracy"] > best_before].reset_index(drop=True)
+
+
+def _rows_of(frame: pd.DataFrame, curve: str) -> pd.DataFrame:
+    rows = frame if frame.empty else frame[frame["curve"] == curve]
+    return rows.reset_index(drop=True)
+
+
+def _values_of(values: Mapping[Key, T], curve: str) -> Mapping[Key, T]:
+    keys = [key for key in values if key.curve == curve]
+    lazy: Any = {key: partial(values.__getitem__, key) for key in keys}
+    return LazyValues(lazy)
 
 
 def _best_within(

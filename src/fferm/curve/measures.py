@@ -13,7 +13,7 @@ from sklearn import config_context
 
 from fferm._typing import FloatArray
 from fferm.auditing import Audit, audit
-from fferm.curve.pareto import CONFIDENCE
+from fferm.curve.curve import CONFIDENCE
 from fferm.data.groups import BandEdges, Binning, encode_sensitive
 from fferm.data.rows import FitInput
 from fferm.data.validate import encode_labels, encode_weight

@@ -13,7 +13,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import IO, Any
@@ -44,7 +44,7 @@ BASELINE = ["curve", "seed", "split", "thinning", "accuracy", "violation"]
 NOT_NUMBERS = {"curve", "seed", "split", "collapsed", "result"}
 
 
-@dataclass(frozen=True)
+@dataclass
 class Recorded:
     """The records of one curve and seed.
 
@@ -56,68 +56,60 @@ class Recorded:
         The measures by fairness weight: its further lines.
     models
         The model of each fairness weight, or its file.
+    stream
+        The file that lines are added to, None for records in memory.
     """
 
     header: dict[str, Any]
-    fits: dict[float, dict[str, Any]]
-    models: dict[float, Any]
-
-
-class RecordFile:
-    """The file of one curve and seed.
-
-    Parameters
-    ----------
-    folder
-        The folder of the sweep; created if it is missing.
-    curve, seed
-        Whose records they are.
-    """
-
-    def __init__(self, folder: Path, curve: str, seed: int) -> None:
-        # Names of curves are the user's; those of files must suit any file system.
-        readable = re.sub(r"[^A-Za-z0-9]+", "-", curve).strip("-")[:40]
-        digest = hashlib.sha256(curve.encode("utf-8", "replace")).hexdigest()[:8]
-        self.path = folder / f"{readable}-{digest}-seed{seed}{SUFFIX}"
-
-    @contextmanager
-    def opened(self, header: dict[str, Any]) -> Iterator[Recorded]:
-        """Lock the file against other writers and yield what it holds.
-
-        A worker may outlive the process that was killed; then this waits for it.
-        """
-        folder = self.path.parent
-        try:
-            (folder / MODELS).mkdir(parents=True, exist_ok=True)
-            self._stream: IO[bytes] = self.path.open("ab")
-        except OSError as error:
-            raise PersistenceError(
-                f"Cannot write records to {folder} ({error.strerror}). Choose a "
-                "writable folder."
-            ) from error
-        with self._stream:
-            if fcntl is not None:
-                fcntl.flock(self._stream, fcntl.LOCK_EX)
-            recorded = read_records(self.path)
-            if recorded is not None:
-                _check_same(recorded.header, header, folder)
-            content = self.path.read_bytes()
-            if content and not content.endswith(b"\n"):  # the last line was cut off
-                self._stream.write(b"\n")
-            if recorded is None:
-                recorded = Recorded(header, {}, _model_paths(self.path, header))
-                self.append(header)
-            # Models are written under a hidden name first; a kill may leave one.
-            for half in (folder / MODELS).glob(f".{self.path.stem}-*"):
-                half.unlink(missing_ok=True)
-            yield recorded
+    fits: dict[float, dict[str, Any]] = field(default_factory=dict)
+    models: dict[float, Any] = field(default_factory=dict)
+    stream: IO[bytes] | None = None
 
     def append(self, line: dict[str, Any]) -> None:
         """Add one line, which is on disk when this returns."""
-        text = json.dumps(json_ready(line), allow_nan=False)
-        self._stream.write(text.encode() + b"\n")
-        self._stream.flush()
-        os.fsync(self._stream.fileno())
+        if self.stream is not None:
+            text = json.dumps(json_ready(line), allow_nan=False)
+            self.stream.write(text.encode() + b"\n")
+            self.stream.flush()
+            os.fsync(self.stream.fileno())
+
+
+@contextmanager
+def open_records(folder: Path, header: dict[str, Any]) -> Iterator[Recorded]:
+    """Lock the file of a curve and seed against other writers; yield what it holds.
+
+    A worker may outlive the process that was killed; then this waits for it.
+    """
+    # Names of curves are the user's; those of files must suit any file system.
+    curve, seed = header["curve"], header["seed"]
+    readable = re.sub(r"[^A-Za-z0-9]+", "-", curve).strip("-")[:40]
+    digest = hashlib.sha256(curve.encode("utf-8", "replace")).hexdigest()[:8]
+    path = folder / f"{readable}-{digest}-seed{seed}{SUFFIX}"
+    try:
+        (folder / MODELS).mkdir(parents=True, exist_ok=True)
+        stream = path.open("ab")
+    except OSError as error:
+        raise PersistenceError(
+            f"Cannot write records to {folder} ({error.strerror}). Choose a writable "
+            "folder."
+        ) from error
+    with stream:
+        if fcntl is not None:
+            fcntl.flock(stream, fcntl.LOCK_EX)
+        content, recorded = path.read_bytes(), read_records(path)
+        if content and not content.endswith(b"\n"):  # the last line was cut off
+            stream.write(b"\n")
+        if recorded is None:
+            recorded = Recorded(header, {}, _model_paths(path, header))
+            recorded.stream = stream
+            recorded.append(header)
+        else:
+            _check_same(recorded.header, header, folder)
+            recorded.stream = stream
+        # Models are written under a hidden name first; a kill may leave one.
+        for half in (folder / MODELS).glob(f".{path.stem}-*"):
+            half.unlink(missing_ok=True)
+        yield recorded
 
 
 def read_records(path: Path) -> Recorded | None:
@@ -242,11 +234,7 @@ def assemble(
 
 
 def _frame(rows: list[dict[str, Any]], columns: list[str]) -> pd.DataFrame:
-    further = dict.fromkeys(name for row in rows for name in row if name not in columns)
-    data: dict[str, Any] = {}
-    for name in [*columns, *further]:
-        data[name] = [row.get(name) for row in rows]
-        if name not in NOT_NUMBERS:
-            # A file has null for an undefined number and "inf" for an infinite one.
-            data[name] = np.array(data[name], dtype=np.float64)
-    return pd.DataFrame(data)
+    frame = pd.DataFrame(rows)
+    frame = frame.reindex(columns=list(dict.fromkeys([*columns, *frame])))
+    # A file has null for an undefined number and "inf" for an infinite one.
+    return frame.astype({n: np.float64 for n in frame if n not in NOT_NUMBERS})

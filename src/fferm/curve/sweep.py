@@ -4,7 +4,7 @@ import logging
 import os
 import time
 import warnings
-from collections.abc import Iterator, Mapping, Sequence, Sized
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,19 +23,16 @@ from fferm.curve.records import (
     FORMAT,
     FORMAT_VERSION,
     Recorded,
-    RecordFile,
     assemble,
     check_folder,
+    open_records,
 )
 from fferm.data.rows import FitInput
 from fferm.data.split import read_rows, split_by_label
+from fferm.data.validate import Number
 from fferm.divergences import Divergence
 from fferm.divergences import get as get_divergence
-from fferm.errors import (
-    CollapseWarning,
-    InvalidParameterError,
-    MissingSensitiveError,
-)
+from fferm.errors import CollapseWarning, InvalidParameterError
 from fferm.estimators.base import FairEstimator
 from fferm.fairness_grid import weight_grid
 from fferm.registry import code_of
@@ -129,11 +126,6 @@ def tradeoff_curve(
     ['test', 'train']
     """
     models = _named_estimators(estimator, divergences)
-    if sensitive_features is None:
-        raise MissingSensitiveError(
-            "tradeoff_curve needs sensitive_features, because it measures fairness. "
-            "Pass tradeoff_curve(estimator, X, y, sensitive_features=...)."
-        )
     whole = read_rows(X, y, sensitive_features, sample_weight)
     rows = SweepRows(whole, None if test is None else _read_test(test))
     # Rows may be large, and are the same for all.
@@ -191,14 +183,14 @@ def _named_estimators(
 
 def _read_test(test: tuple[Table, ...] | Mapping[str, Table]) -> FitInput:
     names = ("X", "y", "sensitive_features", "sample_weight")
+    tables: Mapping[str, Table] = {}
     if isinstance(test, Mapping):
-        if set(names[:3]) <= set(test) <= set(names):
-            return read_rows(**test)
-        parts = f"keys {', '.join(map(str, test))}"
-    else:
-        if isinstance(test, tuple | list) and len(test) in (3, 4):
-            return read_rows(*test)
-        parts = f"{len(test)} parts" if isinstance(test, Sized) else "no parts"
+        tables = test
+    elif isinstance(test, tuple | list) and len(test) <= len(names):
+        tables = dict(zip(names, test, strict=False))
+    if set(names[:3]) <= set(tables) <= set(names):
+        return read_rows(**tables)
+    parts = ", ".join(map(str, tables)) or "none of these"
     raise InvalidParameterError(
         "test must be a dict with keys X, y, sensitive_features and perhaps "
         "sample_weight, a tuple of them in this order, or None to hold out a quarter "
@@ -253,10 +245,9 @@ def _header(
 
 def _seeds(seeds: int | Sequence[int]) -> list[int]:
     numbers = list(range(seeds)) if isinstance(seeds, int | np.integer) else seeds
+    limits = Number(is_whole=True)
     is_list = np.ndim(numbers) == 1 and len(numbers) > 0
-    if not is_list or not all(
-        isinstance(n, int | np.integer) and n >= 0 for n in numbers
-    ):
+    if not is_list or not all(map(limits.accepts, numbers)):
         raise InvalidParameterError(
             "seeds must be a list of integers of at least 0, or how many, at least "
             f"one; got {seeds!r}."
@@ -275,10 +266,8 @@ def _run_path(
     With a folder, each fit is on disk with its model once it is made.
     """
     splits = rows.split(header["seed"])
-    file = None
-    if folder is not None:
-        file = RecordFile(folder, header["curve"], header["seed"])
-    opened = file.opened(header) if file else nullcontext(Recorded(header, {}, {}))
+    in_memory = nullcontext(Recorded(header))
+    opened = in_memory if folder is None else open_records(folder, header)
     measures: dict[str, Any] = {}
     with warnings.catch_warnings(), opened as recorded:
         # A collapsed point is in the records; one warning a point would drown them.
@@ -291,7 +280,7 @@ def _run_path(
             for fit, model in measure_models(measures, models, seconds):
                 weight = model.fairness_weight
                 logger.info("%s: weight %g, %.3g s", header["curve"], weight, seconds)
-                if file is None:
+                if folder is None:
                     recorded.models[weight] = model
                 else:
                     from fferm.persistence import save
@@ -299,8 +288,9 @@ def _run_path(
                     save(model, recorded.models[weight])
                     audited = audit_rows(model, splits["test"])
                     fit["audit"] = None if audited is None else audited.to_dict()
-                    file.append(fit)
+                    recorded.append(fit)
                 recorded.fits[weight] = fit
+    recorded.stream = None  # closed, and not to be sent to another process
     return recorded
 
 

@@ -16,7 +16,7 @@ import pandas as pd
 from fferm._typing import FloatArray, IntArray, Table
 from fferm.data.groups import encode_column, group_name, number_cells, split_columns
 from fferm.data.rows import check_aligned
-from fferm.data.validate import encode_weight, factorize
+from fferm.data.validate import Number, encode_weight, factorize
 from fferm.errors import InvalidInputError, InvalidTypeError
 
 # One value for each sensitive column, None where it is missing.
@@ -193,64 +193,59 @@ class GroupCounts:
         return other
 
 
-def counts_from_shares(
-    shares: Table, columns: Sequence[str], has_labels: bool
-) -> GroupCounts:
-    """Return counts with the shares that a user passed.
+def read_counts(groups: Table, columns: Sequence[str], has_labels: bool) -> GroupCounts:
+    """Return the sizes of groups that a user passed, as counts of their own.
 
     Parameters
     ----------
-    shares
-        A mapping or pandas Series from cells to shares, which need not sum to 1.
+    groups
+        A `GroupCounts`, or a mapping or pandas Series from cells to shares, which need
+        not sum to 1.
     columns
         Names of the sensitive columns.
     has_labels
         Whether a key begins with the label.
     """
-    if not isinstance(shares, Mapping | pd.Series):
+    if isinstance(groups, GroupCounts):
+        check_columns(groups.columns, columns)
+        counts = groups.copy()
+    elif isinstance(groups, Mapping | pd.Series):
+        counts = GroupCounts()
+        counts.columns = tuple(columns)
+        for key, share in groups.items():
+            label, values = _read_cell(key, share, len(columns), has_labels)
+            counts._mass[label, values] += float(share)
+    else:
         raise InvalidTypeError(
             "groups must be shares of the groups, such as {'a': 0.4, 'b': 0.6}, or a "
-            "GroupCounts that a first pass has filled; got "
-            f"{type(shares).__name__}."
+            f"GroupCounts that a first pass has filled; got {type(groups).__name__}."
         )
-    counts = GroupCounts()
-    counts.columns = tuple(columns)
-    for key, share in shares.items():
-        label, values = _read_key(key, len(columns), has_labels)
-        counts._mass[label, values] += _read_share(key, share)
     if not counts.total > 0:
         raise InvalidInputError(
-            "The shares of groups sum to 0. Some must be positive, as in "
-            "{'a': 0.4, 'b': 0.6}."
+            "groups has counted nothing, or has shares that sum to 0. Pass shares such "
+            "as {'a': 0.4, 'b': 0.6}, or fill a GroupCounts batch by batch with "
+            "update(sensitive_features=..., y=...)."
         )
     return counts
 
 
-def _read_key(key: object, n_columns: int, has_labels: bool) -> tuple[object, Values]:
+def _read_cell(
+    key: object, share: Any, n_columns: int, has_labels: bool
+) -> tuple[object, Values]:
     parts = key if isinstance(key, tuple) else (key,)
     if len(parts) != n_columns + has_labels:
-        wanted = "one value per sensitive column"
-        if has_labels:
-            wanted = "the label, on which the notion conditions, and " + wanted
+        label = "the label, on which the notion conditions, and " if has_labels else ""
         raise InvalidInputError(
-            f"A key of groups must be {wanted} ({n_columns} columns; a tuple for "
-            f"several values); got {key!r}."
+            f"A key of groups must be {label}one value per sensitive column "
+            f"({n_columns} columns; a tuple for several values); got {key!r}."
         )
-    label = parts[0] if has_labels else None
-    values = tuple(
-        None if pd.isna(value) else group_name(value) for value in parts[has_labels:]
-    )
-    return label, values
-
-
-def _read_share(key: object, share: Any) -> float:
-    is_number = isinstance(share, Real) and not isinstance(share, bool)
-    if not is_number or not np.isfinite(share) or share < 0:
+    if not Number().accepts(share):
         raise InvalidInputError(
             f"The share of a group must be a number of at least 0; got {share!r} for "
             f"{key!r}."
         )
-    return float(share)
+    values = [None if pd.isna(v) else group_name(v) for v in parts[has_labels:]]
+    return parts[0] if has_labels else None, tuple(values)
 
 
 def check_columns(known: Sequence[str] | None, columns: Sequence[str]) -> None:

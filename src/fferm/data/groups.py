@@ -18,7 +18,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from fferm._typing import FloatArray, IntArray, Table
-from fferm.data.validate import encode_sorted, unmasked
+from fferm.data.validate import encode_sorted, read_array
 from fferm.errors import (
     DataFairnessWarning,
     InvalidInputError,
@@ -83,8 +83,7 @@ class Binning:
         self, series: "pd.Series[Any]", name: str, n_columns: int
     ) -> FloatArray | None:
         """Return the band edges of a column, None if its values are groups."""
-        kind = column_kind(series)
-        known = self.known(name, n_columns) if self.edges else None
+        kind, known = column_kind(series), self.known(name, n_columns)
         if known is not None and (kind != "label" or not series.notna().any()):
             return np.array(known, dtype=np.float64)
         is_named = not isinstance(self.continuous, str) and name in self.continuous
@@ -146,14 +145,22 @@ def encode_sensitive(
     for name, values in parts:
         series = read_series(values, name, n_samples)
         edges = binning.edges_for(series, name, len(parts))
-        if edges is None:
-            columns.append(encode_column(series, name, n_samples))
-        else:
+        if edges is not None:
             code = assign(read_numbers(series, name), edges)
             bands = {name: tuple(edges.tolist())}
             columns.append(Attribute(name, band_names(edges), code, bands))
-        if edges is None and len(columns[-1].groups) > MOST_FRACTIONAL_VALUES:
-            _warn_of_quantities(series, columns[-1])
+            continue
+        columns.append(encode_column(series, name, n_samples))
+        n_groups = len(columns[-1].groups)
+        # Codes and ages look alike, so whole numbers are cut only when asked to.
+        if n_groups > MOST_FRACTIONAL_VALUES and column_kind(series) != "label":
+            warn_user(
+                f"{name} makes {n_groups} groups, one per number. If these are "
+                "quantities, such as ages, cut them into bands with "
+                "fferm.data.groups.quantile_bands(values), or --bands on the command "
+                "line. If they are codes, pass them as text.",
+                DataFairnessWarning,
+            )
     return partition(columns, how)
 
 
@@ -165,7 +172,24 @@ def partition(columns: Sequence[Attribute], how: GroupMode) -> tuple[Attribute, 
         )
     if how == "marginal" or len(columns) == 1:
         return tuple(columns)
-    return (_intersection(columns),)
+    codes = np.stack([column.code for column in columns])  # (a, n)
+    is_known = (codes >= 0).all(axis=0)
+    shape = tuple(len(column.groups) for column in columns)
+    flat = number_cells(codes[:, is_known], shape)
+    present, inverse = np.unique(flat, return_inverse=True)
+    names = [column.name for column in columns]
+    cells = [
+        [column.groups[k] for column, k in zip(columns, cell, strict=True)]
+        for cell in zip(*np.unravel_index(present, shape), strict=True)
+    ]
+    groups = [" × ".join(cell) for cell in cells]
+    if len(set(groups)) < len(groups):  # some values contain the sign themselves
+        pairs = [zip(names, cell, strict=True) for cell in cells]
+        groups = [", ".join(map("=".join, pair)) for pair in pairs]
+    code = np.full(codes.shape[1], -1, dtype=np.int64)
+    code[is_known] = inverse.reshape(-1)
+    edges = {column: e for c in columns for column, e in c.edges.items()}
+    return (Attribute(" × ".join(names), tuple(groups), code, edges),)
 
 
 def encode_column(
@@ -231,7 +255,7 @@ def split_columns(sensitive_features: Table) -> list[tuple[str, Table]]:
     elif isinstance(data, Mapping):
         columns = [(str(name), values) for name, values in data.items()]
     else:
-        columns = _array_columns(data)
+        columns = _array_columns(read_array(data, "sensitive_features"))
     if not columns:
         raise InvalidInputError(
             "sensitive_features has no columns. Pass at least one, with one value per "
@@ -240,24 +264,15 @@ def split_columns(sensitive_features: Table) -> list[tuple[str, Table]]:
     return columns
 
 
-def _array_columns(data: Table) -> list[tuple[str, Table]]:
-    array = _as_array(data, "sensitive_features")
+def _array_columns(array: NDArray[Any]) -> list[tuple[str, Table]]:
     if array.ndim == 1:
         return [(UNNAMED, array)]
     if array.ndim == 2:
-        return [(f"{UNNAMED}_{a}", array[:, a]) for a in range(array.shape[1])]
+        return [(f"{UNNAMED}_{a}", column) for a, column in enumerate(array.T)]
     raise InvalidInputError(
         "sensitive_features must have shape (n_samples,) or (n_samples, n_columns); "
         f"got {array.shape}."
     )
-
-
-def collected(sensitive_features: Table) -> Table:
-    """Return a lazy frame as an eager one, anything else unchanged."""
-    native = nw.from_native(sensitive_features, pass_through=True)
-    if isinstance(native, nw.LazyFrame):
-        return native.collect().to_native()
-    return sensitive_features
 
 
 def take_rows(sensitive_features: Table, rows: IntArray) -> dict[str, Table]:
@@ -268,20 +283,6 @@ def take_rows(sensitive_features: Table, rows: IntArray) -> dict[str, Table]:
     }
 
 
-def _as_array(values: Table, name: str) -> NDArray[Any]:
-    values = unmasked(values)
-    try:
-        array = np.asarray(values)
-        if array.dtype.kind in "US":  # a list with None in it must keep its None
-            array = np.asarray(values, dtype=object)
-    except ValueError as error:
-        raise InvalidInputError(
-            f"{name} is ragged ({error}). Every row must have the same number of "
-            "values."
-        ) from error
-    return array
-
-
 def read_series(
     values: Table, name: str, n_samples: int | None = None
 ) -> "pd.Series[Any]":
@@ -290,7 +291,7 @@ def read_series(
     if isinstance(native, nw.Series):
         series = native.to_pandas()
     else:
-        array = _as_array(values, name)
+        array = read_array(values, name)
         if array.ndim != 1:
             raise InvalidInputError(
                 f"{name} must have one value per row; got shape {array.shape}."
@@ -321,23 +322,6 @@ def column_kind(series: "pd.Series[Any]") -> ColumnKind:
     distinct = np.unique(numbers[np.isfinite(numbers)])
     is_fractional = distinct.size > MOST_FRACTIONAL_VALUES and np.any(distinct % 1)
     return "continuous" if is_fractional else "number"
-
-
-def is_continuous(series: "pd.Series[Any]") -> bool:
-    """Return whether a column has many distinct fractional numbers."""
-    return column_kind(series) == "continuous"
-
-
-def _warn_of_quantities(series: "pd.Series[Any]", attribute: Attribute) -> None:
-    # Codes and ages look alike, so whole numbers are never cut without being asked to.
-    if column_kind(series) != "label":
-        warn_user(
-            f"{attribute.name} makes {len(attribute.groups)} groups, one per number. "
-            "If these are quantities, such as ages, cut them into bands with "
-            "fferm.data.groups.quantile_bands(values), or --bands on the command "
-            "line. If they are codes, pass them as text.",
-            DataFairnessWarning,
-        )
 
 
 def refuse_continuous(series: "pd.Series[Any]", name: str) -> None:
@@ -391,23 +375,6 @@ def natural_order(label: str) -> tuple[int, float, str]:
     return (1, 0.0, label) if math.isnan(number) else (0, number, label)
 
 
-def _intersection(columns: Sequence[Attribute]) -> Attribute:
-    codes = np.stack([column.code for column in columns])  # (a, n)
-    is_known = (codes >= 0).all(axis=0)
-    shape = tuple(len(column.groups) for column in columns)
-    flat = number_cells(codes[:, is_known], shape)
-    present, inverse = np.unique(flat, return_inverse=True)
-    cells = list(zip(*np.unravel_index(present, shape), strict=True))
-    groups = tuple(_join(columns, cell, " × ", "{1}") for cell in cells)
-    if len(set(groups)) < len(groups):  # some values contain the sign themselves
-        groups = tuple(_join(columns, cell, ", ", "{0}={1}") for cell in cells)
-    code = np.full(codes.shape[1], -1, dtype=np.int64)
-    code[is_known] = inverse.reshape(-1)
-    name = " × ".join(column.name for column in columns)
-    edges = {column: e for c in columns for column, e in c.edges.items()}
-    return Attribute(name, groups, code, edges)
-
-
 def number_cells(codes: IntArray, shape: tuple[int, ...]) -> IntArray:
     """Return (n_samples,) cell numbers of (n_columns, n_samples) codes.
 
@@ -420,15 +387,6 @@ def number_cells(codes: IntArray, shape: tuple[int, ...]) -> IntArray:
             "compare them one by one: groups='marginal'."
         )
     return np.asarray(np.ravel_multi_index(tuple(codes), shape), dtype=np.int64)
-
-
-def _join(
-    columns: Sequence[Attribute], cell: tuple[int, ...], sign: str, form: str
-) -> str:
-    return sign.join(
-        form.format(column.name, column.groups[k])
-        for column, k in zip(columns, cell, strict=True)
-    )
 
 
 def quantile_bands(values: Table, n_bands: int = N_BANDS) -> NDArray[Any]:

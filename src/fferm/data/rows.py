@@ -7,7 +7,7 @@ kernels, torch and trees take views of it.
 
 import functools
 import itertools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -15,8 +15,9 @@ import narwhals as nw
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+from sklearn.utils import gen_batches
 
-from fferm._typing import FloatArray, IntArray, Table, chunks, is_sparse
+from fferm._typing import FloatArray, IntArray, Table, is_sparse
 from fferm.data.groups import (
     DEFAULT_BINNING,
     Attribute,
@@ -26,6 +27,7 @@ from fferm.data.groups import (
     encode_column,
     encode_sensitive,
 )
+from fferm.data.validate import ROWS_AT_ONCE
 from fferm.errors import (
     EmptyStratumWarning,
     InvalidInputError,
@@ -181,28 +183,41 @@ class Rows:
     @functools.cached_property
     def cell_sums(self) -> tuple[CellSums, ...]:
         """The cell totals of each attribute."""
-        return tuple(
-            add_cells(attribute, self.strata, self.weight)
-            for attribute in self.attributes
-        )
+        totals = []
+        for attribute in self.attributes:
+            shape = 1 + len(self.strata.names), 1 + len(attribute.groups)
+            size = shape[0] * shape[1]
+            n_rows, n_weighted = np.zeros((2, size), dtype=np.int64)
+            total = np.zeros(size)
+            for part in gen_batches(self.weight.size, ROWS_AT_ONCE):
+                # Codes are shifted by one, because -1 comes first.
+                stratum, weight = self.strata.code[part] + 1, self.weight[part]
+                cell = stratum * shape[1] + attribute.code[part] + 1
+                n_rows += np.bincount(cell, minlength=size)
+                total += np.bincount(cell, weight, size)
+                n_weighted += np.bincount(cell[weight > 0], minlength=size)
+            present = n_weighted.reshape(shape)[1:, 1:]
+            sums = CellSums(n_rows.reshape(shape), total.reshape(shape), present)
+            totals.append(sums)
+        return tuple(totals)
 
     @functools.cached_property
     def cells(self) -> tuple[CellIndex, ...]:
         """The cell of each row, for each attribute."""
-        return tuple(map(self._index, self.attributes))
-
-    def _index(self, attribute: Attribute) -> CellIndex:
-        code, stratum = attribute.code, self.strata.code
-        shape = len(self.strata.names), len(attribute.groups)
-        known = code >= 0
-        kept = np.flatnonzero(known & (stratum >= 0) & (self.weight > 0))
-        return CellIndex(
-            slice(None) if kept.size == code.size else kept,
-            stratum[kept] * shape[1] + code[kept],
-            self.weight[kept],
-            shape,
-            float(self.weight[known].sum()),
-        )
+        stratum, indexes = self.strata.code, []
+        for attribute in self.attributes:
+            code, n_groups = attribute.code, len(attribute.groups)
+            known = code >= 0
+            kept = np.flatnonzero(known & (stratum >= 0) & (self.weight > 0))
+            index = CellIndex(
+                slice(None) if kept.size == code.size else kept,
+                stratum[kept] * n_groups + code[kept],
+                self.weight[kept],
+                (len(self.strata.names), n_groups),
+                float(self.weight[known].sum()),
+            )
+            indexes.append(index)
+        return tuple(indexes)
 
     @property
     def band_edges(self) -> dict[str, tuple[float, ...]]:
@@ -235,18 +250,36 @@ def combine(codes: Iterable[IntArray]) -> IntArray:
     return code
 
 
-def check_aligned(**tables: Table) -> None:
+def check_aligned(*, are_equal: bool = False, **tables: Table) -> None:
     """Raise if pandas objects hold the same rows in another order.
 
     Rows are matched by position. If two indexes have the same labels in another order,
     positions would match people with the groups of others, and nothing would show it.
+    With ``are_equal``, tables must have equally many rows too, and some.
     """
-    indexed = {
-        name: table.index
-        for name, table in _one_by_one(tables)
-        if isinstance(table, pd.DataFrame | pd.Series)
+    parts: dict[str, Table] = {}
+    for name, table in tables.items():
+        if isinstance(table, Mapping):
+            parts |= {f"{name}[{key!r}]": column for key, column in table.items()}
+        else:
+            parts[name] = table
+    sizes = {
+        name: table.shape[0] if hasattr(table, "shape") else len(table)
+        for name, table in parts.items()
+        if are_equal and (hasattr(table, "shape") or hasattr(table, "__len__"))
     }
-    for (first, index), (name, other) in itertools.combinations(indexed.items(), 2):
+    if len(set(sizes.values())) > 1 or 0 in sizes.values():
+        counts = ", ".join(f"{name} has {n}" for name, n in sizes.items())
+        raise InvalidInputError(
+            f"All tables must have the same number of rows, at least one; {counts}. "
+            "Rows are matched by position."
+        )
+    indexed = [
+        (name, table.index)
+        for name, table in parts.items()
+        if isinstance(table, pd.DataFrame | pd.Series)
+    ]
+    for (first, index), (name, other) in itertools.combinations(indexed, 2):
         is_same = len(index) == len(other) and not index.equals(other)
         if is_same and index.is_unique and set(index) == set(other):
             raise InvalidInputError(
@@ -255,166 +288,101 @@ def check_aligned(**tables: Table) -> None:
             )
 
 
-def check_lengths(**tables: Table) -> None:
-    """Raise if tables have different numbers of rows, or none; None is ignored."""
-    sizes = {
-        name: table.shape[0] if hasattr(table, "shape") else len(table)
-        for name, table in _one_by_one(tables)
-        if table is not None and (hasattr(table, "shape") or hasattr(table, "__len__"))
-    }
-    if len(set(sizes.values())) > 1 or 0 in sizes.values():
-        counts = ", ".join(f"{name} has {n}" for name, n in sizes.items())
-        raise InvalidInputError(
-            f"All tables must have the same number of rows, at least one; {counts}. "
-            "Rows are matched by position."
-        )
-
-
-def _one_by_one(tables: Mapping[str, Table]) -> Iterator[tuple[str, Table]]:
-    for name, table in tables.items():
-        if isinstance(table, Mapping):
-            yield from ((f"{name}[{key!r}]", column) for key, column in table.items())
-        else:
-            yield name, table
-
-
 def encode_rows(
     sensitive_features: Table,
     notion: Notion,
     labels: Labels,
+    X: Table = None,
     *,
     how: GroupMode = "intersection",
     sample_weight: FloatArray | None = None,
     binning: Binning = DEFAULT_BINNING,
 ) -> Rows:
-    """Return rows encoded for a notion, after warning about missing or small groups."""
+    """Return rows encoded for a notion, after warning about missing or small groups.
+
+    ``X`` holds the control feature, where the notion names one.
+    """
+    labels = add_control(labels, notion, X)
     attributes = encode_sensitive(sensitive_features, labels.n_samples, how, binning)
     weight = np.ones(labels.n_samples) if sample_weight is None else sample_weight
     rows = Rows(attributes, notion.strata(labels), weight)
-    if labels.control is not None:
-        warn_of_control(labels)
-    warn_of_gaps(rows)
+    warn_of_gaps(rows, labels)
     return rows
 
 
-def control_labels(
-    notion: Notion, X: Table, n_samples: int
-) -> tuple[IntArray | None, tuple[str, ...]]:
-    """Return the codes and names of a notion's control feature, if it has one."""
+def add_control(labels: Labels, notion: Notion, X: Table) -> Labels:
+    """Return labels with the codes of the notion's control feature, if it has one."""
     control = notion.control_feature()
     if control is None:
-        return None, ()
+        return labels
+    n_samples = labels.n_samples
     if isinstance(control, str | int | np.integer):
-        values = _column_of(X, control)
-    else:
-        values = control
-        if len(control) != n_samples:
-            raise InvalidInputError(
-                f"The control feature has {len(control)} values for {n_samples} rows. "
-                "Name a column of X instead, which is found wherever the notion is "
-                "used: ConditionalParity('department')."
-            )
-    attribute = encode_column(values, "the control feature", n_samples)
-    return attribute.code, attribute.groups
+        control = _column_of(X, control)
+    elif len(control) != n_samples:
+        raise InvalidInputError(
+            f"The control feature has {len(control)} values for {n_samples} rows. "
+            "Name a column of X instead, which is found wherever the notion is used: "
+            "ConditionalParity('department')."
+        )
+    attribute = encode_column(control, "the control feature", n_samples)
+    return replace(labels, control=attribute.code, control_names=attribute.groups)
 
 
 def _column_of(X: Table, control: str | int | np.integer) -> Table:
     frame = nw.from_native(X, eager_only=True, pass_through=True)
-    if isinstance(frame, nw.DataFrame):
-        names = frame.columns
-        if isinstance(control, str) and control in names:
-            return frame[:, names.index(control)]
-        if not isinstance(control, str) and -len(names) <= control < len(names):
-            return frame[:, int(control)]
-        raise InvalidParameterError(
-            f"The control feature {control!r} is not a column of X. Columns: "
-            f"{', '.join(map(str, names))}."
-        )
-    if isinstance(control, str):
+    is_frame, is_name = isinstance(frame, nw.DataFrame), isinstance(control, str)
+    if is_name and not is_frame:
         raise InvalidParameterError(
             f"The control feature is named {control!r} but X has no column names. Pass "
             "a data frame, a column position, or one value per row."
         )
-    return _array_column(X, int(control))
-
-
-def _array_column(X: Table, position: int) -> NDArray[Any]:
-    table = X.tocsr() if is_sparse(X) else np.asarray(X)
-    try:
-        column: Table = table[:, position]
-    except IndexError as error:
+    table = frame if is_frame else X.tocsr() if is_sparse(X) else np.asarray(X)
+    names = list(frame.columns if is_frame else range(table.shape[1]))
+    if is_name and control in names:
+        control = names.index(control)
+    if isinstance(control, str) or not -len(names) <= control < len(names):
         raise InvalidParameterError(
-            f"The control feature is column {position}, which X lacks ({error})."
-        ) from error
-    dense = column.toarray() if is_sparse(column) else column
-    return np.asarray(dense).reshape(-1)
-
-
-def warn_of_control(labels: Labels) -> None:
-    """Warn about rows without a value of the control feature."""
-    n_missing = 0 if labels.control is None else int(np.sum(labels.control < 0))
-    if n_missing:
-        warn_user(
-            f"{n_missing} of {labels.n_samples} rows have no value of the control "
-            "feature. They are left out of the penalty.",
-            MissingGroupWarning,
+            f"The control feature {control!r} is not a column of X. Columns: "
+            f"{', '.join(map(str, names))}."
         )
+    column: Table = table[:, int(control)]
+    return column.toarray().reshape(-1) if is_sparse(column) else column
 
 
-def warn_of_gaps(rows: Rows) -> None:
+def warn_of_gaps(rows: Rows, labels: Labels) -> None:
     """Warn about missing values, small groups and strata with a single group."""
-    names = rows.strata.names
+    missing = {}
+    if labels.control is not None:
+        missing["the control feature"] = int(np.sum(labels.control < 0))
     for attribute, sums in zip(rows.attributes, rows.cell_sums, strict=True):
-        n_missing = int(sums.n_rows[:, 0].sum())
+        missing[attribute.name] = int(sums.n_rows[:, 0].sum())
+    for name, n_missing in missing.items():
         if n_missing:
             warn_user(
-                f"{n_missing} of {attribute.code.size} rows have no value of "
-                f"{attribute.name}. They are left out of the penalty.",
+                f"{n_missing} of {rows.weight.size} rows have no value of {name}. They "
+                "are left out of the penalty.",
                 MissingGroupWarning,
             )
-        if np.any(sums.present < SMALL_GROUP):
-            _warn_of_small(attribute, names, sums.present)
-        lonely = [
-            name
-            for name, present in zip(names, sums.present > 0, strict=True)
-            if present.sum() == 1 and len(names) > 1
+    names = rows.strata.names
+    for attribute, sums in zip(rows.attributes, rows.cell_sums, strict=True):
+        small = [
+            f"{attribute.groups[k]} ({sums.present[r, k]} rows"
+            + (f" where {names[r]})" if len(names) > 1 else ")")
+            for r, k in zip(*np.nonzero(sums.present < SMALL_GROUP), strict=True)
         ]
-        if lonely:
+        if small:
+            more = f" and {len(small) - 8} more" if len(small) > 8 else ""
+            warn_user(
+                f"Groups of {attribute.name} with fewer than {SMALL_GROUP} rows: "
+                f"{', '.join(small[:8])}{more}. Their rates are unreliable; merge "
+                "groups or collect more rows.",
+                SmallGroupWarning,
+            )
+        is_lonely = (sums.present > 0).sum(axis=1) == 1
+        lonely = [names[r] for r in np.flatnonzero(is_lonely)]
+        if lonely and len(names) > 1:
             warn_user(
                 f"Only one group of {attribute.name} is present where "
                 f"{', '.join(lonely)}; there is nobody to compare it with.",
                 EmptyStratumWarning,
             )
-
-
-def _warn_of_small(
-    attribute: Attribute, strata: tuple[str, ...], count: IntArray
-) -> None:
-    small = [
-        f"{attribute.groups[k]} ({count[r, k]} rows"
-        + (f" where {strata[r]})" if len(strata) > 1 else ")")
-        for r, k in zip(*np.nonzero(count < SMALL_GROUP), strict=True)
-    ]
-    shown = ", ".join(small[:8])
-    shown += f" and {len(small) - 8} more" if len(small) > 8 else ""
-    warn_user(
-        f"Groups of {attribute.name} with fewer than {SMALL_GROUP} rows: {shown}. "
-        "Their rates are unreliable; merge groups or collect more rows.",
-        SmallGroupWarning,
-    )
-
-
-def add_cells(attribute: Attribute, strata: Strata, weight: FloatArray) -> CellSums:
-    """Return the totals of the cells of stratum and group."""
-    shape = 1 + len(strata.names), 1 + len(attribute.groups)
-    size = shape[0] * shape[1]
-    n_rows, n_weighted = np.zeros(size, dtype=np.int64), np.zeros(size, dtype=np.int64)
-    total = np.zeros(size)
-    for part in chunks(weight.size):
-        # Codes are shifted by one, because -1 comes first.
-        cell = (strata.code[part] + 1) * shape[1] + attribute.code[part] + 1
-        n_rows += np.bincount(cell, minlength=size)
-        total += np.bincount(cell, weight[part], size)
-        n_weighted += np.bincount(cell[weight[part] > 0], minlength=size)
-    present = n_weighted.reshape(shape)[1:, 1:]
-    return CellSums(n_rows.reshape(shape), total.reshape(shape), present)

@@ -3,16 +3,20 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
+import narwhals as nw
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.model_selection import train_test_split
 from sklearn.utils import _safe_indexing, check_random_state
 
 from fferm._typing import IntArray, Table, is_sparse
-from fferm.data.groups import collected
-from fferm.data.rows import FitInput, Rows, check_aligned, check_lengths, combine
+from fferm.data.rows import FitInput, Rows, check_aligned, combine
 from fferm.data.validate import TrainingData, one_column
-from fferm.errors import InvalidInputError, InvalidParameterError
+from fferm.errors import (
+    InvalidInputError,
+    InvalidParameterError,
+    MissingSensitiveError,
+)
 
 
 def kinds(rows: Rows, label: IntArray) -> IntArray:
@@ -58,9 +62,16 @@ def read_rows(
         raise InvalidInputError(
             "y is None. Accuracy is measured, so every row needs a label or a number."
         )
-    rows = FitInput(X, one_column(y), collected(sensitive_features), sample_weight)
-    check_lengths(**rows.tables)
-    check_aligned(**rows.tables)
+    if sensitive_features is None:
+        raise MissingSensitiveError(
+            "Fairness is measured, which needs sensitive_features. Pass the groups of "
+            "all rows, sensitive_features=..."
+        )
+    native = nw.from_native(sensitive_features, pass_through=True)
+    if isinstance(native, nw.LazyFrame):
+        sensitive_features = native.collect().to_native()
+    rows = FitInput(X, one_column(y), sensitive_features, sample_weight)
+    check_aligned(**rows.tables, are_equal=True)
     return rows
 
 

@@ -17,10 +17,11 @@ import pandas as pd
 from numpy.typing import NDArray
 from sklearn import get_config
 from sklearn.base import BaseEstimator
+from sklearn.utils import gen_batches
 from sklearn.utils.multiclass import check_classification_targets, unique_labels
 from sklearn.utils.validation import _check_sample_weight, validate_data
 
-from fferm._typing import FloatArray, IntArray, Table, chunks, is_sparse
+from fferm._typing import FloatArray, IntArray, Table, is_sparse
 from fferm.errors import (
     FfermError,
     InvalidInputError,
@@ -45,6 +46,10 @@ CLEARER = {
 FEW_LABELS = 20
 # Products of larger features overflow on their way through a Gram matrix.
 LARGEST_FEATURE = 1e100
+# Rows that are worked on at once, where arrays of all rows would be large.
+ROWS_AT_ONCE = 2**16
+# The y of rows to predict; scikit-learn's word.
+NO_Y = "no_validation"
 
 
 @dataclass(frozen=True)
@@ -150,11 +155,17 @@ def encode_decisions(
     """
     code, seen = factorize(y_pred, "y_pred")
     labels_true = [] if y_true is None else factorize(y_true, "y_true")[1]
-    together = {*seen, *labels_true, *_plain(known)}
-    # One label does not tell the other, except for 0 and 1.
-    classes = _sorted({0, 1} if together in ({0}, {1}) else together)
+    together = {*seen, *labels_true, *known}
+    try:
+        # One label does not tell the other, except for 0 and 1.
+        classes = sorted({0, 1} if together in ({0}, {1}) else together)  # type: ignore[type-var]
+    except TypeError as error:
+        raise InvalidInputError(
+            "Labels must be all numbers or all strings, in y_true and y_pred alike; "
+            f"got {', '.join(sorted(map(repr, together)))} ({error})."
+        ) from error
     labels = encode_labels(y_true, code.size, classes)
-    return labels, np.array([classes.index(label) for label in seen])[code]
+    return labels, find_codes(code, seen, labels.classes, "y_pred")
 
 
 def encode_labels(
@@ -169,15 +180,25 @@ def encode_labels(
         raise InvalidInputError(
             f"{name} has {code.size} labels for {n_samples} rows. Pass one per row."
         )
-    unknown = [label for label in seen if label not in classes]
+    return Labels(n_samples, find_codes(code, seen, classes, name), classes)
+
+
+def find_codes(
+    code: IntArray,
+    labels: Sequence[object],
+    classes: Sequence[object],
+    name: str,
+    advice: str = "",
+) -> IntArray:
+    """Return codes among ``labels`` as codes among ``classes``, which have them all."""
+    position = {label: j for j, label in enumerate(classes)}
+    unknown = [label for label in labels if label not in position]
     if unknown:
         raise InvalidInputError(
             f"{name} contains the label {unknown[0]!r}, which is not among the classes "
-            f"{', '.join(map(repr, classes))}."
+            f"{', '.join(map(repr, classes))}.{advice}"
         )
-    return Labels(
-        n_samples, np.array([classes.index(label) for label in seen])[code], classes
-    )
+    return np.array([position[label] for label in labels], dtype=np.int64)[code]
 
 
 def one_column(y: Table) -> Table:
@@ -190,22 +211,28 @@ def one_column(y: Table) -> Table:
     return y[:, 0] if is_column else y
 
 
-def unmasked(values: Table) -> Table:
-    """Return a masked array as objects, None where it is masked; others as they are."""
-    if not isinstance(values, np.ma.MaskedArray):
-        return values
-    array = np.array(values.data, dtype=object)
-    array[np.ma.getmaskarray(values)] = None
-    return array
+def read_array(values: Table, name: str) -> NDArray[Any]:
+    """Return values of any library as an array in which a missing one stays None."""
+    native = nw.from_native(values, series_only=True, pass_through=True)
+    if isinstance(native, nw.Series):
+        return native.to_numpy()
+    if isinstance(values, np.ma.MaskedArray):
+        array = np.array(values.data, dtype=object)
+        array[np.ma.getmaskarray(values)] = None
+        return array
+    try:
+        array = np.asarray(values)
+        return np.asarray(values, dtype=object) if array.dtype.kind in "US" else array
+    except ValueError as error:
+        raise InvalidInputError(
+            f"{name} is ragged ({error}). Every row must have the same number of "
+            "values."
+        ) from error
 
 
 def factorize(values: Table, name: str) -> tuple[IntArray, list[object]]:
     """Return one code per row, and the label of each code in order of appearance."""
-    values = unmasked(one_column(values))
-    native = nw.from_native(values, series_only=True, pass_through=True)
-    array = native.to_numpy() if isinstance(native, nw.Series) else np.asarray(values)
-    if array.dtype.kind in "US":  # a list with None in it must keep its None
-        array = np.asarray(values, dtype=object)
+    array = read_array(one_column(values), name)
     if array.ndim != 1 or array.size == 0:
         raise InvalidInputError(
             f"{name} must be one-dimensional with at least one label; got shape "
@@ -238,31 +265,20 @@ def encode_sorted(values: NDArray[Any]) -> tuple[NDArray[Any], IntArray]:
         distinct, code = np.unique(values, return_inverse=True)
         return distinct, code.astype(np.int64).reshape(-1)
     # By hash tables of a part each: to sort all rows would copy them.
-    seen = [pd.unique(values[part]) for part in chunks(values.size)]
+    parts = list(gen_batches(values.size, ROWS_AT_ONCE))
+    seen = [pd.unique(values[part]) for part in parts]
     distinct = np.unique(np.concatenate(seen))
     if values.dtype == np.int64 and np.array_equal(distinct, np.arange(distinct.size)):
         return distinct, values
     code = np.empty(values.size, dtype=np.int64)
-    for part in chunks(values.size):
+    for part in parts:
         code[part] = np.searchsorted(distinct, values[part])
     return distinct, code
 
 
-def _plain(labels: Iterable[object]) -> list[object]:
+def _plain(labels: Iterable[Any]) -> list[Any]:
     # NumPy's scalars print as np.str_('a'); Python's own compare and hash alike.
-    return [
-        label.item() if isinstance(label, np.generic) else label for label in labels
-    ]
-
-
-def _sorted(labels: set[object]) -> list[object]:
-    try:
-        return sorted(labels)  # type: ignore[type-var]
-    except TypeError as error:
-        raise InvalidInputError(
-            "Labels must be all numbers or all strings, in y_true and y_pred alike; "
-            f"got {', '.join(sorted(map(repr, labels)))} ({error})."
-        ) from error
+    return [each.item() if isinstance(each, np.generic) else each for each in labels]
 
 
 def encode_prob(prob: Table, n_classes: int) -> FloatArray:
@@ -329,10 +345,9 @@ def are_alike(values: NDArray[Any]) -> bool:
 
 def shares(weight: FloatArray) -> FloatArray:
     """Return weights over their sum: one number, seen n times, where all are alike."""
-    total = weight.sum()
-    if weight.strides[0] == 0 or np.all(weight == weight[0]):
-        return np.broadcast_to(weight[0] / total, weight.shape)
-    return np.asarray(weight / total)
+    if are_alike(weight):
+        return np.broadcast_to(weight[0] / weight.sum(), weight.shape)
+    return np.asarray(weight / weight.sum())
 
 
 def one_hot(code: IntArray, n_classes: int) -> FloatArray:
@@ -388,21 +403,30 @@ class TrainingData:
 
 
 def validate_training(
-    estimator: BaseEstimator, X: Table, y: Table, sample_weight: Table
+    estimator: BaseEstimator,
+    X: Table,
+    y: Table,
+    sample_weight: Table,
+    *,
+    is_number: bool = False,
 ) -> TrainingData:
-    """Return training data with labels in the form that solvers take."""
-    rows = _validate_rows(estimator, X, y, sample_weight, reset=True)
-    X, y, weight, kept = _keep_weighted(*rows)
-    classes, codes = encode_classes(y)
-    return TrainingData(X, codes, classes, weight, kept)
-
-
-def validate_numbers(
-    estimator: BaseEstimator, X: Table, y: Table, sample_weight: Table
-) -> TrainingData:
-    """Return training data with a numeric target."""
-    rows = _validate_rows(estimator, X, y, sample_weight, reset=True, is_number=True)
-    X, y, weight, kept = _keep_weighted(*rows)
+    """Return training data with labels as codes, or with a numeric target."""
+    X, y, weight = validate_rows(
+        estimator, X, y, sample_weight, reset=True, is_number=is_number
+    )
+    kept: NDArray[np.bool_] = np.broadcast_to(True, weight.shape)
+    if weight.strides[0]:
+        kept = weight > 0
+    if not kept.any():
+        raise InvalidInputError(
+            "Every sample_weight is 0. At least one weight must be positive."
+        )
+    if not kept.all():
+        X, y, weight = X[kept], y[kept], weight[kept]
+    classes = np.array([])
+    if not is_number:
+        classes, y = encode_classes(y)
+        return TrainingData(X, y, classes, rescaled(weight), kept)
     try:
         y = np.asarray(y, dtype=np.float64)
     except (TypeError, ValueError) as error:
@@ -415,7 +439,7 @@ def validate_numbers(
             f"y contains values above {LARGEST_FEATURE:g}, whose squares overflow. "
             "Pass y in larger units."
         )
-    return TrainingData(X, y, np.array([]), weight, kept)
+    return TrainingData(X, y, classes, rescaled(weight), kept)
 
 
 def read_penalty_data(penalty_data: tuple[Table, ...] | None) -> tuple[Table, ...]:
@@ -440,18 +464,11 @@ def validate_batch(
     The first batch defines the features.
     """
     is_first = not hasattr(estimator, "classes_")
-    X, y, weight = _validate_rows(estimator, X, y, sample_weight, reset=is_first)
-    distinct, codes = encode_classes(y, fewest=1)
-    known = {label: code for code, label in enumerate(classes.tolist())}
-    unknown = [label for label in distinct.tolist() if label not in known]
-    if unknown:
-        raise InvalidInputError(
-            f"y contains the label {unknown[0]!r}, which is not among the classes "
-            f"{', '.join(map(repr, known))}. Name all classes in the first call: "
-            "partial_fit(X, y, classes=[...])."
-        )
-    position = np.array([known[label] for label in distinct.tolist()], dtype=np.int64)
-    return TrainingData(X, position[codes], classes, weight, weight > 0)
+    X, y, weight = validate_rows(estimator, X, y, sample_weight, reset=is_first)
+    distinct, code = encode_classes(y, fewest=1)
+    advice = " Name all classes in the first call: partial_fit(X, y, classes=[...])."
+    y = find_codes(code, distinct.tolist(), classes.tolist(), "y", advice)
+    return TrainingData(X, y, classes, weight, weight > 0)
 
 
 def check_classes(known: NDArray[Any] | None, classes: Table) -> NDArray[Any]:
@@ -477,60 +494,40 @@ def check_classes(known: NDArray[Any] | None, classes: Table) -> NDArray[Any]:
     return labels
 
 
-def _keep_weighted(
-    X: Table, y: NDArray[Any], weight: FloatArray
-) -> tuple[Table, NDArray[Any], FloatArray, NDArray[np.bool_]]:
-    if weight.strides[0] == 0:
-        return X, y, rescaled(weight), np.broadcast_to(True, weight.shape)
-    kept = weight > 0
-    if not kept.any():
-        raise InvalidInputError(
-            "Every sample_weight is 0. At least one weight must be positive."
-        )
-    if not kept.all():
-        X, y, weight = X[kept], y[kept], weight[kept]
-    return X, y, rescaled(weight), kept
-
-
-def _validate_rows(
+def validate_rows(
     estimator: BaseEstimator,
     X: Table,
-    y: Table,
-    sample_weight: Table,
+    y: Table = NO_Y,
+    sample_weight: Table = None,
     *,
-    reset: bool,
+    reset: bool = False,
     is_number: bool = False,
 ) -> tuple[Table, NDArray[Any], FloatArray]:
+    """Return features, target and weights after scikit-learn's checks and ours.
+
+    Rows to predict have features only, which must be those of training.
+    """
     refuse_unusable(X=X, y=y, sample_weight=sample_weight)
+    options: dict[str, Any] = {"accept_sparse": "csr", "dtype": np.float64}
+    if y is not NO_Y:
+        options |= {"y": y, "y_numeric": is_number, "order": "C"}
     with named_errors():
-        X, y = validate_data(
-            estimator,
-            X,
-            y,
-            accept_sparse="csr",
-            dtype=np.float64,
-            order="C",
-            reset=reset,
-            y_numeric=is_number,
-        )
+        checked = validate_data(estimator, X, reset=reset, **options)
+        X, y = (checked, y) if y is NO_Y else checked
         weight: FloatArray = np.broadcast_to(1.0, X.shape[0])
         if sample_weight is not None:
             weight = _check_sample_weight(
                 sample_weight, X, dtype=np.float64, ensure_non_negative=True
             )
-    _refuse_huge(X)
-    return X, y, weight
-
-
-def validate_features(estimator: BaseEstimator, X: Table) -> Table:
-    """Return features to predict on, checked against those of training."""
-    refuse_unusable(X=X)
-    with named_errors():
-        X = validate_data(
-            estimator, X, accept_sparse="csr", dtype=np.float64, reset=False
+    stored: FloatArray = X.data if is_sparse(X) else X
+    if get_config()["assume_finite"] or not stored.size:  # the caller has checked
+        return X, y, weight
+    if max(stored.max(), -stored.min()) > LARGEST_FEATURE:
+        raise InvalidInputError(
+            f"X contains values above {LARGEST_FEATURE:g}, whose products overflow. "
+            "Scale the features, for example with sklearn.preprocessing.StandardScaler."
         )
-    _refuse_huge(X)
-    return X
+    return X, y, weight
 
 
 def encode_classes(y: NDArray[Any], fewest: int = 2) -> tuple[NDArray[Any], IntArray]:
@@ -581,14 +578,3 @@ def read_frame(X: Table) -> Any:
         raise InvalidInputError(
             f"Two columns of X share a name ({error}). Rename one, or leave it out."
         ) from error
-
-
-def _refuse_huge(X: Table) -> None:
-    if get_config()["assume_finite"]:  # the caller has checked
-        return
-    stored: FloatArray = X.data if is_sparse(X) else X
-    if stored.size and max(stored.max(), -stored.min()) > LARGEST_FEATURE:
-        raise InvalidInputError(
-            f"X contains values above {LARGEST_FEATURE:g}, whose products overflow. "
-            "Scale the features, for example with sklearn.preprocessing.StandardScaler."
-        )

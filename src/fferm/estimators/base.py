@@ -11,7 +11,7 @@ import sys
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -22,7 +22,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from fferm._typing import FloatArray, IntArray, Table
 from fferm.data.groups import BandEdges, Binning, GroupMode
-from fferm.data.rows import FitInput, Rows, check_aligned, control_labels, encode_rows
+from fferm.data.rows import FitInput, Rows, check_aligned, encode_rows
 from fferm.data.split import hold_out, keep_rows, kinds
 from fferm.data.validate import (
     FLAG,
@@ -35,7 +35,7 @@ from fferm.data.validate import (
     encode_labels,
     read_penalty_data,
     shares,
-    validate_features,
+    validate_rows,
     validate_training,
 )
 from fferm.divergences import Divergence
@@ -64,7 +64,7 @@ class Encoded(NamedTuple):
     """Validated data, the problem that they pose, and the rows of the penalty."""
 
     data: Any  # TrainingData; a regressor adds the unit of its target
-    problem: Any  # Problem, or RegressionProblem
+    problem: Any  # Problem
     rows: Rows | None  # None without a penalty
     watched: Any = None  # the problem of held-out rows that early stopping watches
 
@@ -191,9 +191,7 @@ class FairEstimator(Attributes, BaseEstimator, ABC):
                 start = judged._path_start(encoded)
         weights = [choice.fairness_weight]
         (trained,) = self._train(passed, encoded, weights, start, is_path=False)
-        self._learn(encoded.rows, choice)
-        self._store(trained, encoded, is_path=False)
-        return self._warn_of_result()
+        return self._finish(trained, encoded, choice, is_path=False)
 
     def fit_path(
         self,
@@ -219,9 +217,7 @@ class FairEstimator(Attributes, BaseEstimator, ABC):
             # models takes a fifth of the time to train them.
             model = copy.copy(widest)
             model.fairness_weight = weight
-            model._learn(encoded.rows, Choice(weight))
-            model._store(trained, encoded, is_path=True)
-            yield model._warn_of_result()
+            yield model._finish(trained, encoded, Choice(weight), is_path=True)
 
     @abstractmethod
     def _train(
@@ -280,7 +276,7 @@ class FairEstimator(Attributes, BaseEstimator, ABC):
         return self._read_features(X)
 
     def _read_features(self, X: Table) -> Table:
-        return validate_features(self, X)
+        return validate_rows(self, X)[0]
 
     def _read_training(self, passed: FitInput) -> TrainingData:
         return validate_training(self, passed.X, passed.y, passed.sample_weight)
@@ -314,82 +310,65 @@ class FairEstimator(Attributes, BaseEstimator, ABC):
         check_aligned(**passed.tables)
         objective = self._objective()
         data = self._read_training(passed)
+        classes = tuple(data.classes.tolist())
         penalty_X = rows = penalty = None
         if objective.fairness_weight > 0:
             penalty_X, rows = self._penalty_rows(passed, data, objective)
-            penalty = Penalty(objective, rows, tuple(data.classes.tolist()))
+            penalty = Penalty(objective, rows, classes)
             penalty.check_comparable()
-        return Encoded(data, self._problem(objective, data, penalty, penalty_X), rows)
-
-    def _problem(
-        self,
-        objective: Objective,
-        data: TrainingData,
-        penalty: Penalty | None,
-        penalty_X: Table,
-    ) -> Problem:
-        share = shares(data.weight)
-        n_classes = data.classes.size
-        return Problem(objective, data.X, data.y, share, n_classes, penalty, penalty_X)
+        parts = data.X, data.y, shares(data.weight), len(classes)
+        return Encoded(data, Problem(objective, *parts, penalty, penalty_X), rows)
 
     def _penalty_rows(
         self, passed: FitInput, data: TrainingData, objective: Objective
     ) -> tuple[Table, Rows]:
+        # The rows of the penalty, and their features if they are not those of X.
         X, sensitive, penalty_X = passed.X, passed.sensitive_features, None
-        weight: FloatArray | None = None
+        y: Table = data.y
+        weight, kept = None, data.kept
+        classes = tuple(data.classes.tolist())
         if passed.penalty_data is not None:
-            X, sensitive, penalty_X, labels = self._read_penalty_data(passed, data)
+            X, sensitive, *rest = self._read_penalty_data(passed)
+            penalty_X, y = self._read_features(X), rest[0] if rest else None
+            name = "penalty_data's y"
+            labels = encode_labels(y, penalty_X.shape[0], classes, name)
         elif sensitive is None:
-            raise self._missing_sensitive()
+            is_bound = self.max_violation is not None
+            name = "max_violation" if is_bound else "fairness_weight"
+            raise MissingSensitiveError(
+                f"{name}={getattr(self, name)!r} needs sensitive_features. Pass "
+                "fit(X, y, sensitive_features=...), or set fairness_weight=0"
+                f"{' without it' if is_bound else ''} to train without fairness."
+            )
         else:
-            labels = self._own_labels(data)
-            weight = _spread(data.weight, data.kept, 0.0)
-        control, names = control_labels(objective.notion, X, labels.n_samples)
+            weight = data.weight
+            if not kept.all():  # groups are read from all rows, then some are dropped
+                y, weight = np.full(kept.size, -1, y.dtype), np.zeros(kept.size)
+                y[kept], weight[kept] = data.y, data.weight
+            labels = Labels(kept.size, y if classes else None, classes)
         rows = encode_rows(
             sensitive,
             objective.notion,
-            replace(labels, control=control, control_names=names),
+            labels,
+            X,
             how=self.groups,
             sample_weight=weight,
             binning=Binning(self.continuous, passed.edges),
         )
-        is_whole = penalty_X is not None or data.kept.all()
-        return penalty_X, rows if is_whole else rows.take(data.kept)
+        is_whole = penalty_X is not None or kept.all()
+        return penalty_X, rows if is_whole else rows.take(kept)
 
-    def _own_labels(self, data: TrainingData) -> Labels:
-        y = _spread(data.y, data.kept, -1)
-        return Labels(data.kept.size, y, tuple(data.classes.tolist()))
-
-    def _read_penalty_data(
-        self, passed: FitInput, data: TrainingData
-    ) -> tuple[Table, Table, Table, Labels]:
+    def _read_penalty_data(self, passed: FitInput) -> tuple[Table, ...]:
         if passed.sensitive_features is not None:
             warn_user(
                 "sensitive_features of the training rows are not used, because the "
                 "penalty is taken on penalty_data. Leave one of them out.",
                 DataFairnessWarning,
             )
-        X, sensitive, *rest = read_penalty_data(passed.penalty_data)
-        parts = zip(("X", "s", "y"), (X, sensitive, *rest), strict=False)
-        check_aligned(**{f"penalty_data's {name}": part for name, part in parts})
-        penalty_X = self._read_features(X)
-        return X, sensitive, penalty_X, self._penalty_labels(rest, penalty_X, data)
-
-    def _penalty_labels(
-        self, rest: Sequence[Table], X: Table, data: TrainingData
-    ) -> Labels:
-        y, classes = rest[0] if rest else None, tuple(data.classes.tolist())
-        return encode_labels(y, X.shape[0], classes, "penalty_data's y")
-
-    def _missing_sensitive(self) -> MissingSensitiveError:
-        asked, without = f"fairness_weight={self.fairness_weight!r}", ""
-        if self.max_violation is not None:
-            asked, without = f"max_violation={self.max_violation!r}", " without it"
-        return MissingSensitiveError(
-            f"{asked} needs sensitive_features. Pass fit(X, y, "
-            f"sensitive_features=...), or set fairness_weight=0{without} to train "
-            "without fairness."
-        )
+        parts = read_penalty_data(passed.penalty_data)
+        named = zip(("X", "s", "y"), parts, strict=False)
+        check_aligned(**{f"penalty_data's {name}": part for name, part in named})
+        return parts
 
     def _to_saved(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return parameters and learned attributes, of types that a file can hold."""
@@ -416,11 +395,22 @@ class FairEstimator(Attributes, BaseEstimator, ABC):
             elif hasattr(self, name):  # an earlier fit was under a bound
                 delattr(self, name)
 
-    def _warn_of_result(self) -> Self:
+    def _finish(
+        self, trained: Any, encoded: Encoded, choice: Choice, *, is_path: bool
+    ) -> Self:
+        self._learn(encoded.rows, choice)
+        self._store(trained, encoded, is_path=is_path)
         if not self.result_.is_success:
             name = type(self).__name__
             warn_user(f"{name}: {self.result_.value}", ConvergenceWarning)
         return self
+
+    def _best_dual(self, problem: Problem, logits: FloatArray) -> FloatArray:
+        """Return the optimal dual at the logits of the penalty's rows."""
+        if problem.penalty is None:
+            return np.zeros((0, 0, 0))
+        tables = problem.penalty.tables(problem.penalized_prob(logits))
+        return np.concatenate(problem.penalty.duals(tables), axis=2)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -487,13 +477,6 @@ class FairClassifier(ClassifierMixin, FairEstimator):
 
         return HeldOutDecisions(self, passed, encoded)
 
-    def _best_dual(self, problem: Problem, logits: FloatArray) -> FloatArray:
-        """Return the optimal dual at the logits of the penalty's rows."""
-        if problem.penalty is None:
-            return np.zeros((0, 0, 0))
-        tables = problem.penalty.tables(problem.penalized_prob(logits))
-        return np.concatenate(problem.penalty.duals(tables), axis=2)
-
     def _warn_of_reach(self, problem: Problem, logits: FloatArray) -> None:
         uncertainty = problem.objective.uncertainty
         if problem.penalty is None or uncertainty is None or not uncertainty.reach:
@@ -546,15 +529,6 @@ class FairClassifier(ClassifierMixin, FairEstimator):
         warn_user(f"The model predicts {what} {advice}", CollapseWarning)
 
 
-def _spread(values: NDArray[Any], kept: NDArray[np.bool_], fill: Any) -> NDArray[Any]:
-    # One value for every row that was passed, `fill` for rows that were dropped.
-    if kept.all():
-        return values
-    whole = np.full(kept.size, fill, dtype=values.dtype)
-    whole[kept] = values
-    return whole
-
-
 @contextlib.contextmanager
 def progress(verbose: int, total: int | None) -> Iterator[tuple[Callback, ...]]:
     """Give the callbacks that show the progress of a fit; none unless asked for.
@@ -568,20 +542,20 @@ def progress(verbose: int, total: int | None) -> Iterator[tuple[Callback, ...]]:
     try:
         bar = importlib.import_module("tqdm.auto").tqdm(total=total, unit="it")
     except ImportError:
-        yield (_write_line,)
-        sys.stderr.write("\n")
-        return
+        bar = None
 
     def advance(record: Record) -> None:
-        bar.update()
-        bar.set_postfix(objective=f"{record['objective']:.6g}")
+        objective = f"{record['objective']:.6g}"
+        if bar is None:
+            step = f"iteration {record['iteration']:.0f}"
+            sys.stderr.write(f"\r{step}: objective {objective}")
+        else:
+            bar.update()
+            bar.set_postfix(objective=objective)
 
-    with bar:
+    with bar or contextlib.nullcontext():
         yield (advance,)
-        bar.total = bar.n  # few fits need all of their iterations
-
-
-def _write_line(record: Record) -> None:
-    sys.stderr.write(
-        f"\riteration {record['iteration']:.0f}: objective {record['objective']:.6g}"
-    )
+        if bar is None:
+            sys.stderr.write("\n")
+        else:
+            bar.total = bar.n  # few fits need all of their iterations

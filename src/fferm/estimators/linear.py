@@ -5,17 +5,16 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
-import scipy.sparse
 from sklearn.utils import check_random_state
 
 from fferm import solvers
-from fferm._typing import FloatArray, Table
+from fferm._typing import FloatArray, Table, is_sparse
 from fferm.data.rows import FitInput
 from fferm.data.validate import COUNT, POSITIVE, Constraint, Number, OneOf
 from fferm.errors import InvalidInputError, InvalidParameterError
 from fferm.estimators.base import Encoded, FairClassifier, progress
 from fferm.penalty.objective import Objective, Problem
-from fferm.solvers import LANES_FROM, Solution, Solver
+from fferm.solvers import LANES_FROM, Solution
 from fferm.solvers.linear import parameter_shape, penalized_logits, predicted_codes
 
 # Models predict together, as long as their logits take no more than 64 MB.
@@ -250,16 +249,14 @@ class FairLogisticRegression(FairClassifier):
         for begin in range(0, len(models), count):
             part = models[begin : begin + count]
             coef = np.concatenate([model.coef_ for model in part])
-            is_sparse = scipy.sparse.issparse(X)
-            scores = np.asarray((X @ coef.T).T if is_sparse else coef @ X.T)
+            scores = np.asarray((X @ coef.T).T if is_sparse(X) else coef @ X.T)
             for model, rows in zip(part, np.split(scores, len(part)), strict=True):
                 logits = rows.T + model.intercept_
                 yield logits[:, 0] if logits.shape[1] == 1 else logits
 
     def fits_path_jointly(self, passed: FitInput) -> bool:
         """Return whether `fit_path` trains its models as lanes of one run."""
-        size = int(np.prod(np.shape(passed.X)))
-        return self._solver_name(self._objective(), size, [0.0] * LANES_FROM) != "lbfgs"
+        return not self.warm_starts_path(passed, [0.0] * LANES_FROM)
 
     def supports_large_weights(self) -> bool:
         """Return whether weights beyond the default range train well."""
@@ -270,8 +267,7 @@ class FairLogisticRegression(FairClassifier):
     ) -> bool:
         """Return whether each model starts at the last one: with the full batch."""
         size = int(np.prod(np.shape(passed.X)))
-        name = self._solver_name(self._objective(), size, fairness_weights)
-        return name == "lbfgs"
+        return self._solver_name(self._objective(), size, fairness_weights) == "lbfgs"
 
     def _fit_best_divergence(self, passed: FitInput) -> Self:
         from fferm.estimators.weight_search import choose_divergence
@@ -308,7 +304,10 @@ class FairLogisticRegression(FairClassifier):
         is_bound = self.max_violation is not None
         # Under a bound, by the solver that the weight was searched with.
         planned = [*weights] * LANES_FROM if is_bound and not is_path else weights
-        solver = self._solver(problem, planned, encoded.watched)
+        name = self._solver_name(
+            problem.objective, int(np.prod(problem.X.shape)), planned
+        )
+        solver = solvers.make(name, self._solver_options(name, encoded.watched))
         if is_path:
             yield from solver.solve_path(problem, weights, start=start)
             return
@@ -331,16 +330,6 @@ class FairLogisticRegression(FairClassifier):
         if self.solver != "auto":
             return self.solver
         return "sgda" if objective.has_linear_dual else "semi_stochastic"
-
-    def _solver(
-        self,
-        problem: Problem,
-        weights: Sequence[float],
-        watched: Problem | None = None,
-    ) -> Solver[Any]:
-        size = problem.X.shape[0] * problem.X.shape[1]
-        name = self._solver_name(problem.objective, size, weights)
-        return solvers.make(name, self._solver_options(name, watched))
 
     def _solver_options(
         self, name: str, watched: Problem | None = None

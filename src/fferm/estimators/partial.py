@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.base import clone
 
 from fferm import solvers
@@ -19,8 +18,8 @@ from fferm.data.group_counts import (
     GroupCounts,
     Values,
     check_columns,
-    counts_from_shares,
     read_cells,
+    read_counts,
 )
 from fferm.data.groups import (
     Attribute,
@@ -34,6 +33,7 @@ from fferm.data.validate import (
     TrainingData,
     check_classes,
     check_params,
+    find_codes,
     validate_batch,
 )
 from fferm.errors import (
@@ -44,177 +44,17 @@ from fferm.errors import (
     warn_user,
 )
 from fferm.estimators.base import Choice
-from fferm.notions import Labels, Notion, Strata
+from fferm.notions import Labels, Notion
 from fferm.penalty.dual import NO_GROUPS, GroupWeights, group_ends, group_weights
 from fferm.penalty.objective import Objective, Problem
 from fferm.solvers import Result
-from fferm.solvers.partial import (
-    PartialData,
-    PartialRun,
-    PartialTrainer,
-    Start,
-    make_partial,
-)
+from fferm.solvers.partial import PartialRun, PartialTrainer
 
 if TYPE_CHECKING:
     from fferm.estimators.linear import FairLogisticRegression
 
 # Adagrad's step by default. Batches may be sorted: longer steps would follow each.
 DEFAULT_RATE = 0.4
-
-
-@dataclass(frozen=True)
-class PartialState:
-    """What is known after some batches.
-
-    Attributes
-    ----------
-    objective
-        The objective of the last of them.
-    run
-        The state of the solver.
-    known
-        The groups, None without a penalty.
-    n_rows, weight
-        Rows of positive weight so far, and their total weight.
-    n_batches
-        Batches so far.
-    """
-
-    objective: Objective
-    run: PartialRun
-    known: "KnownGroups | None"
-    n_rows: int
-    weight: float
-    n_batches: int
-
-
-def fit_batch(
-    model: "FairLogisticRegression", batch: FitInput, classes: Table, groups: Table
-) -> "FairLogisticRegression":
-    """Return the model after one more batch."""
-    _check_model(model)
-    check_aligned(**batch.tables)
-    before = model._partial
-    objective = _objective(model, before)
-    classes = check_classes(_known_classes(model, classes, groups), classes)
-    data = validate_batch(model, batch.X, batch.y, batch.sample_weight, classes)
-    placed = place_rows(
-        data,
-        objective,
-        model.groups,
-        (batch.sensitive_features, groups),
-        before.known if before else None,
-    )
-    n_rows = int(data.kept.sum()) + (before.n_rows if before else 0)
-    weight = float(data.weight.sum()) + (before.weight if before else 0.0)
-    if not 0 < weight < np.inf:
-        raise InvalidInputError(
-            f"The sample weights so far must sum to a positive number; got {weight:g}."
-        )
-    piece = _piece(data, placed, objective, weight / n_rows)
-    n_batches = before.n_batches + 1 if before else 1
-    solver: Any = _solver(model)
-    trainer = PartialTrainer(solver, piece)
-    run = trainer.train(before.run if before else None, _start(model, placed))
-    model._partial = PartialState(
-        objective, run, placed.known, n_rows, weight, n_batches
-    )
-    theta = trainer.parameters(run)
-    model.classes_ = classes
-    model.coef_, model.intercept_ = theta[:, :-1].copy(), theta[:, -1].copy()
-    model._learn(None, Choice(objective.fairness_weight))
-    if placed.known is not None:
-        model.groups_ = np.array(placed.known.names, dtype=object)
-    model.dual_ = trainer.dual(run)
-    model.n_iter_, model.history_ = n_batches, ()
-    model.result_ = Result.schedule_completed
-    return model
-
-
-def _check_model(model: "FairLogisticRegression") -> None:
-    check_params(vars(model), model.constraints)
-    if model.solver not in ("auto", "sgda"):
-        raise InvalidParameterError(
-            f"partial_fit needs solver='sgda' or 'auto'; got {model.solver!r}."
-        )
-    if model.max_violation is not None:
-        raise InvalidParameterError(
-            "partial_fit cannot keep max_violation, because it holds out no rows. Set "
-            "max_violation=None and choose a fairness_weight."
-        )
-
-
-def _solver(model: "FairLogisticRegression") -> Any:
-    options = {} if model.learning_rate else {"learning_rate": DEFAULT_RATE}
-    settings = clone(model).set_params(**options)._solver_options("sgda")
-    return solvers.make("sgda", settings)
-
-
-def _objective(
-    model: "FairLogisticRegression", before: PartialState | None
-) -> Objective:
-    objective = model._objective()
-    is_fair = objective.fairness_weight > 0
-    if is_fair:
-        objective.check_linear_dual("sgda")
-        if objective.notion.control_feature() is not None:
-            raise InvalidParameterError(
-                f"{objective.notion!r} has a control feature, which partial_fit does "
-                "not count. Use fit, or a notion that conditions on the label."
-            )
-    if before is not None:
-        old = before.objective
-        _check_same("divergence", old.divergence, objective.divergence)
-        _check_same("notion", old.notion, objective.notion)
-        _check_same("fairness_weight > 0", old.fairness_weight > 0, is_fair)
-    return objective
-
-
-def _check_same(name: str, old: object, new: object) -> None:
-    if old != new:
-        raise InvalidParameterError(
-            f"{name} must stay {old!r}, as in earlier batches; got {new!r}. Start over "
-            "with a clone, because what was learned about the groups does not carry "
-            "over."
-        )
-
-
-def _known_classes(
-    model: "FairLogisticRegression", classes: Table, groups: Table
-) -> NDArray[Any] | None:
-    if hasattr(model, "classes_"):
-        return model.classes_
-    if classes is None and isinstance(groups, GroupCounts):
-        labels = groups.labels
-        return np.array(labels) if len(labels) > 1 else None
-    return None
-
-
-def _piece(
-    data: TrainingData, placed: "PlacedRows", objective: Objective, mean_weight: float
-) -> PartialData:
-    kept = data.kept
-    problem = Problem(
-        objective,
-        data.X if kept.all() else data.X[kept],
-        data.y[kept],
-        data.weight[kept] / mean_weight / max(1, kept.sum()),
-        data.classes.size,
-    )
-    return make_partial(
-        problem, placed.weights, placed.stratum[kept], placed.group[kept]
-    )
-
-
-def _start(model: "FairLogisticRegression", placed: "PlacedRows") -> Start | None:
-    if not hasattr(model, "coef_"):
-        return None
-    theta: FloatArray = model._parameters()
-    if placed.known is None or tuple(model.groups_) != placed.known.names:
-        return Start(theta, None)
-    shape = len(placed.weights.share), model.classes_.size, len(placed.known.names)
-    return Start(theta, model.dual_ if model.dual_.shape == shape else None)
 
 
 @dataclass(frozen=True)
@@ -238,93 +78,175 @@ class KnownGroups:
 
 
 @dataclass(frozen=True)
-class PlacedRows:
-    """The rows of a batch among the groups of all batches.
+class PartialState:
+    """What is known after some batches.
 
     Attributes
     ----------
+    objective
+        The objective of the last of them.
+    run
+        The state of the solver.
     known
         The groups, None without a penalty.
-    weights
-        Of groups and strata in the whole data.
-    stratum, group
-        (n_samples,) and (n_samples, n_attributes), as the kernel takes them.
+    n_rows, weight
+        Rows of positive weight so far, and their total weight.
+    n_batches
+        Batches so far.
     """
 
+    objective: Objective
+    run: PartialRun
     known: KnownGroups | None
-    weights: GroupWeights
-    stratum: IntArray
-    group: IntArray
+    n_rows: int
+    weight: float
+    n_batches: int
 
 
-def place_rows(
+def fit_batch(
+    model: "FairLogisticRegression", batch: FitInput, classes: Table, groups: Table
+) -> "FairLogisticRegression":
+    """Return the model after one more batch."""
+    check_params(vars(model), model.constraints)
+    check_aligned(**batch.tables)
+    before = model._partial
+    objective = _objective(model, before)
+    known_classes = getattr(model, "classes_", None)
+    if known_classes is None and classes is None and isinstance(groups, GroupCounts):
+        classes = groups.labels if len(groups.labels) > 1 else None
+    classes = check_classes(known_classes, classes)
+    data = validate_batch(model, batch.X, batch.y, batch.sample_weight, classes)
+    kept = data.kept
+    n_rows, weight, n_batches = int(kept.sum()), float(data.weight.sum()), 1
+    if before is not None:
+        n_rows, weight = n_rows + before.n_rows, weight + before.weight
+        n_batches += before.n_batches
+    if not 0 < weight < np.inf:
+        raise InvalidInputError(
+            f"The sample weights so far must sum to a positive number; got {weight:g}."
+        )
+    known, weights = None, NO_GROUPS
+    stratum = np.full(data.y.size, -1, dtype=np.int64)
+    group = stratum[:, None]
+    if objective.fairness_weight > 0:
+        passed = batch.sensitive_features, groups
+        known, weights, stratum, group = _place_rows(
+            data, objective, passed, model.groups, before.known if before else None
+        )
+    problem = Problem(
+        objective,
+        data.X if kept.all() else data.X[kept],
+        data.y[kept],
+        data.weight[kept] / (weight / n_rows) / max(1, kept.sum()),
+        classes.size,
+    )
+    options = {} if model.learning_rate else {"learning_rate": DEFAULT_RATE}
+    settings = clone(model).set_params(**options)._solver_options("sgda")
+    solver: Any = solvers.make("sgda", settings)
+    trainer = PartialTrainer(solver, problem, weights, stratum[kept], group[kept])
+    start = _start(model, known, weights)
+    run = trainer.train(before.run if before else None, *start)
+    model._partial = PartialState(objective, run, known, n_rows, weight, n_batches)
+    theta = trainer.parameters(run)
+    model.classes_ = classes
+    model.coef_, model.intercept_ = theta[:, :-1].copy(), theta[:, -1].copy()
+    model._learn(None, Choice(objective.fairness_weight))
+    model.groups_ = np.array(known.names if known else (), dtype=object)
+    model.dual_ = trainer.dual(run)
+    model.n_iter_, model.history_ = n_batches, ()
+    model.result_ = Result.schedule_completed
+    return model
+
+
+def _objective(
+    model: "FairLogisticRegression", before: PartialState | None
+) -> Objective:
+    if model.solver not in ("auto", "sgda"):
+        raise InvalidParameterError(
+            f"partial_fit needs solver='sgda' or 'auto'; got {model.solver!r}."
+        )
+    if model.max_violation is not None:
+        raise InvalidParameterError(
+            "partial_fit cannot keep max_violation, because it holds out no rows. Set "
+            "max_violation=None and choose a fairness_weight."
+        )
+    objective = model._objective()
+    if objective.fairness_weight > 0:
+        objective.check_linear_dual("sgda")
+        if objective.notion.control_feature() is not None:
+            raise InvalidParameterError(
+                f"{objective.notion!r} has a control feature, which partial_fit does "
+                "not count. Use fit, or a notion that conditions on the label."
+            )
+    old, new = (
+        {
+            "divergence": o.divergence,
+            "notion": o.notion,
+            "fairness_weight > 0": o.fairness_weight > 0,
+        }
+        for o in (before.objective if before else objective, objective)
+    )
+    for name, value in old.items():
+        if new[name] != value:
+            raise InvalidParameterError(
+                f"{name} must stay {value!r}, as in earlier batches; got "
+                f"{new[name]!r}. Start over with a clone, because what was learned "
+                "about the groups does not carry over."
+            )
+    return objective
+
+
+def _start(
+    model: "FairLogisticRegression", known: KnownGroups | None, weights: GroupWeights
+) -> tuple[FloatArray | None, FloatArray | None]:
+    if not hasattr(model, "coef_"):
+        return None, None
+    theta: FloatArray = model._parameters()
+    if known is None or tuple(model.groups_) != known.names:
+        return theta, None
+    shape = len(weights.share), model.classes_.size, len(known.names)
+    return theta, model.dual_ if model.dual_.shape == shape else None
+
+
+def _place_rows(
     data: TrainingData,
     objective: Objective,
-    how: GroupMode,
     passed: tuple[Table, Table],
+    how: GroupMode,
     before: KnownGroups | None,
-) -> PlacedRows:
-    """Return the rows of a batch among the groups of all batches.
+) -> tuple[KnownGroups, GroupWeights, IntArray, IntArray]:
+    """Return the groups of all batches, their weights, and where these rows are.
 
-    Parameters
-    ----------
-    data
-        The batch.
-    objective
-        Says what the penalty conditions on.
-    how
-        Whether columns count jointly or one by one.
-    passed
-        ``sensitive_features`` and ``groups`` as passed.
-    before
-        What was known about the groups before.
+    That is (n_samples,) strata and (n_samples, n_attributes) groups, as the kernel
+    takes them. ``passed`` are ``sensitive_features`` and ``groups``.
     """
     sensitive_features, groups = passed
-    if objective.fairness_weight == 0:
-        nobody = np.full(data.y.size, -1, dtype=np.int64)
-        return PlacedRows(None, NO_GROUPS, nobody, nobody[:, None])
     if sensitive_features is None:
         raise MissingSensitiveError(
             f"fairness_weight={objective.fairness_weight!r} needs sensitive_features. "
             "Pass partial_fit(X, y, sensitive_features=...), or set fairness_weight=0 "
             "to train without fairness."
         )
+    notion, classes = objective.notion, tuple(data.classes.tolist())
     cells = read_cells(sensitive_features, data.y.size)
-    check_columns(before.columns if before else None, cells.columns)
-    if groups is not None:
-        counts, is_passed = _passed_counts(groups, cells, objective.notion), True
-    elif before is not None and before.is_passed:
-        counts, is_passed = before.counts, True
-    else:
-        counts = before.counts.copy() if before else GroupCounts()
-        counts.add(cells, data.classes.tolist(), data.y, data.weight)
-        is_passed = False
-    if objective.notion.needs_labels and counts.has_labels:
-        _check_labels(counts, data)
-    classes = tuple(data.classes.tolist())
-    rows, values = _as_rows(counts, objective.notion, classes, how)
-    _check_groups(rows, before, is_passed)
-    strata = objective.notion.strata(Labels(data.y.size, data.y, classes))
-    group = _find_groups(rows, values, cells)
-    weights = group_weights(rows, objective.notion.weighting)
-    kept = data.kept
-    _check_shares(weights, strata.code[kept], group[kept], rows)
-    _warn_of_missing(group, rows)
     columns = before.columns if before else cells.columns
+    check_columns(columns, cells.columns)
+    is_passed = groups is not None or (before is not None and before.is_passed)
+    counts = before.counts.copy() if before else GroupCounts()
+    if groups is not None:
+        counts = read_counts(groups, cells.columns, notion.needs_labels)
+    if not is_passed:
+        counts.add(cells, classes, data.y, data.weight)
+    if notion.needs_labels and counts.has_labels:
+        _check_labels(counts, data)
+    rows, values = _as_rows(counts, notion, classes, how)
+    _check_groups(rows, before, is_passed)
+    stratum = notion.strata(Labels(data.y.size, data.y, classes)).code
+    group = _find_groups(rows, values, cells)
+    weights = group_weights(rows, notion.weighting)
+    _check_shares(weights, stratum[data.kept], group[data.kept], rows)
     known = KnownGroups(counts, is_passed, columns, rows.group_names)
-    return PlacedRows(known, weights, strata.code, group)
-
-
-def _passed_counts(groups: Table, cells: CellRows, notion: Notion) -> GroupCounts:
-    if not isinstance(groups, GroupCounts):
-        return counts_from_shares(groups, cells.columns, notion.needs_labels)
-    if not groups.total > 0:
-        raise InvalidInputError(
-            "groups is a GroupCounts that has counted nothing. Fill it with "
-            "update(sensitive_features=..., y=...), batch by batch."
-        )
-    check_columns(groups.columns, cells.columns)
-    return groups.copy()
+    return known, weights, stratum, group
 
 
 def _as_rows(
@@ -340,47 +262,42 @@ def _as_rows(
     if counts.n_rows:
         for column in columns:
             refuse_identifiers(column.name, len(column.groups), counts.n_rows)
-    strata = _strata(counts, [label for label, _ in cells], notion, classes)
-    mass = np.array(list(cells.values()))
-    return Rows(partition(columns, how), strata, mass), values
-
-
-def _strata(
-    counts: GroupCounts,
-    labels: Sequence[object],
-    notion: Notion,
-    classes: tuple[object, ...],
-) -> Strata:
-    if not notion.needs_labels:
-        return notion.strata(Labels(len(labels), None, classes))
-    if not counts.has_labels:
-        raise InvalidInputError(
-            f"{notion!r} conditions on the label, and the GroupCounts has none. "
-            "Fill it with update(sensitive_features=..., y=...)."
-        )
-    codes = [classes.index(label) if label in classes else -1 for label in labels]
-    if -1 in codes:
-        raise InvalidInputError(
-            f"groups has the label {labels[codes.index(-1)]!r}, which is not among the "
-            f"classes {', '.join(map(repr, classes))}. Name all of them in classes."
-        )
-    return notion.strata(Labels(len(labels), np.array(codes, dtype=np.int64), classes))
+    code = None
+    if notion.needs_labels:
+        if not counts.has_labels:
+            raise InvalidInputError(
+                f"{notion!r} conditions on the label, and the GroupCounts has none. "
+                "Fill it with update(sensitive_features=..., y=...)."
+            )
+        labels, advice = [label for label, _ in cells], " Name all of them in classes."
+        code = find_codes(np.arange(len(cells)), labels, classes, "groups", advice)
+    strata = notion.strata(Labels(len(cells), code, classes))
+    return Rows(partition(columns, how), strata, np.array([*cells.values()])), values
 
 
 def _find_groups(rows: Rows, values: Sequence[Values], cells: CellRows) -> IntArray:
     """Return (n_samples, n_attributes) groups, numbered through all attributes."""
     columns = []
+    is_whole = len(rows.attributes) == 1
     for a, begin in enumerate(group_ends(rows)[:-1]):
-        whole = len(rows.attributes) == 1
+        attribute = rows.attributes[a]
         known = {
-            of_cell if whole else (of_cell[a],): code + begin
-            for of_cell, code in zip(values, rows.attributes[a].code, strict=True)
+            of_cell if is_whole else (of_cell[a],): code + begin
+            for of_cell, code in zip(values, attribute.code, strict=True)
         }
-        parts = [of_cell if whole else (of_cell[a],) for of_cell in cells.values]
+        parts = [of_cell if is_whole else (of_cell[a],) for of_cell in cells.values]
         new = [part for part in parts if None not in part and part not in known]
         _refuse_new([" × ".join(map(str, part)) for part in new])
         codes = [-1 if None in part else known[part] for part in parts]
-        columns.append(np.array(codes, dtype=np.int64)[cells.code])
+        column = np.array(codes, dtype=np.int64)[cells.code]
+        n_missing = int(np.sum(column < 0))
+        if n_missing:
+            warn_user(
+                f"{n_missing} of {column.size} rows have no value of {attribute.name}. "
+                "They are left out of the penalty.",
+                MissingGroupWarning,
+            )
+        columns.append(column)
     return np.stack(columns, axis=1)
 
 
@@ -436,15 +353,4 @@ def _check_shares(
                 f"groups has no share of the group {name} ({where}), which some rows "
                 "have. Give every group its share of the whole data, with each label "
                 "if the notion conditions on it."
-            )
-
-
-def _warn_of_missing(group: IntArray, rows: Rows) -> None:
-    for attribute, column in zip(rows.attributes, group.T, strict=True):
-        n_missing = int(np.sum(column < 0))
-        if n_missing:
-            warn_user(
-                f"{n_missing} of {column.size} rows have no value of {attribute.name}. "
-                "They are left out of the penalty.",
-                MissingGroupWarning,
             )

@@ -8,7 +8,7 @@ import numpy as np
 from sklearn.base import RegressorMixin
 from sklearn.utils import _safe_indexing, check_random_state
 
-from fferm._typing import FloatArray, IntArray, Table, is_sparse
+from fferm._typing import FloatArray, Table, is_sparse
 from fferm.data.groups import Binning, quantile_edges, take_rows
 from fferm.data.rows import FitInput
 from fferm.data.split import hold_out, keep_rows, kinds
@@ -20,17 +20,15 @@ from fferm.data.validate import (
     OneOf,
     TrainingData,
     check_whole,
-    validate_numbers,
+    validate_training,
 )
 from fferm.errors import InvalidInputError, InvalidParameterError
-from fferm.estimators.base import Encoded, FairEstimator, progress
+from fferm.estimators.base import Encoded, FairEstimator, all_classes, progress
 from fferm.estimators.weight_search import HeldOut, Judged
 from fferm.metrics.dependence import RegressionTabulator, make_regression_tabulator
-from fferm.notions import Labels, Notion
-from fferm.penalty import losses
 from fferm.penalty.losses import Loss
-from fferm.penalty.objective import Objective, Penalty
-from fferm.penalty.soft_bins import RegressionProblem, make_bins
+from fferm.penalty.objective import Objective, Problem
+from fferm.penalty.soft_bins import UNUSED_BINS, make_bins
 from fferm.solvers import LBFGS, Result, Solution
 from fferm.solvers.base import Callback
 from fferm.solvers.linear import PlainEvaluator, linear_logits
@@ -53,11 +51,6 @@ class NumericData(TrainingData):
     centre: float
     scale: float
 
-    @property
-    def target(self) -> FloatArray:
-        """(n_samples,) y in standard deviations, as models are trained on it."""
-        return np.asarray((self.y - self.centre) / self.scale)
-
 
 @dataclass(frozen=True)
 class Fitted:
@@ -75,7 +68,7 @@ class Fitted:
         How training went.
     """
 
-    problem: RegressionProblem
+    problem: Problem
     theta: FloatArray | None
     module: Any
     result: Result
@@ -83,7 +76,7 @@ class Fitted:
     n_iter: int
 
     @classmethod
-    def linear(cls, problem: RegressionProblem, solution: Solution) -> Self:
+    def linear(cls, problem: Problem, solution: Solution) -> Self:
         """Return the linear model of a solution."""
         n_iter, theta = int(solution.stats["n_iter"]), solution.value[0]
         return cls(problem, theta, None, solution.result, solution.history, n_iter)
@@ -93,21 +86,6 @@ class Fitted:
         if self.theta is not None:
             return linear_logits(X, self.theta[None])[:, 1]
         return _torch().predict(self.module, X)  # type: ignore[no-any-return]
-
-    @property
-    def dual(self) -> FloatArray:
-        """(strata, bins, groups) the dual that is optimal for the predictions."""
-        penalty = self.problem.penalty
-        if penalty is None:
-            return np.zeros((0, 0, 0))
-        u = self.predict(_penalized(self.problem))
-        prob = self.problem.penalized_prob(np.column_stack([np.zeros(u.size), u]))
-        return np.concatenate(penalty.duals(penalty.tables(prob)), axis=2)
-
-
-def _penalized(problem: RegressionProblem) -> Table:
-    # The features of the rows that the penalty is taken on.
-    return problem.X if problem.penalty_X is None else problem.penalty_X
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -252,57 +230,49 @@ class FairRegressor(RegressorMixin, FairEstimator):
         return np.asarray(_torch().predict(self.module_, X) * scale + centre)
 
     def _read_training(self, passed: FitInput) -> NumericData:
-        data = validate_numbers(self, passed.X, passed.y, passed.sample_weight)
-        y, weight = data.y, data.weight
+        data = validate_training(
+            self, passed.X, passed.y, passed.sample_weight, is_number=True
+        )
+        objective, y, weight = self._objective(), data.y, data.weight
+        if objective.fairness_weight > 0 and objective.notion.needs_labels:
+            raise InvalidParameterError(
+                f"notion={objective.notion.name!r} conditions on a label, and y is "
+                "numeric. Use 'demographic_parity', or ConditionalParity(control); "
+                "given the target itself: "
+                "ConditionalParity(pandas.qcut(y, 5, labels=False))."
+            )
+        if objective.fairness_weight > 0 and y.size < 2:
+            raise InvalidInputError(
+                "X has 1 sample, which is fair whatever is predicted. Pass rows of at "
+                "least two groups, or set fairness_weight=0."
+            )
         centre = float(np.average(y, weights=weight)) if self.fit_intercept else 0.0
         scale = float(np.sqrt(np.average((y - centre) ** 2, weights=weight)))
         # If all numbers are equal, nothing is left but rounding.
         is_flat = not scale > 1e-12 * max(float(np.abs(y).max()), 1e-300)
         return NumericData(**vars(data), centre=centre, scale=1.0 if is_flat else scale)
 
-    def _problem(
-        self,
-        objective: Objective,
-        data: TrainingData,
-        penalty: Penalty | None,
-        penalty_X: Table,
-    ) -> RegressionProblem:
-        # Bins are placed later. Two classes make one output.
-        no_labels: IntArray = np.zeros(data.y.size, dtype=np.int64)
-        share = data.weight / data.weight.sum()
-        parts = (objective, data.X, no_labels, share, 2, penalty, penalty_X)
-        target = data.target  # type: ignore[attr-defined]
-        return RegressionProblem(*parts, target=target, loss_of=losses.get(self.loss))
-
-    def _own_labels(self, data: TrainingData) -> Labels:
-        return Labels(data.kept.size)
-
-    def _penalty_labels(
-        self, rest: Sequence[Table], X: Table, data: TrainingData
-    ) -> Labels:
-        if rest:
+    def _read_penalty_data(self, passed: FitInput) -> tuple[Table, ...]:
+        parts = super()._read_penalty_data(passed)
+        if len(parts) > 2:
             raise InvalidInputError(
                 "penalty_data of a regressor must be (X, sensitive_features), because "
                 "no notion of a regression looks at y; got three parts."
             )
-        return Labels(X.shape[0])
+        return parts
 
-    def _penalty_rows(
-        self, passed: FitInput, data: TrainingData, objective: Objective
-    ) -> Any:
-        notion = objective.notion
-        if notion.needs_labels:
-            raise InvalidParameterError(
-                f"notion={notion.name!r} conditions on a label, and y is numeric. Use "
-                "'demographic_parity', or ConditionalParity(control); given the target "
-                "itself: ConditionalParity(pandas.qcut(y, 5, labels=False))."
-            )
-        if data.y.size < 2:
-            raise InvalidInputError(
-                "X has 1 sample, which is fair whatever is predicted. Pass rows of at "
-                "least two groups, or set fairness_weight=0."
-            )
-        return super()._penalty_rows(passed, data, objective)
+    def _encode(self, passed: FitInput) -> Encoded:
+        encoded = super()._encode(passed)
+        y = (encoded.data.y - encoded.data.centre) / encoded.data.scale
+        # Bins are placed later. Two classes make one output.
+        problem = replace(
+            encoded.problem,
+            y=y,
+            n_classes=2,
+            loss_of=Loss.resolve(self.loss),
+            bins=UNUSED_BINS,
+        )
+        return encoded._replace(problem=problem)
 
     def _hold_out(self, passed: FitInput, encoded: Encoded) -> "HeldOutNumbers":
         data, rows = encoded.data, encoded.rows
@@ -314,12 +284,17 @@ class FairRegressor(RegressorMixin, FairEstimator):
         kind = kinds(rows, np.zeros(data.y.size, dtype=np.int64))
         held = hold_out(kind, self.validation_fraction, self.random_state)
         position = np.flatnonzero(data.kept)[held]
+        notion = encoded.problem.objective.notion
+        control = notion.control_feature()
+        if not isinstance(control, str | int | np.integer | None):  # a value per row
+            taken = _safe_indexing(control, position)
+            notion = replace(notion, control=taken)
         X = passed.X.tocsr() if is_sparse(passed.X) else passed.X
         judged = _safe_indexing(X, position)
         measured = make_regression_tabulator(
             self.violation_metric,
             take_rows(passed.sensitive_features, position),
-            _notion_on(encoded.problem.objective.notion, position),
+            notion,
             self.groups,
             judged,
             Binning(self.continuous, rows.band_edges),
@@ -350,12 +325,24 @@ class FairRegressor(RegressorMixin, FairEstimator):
         *,
         is_path: bool,
     ) -> Iterator[Fitted]:
-        verbose = 0 if is_path else self.verbose
-        with progress(verbose, self.max_iter) as callbacks:
-            if self._solver_name() == "lbfgs":
-                yield from self._full_batch(encoded, weights, start, callbacks)
-            else:
+        is_full = self._solver_name() == "lbfgs"
+        with progress(0 if is_path else self.verbose, self.max_iter) as callbacks:
+            if not is_full:
                 yield from self._minibatches(passed, encoded, weights, callbacks)
+                return
+            plain = self._train_plain(encoded.problem, start)
+            problem = self._place_bins(encoded, Fitted.linear(encoded.problem, plain))
+            if problem.penalty is None:
+                yield from [Fitted.linear(problem, plain)] * len(weights)
+                return
+            path = self._linear_solver().solve_path(
+                problem,
+                weights,
+                start=plain.value if start is None else start[None],
+                callbacks=callbacks,
+            )
+            for weight, solution in zip(weights, path, strict=True):
+                yield Fitted.linear(problem.with_weight(weight), solution)
 
     def _solver_name(self) -> str:
         if self.method == "critic" and self.sharpness != 1:
@@ -374,25 +361,6 @@ class FairRegressor(RegressorMixin, FairEstimator):
             return str(self.solver)
         return "lbfgs" if is_full else "sgda"
 
-    def _full_batch(
-        self,
-        encoded: Encoded,
-        weights: Sequence[float],
-        start: FloatArray | None,
-        callbacks: tuple[Callback, ...],
-    ) -> Iterator[Fitted]:
-        solver = self._linear_solver()
-        plain = self._train_plain(encoded.problem, start)
-        problem = self._place_bins(encoded, Fitted.linear(encoded.problem, plain))
-        if problem.penalty is None:
-            for _ in weights:
-                yield Fitted.linear(problem, plain)
-            return
-        first = plain.value if start is None else start[None]
-        path = solver.solve_path(problem, weights, start=first, callbacks=callbacks)
-        for weight, solution in zip(weights, path, strict=True):
-            yield Fitted.linear(problem.with_weight(weight), solution)
-
     def _linear_solver(self) -> LBFGS:
         return LBFGS(
             tol=float(self.tol),
@@ -401,19 +369,17 @@ class FairRegressor(RegressorMixin, FairEstimator):
             evaluator=PlainEvaluator(),
         )
 
-    def _train_plain(
-        self, problem: RegressionProblem, start: FloatArray | None
-    ) -> Solution:
+    def _train_plain(self, problem: Problem, start: FloatArray | None) -> Solution:
         plain = replace(problem, penalty=None, penalty_X=None)
         first = None if start is None else start[None]
         return self._linear_solver().solve(plain, start=first)
 
-    def _place_bins(self, encoded: Encoded, plain: Fitted) -> RegressionProblem:
+    def _place_bins(self, encoded: Encoded, plain: Fitted) -> Problem:
         # Bins lie between quantiles of the plain model's predictions.
-        problem: RegressionProblem = encoded.problem
+        problem: Problem = encoded.problem
         if encoded.rows is None:
             return problem
-        predicted = plain.predict(_penalized(problem))
+        predicted = plain.predict(problem.penalized_X)
         edges = quantile_edges(predicted, int(self.n_bins), encoded.rows.weight)
         if edges.size == 0:
             # All predictions are equal, so nothing depends on the group.
@@ -500,7 +466,7 @@ class FairRegressor(RegressorMixin, FairEstimator):
         kept, sensitive = np.flatnonzero(encoded.data.kept), passed.sensitive_features
         if passed.penalty_data is not None:
             _, sensitive, *_ = passed.penalty_data
-            kept = np.arange(_penalized(encoded.problem).shape[0])
+            kept = np.arange(encoded.problem.penalized_X.shape[0])
         return take_rows(sensitive, kept)
 
     def _store(self, fitted: Fitted, encoded: Encoded, *, is_path: bool) -> None:
@@ -515,7 +481,8 @@ class FairRegressor(RegressorMixin, FairEstimator):
             self.module_ = fitted.module
             self.unit_ = np.array([data.centre, data.scale])
         self.bin_edges_ = fitted.problem.bins.edges * data.scale + data.centre
-        self.dual_ = fitted.dual
+        u = fitted.predict(fitted.problem.penalized_X)
+        self.dual_ = self._best_dual(fitted.problem, all_classes(u))
         self.n_iter_ = fitted.n_iter
         self.history_: tuple[dict[str, Any], ...] = fitted.history
         self.result_ = fitted.result
@@ -555,14 +522,6 @@ class HeldOutNumbers(HeldOut[FairRegressor]):
             f"closest is fairness_weight={closest.fairness_weight:.4g} with "
             f"{closest.value:.4g}. Raise max_violation, or hold out more rows."
         )
-
-
-def _notion_on(notion: Notion, position: IntArray) -> Notion:
-    # A control feature with one value per row is cut to the rows that are judged.
-    control = notion.control_feature()
-    if control is None or isinstance(control, str | int | np.integer):
-        return notion
-    return replace(notion, control=_safe_indexing(control, position))  # type: ignore[call-arg]
 
 
 def _torch() -> Any:

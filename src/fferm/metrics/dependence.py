@@ -32,7 +32,7 @@ from fferm.data.groups import (
     read_series,
     split_columns,
 )
-from fferm.data.rows import control_labels
+from fferm.data.rows import add_control
 from fferm.data.validate import Number, check_params, one_column
 from fferm.divergences import Divergence
 from fferm.divergences import get as get_divergence
@@ -609,8 +609,7 @@ def control_strata(notion: Notion, X: Table, n_samples: int) -> Strata:
             f"notion={notion.name!r} conditions on a label, but y is numeric. Use "
             "'demographic_parity', or ConditionalParity(control)."
         )
-    control, names = control_labels(notion, X, n_samples)
-    return notion.strata(Labels(n_samples, None, (), control, names))
+    return notion.strata(add_control(Labels(n_samples), notion, X))
 
 
 def comparable_rows(

@@ -11,7 +11,7 @@ where fewer than two remain everywhere the violation is NaN.
 import functools
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from fferm._typing import FloatArray, IntArray, Table
 from fferm.data.groups import DEFAULT_BINNING, Binning, GroupMode, encode_sensitive
-from fferm.data.rows import CellIndex, Rows, control_labels
+from fferm.data.rows import CellIndex, Rows, add_control
 from fferm.data.validate import encode_weight, one_hot, rescaled
 from fferm.errors import (
     EmptyStratumWarning,
@@ -244,23 +244,16 @@ class Tabulator:
         masses
             What `masses` returns for them, if it is known already.
         """
-        axes = self.comparison.kept_conditions, self.comparison.outcomes
-        return tuple(
-            RateTable(
-                attribute.name,
-                attribute.groups,
-                *axes,
-                self.comparison.tables(mass),
-                functools.partial(self._squares, predicted, index),
-                index.total,
-            )
-            for attribute, index, mass in zip(
-                self.rows.attributes,
-                self.rows.cells,
-                self.masses(predicted) if masses is None else masses,
-                strict=True,
-            )
-        )
+        compared, tables = self.comparison, []
+        axes = compared.kept_conditions, compared.outcomes
+        sums = self.masses(predicted) if masses is None else masses
+        columns = zip(self.rows.attributes, self.rows.cells, sums, strict=True)
+        for attribute, index, mass in columns:
+            names = attribute.name, attribute.groups, *axes
+            squares = functools.partial(self._squares, predicted, index)
+            table = RateTable(*names, compared.tables(mass), squares, index.total)
+            tables.append(table)
+        return tuple(tables)
 
     def masses(self, predicted: Predicted) -> list[FloatArray]:
         """Return the (strata, classes, groups) weights of each attribute."""
@@ -352,9 +345,8 @@ def make_tabulator(
             f"which class is positive. {notion.name} needs rows of two classes."
         )
     n = labels.n_samples
-    control, names = control_labels(notion, X, n)
+    labels = add_control(labels, notion, X)
     attributes = encode_sensitive(sensitive_features, n, groups, binning)
-    labels = replace(labels, control=control, control_names=names)
     weight = rescaled(encode_weight(sample_weight, n))
     tabulator = Tabulator(
         Rows(attributes, notion.strata(labels), weight), notion, labels

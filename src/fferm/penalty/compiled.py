@@ -21,7 +21,6 @@ Solvers that ascend the dual by minibatches keep its table themselves: `make_dua
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -77,6 +76,10 @@ class Dual(NamedTuple):
         (R, K) its upper ends.
     speed
         How far the variable moves where the ratio moves by 1.
+    pointer
+        The address of the function that reads the variable.
+    scale
+        The factor of the penalty.
     """
 
     z: FloatArray
@@ -88,17 +91,16 @@ class Dual(NamedTuple):
     lower: float
     upper: FloatArray
     speed: float
+    pointer: int
+    scale: float
 
 
 @kernel
-def payoff_into(dual, pointer, work):
-    """Write ``G`` of the current dual into the workspace, and the ratios with it.
-
-    ``pointer`` is the address of the function that reads the dual's variable.
-    """
+def payoff_into(dual, work):
+    """Write ``G`` of the current dual into the workspace, and the ratios with it."""
     conjugate, payoff, sums = work.conjugate, work.payoff, work.sums
     read_table(
-        pointer,
+        dual.pointer,
         dual.z.ctypes.data,
         work.dual.ctypes.data,
         conjugate.ctypes.data,
@@ -157,18 +159,9 @@ def best_into(dual, mass):
                         dual.z[r, j, k, lane] = z
 
 
-@dataclass(frozen=True)
-class ChosenDual:
-    """A dual at independence, the address of what reads it, the penalty's factor."""
-
-    dual: Dual
-    pointer: int
-    scale: float
-
-
 def make_dual(
     problem: Problem, n_lanes: int, *, solver: str, variable: str = "auto"
-) -> ChosenDual:
+) -> Dual:
     """Return the dual of independence, for a solver that ascends it.
 
     Parameters
@@ -195,7 +188,7 @@ def bind_dual(
     n_classes: int,
     n_lanes: int,
     variable: str = "auto",
-) -> ChosenDual:
+) -> Dual:
     """Return the dual of independence for given weights of groups."""
     if variable not in VARIABLES:
         raise InvalidParameterError(
@@ -204,19 +197,16 @@ def bind_dual(
     chosen = dual_variable(objective.divergence, variable)
     pointer = projected_pointer if chosen.is_projected else log_ratio_pointer
     n_strata, n_attributes = weights.share.shape
-    dual = Dual(
+    return Dual(
         np.zeros((n_strata, n_classes, weights.prior.shape[1], n_lanes)),
         np.full((n_strata, n_classes, n_attributes, n_lanes), 1 / n_classes),
-        weights.prior,
-        weights.factor,
-        weights.share,
-        weights.ends,
+        *weights,
         chosen.lower,
         chosen.upper(weights.prior),
         chosen.speed,
+        pointer(chosen.divergence).address,
+        strip(objective.divergence)[1],
     )
-    scale = strip(objective.divergence)[1]
-    return ChosenDual(dual, pointer(chosen.divergence).address, scale)
 
 
 class CompiledPenalty:

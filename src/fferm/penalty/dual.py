@@ -6,6 +6,7 @@ is made here for both. Groups are numbered through all attributes, so that one t
 """
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -89,8 +90,7 @@ def dual_variable(divergence: Divergence, how: str = "auto") -> DualVariable:
     return DualVariable(base, floor, is_projected)
 
 
-@dataclass(frozen=True)
-class GroupWeights:
+class GroupWeights(NamedTuple):
     """Constants of the data, for R strata, K groups and A attributes.
 
     Attributes

@@ -12,12 +12,13 @@ path is held to. It speaks of logits, so linear models, networks and trees share
 import functools
 import math
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.special import log_softmax, softmax
 
-from fferm._typing import FloatArray, IntArray, Table
+from fferm._typing import FloatArray, Table
 from fferm.data.rows import Rows
 from fferm.divergences import Divergence, LinearTail
 from fferm.errors import InvalidInputError, InvalidParameterError, NonFiniteError
@@ -281,10 +282,8 @@ class Penalty:
 
     def duals(self, tables: list[FloatArray]) -> tuple[FloatArray, ...]:
         """Return the optimal dual ``A = f'(P / Q)`` on the table of each attribute."""
-        divergence, every = (
-            self.objective.trained_divergence,
-            replace(self.comparison, kept=None),
-        )
+        divergence = self.objective.trained_divergence
+        every = replace(self.comparison, kept=None)
         is_placed = every.place is not None
         compared = map(every.tables, tables) if is_placed else tables
         duals = [divergence.value_and_slopes(p, _product(p))[1] for p in compared]
@@ -299,26 +298,18 @@ class Penalty:
             smallest = min(smallest, product[product > 0].min(initial=np.inf))
         return float(smallest)
 
-    def value_and_gradient(self, prob: FloatArray) -> tuple[float, FloatArray]:
-        """Return the penalty and its (n_samples, n_classes) gradient by ``prob``.
+    def by_prob(self, prob: FloatArray, payoffs: list[FloatArray]) -> FloatArray:
+        """Return the (n_samples, n_classes) gradient of the penalty by ``prob``.
 
-        The gradient of sample ``i`` is its share times ``payoff[r_i, :, k_i]``, a
-        look-up in each attribute's payoff.
+        That of sample ``i`` is its share times ``payoff[r_i, :, k_i]``, a look-up in
+        the payoff of each attribute.
         """
-        value, gradient, o = 0.0, np.zeros_like(prob), self.objective
-        rule = (
-            self.comparison,
-            self.objective.trained_divergence,
-            o.uncertainty,
-            o.notion.weighting,
-        )
-        for c, table in zip(self.rows.cells, self.tables(prob), strict=True):
-            part, payoff = compared_penalty(table, *rule)
-            value += part
-            with np.errstate(invalid="ignore"):  # of two infinite payoffs
-                for j in range(prob.shape[1]):
+        gradient = np.zeros_like(prob)
+        with np.errstate(invalid="ignore"):  # of two infinite payoffs
+            for c, payoff in zip(self.rows.cells, payoffs, strict=True):
+                for j in range(payoff.shape[1]):
                     gradient[c.rows, j] += c.share * payoff[:, j].reshape(-1)[c.cell]
-        return value, gradient
+        return gradient
 
 
 @dataclass(frozen=True)
@@ -332,24 +323,34 @@ class Problem:
     X
         (n_samples, n_features) dense or CSR.
     y
-        (n_samples,) class codes.
+        (n_samples,) class codes, or numbers in their standard deviations.
     share
         (n_samples,) sample weights that sum to 1.
     n_classes
-        Number of classes.
+        Number of classes; of numbers 2, because the second logit is the prediction,
+        the first is 0 and nothing depends on it.
     penalty
         The fairness penalty, None when its weight is 0.
     penalty_X
         Rows for the penalty where they are not the rows of X.
+    loss_of, bins
+        Of numbers: the `Loss` of residuals, and the `SoftBins` of predictions.
     """
 
     objective: Objective
     X: Table
-    y: IntArray
+    y: NDArray[Any]
     share: FloatArray
     n_classes: int
     penalty: Penalty | None = None
     penalty_X: Table = None  # noqa: N815 - X is mathematics
+    loss_of: Any = None  # Loss
+    bins: Any = None  # SoftBins
+
+    @property
+    def penalized_X(self) -> Table:  # noqa: N802 - X is mathematics
+        """The features of the rows that the penalty is taken on."""
+        return self.X if self.penalty_X is None else self.penalty_X
 
     def with_weight(self, fairness_weight: float) -> Self:
         """Return the same problem under another fairness weight."""
@@ -358,7 +359,11 @@ class Problem:
         )
 
     def loss(self, logits: FloatArray) -> tuple[float, FloatArray]:
-        """Return the weighted mean cross-entropy and its gradient by the logits."""
+        """Return the weighted mean loss and its gradient by the logits."""
+        if self.loss_of is not None:
+            residual, gradient = self.y - logits[:, 1], np.zeros_like(logits)
+            gradient[:, 1] = -self.share * self.loss_of.slope(residual, np)
+            return float(self.share @ self.loss_of.value(residual, np)), gradient
         log_prob = log_softmax(logits, axis=1)
         rows = np.arange(len(logits))
         value = -float(self.share @ log_prob[rows, self.y])
@@ -374,15 +379,31 @@ class Problem:
         if not np.all(np.isfinite(logits)):
             raise NonFiniteError("Some predictions are not finite numbers.")
         prob = self.penalized_prob(logits)
-        value, by_prob = self.penalty.value_and_gradient(prob)
+        value, payoffs = 0.0, []
+        for table in self.penalty.tables(prob):
+            part, payoff = compared_penalty(
+                table,
+                self.penalty.comparison,
+                o.trained_divergence,
+                o.uncertainty,
+                o.notion.weighting,
+            )
+            value += part
+            payoffs.append(payoff)
+        by_prob = self.penalty.by_prob(prob, payoffs)
         check_finite(value, by_prob)
         centre = np.sum(prob * by_prob, axis=1, keepdims=True)
-        by_logits = o.sharpness * prob * (by_prob - centre)
-        return o.fairness_weight * value, o.fairness_weight * by_logits
+        by_logits = o.fairness_weight * (o.sharpness * prob * (by_prob - centre))
+        if self.bins is not None:
+            by_bin, by_logits = by_logits, np.zeros_like(logits)
+            by_logits[:, 1] = by_bin @ self.bins.slopes
+        return o.fairness_weight * value, by_logits
 
     def penalized_prob(self, logits: FloatArray) -> FloatArray:
         """Return the probabilities that the penalty sees."""
-        return softmax(self.objective.sharpness * logits, axis=1)
+        if self.bins is not None:
+            logits = self.bins.logits(logits[:, 1])
+        return np.asarray(softmax(self.objective.sharpness * logits, axis=1))
 
     @property
     def is_smooth(self) -> bool:

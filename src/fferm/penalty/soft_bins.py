@@ -9,7 +9,7 @@ Two neighbours share a prediction alike at the edge :math:`e_b` between them, an
 :math:`\kappa_b` says how steeply one takes over from the other; in the limit the bins
 are hard. A linear model with soft bins is a classifier whose logits are all functions
 of one number: divergences, notions, uncertainty sets, duals and losses see nothing new.
-`RegressionProblem` is the objective of fair regression with such bins:
+The objective of fair regression, a `Problem` with such bins, is
 
 .. math::
 
@@ -20,15 +20,12 @@ of one number: divergences, notions, uncertainty sets, duals and losses see noth
 with the prediction :math:`u` and y in standard deviations of y.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import softmax
 
 from fferm._typing import FloatArray
 from fferm.errors import InvalidInputError, InvalidParameterError
-from fferm.penalty.losses import Loss, Squared
-from fferm.penalty.objective import Problem
 
 # How steeply bins change over, in units of one over the distance to the next edge. At
 # 4 a prediction in the middle of a bin belongs to it by three quarters.
@@ -102,46 +99,3 @@ def make_bins(edges: FloatArray, steepness: float = STEEPNESS) -> SoftBins:
 
 # A problem without a penalty needs no bins, and a table needs some.
 UNUSED_BINS = make_bins(np.zeros(1))
-
-
-@dataclass(frozen=True)
-class RegressionProblem(Problem):
-    """A fair regression bound to data.
-
-    Solvers of linear models see one output, as of two classes: the second logit is the
-    prediction, the first is 0 and nothing depends on it.
-
-    Attributes
-    ----------
-    target
-        (n_samples,) y, centred, in its standard deviations.
-    loss_of
-        What residuals cost.
-    bins
-        Where predictions are counted, in the same unit.
-    """
-
-    target: FloatArray = field(default_factory=lambda: np.zeros(0))
-    loss_of: Loss = field(default_factory=Squared)
-    bins: SoftBins = UNUSED_BINS
-
-    def loss(self, logits: FloatArray) -> tuple[float, FloatArray]:
-        """Return the weighted mean loss and its gradient by the prediction."""
-        residual = self.target - logits[:, 1]
-        gradient = np.zeros_like(logits)
-        gradient[:, 1] = -self.share * self.loss_of.slope(residual, np)
-        return float(self.share @ self.loss_of.value(residual, np)), gradient
-
-    def fairness(self, logits: FloatArray) -> tuple[float, FloatArray]:
-        """Return the weighted penalty and its gradient by the prediction."""
-        value, by_bins = super().fairness(logits)
-        if self.penalty is None or self.objective.fairness_weight == 0:
-            return value, by_bins
-        gradient = np.zeros_like(logits)
-        gradient[:, 1] = by_bins @ self.bins.slopes
-        return value, gradient
-
-    def penalized_prob(self, logits: FloatArray) -> FloatArray:
-        """Return the (n_samples, n_bins) share of each bin in each prediction."""
-        by_bin = self.bins.logits(logits[:, 1])
-        return np.asarray(softmax(self.objective.sharpness * by_bin, axis=1))

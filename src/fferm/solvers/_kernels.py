@@ -190,6 +190,7 @@ def make_scratch(theta: FloatArray, z: FloatArray) -> Scratch:
     """Return arrays for steps of a model and a dual table."""
     n_columns, n_factors = theta.shape
     _, n_classes, _, n_lanes = z.shape
+    tables = (np.empty(z.shape) for _ in range(6))
     return Scratch(
         np.empty(n_factors),
         np.empty(n_factors),
@@ -199,12 +200,7 @@ def make_scratch(theta: FloatArray, z: FloatArray) -> Scratch:
         np.empty(n_columns, np.int64),
         np.zeros(n_columns, np.int64),
         np.zeros(2, np.int64),
-        np.empty(z.shape),
-        np.empty(z.shape),
-        np.empty(z.shape),
-        np.empty(z.shape),
-        np.empty(z.shape),
-        np.empty(z.shape),
+        *tables,
         np.empty(n_lanes),
     )
 
@@ -422,14 +418,14 @@ def descend(model, scratch, steps, t):
 
 
 @kernel
-def sgda_epoch(rows, order, batch_size, model, dual, steps, pointer, scratch, t):
+def sgda_epoch(rows, order, batch_size, model, dual, steps, scratch, t):
     """Run over all rows once in the given order and return the number of steps so far.
 
-    ``model`` and ``dual`` are changed in place; ``pointer`` reads the dual's variable.
+    ``model`` and ``dual`` are changed in place.
     """
     for begin in range(0, order.size, batch_size):
         batch = order[begin : begin + batch_size]
-        payoff_into(dual, pointer, scratch)
+        payoff_into(dual, scratch)
         ramp = min(1.0, (t + 1) / steps.warm_up)
         following = order[begin + batch_size : begin + 2 * batch_size]
         batch_gradients_into(rows, batch, following, model.theta, steps, ramp, scratch)
@@ -458,9 +454,9 @@ def lookup_steps(rows, order, batch_size, model, steps, scratch, t):
 
 
 @kernel
-def estimate_into(rows, batch, theta, dual, steps, pointer, scratch):
+def estimate_into(rows, batch, theta, dual, steps, scratch):
     """Write the gradients of one batch at a point into the scratch."""
-    payoff_into(dual, pointer, scratch)
+    payoff_into(dual, scratch)
     # The same rows are read twice, and then others that are not known here.
     batch_gradients_into(rows, batch, batch[:0], theta, steps, 1.0, scratch)
     dual_gradient_into(dual, scratch)
@@ -479,14 +475,14 @@ def add_into(scratch, sign, held):
 
 
 @kernel
-def follow(rows, batch, before, now, steps, pointer, scratch, held):
+def follow(rows, batch, before, now, steps, scratch, held):
     """Add the change of a batch's gradients from one point to the next.
 
     A point is the parameters of the model and the dual.
     """
-    estimate_into(rows, batch, before[0], before[1], steps, pointer, scratch)
+    estimate_into(rows, batch, before[0], before[1], steps, scratch)
     add_into(scratch, -1.0, held)
-    estimate_into(rows, batch, now[0], now[1], steps, pointer, scratch)
+    estimate_into(rows, batch, now[0], now[1], steps, scratch)
     add_into(scratch, 1.0, held)
 
 
@@ -499,9 +495,7 @@ def copy_into(values, copy):
 
 
 @kernel
-def sreda_steps(
-    rows, draws, picks, model, dual, before, steps, pointer, scratch, held, t
-):
+def sreda_steps(rows, draws, picks, model, dual, before, steps, scratch, held, t):
     """Run from one large batch to the next and return the number of steps so far.
 
     ``held`` comes with the estimators of the large batch. ``draws`` (q, m + 1, b) are
@@ -515,7 +509,7 @@ def sreda_steps(
         t += 1
         descend(model, held, steps, t)
         for s in range(picks[k] + 1):
-            follow(rows, draws[k, s], before, now, steps, pointer, scratch, held)
+            follow(rows, draws[k, s], before, now, steps, scratch, held)
             if s < picks[k]:
                 copy_into(model.theta, before[0])
                 copy_into(dual.z, before[1].z)

@@ -1,8 +1,9 @@
 """How kernels touch X: three helpers, for dense rows and for CSR rows.
 
 X is given by three arrays, ``(data, indices, indptr)`` of a CSR matrix, or by a 2-D
-``data`` and None twice. Which helper runs is settled when the kernel is compiled, so
-there is one kernel and no twin.
+``data`` and None twice. Which branch runs is settled when the kernel is compiled,
+because the compiler drops a branch on what is None and on dimensions: there is one
+kernel and no twin.
 Dense rows that are mostly 0, as one-hot columns make them, are copied to CSR before a
 run: a step then reads a quarter of the numbers.
 """
@@ -17,7 +18,7 @@ import numba
 import numpy as np
 from llvmlite import ir  # type: ignore[import-untyped]
 from numba.core import cgutils, types
-from numba.extending import intrinsic, overload
+from numba.extending import intrinsic
 
 from fferm._jit import IN_ORDER, INLINED, REORDERED, cached
 from fferm._typing import Table, is_sparse
@@ -73,26 +74,19 @@ def _prefetch(_context, address):
     return types.void(types.intp), ask
 
 
+@numba.njit(**INLINED)
 def fetch_row(data, indices, indptr, i):
     """Ask for row ``i`` of X, to be read soon."""
-    raise NotImplementedError("compiled code only")
-
-
-@overload(fetch_row, jit_options=INLINED)
-def _fetch_row(data, indices, indptr, i):
-    def dense(data, indices, indptr, i):
+    if data.ndim == 2:
         width = data.shape[1] * data.itemsize
         for offset in range(0, width, CACHE_LINE):
             _prefetch(data.ctypes.data + i * width + offset)
-
-    def sparse(data, indices, indptr, i):
+    else:
         begin, end = indptr[i], indptr[i + 1]
         for p in range(begin, end, CACHE_LINE // data.itemsize):
             _prefetch(data.ctypes.data + p * data.itemsize)
         for p in range(begin, end, CACHE_LINE // indices.itemsize):
             _prefetch(indices.ctypes.data + p * indices.itemsize)
-
-    return dense if isinstance(indices, types.NoneType) else sparse
 
 
 @numba.njit(**INLINED)
@@ -108,58 +102,53 @@ def entry_of(values, i):
     return values[min(i, values.size - 1)]
 
 
+@numba.njit(**INLINED)
 def row_times(data, indices, indptr, i, theta, out):
     """Write row ``i`` of X, with a 1 at its end, times theta into ``out``."""
-    raise NotImplementedError("compiled code only")
+    if data.ndim == 2:
+        if out.size == 1:
+            out[0] = _dense_times_one(data, i, theta)
+        else:
+            _dense_times_lanes(data, i, theta, out)
+    elif out.size == 1:
+        out[0] = _sparse_times_one(data, indices, indptr[i], indptr[i + 1], theta)
+    else:
+        _sparse_times_lanes(data, indices, indptr[i], indptr[i + 1], theta, out)
 
 
+@numba.njit(**INLINED)
 def add_row(data, indices, indptr, i, factor, gradient):
     """Add the outer product of row ``i`` of X, with a 1 at its end, and ``factor``."""
-    raise NotImplementedError("compiled code only")
+    if data.ndim == 2:
+        if factor.size == 1:
+            _add_dense_one(data, i, factor[0], gradient)
+        else:
+            _add_dense_lanes(data, i, factor, gradient)
+    elif factor.size == 1:
+        begin, end = indptr[i], indptr[i + 1]
+        _add_sparse_one(data, indices, begin, end, factor[0], gradient)
+    else:
+        _add_sparse_lanes(data, indices, indptr[i], indptr[i + 1], factor, gradient)
 
 
+@numba.njit(**INLINED)
 def note_columns(indices, indptr, i, batch, gradient, used, stamp, n_used):
     """Note the columns of row ``i`` that are new in a batch and return their number.
 
     A new column is stamped, listed in ``used``, and its gradient is set to 0.
     """
-    raise NotImplementedError("compiled code only")
-
-
-@overload(row_times, jit_options=INLINED)
-def _row_times(data, indices, indptr, i, theta, out):
-    def dense(data, indices, indptr, i, theta, out):
-        if out.size == 1:
-            out[0] = _dense_times_one(data, i, theta)
-        else:
-            _dense_times_lanes(data, i, theta, out)
-
-    def sparse(data, indices, indptr, i, theta, out):
-        begin, end = indptr[i], indptr[i + 1]
-        if out.size == 1:
-            out[0] = _sparse_times_one(data, indices, begin, end, theta)
-        else:
-            _sparse_times_lanes(data, indices, begin, end, theta, out)
-
-    return dense if isinstance(indices, types.NoneType) else sparse
-
-
-@overload(add_row, jit_options=INLINED)
-def _add_row(data, indices, indptr, i, factor, gradient):
-    def dense(data, indices, indptr, i, factor, gradient):
-        if factor.size == 1:
-            _add_dense_one(data, i, factor[0], gradient)
-        else:
-            _add_dense_lanes(data, i, factor, gradient)
-
-    def sparse(data, indices, indptr, i, factor, gradient):
-        begin, end = indptr[i], indptr[i + 1]
-        if factor.size == 1:
-            _add_sparse_one(data, indices, begin, end, factor[0], gradient)
-        else:
-            _add_sparse_lanes(data, indices, begin, end, factor, gradient)
-
-    return dense if isinstance(indices, types.NoneType) else sparse
+    if indices is None:
+        if n_used == 0:
+            for column in range(gradient.shape[0]):
+                n_used = _note(column, gradient, used, n_used)
+    else:
+        if n_used == 0:  # the intercept is in every row
+            n_used = _note(stamp.size - 1, gradient, used, n_used)
+        for p in range(indptr[i], indptr[i + 1]):
+            if stamp[indices[p]] != batch:
+                stamp[indices[p]] = batch
+                n_used = _note(indices[p], gradient, used, n_used)
+    return n_used
 
 
 # One lane and many are functions of their own: the first are small, and inlined.
@@ -239,33 +228,9 @@ def _add_sparse_lanes(data, indices, begin, end, factor, gradient):
         gradient[last, q] += factor[q]
 
 
-@overload(note_columns, jit_options=INLINED)
-def _note_columns(indices, indptr, i, batch, gradient, used, stamp, n_used):
-    def dense(indices, indptr, i, batch, gradient, used, stamp, n_used):
-        return _note_all(gradient, used) if n_used == 0 else n_used
-
-    def sparse(indices, indptr, i, batch, gradient, used, stamp, n_used):
-        if n_used == 0:  # the intercept is in every row
-            n_used = _note(stamp.size - 1, gradient, used, n_used)
-        for p in range(indptr[i], indptr[i + 1]):
-            if stamp[indices[p]] != batch:
-                stamp[indices[p]] = batch
-                n_used = _note(indices[p], gradient, used, n_used)
-        return n_used
-
-    return dense if isinstance(indices, types.NoneType) else sparse
-
-
 @numba.njit(**IN_ORDER)
 def _note(column, gradient, used, n_used):
     used[n_used] = column
     for q in range(gradient.shape[1]):
         gradient[column, q] = 0.0
     return n_used + 1
-
-
-@numba.njit(**IN_ORDER)
-def _note_all(gradient, used):
-    for column in range(gradient.shape[0]):
-        _note(column, gradient, used, column)
-    return gradient.shape[0]

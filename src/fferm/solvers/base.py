@@ -212,9 +212,9 @@ class Solver(ABC, Generic[State]):
 # when they are asked for: compiling is not free.
 LINEAR = {
     "lbfgs": ("fferm.solvers.lbfgs", "LBFGS"),
-    "semi_stochastic": ("fferm.solvers.semi_stochastic", "SemiStochastic"),
-    "sgda": ("fferm.solvers.sgda", "SGDA"),
-    "sreda": ("fferm.solvers.sreda", "SREDA"),
+    "semi_stochastic": ("fferm.solvers.stochastic", "SemiStochastic"),
+    "sgda": ("fferm.solvers.stochastic", "SGDA"),
+    "sreda": ("fferm.solvers.stochastic", "SREDA"),
 }
 
 

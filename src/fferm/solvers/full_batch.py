@@ -9,8 +9,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numba
 import numpy as np
@@ -112,8 +111,7 @@ def in_threads(
         return list(pool.map(lambda call: function(*call), calls))
 
 
-@dataclass(frozen=True)
-class Measured:
+class Measured(NamedTuple):
     """The objective at some parameters, and the dual that is optimal for them."""
 
     objective: float
@@ -143,7 +141,7 @@ class FusedEvaluator(Evaluator):
             fair = problem.penalty.rows
             n_strata, n_groups = len(fair.strata.names), int(group_ends(fair)[-1])
             self._on_table = CompiledPenalty(problem.penalty)
-        self._table_shape = (n_strata, problem.n_classes, n_groups)
+        self.table_shape = (n_strata, problem.n_classes, n_groups)
 
     def on_table(self, problem: Problem) -> CompiledPenalty | None:
         """Return the penalty on tables; None for a problem that is asked without."""
@@ -207,7 +205,7 @@ class FusedEvaluator(Evaluator):
         n_lanes = len(thetas)
         n_outputs, n_columns = parameter_shape(problem)
         n_kept = n_outputs if with_slopes else 0
-        n_strata, n_classes, n_groups = self._table_shape
+        n_strata, n_classes, n_groups = self.table_shape
         lanes = np.empty((n_columns, n_outputs, n_lanes))
         for lane, of_lane in enumerate(thetas):
             lanes[:, :, lane] = of_lane.T

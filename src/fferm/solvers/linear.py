@@ -6,8 +6,10 @@ The oracle of linear models: written to be read, and what every kernel is held t
 from abc import ABC, abstractmethod
 
 import numpy as np
+from sklearn.utils import gen_batches
 
-from fferm._typing import FloatArray, IntArray, Table, chunks
+from fferm._typing import FloatArray, IntArray, Table
+from fferm.data.validate import ROWS_AT_ONCE
 from fferm.penalty.objective import Problem
 
 # Numbers in X from which a fused pass is worth loading the kernels.
@@ -39,7 +41,7 @@ def predicted_codes(X: Table, theta: FloatArray) -> IntArray:
     """Return the codes of the classes that are predicted for some row."""
     codes: IntArray = np.zeros(0, dtype=np.int64)
     # Logits of all rows at once would be the largest array of a fit but for X.
-    for part in chunks(X.shape[0]):
+    for part in gen_batches(X.shape[0], ROWS_AT_ONCE):
         logits = linear_logits(X[part], theta)
         codes = np.union1d(codes, logits.argmax(axis=1))
     return codes
@@ -47,8 +49,7 @@ def predicted_codes(X: Table, theta: FloatArray) -> IntArray:
 
 def penalized_logits(problem: Problem, theta: FloatArray) -> FloatArray:
     """Return the logits of the rows that the penalty is taken on."""
-    X = problem.X if problem.penalty_X is None else problem.penalty_X
-    return linear_logits(X, theta)
+    return linear_logits(problem.penalized_X, theta)
 
 
 def value_and_gradient(problem: Problem, theta: FloatArray) -> tuple[float, FloatArray]:

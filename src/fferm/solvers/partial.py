@@ -11,24 +11,22 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from fferm._typing import FloatArray, IntArray
-from fferm.divergences import trainable
 from fferm.errors import NonFiniteError
 from fferm.penalty.compiled import bind_dual, payoff_into
 from fferm.penalty.dual import GroupWeights, dual_variable
 from fferm.penalty.objective import Problem
 from fferm.solvers._kernels import (
     Model,
-    RowArrays,
     batch_gradients_into,
     make_scratch,
     sgda_epoch,
 )
 from fferm.solvers.base import Result
 from fferm.solvers.full_batch import as_rows
-from fferm.solvers.sgda import SGDA
 from fferm.solvers.stochastic import (
     LEAST_SQUARES,
     LEAST_STEPS,
+    SGDA,
     lane_parameters,
     make_model,
     summed_iterates,
@@ -80,47 +78,6 @@ class PartialRun:
             rng=copy.deepcopy(self.rng),
         )
 
-    def mean(self) -> FloatArray:
-        """Return the mean of the later iterates."""
-        total = summed_iterates(self.model, self.average_from, self.n_steps)
-        return (self.older + total) / max(1, self.n_steps - self.older_from)
-
-
-@dataclass(frozen=True)
-class PartialData:
-    """Some rows, and the weights of groups among all rows there will be.
-
-    Attributes
-    ----------
-    problem
-        The objective, and the loss on these rows.
-    rows
-        The rows as the kernel takes them.
-    weights
-        Of the groups.
-    """
-
-    problem: Problem
-    rows: RowArrays
-    weights: GroupWeights
-
-
-def make_partial(
-    problem: Problem, weights: GroupWeights, stratum: IntArray, group: IntArray
-) -> PartialData:
-    """Return rows to train on; loss and penalty are means over them."""
-    share = problem.share
-    rows = as_rows(problem.X, problem.y, stratum, group, share, share)
-    return PartialData(problem, rows, weights)
-
-
-@dataclass(frozen=True)
-class Start:
-    """A model to go on from: parameters, and its dual where it fits the groups."""
-
-    theta: FloatArray
-    dual: FloatArray | None
-
 
 class PartialTrainer:
     """Trains on some rows at a time.
@@ -129,112 +86,110 @@ class PartialTrainer:
     ----------
     solver
         Steps, batch size and seed.
-    data
-        The rows.
+    problem
+        The objective, and the loss on these rows; loss and penalty are means over them.
+    weights
+        Of the groups among all rows there will be.
+    stratum, group
+        (n_samples,) and (n_samples, n_attributes), as the kernel takes them.
     """
 
-    def __init__(self, solver: SGDA, data: PartialData) -> None:
-        objective = data.problem.objective
+    def __init__(
+        self,
+        solver: SGDA,
+        problem: Problem,
+        weights: GroupWeights,
+        stratum: IntArray,
+        group: IntArray,
+    ) -> None:
+        objective, share = problem.objective, problem.share
+        self.problem, self.weights = problem, weights
+        self.rows = as_rows(problem.X, problem.y, stratum, group, share, share)
         self._solver = solver
-        self._data = data
+        self._dual = bind_dual(objective, weights, problem.n_classes, 1, solver.dual)
         self._variable = dual_variable(objective.divergence, solver.dual)
-        self._chosen = bind_dual(
-            objective, data.weights, data.problem.n_classes, 1, solver.dual
-        )
-        self._steps = solver.steps(
-            objective,
-            [objective.fairness_weight],
-            0,
-            scale=self._chosen.scale,
-            dual_lr=solver.dual_lr,
-            warm_up=FIRST_STEPS,
-        )
+        factors = [objective.fairness_weight]
+        steps = solver.steps(objective, factors, 0, self._dual.scale)
+        self._steps = steps._replace(warm_up=FIRST_STEPS)
 
-    def train(self, run: PartialRun | None, start: Start | None = None) -> PartialRun:
+    def train(
+        self,
+        run: PartialRun | None,
+        theta: FloatArray | None = None,
+        dual: FloatArray | None = None,
+    ) -> PartialRun:
         """Take one pass over the rows and return where the run then stands.
 
         Parameters
         ----------
         run
             Where it stood before; None begins a new one.
-        start
-            Where a new one begins; None is 0.
+        theta, dual
+            The model that a new one goes on from, and its dual where it fits the
+            groups; without parameters it begins at 0.
         """
-        run = self._begin(start) if run is None else run.copy()
-        dual = self._chosen.dual._replace(z=run.z, rate=run.rate)
+        run = self._begin(theta, dual) if run is None else run.copy()
+        table = self._dual._replace(z=run.z, rate=run.rate)
         scratch = make_scratch(run.model.theta, run.z)
-        rows, batch_size = self._data.rows, self._solver.batch_size
-        order = run.rng.permutation(rows.size)
+        batch_size = self._solver.batch_size
+        order = run.rng.permutation(self.rows.size)
         while order.size:
             # Up to the next power of two, where the average starts over.
             n_steps = (1 << run.n_steps.bit_length()) - run.n_steps
             part, order = np.split(order, [min(order.size, n_steps * batch_size)])
-            after: int = sgda_epoch(
-                rows,
-                part,
-                batch_size,
-                run.model,
-                dual,
-                self._steps._replace(average_from=run.average_from),
-                self._chosen.pointer,
-                scratch,
-                run.n_steps,
-            )
-            run = _turned(replace(run, n_steps=after))
+            steps = self._steps._replace(average_from=run.average_from)
+            changed = run.model, table, steps, scratch
+            after = sgda_epoch(self.rows, part, batch_size, *changed, run.n_steps)
+            run = replace(run, n_steps=after)
+            if after & (after - 1) == 0:
+                older = summed_iterates(run.model, run.average_from, after)
+                run.model.total[:] = 0.0
+                ends = {"older_from": run.average_from, "average_from": after}
+                run = replace(run, older=older, **ends)
         if not np.all(np.isfinite(run.model.theta)):
             raise NonFiniteError(Result.nonfinite.value)
         return run
 
     def parameters(self, run: PartialRun) -> FloatArray:
         """Return the (n_outputs, n_features + 1) parameters of the averaged model."""
-        return lane_parameters(self._data.problem, run.mean(), 0)
+        total = summed_iterates(run.model, run.average_from, run.n_steps)
+        mean = (run.older + total) / max(1, run.n_steps - run.older_from)
+        return lane_parameters(self.problem, mean, 0)
 
     def dual(self, run: PartialRun) -> FloatArray:
         """Return the (R, m, K) dual where it stands."""
         dual: FloatArray = self._variable.dual_and_conjugate(run.z[..., 0], np)[0]
-        return self._chosen.scale * dual
+        return self._dual.scale * dual
 
-    def _begin(self, start: Start | None) -> PartialRun:
-        problem, solver = self._data.problem, self._solver
-        theta = None if start is None else start.theta
-        model = make_model(problem, theta, 1, fit_intercept=solver.fit_intercept)
-        run = PartialRun(
-            model,
-            self._chosen.dual.z,
-            self._chosen.dual.rate,
-            np.random.default_rng(solver.seed),
-            0,
-            np.zeros_like(model.theta),
-            0,
-            0,
-        )
-        return run if start is None else self._continued(run, start)
+    def _begin(self, theta: FloatArray | None, dual: FloatArray | None) -> PartialRun:
+        """Return a run at 0, or one where stochastic training would have ended.
 
-    def _continued(self, run: PartialRun, start: Start) -> PartialRun:
-        """Return a run that stands where stochastic training would have ended.
-
-        Its dual is that of the model, and its steps are as small as after
+        Its dual is then that of the model, and its steps are as small as after
         `LEAST_STEPS`: Adagrad's first steps would throw the model away.
         """
-        if start.dual is not None:
-            divergence = trainable(self._data.problem.objective.divergence)
-            z = self._variable.best(divergence.conjugate_prime(start.dual, np))
-            box = self._chosen.dual
+        solver, box = self._solver, self._dual
+        model = make_model(self.problem, theta, 1, fit_intercept=solver.fit_intercept)
+        rng, older = np.random.default_rng(solver.seed), np.zeros_like(model.theta)
+        run = PartialRun(model, box.z, box.rate, rng, 0, older, 0, 0)
+        if theta is None:
+            return run
+        if dual is not None:
+            divergence = self.problem.objective.trained_divergence
+            z = self._variable.best(divergence.conjugate_prime(dual, np))
             run.z[:] = np.clip(z, box.lower, box.upper[:, None, :])[..., None]
         squares = LEAST_SQUARES + LEAST_STEPS * self._mean_squares(run)
-        run.model.squares[:] = squares
-        run.model.rate[:] = 1 / np.sqrt(squares)
-        run.model.moved[:] = LEAST_STEPS
+        model.squares[:] = squares
+        model.rate[:] = 1 / np.sqrt(squares)
+        model.moved[:] = LEAST_STEPS
         return replace(
             run, n_steps=LEAST_STEPS, older_from=LEAST_STEPS, average_from=LEAST_STEPS
         )
 
     def _mean_squares(self, run: PartialRun) -> FloatArray:
         """Return the mean squared gradient of the first batches."""
-        rows, size, theta = self._data.rows, self._solver.batch_size, run.model.theta
+        rows, size, theta = self.rows, self._solver.batch_size, run.model.theta
         scratch = make_scratch(theta, run.z)
-        dual = self._chosen.dual._replace(z=run.z)
-        payoff_into(dual, self._chosen.pointer, scratch)
+        payoff_into(self._dual._replace(z=run.z), scratch)
         squares = np.zeros_like(theta)
         starts = range(0, rows.size, size)[:MOST_BATCHES]
         for begin in starts:
@@ -245,13 +200,3 @@ class PartialTrainer:
             used = scratch.used[: scratch.counts[0]]
             squares[used] += scratch.gradient[used] ** 2
         return squares / len(starts)
-
-
-def _turned(run: PartialRun) -> PartialRun:
-    if run.n_steps & (run.n_steps - 1):
-        return run
-    older = summed_iterates(run.model, run.average_from, run.n_steps)
-    run.model.total[:] = 0.0
-    return replace(
-        run, older=older, older_from=run.average_from, average_from=run.n_steps
-    )

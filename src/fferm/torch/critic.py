@@ -41,8 +41,8 @@ from fferm._typing import FloatArray, IntArray, Table
 from fferm.data.groups import (
     Attribute,
     Binning,
+    column_kind,
     encode_column,
-    is_continuous,
     number_cells,
     read_numbers,
     read_series,
@@ -271,7 +271,7 @@ class CriticReader(LabelReader):
         for name, part in series.items():
             is_number = name in continuous
             if continuous == "auto":
-                is_number = is_continuous(part)
+                is_number = column_kind(part) == "continuous"
             groups = None if is_number else encode_column(part, name, n_rows).groups
             self.columns.append((name, groups))
         self._cells: IntArray | None = None

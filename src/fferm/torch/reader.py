@@ -23,18 +23,17 @@ from fferm.data.groups import (
     GroupMode,
     assign,
     band_names,
+    column_kind,
     encode_column,
     encode_sensitive,
-    is_continuous,
     partition,
     quantile_edges,
     split_columns,
 )
 from fferm.data.rows import (
     Rows,
+    add_control,
     check_aligned,
-    control_labels,
-    warn_of_control,
     warn_of_gaps,
 )
 from fferm.data.validate import (
@@ -513,8 +512,7 @@ def read_training(
             )
     weight = encode_weight(plain(sample_weight), labels.n_samples)
     rows = Rows(partition(columns, how), notion.strata(labels), weight)
-    warn_of_control(labels)
-    warn_of_gaps(rows)
+    warn_of_gaps(rows, labels)
     Penalty(objective, rows).check_comparable()
     reader = BatchReader(labels, objective, rows, columns, outputs, soft, check)
     return reader, rows
@@ -575,8 +573,7 @@ def read_labels(
         )
     if isinstance(feature, Tensor):
         notion = replace(notion, control=plain(feature))  # type: ignore[call-arg]
-    control, values = control_labels(notion, None, labels.n_samples)
-    return replace(labels, control=control, control_names=values)
+    return add_control(labels, notion, None)
 
 
 def positions(values: Table, name: str, groups: Sequence[str]) -> IntArray:
@@ -692,7 +689,7 @@ def read_outputs(y: Table, outputs: Outputs) -> Outputs:
     if outputs != "auto":
         return outputs
     values = np.asarray(plain(y))
-    is_number = values.ndim == 1 and is_continuous(pd.Series(values))
+    is_number = values.ndim == 1 and column_kind(pd.Series(values)) == "continuous"
     return "numbers" if is_number else "logits"
 
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from fferm._typing import FloatArray, Table, is_sparse
 from fferm.data.rows import Rows
 from fferm.errors import InvalidParameterError
-from fferm.penalty.soft_bins import RegressionProblem
+from fferm.penalty.objective import Problem
 from fferm.torch import networks, serialize
 from fferm.torch.critic import CriticPenalty, Standardised
 from fferm.torch.losses import TORCH, BatchPenalty, Dual, DualSteps, FairnessLoss
@@ -137,7 +137,7 @@ def make_config(
 
 
 def make_penalty(
-    problem: RegressionProblem,
+    problem: Problem,
     rows: Rows,
     columns: dict[str, Table] | None,
     continuous: Sequence[str] | str,
@@ -150,7 +150,7 @@ def make_penalty(
         dual = Dual(objective, rows, bins.n_bins, DualSteps(window=WINDOW), 1)
         return FairnessLoss(reader, dual, objective)
     parts = columns, continuous, objective, rows, 1, config.seed
-    penalty = CriticPenalty(*parts, target=problem.target)
+    penalty = CriticPenalty(*parts, target=problem.y)
     if config.batch_size < 2 and not penalty.is_discrete:
         raise InvalidParameterError(
             "batch_size must be at least 2 with method='critic' and numeric sensitive "
@@ -174,13 +174,13 @@ class NumberObjective(BatchObjective):
 
     def __init__(
         self,
-        problem: RegressionProblem,
+        problem: Problem,
         rows: Rows | None,
         config: TrainingConfig,
         penalty: BatchPenalty | None,
     ) -> None:
-        n, X = problem.target.size, Features(problem.X, *config.where)
-        trained, judged = DeviceRows(X, problem.target, problem.share), None
+        n, X = problem.y.size, Features(problem.X, *config.where)
+        trained, judged = DeviceRows(X, problem.y, problem.share), None
         if penalty is not None and rows is not None:
             if problem.penalty_X is not None:
                 X = Features(problem.penalty_X, *config.where)
@@ -229,7 +229,7 @@ class NumberObjective(BatchObjective):
 
 def train(
     module: nn.Module,
-    problem: RegressionProblem,
+    problem: Problem,
     rows: Rows | None,
     config: TrainingConfig,
     penalty: BatchPenalty | None = None,

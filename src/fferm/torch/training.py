@@ -275,7 +275,7 @@ class BatchObjective:
             if penalty is not None and weight > 0:
                 sharp = penalty.objective.sharpness * logits[lane]
                 prob = torch.softmax(sharp, dim=1).cpu().numpy()
-                values[lane] += weight * penalty.value_and_gradient(prob)[0]
+                values[lane] += weight * penalty.on_tables(penalty.tables(prob))[0]
         return values
 
     def _order(self, seed: int, epoch: int, rows: DeviceRows) -> Tensor:

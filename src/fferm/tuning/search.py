@@ -17,10 +17,10 @@ from fferm.data.groups import Binning, encode_sensitive
 from fferm.data.rows import FitInput, check_aligned
 from fferm.data.split import read_rows
 from fferm.data.validate import (
+    COUNT,
     Number,
     check_number,
     check_params,
-    check_whole,
     encode_labels,
 )
 from fferm.divergences import STANDARD, Divergence
@@ -30,7 +30,6 @@ from fferm.errors import (
     InvalidInputError,
     InvalidParameterError,
     MissingDependencyError,
-    MissingSensitiveError,
     warn_user,
 )
 from fferm.estimators.base import FairClassifier
@@ -144,11 +143,6 @@ def tune(
             "tune needs a fair classifier such as FairLogisticRegression(); got "
             f"{type(estimator).__name__}. Transform the features before the search."
         )
-    if sensitive_features is None:
-        raise MissingSensitiveError(
-            "tune needs sensitive_features, because it measures fairness. Pass "
-            "tune(estimator, X, y, sensitive_features=...)."
-        )
     bounds = {"max_violation": max_violation, "min_accuracy": min_accuracy}
     check_params(bounds, dict.fromkeys(bounds, Number(0, 1, is_optional=True)))
     if (max_violation is None) == (min_accuracy is None):
@@ -157,22 +151,31 @@ def tune(
         )
     passed = read_rows(X, y, sensitive_features, sample_weight)
     candidates = _candidates(estimator, divergences, radii)
-    judge = _Judge(candidates[0].model, validation or CrossValidation(), passed)
+    judge = _Judge(candidates[0][1], validation or CrossValidation(), passed)
+    grids = [
+        weight_grid(fairness_weights, model._objective().divergence)
+        for _, model in candidates
+    ]
 
     def score(record: Mapping[str, Any]) -> float:
         return goal_score(record, max_violation, min_accuracy)
 
     if n_trials is None:
         paths = Parallel(n_jobs=n_jobs)(
-            delayed(judge.path)(each, each.weights(fairness_weights))
-            for each in candidates
+            delayed(judge.path)(*candidate, grid)
+            for candidate, grid in zip(candidates, grids, strict=True)
         )
         records = [record for path in paths for record in path]
     else:
-        n_trials = check_whole("n_trials", n_trials)
-        records = _search_with_optuna(
-            candidates, judge, score, fairness_weights, n_trials, sampler
-        )
+        records = []
+
+        def try_point(number: int, share: float) -> float:
+            weights = [weight for weight in grids[number] if weight > 0]
+            weight = float(weights[0] * (weights[-1] / weights[0]) ** share)
+            records.extend(judge.path(*candidates[number], [weight]))
+            return score(records[-1])
+
+        _search_with_optuna(try_point, len(candidates), n_trials, sampler)
     best = max(records, key=score)
     if score(best) == USELESS:
         raise InvalidInputError(
@@ -186,9 +189,8 @@ def tune(
             "Loosen the bound, or add weights.",
             InfeasibleWarning,
         )
-    winner = next(each for each in candidates if each.key.items() <= best.items())
-    model = winner.model.set_params(fairness_weight=best["fairness_weight"])
-    model.fit(**passed.tables)
+    model = next(model for key, model in candidates if key.items() <= best.items())
+    model.set_params(fairness_weight=best["fairness_weight"]).fit(**passed.tables)
     shown = {name: best[name] for name in SHOWN}
     return Tuning(model, shown, score(best) > 0, pd.DataFrame(records))
 
@@ -205,29 +207,12 @@ def goal_score(
     return bounded_score(1 - violation, (min_accuracy or 0.0) - accuracy, is_usable)
 
 
-@dataclass(frozen=True)
-class Candidate:
-    """A divergence and a radius (0 for no uncertainty set), in an unfitted model."""
-
-    divergence: str | Divergence
-    radius: float
-    model: FairClassifier
-
-    @property
-    def key(self) -> dict[str, Any]:
-        """What its records are found by."""
-        return {"divergence": str(self.divergence), "radius": self.radius}
-
-    def weights(self, fairness_weights: int | Sequence[float]) -> list[float]:
-        """Return the fairness weights to try."""
-        return weight_grid(fairness_weights, self.model._objective().divergence)
-
-
 def _candidates(
     estimator: FairClassifier,
     divergences: Sequence[str | Divergence] | None,
     radii: Sequence[float] | None,
-) -> list[Candidate]:
+) -> list[tuple[dict[str, Any], FairClassifier]]:
+    # What records are found by, and the unfitted model; radius 0 is no uncertainty set.
     shift: Any = estimator.uncertainty
     if isinstance(divergences, str):
         raise InvalidParameterError(
@@ -248,7 +233,7 @@ def _candidates(
                 if divergences is not None:
                     raise
             else:
-                candidates.append(Candidate(name, radius, model))
+                candidates.append(({"divergence": str(name), "radius": radius}, model))
     if not candidates:
         raise InvalidParameterError("divergences is empty. Name at least one.")
     return candidates
@@ -298,7 +283,7 @@ class _Judge:
         )
 
     def path(
-        self, candidate: Candidate, weights: Sequence[float]
+        self, key: dict[str, Any], model: FairClassifier, weights: Sequence[float]
     ) -> list[dict[str, Any]]:
         """Return one record per weight."""
         with warnings.catch_warnings():
@@ -307,7 +292,7 @@ class _Judge:
             decisions = [
                 [
                     np.searchsorted(self.classes, fitted.predict(judges.X))
-                    for fitted in candidate.model.fit_path(train, weights)
+                    for fitted in model.fit_path(train, weights)
                 ]
                 for train, judges in self.folds
             ]
@@ -318,7 +303,7 @@ class _Judge:
             accuracy = np.average(is_right, weights=self.tabulator.rows.weight)
             records.append(
                 {
-                    **candidate.key,
+                    **key,
                     "fairness_weight": weight,
                     "accuracy": float(accuracy),
                     "violation": self.tabulator.violations(code).worst,
@@ -329,38 +314,31 @@ class _Judge:
 
 
 def _search_with_optuna(
-    candidates: list[Candidate],
-    judge: _Judge,
-    score: Callable[[Mapping[str, Any]], float],
-    fairness_weights: int | Sequence[float],
+    try_point: Callable[[int, float], float],
+    n_candidates: int,
     n_trials: int,
     sampler: Any,
-) -> list[dict[str, Any]]:
-    # Returns the records of the points that optuna proposes, one after the other.
+) -> None:
+    # A weight is a share of its range in logarithm, because these differ by divergence.
+    check_params({"n_trials": n_trials}, {"n_trials": COUNT})
     if importlib.util.find_spec("optuna") is None:
         raise MissingDependencyError(
             "n_trials needs the package optuna, which is not installed. Run: "
             'pip install "fferm[tune]"'
         )
     optuna: Any = importlib.import_module("optuna")
-    records: list[dict[str, Any]] = []
-
-    def try_point(trial: Any) -> float:
-        numbers = list(range(len(candidates)))
-        candidate = candidates[trial.suggest_categorical("candidate", numbers)]
-        weights = [w for w in candidate.weights(fairness_weights) if w > 0]
-        # A share of the range in logarithm, because ranges differ by divergence.
-        share = trial.suggest_float("strength", 0.0, 1.0)
-        weight = float(weights[0] * (weights[-1] / weights[0]) ** share)
-        records.extend(judge.path(candidate, [weight]))
-        return score(records[-1])
-
     level = optuna.logging.get_verbosity()
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     try:
         sampler = optuna.samplers.TPESampler(seed=0) if sampler is None else sampler
         study = optuna.create_study(direction="maximize", sampler=sampler)
-        study.optimize(try_point, n_trials=n_trials)
+        numbers = list(range(n_candidates))
+        study.optimize(
+            lambda trial: try_point(
+                trial.suggest_categorical("candidate", numbers),
+                trial.suggest_float("strength", 0.0, 1.0),
+            ),
+            n_trials=n_trials,
+        )
     finally:
         optuna.logging.set_verbosity(level)
-    return records

@@ -22,6 +22,7 @@ from fferm.registry import Registered
 # A product of summed marginals is right to a few units in the last place. Ratios this
 # close to 1 are 1: the kink of total variation would turn 1e-16 into a whole slope.
 RATIO_ROUNDING = 1e-14
+RADIUS = "It is a distance between probabilities; 0.01 to 0.1 is common."
 
 
 @dataclass(frozen=True)
@@ -87,14 +88,30 @@ class Uncertainty(Registered, abstract=True):
         self._check_coupling(True)
         raise NotImplementedError(f"{type(self).__name__} defines no coupled penalty.")
 
+    def _check_number(self, field: str, hint: str, largest: float = math.inf) -> None:
+        value = getattr(self, field)
+        is_number = isinstance(value, numbers.Real) and math.isfinite(value)
+        if not (is_number and 0 <= value <= largest):
+            bound = "" if math.isinf(largest) else f" and at most {largest:g}"
+            raise InvalidParameterError(
+                f"{field} of {type(self).__name__} must be a finite number of at least "
+                f"0{bound}; got {value!r}. {hint}"
+            )
+
+    def _check_choice(self, field: str, choices: Sequence[object]) -> None:
+        if (value := getattr(self, field)) not in choices:
+            raise InvalidParameterError(
+                f"{field} of {type(self).__name__} must be one of "
+                f"{', '.join(map(repr, choices))}; got {value!r}."
+            )
+
     def _check_coupling(self, is_coupled: bool) -> None:
-        if self.is_coupled == is_coupled:
-            return
-        words = {True: "coupled_penalty", False: "penalty"}
-        raise InvalidParameterError(
-            f"{self!r} was asked for its {words[is_coupled]}, but is_coupled is "
-            f"{self.is_coupled}. Call `{words[self.is_coupled]}` instead."
-        )
+        if self.is_coupled != is_coupled:
+            names = "penalty", "coupled_penalty"
+            raise InvalidParameterError(
+                f"`{names[is_coupled]}` needs is_coupled={is_coupled}, but is_coupled "
+                f"is {self.is_coupled} in {self!r}. Call `{names[self.is_coupled]}`."
+            )
 
 
 def live_cells(p: FloatArray, q: FloatArray) -> NDArray[np.bool_]:
@@ -133,27 +150,3 @@ def dual_and_conjugate(
     is_even = np.abs(p - q) <= RATIO_ROUNDING * q
     dual, minus_conjugate = divergence.slopes(np.where(is_even, q, p), q)
     return np.where(live, dual, 0.0), np.where(live, -minus_conjugate, 0.0)
-
-
-def check_radius(owner: str, radius: float, largest: float = math.inf) -> None:
-    """Raise unless a radius is a finite number between 0 and the largest."""
-    is_number = isinstance(radius, numbers.Real) and math.isfinite(radius)
-    if is_number and 0 <= radius <= largest:
-        return
-    bound = "" if math.isinf(largest) else f" and at most {largest:g}"
-    raise InvalidParameterError(
-        f"radius of {owner} must be a finite number of at least 0{bound}; got "
-        f"{radius!r}. It is a distance between probabilities; 0.01 to 0.1 is common."
-    )
-
-
-def check_choice(
-    owner: str, field: str, value: object, choices: Sequence[object]
-) -> None:
-    """Raise unless a value is one of the choices."""
-    if value in choices:
-        return
-    raise InvalidParameterError(
-        f"{field} of {owner} must be one of {', '.join(map(repr, choices))}; got "
-        f"{value!r}."
-    )

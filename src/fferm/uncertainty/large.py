@@ -8,8 +8,6 @@ cut by a plane are enumerated (`worst_vertices`) or bounded by a Lagrangian
 (`worst_columns`).
 """
 
-import math
-import numbers
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import ClassVar, Literal
@@ -22,9 +20,8 @@ from fferm._typing import FloatArray, IntArray
 from fferm.divergences import Divergence
 from fferm.errors import InvalidParameterError
 from fferm.uncertainty.base import (
+    RADIUS,
     Uncertainty,
-    check_choice,
-    check_radius,
     dual_and_conjugate,
     live_cells,
     settled,
@@ -32,9 +29,10 @@ from fferm.uncertainty.base import (
     times,
 )
 
-# Corners as (upper p?, upper q?). The first is the paper's; of corners that tie it
-# wins, so that a radius of 0 gives the slopes of the divergence itself.
-CORNERS = ((True, False), (False, True), (True, True), (False, False))
+# The ends of p and q at the four corners of a cell, 0 lower and 1 upper. The first is
+# the paper's; of corners that tie it wins, so that a radius of 0 gives the slopes of
+# the divergence itself.
+END_P, END_Q = np.array([1, 0, 1, 0]), np.array([0, 1, 1, 0])
 
 # x - radius is right to this share of x. An end this close to its floor is at the
 # floor: where that is 0 and f(0) infinite, 1e-17 would stand for infinity.
@@ -97,14 +95,10 @@ class LargeShift(Uncertainty):
     floor: float = 0.1
 
     def __post_init__(self) -> None:
-        check_radius("LargeShift", self.radius, largest=1)
-        check_choice("LargeShift", "mode", self.mode, MODES)
-        is_number = isinstance(self.floor, numbers.Real) and math.isfinite(self.floor)
-        if not is_number or not 0 <= self.floor <= 1:
-            raise InvalidParameterError(
-                f"floor of LargeShift must be between 0 and 1; got {self.floor!r}. 0.1 "
-                "lets a product shrink to a tenth of itself."
-            )
+        self._check_number("radius", RADIUS, largest=1)
+        self._check_choice("mode", MODES)
+        hint = "0.1 lets a product shrink to a tenth of itself."
+        self._check_number("floor", hint, largest=1)
 
     @property
     def reach(self) -> float:
@@ -122,7 +116,15 @@ class LargeShift(Uncertainty):
         """Return the worst case of the mode, and its slopes by both tables."""
         self._check_coupling(False)
         live = live_cells(p, q)
-        value, by_p, by_q = self._worst(p[live], q[live], divergence)
+        p, q = p[live], q[live]
+        floor = 0.0 if self.mode == "paper" else self.floor
+        intervals = interval(p, self.radius), interval(q, self.radius, floor)
+        if self.mode == "simplex":
+            solve = worst_vertices if p.size <= MAX_EXACT_CELLS else lagrangian_bound
+            value, by_p, by_q = solve(p, q, intervals, divergence)
+        else:
+            n_corners = 1 if self.mode == "paper" else 4
+            value, by_p, by_q = worst_corners(intervals, divergence, n_corners)
         return value, spread(by_p, live), spread(by_q, live)
 
     def coupled_penalty(
@@ -132,17 +134,6 @@ class LargeShift(Uncertainty):
         self._check_coupling(True)
         return worst_columns(p, prior, self.radius, divergence)
 
-    def _worst(
-        self, p: FloatArray, q: FloatArray, divergence: Divergence
-    ) -> tuple[float, FloatArray, FloatArray]:
-        floor = 0.0 if self.mode == "paper" else self.floor
-        joint, product = interval(p, self.radius), interval(q, self.radius, floor)
-        if self.mode == "simplex":
-            solve = worst_vertices if p.size <= MAX_EXACT_CELLS else lagrangian_bound
-            return solve(p, q, (joint, product), divergence)
-        chosen = CORNERS[:1] if self.mode == "paper" else CORNERS
-        return worst_corners(Corners.of(joint, product, chosen), divergence)
-
 
 @dataclass(frozen=True)
 class Interval:
@@ -150,74 +141,46 @@ class Interval:
 
     Parameters
     ----------
-    low, high
-        (cells,) ends.
-    low_rate, high_rate
-        (cells,) derivative of an end by its cell: 1, or 0 where it is clipped.
+    ends
+        (2, cells) lower and upper ends.
+    rates
+        (2, cells) derivative of an end by its cell: 1, or 0 where it is clipped.
     """
 
-    low: FloatArray
-    high: FloatArray
-    low_rate: FloatArray
-    high_rate: FloatArray
+    ends: FloatArray
+    rates: FloatArray
 
 
 def interval(centre: FloatArray, radius: float, floor: float = 0.0) -> Interval:
     """Return ``[max(x - radius, floor x), min(x + radius, 1)]`` by cell."""
     low, high = centre - radius, centre + radius
     is_free = low > (floor + ROUNDING) * centre
+    low = np.where(is_free, low, floor * centre)
+    low_rate = np.where(is_free, 1.0, floor)
+    high_rate = np.where(high < 1, 1.0, 0.0)
     return Interval(
-        low=np.where(is_free, low, floor * centre),
-        high=np.minimum(high, 1.0),
-        low_rate=np.where(is_free, 1.0, floor),
-        high_rate=np.where(high < 1, 1.0, 0.0),
+        np.stack([low, np.minimum(high, 1.0)]), np.stack([low_rate, high_rate])
     )
 
 
-@dataclass(frozen=True)
-class Corners:
-    """The corners of all rectangles: (corners x cells) points and rates."""
-
-    p: FloatArray
-    q: FloatArray
-    p_rate: FloatArray
-    q_rate: FloatArray
-
-    @classmethod
-    def of(
-        cls,
-        joint: Interval,
-        product: Interval,
-        corners: tuple[tuple[bool, bool], ...] = CORNERS,
-    ) -> "Corners":
-        """Return the chosen corners of two intervals."""
-        return cls(
-            p=np.stack([joint.high if up else joint.low for up, _ in corners]),
-            q=np.stack([product.high if up else product.low for _, up in corners]),
-            p_rate=np.stack(
-                [joint.high_rate if up else joint.low_rate for up, _ in corners]
-            ),
-            q_rate=np.stack(
-                [product.high_rate if up else product.low_rate for _, up in corners]
-            ),
-        )
-
-
 def worst_corners(
-    corners: Corners, divergence: Divergence
+    intervals: tuple[Interval, Interval], divergence: Divergence, n_corners: int = 4
 ) -> tuple[float, FloatArray, FloatArray]:
     """Return the sum over cells of the largest corner, and its slopes.
 
     By Danskin's theorem the slope is that of the winning corner, through the ends
     that move with their cell.
     """
-    phi = divergence.perspective(corners.p, corners.q)  # (corners, cells)
-    winner = np.argmax(phi, axis=0), np.arange(phi.shape[1])
-    by_p, by_q = divergence.slopes(corners.p[winner], corners.q[winner])
+    joint, product = intervals
+    end_p, end_q = END_P[:n_corners], END_Q[:n_corners]
+    phi = divergence.perspective(joint.ends[end_p], product.ends[end_q])
+    winner, cells = np.argmax(phi, axis=0), np.arange(phi.shape[1])
+    at_p, at_q = (end_p[winner], cells), (end_q[winner], cells)
+    by_p, by_q = divergence.slopes(joint.ends[at_p], product.ends[at_q])
     return (
-        float(phi[winner].sum()),
-        times(by_p, corners.p_rate[winner]),
-        times(by_q, corners.q_rate[winner]),
+        float(phi[winner, cells].sum()),
+        times(by_p, joint.rates[at_p]),
+        times(by_q, product.rates[at_q]),
     )
 
 
@@ -252,19 +215,14 @@ class Vertices:
         return np.where(np.isnan(pulled), 0.0, pulled)
 
 
-def candidate_count(n_cells: int) -> int:
-    """Return how many sign patterns `vertices` looks at."""
-    return int(n_cells * 2 ** (n_cells - 1))
-
-
 def vertices(cell: Interval, total: float) -> Vertices:
     """Return the vertices of the box of intervals at a total, without repeats."""
-    is_high, free = _patterns(cell.low.size)
-    points = np.where(is_high, cell.high, cell.low)
-    rates = np.where(is_high, cell.high_rate, cell.low_rate)
+    is_high, free = _patterns(cell.ends.shape[1])
+    points = np.where(is_high, cell.ends[1], cell.ends[0])
+    rates = np.where(is_high, cell.rates[1], cell.rates[0])
     each = np.arange(free.size)
     points[each, free], rates[each, free] = 0.0, 1.0
-    low, high = cell.low[free], cell.high[free]
+    low, high = cell.ends[:, free]
     rest = total - points.sum(axis=1)
     is_inside = (rest >= low - ROUNDING) & (rest <= high + ROUNDING)
     rest = np.where(rest <= low + ROUNDING, low, rest)
@@ -300,64 +258,38 @@ def worst_columns(
     With ``Q = rowsum(P) x prior`` D is convex in P, so its largest value is where
     every column is at a vertex. The payoff is ``A - sum_k prior_k C_jk`` there.
     """
-    columns = np.flatnonzero((p.sum(axis=0) > 0) | (prior > 0))
-    _check_classes(p)
-    found = [vertices(interval(p[:, k], radius), float(p[:, k].sum())) for k in columns]
-    choices = _combinations([column.free.size for column in found])
-    tables = np.stack(
-        [column.points[choice] for column, choice in zip(found, choices, strict=True)],
-        axis=2,
-    )  # (tables, m, columns)
-    products = tables.sum(axis=2, keepdims=True) * prior[columns]
-    values = divergence.perspective(tables, products).sum(axis=(1, 2))
-    best = int(np.argmax(values))
-    slopes = _payoff(tables[best], products[best], prior[columns], divergence)
-    payoff = np.zeros_like(p)
-    payoff[:, columns] = _pulled_back(found, choices[:, best], slopes)
-    return float(values[best]), payoff
-
-
-def _check_classes(p: FloatArray) -> None:
-    if candidate_count(p.shape[0]) > MAX_TABLES:
+    if p.shape[0] * 2 ** (p.shape[0] - 1) > MAX_TABLES:
         raise InvalidParameterError(
-            f"LargeShift(mode='coupled') got a table of {p.shape[0]} classes, more "
-            "than it can enumerate. Expected at most 13; use mode='corners'."
+            "LargeShift(mode='coupled') can enumerate tables of at most 13 classes; "
+            f"got {p.shape[0]}. Merge classes, or use mode='corners'."
         )
-
-
-def _combinations(sizes: list[int]) -> IntArray:
-    """Return all choices of one vertex a column, (columns x tables)."""
+    columns = np.flatnonzero((p.sum(axis=0) > 0) | (prior > 0))
+    ends = [vertices(interval(p[:, k], radius), float(p[:, k].sum())) for k in columns]
+    sizes = [column.free.size for column in ends]
     total = int(np.prod(sizes, dtype=object))
     if total > MAX_TABLES:
         raise InvalidParameterError(
-            f"LargeShift(mode='coupled') would look at {total} tables. Expected at "
-            f"most {MAX_TABLES}, 16 groups of two classes; use mode='corners', or "
-            "merge groups."
+            f"LargeShift(mode='coupled') can look at {MAX_TABLES} tables at most, 16 "
+            f"groups of two classes; got {total}. Merge groups, or use mode='corners'."
         )
+    # All choices of one vertex a column, (columns x tables).
     strides = np.cumprod([1, *sizes[:-1]])[:, None]
-    digits = np.arange(total) // strides % np.array(sizes)[:, None]
-    return np.asarray(digits, dtype=np.int64)
-
-
-def _payoff(
-    p: FloatArray, q: FloatArray, prior: FloatArray, divergence: Divergence
-) -> FloatArray:
-    dual, conjugate = dual_and_conjugate(p, q, divergence)
+    choices = np.arange(total) // strides % np.array(sizes)[:, None]
+    tables = np.stack(
+        [column.points[choice] for column, choice in zip(ends, choices, strict=True)],
+        axis=2,
+    )  # (tables, m, columns)
+    weights = prior[columns]
+    products = tables.sum(axis=2, keepdims=True) * weights
+    values = divergence.perspective(tables, products).sum(axis=(1, 2))
+    best = int(np.argmax(values))
+    dual, conjugate = dual_and_conjugate(tables[best], products[best], divergence)
     with np.errstate(invalid="ignore"):
-        payoff = dual - times(conjugate, prior).sum(axis=1, keepdims=True)
-    return settled(payoff, dual)
-
-
-def _pulled_back(
-    found: list[Vertices], choice: IntArray, slopes: FloatArray
-) -> FloatArray:
-    return np.stack(
-        [
-            column.pull_back(int(vertex), slopes[:, k])
-            for k, (column, vertex) in enumerate(zip(found, choice, strict=True))
-        ],
-        axis=1,
-    )
+        slopes = dual - times(conjugate, weights).sum(axis=1, keepdims=True)
+    slopes, payoff = settled(slopes, dual), np.zeros_like(p)
+    for n, (k, column) in enumerate(zip(columns, ends, strict=True)):
+        payoff[:, k] = column.pull_back(int(choices[n, best]), slopes[:, n])
+    return float(values[best]), payoff
 
 
 # Six cells have at most 192 vertices, so 37 000 pairs; eight would have a million.
@@ -403,32 +335,24 @@ def lagrangian_bound(
     a linear program finds the best, and its multipliers weigh the corners in the
     slopes (envelope theorem). With prices of 0 this is the sum of worst corners.
     """
-    corners = Corners.of(*intervals)
-    phi = divergence.perspective(corners.p, corners.q)  # (4, cells)
-    step_p, step_q = corners.p - p, corners.q - q
+    joint, product = intervals
+    ends_p, ends_q = joint.ends[END_P], product.ends[END_Q]
+    phi = divergence.perspective(ends_p, ends_q)  # (4, cells)
+    step_p, step_q = ends_p - p, ends_q - q
     size = max(float(np.abs(step_p).max()), float(np.abs(step_q).max()))
-    if size == 0 or not np.isfinite(phi).all():
-        return worst_corners(corners, divergence)
-    best = _best_prices(phi, step_p / size, step_q / size)
+    best = None
+    if size > 0 and np.isfinite(phi).all():
+        best = _best_prices(phi, step_p / size, step_q / size)
     if best is None:
-        return worst_corners(corners, divergence)
+        return worst_corners(intervals, divergence)
     prices, weights = best
     mu, nu = prices / size
     value = float((phi - mu * step_p - nu * step_q).max(axis=0).sum())
-    by_p, by_q = divergence.slopes(corners.p, corners.q)
-    return (
-        value,
-        _enveloped(weights, corners.p_rate, by_p, mu),
-        _enveloped(weights, corners.q_rate, by_q, nu),
-    )
-
-
-def _enveloped(
-    weights: FloatArray, rate: FloatArray, slopes: FloatArray, price: float
-) -> FloatArray:
+    by_p, by_q = divergence.slopes(ends_p, ends_q)
     # The step p_ic - p_i, which costs the price, moves by rate - 1 with its cell.
-    by_corner = times(weights, times(rate, slopes - price) + price)
-    return np.asarray(by_corner.sum(axis=0), dtype=np.float64)
+    by_p = times(weights, times(joint.rates[END_P], by_p - mu) + mu)
+    by_q = times(weights, times(product.rates[END_Q], by_q - nu) + nu)
+    return value, by_p.sum(axis=0), by_q.sum(axis=0)
 
 
 def _best_prices(
@@ -444,14 +368,14 @@ def _best_prices(
     scale = float(excess.max()) or 1.0
     of_cell = np.tile(np.eye(n_cells), (n_corners, 1))
     steps = np.stack([step_p.ravel(), step_q.ravel()], axis=1)
-    found = scipy.optimize.linprog(
+    optimum = scipy.optimize.linprog(
         np.r_[0.0, 0.0, np.ones(n_cells)],
         A_ub=-np.hstack([steps, of_cell]),
         b_ub=-excess.ravel() / scale,
         bounds=(None, None),
         method="highs",
     )
-    if found.x is None:
+    if optimum.x is None:
         return None
-    weights = -np.asarray(found.ineqlin.marginals, dtype=np.float64)
-    return scale * np.asarray(found.x[:2]), weights.reshape(phi.shape)
+    weights = -np.asarray(optimum.ineqlin.marginals, dtype=np.float64)
+    return scale * np.asarray(optimum.x[:2]), weights.reshape(phi.shape)

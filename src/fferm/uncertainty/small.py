@@ -9,9 +9,8 @@ import numpy as np
 from fferm._typing import FloatArray
 from fferm.divergences import Divergence
 from fferm.uncertainty.base import (
+    RADIUS,
     Uncertainty,
-    check_choice,
-    check_radius,
     dual_and_conjugate,
     live_cells,
     settled,
@@ -84,11 +83,11 @@ class SmallShift(Uncertainty):
     power: Literal[1, 2] = 1
 
     def __post_init__(self) -> None:
-        check_radius("SmallShift", self.radius)
-        check_choice("SmallShift", "p", self.p, ORDERS)
-        check_choice("SmallShift", "norm", self.norm, ("quotient", "dual"))
-        check_choice("SmallShift", "coupled", self.coupled, (False, True))
-        check_choice("SmallShift", "power", self.power, (1, 2))
+        self._check_number("radius", RADIUS)
+        self._check_choice("p", ORDERS)
+        self._check_choice("norm", ("quotient", "dual"))
+        self._check_choice("coupled", (False, True))
+        self._check_choice("power", (1, 2))
 
     @property
     def is_coupled(self) -> bool:
@@ -153,10 +152,8 @@ class SmallShift(Uncertainty):
         size, slope = norm_and_slope(g, float(self.p), is_quotient=is_quotient)
         if self.power == 1:
             return float(times(self.radius, size)), self.radius * slope
-        return (
-            float(times(self.radius, size * size)),
-            times(2 * self.radius * size if self.radius else 0.0, slope),
-        )
+        by_size = 2 * self.radius * size if self.radius else 0.0
+        return float(times(self.radius, size * size)), times(by_size, slope)
 
 
 def _curvature(
@@ -193,44 +190,25 @@ def norm_and_slope(
     """
     if not g.size:
         return 0.0, g
-    is_infinite = np.isinf(g)
-    if is_infinite.any():
+    if np.isinf(g).any():
         # The direction in which such a norm grows is that of its infinite entries.
-        rest = np.where(is_infinite, np.sign(g), 0.0)
-        return math.inf, _finite(rest, p, is_quotient)[1]
-    return _finite(g, p, is_quotient)
-
-
-def _finite(g: FloatArray, p: float, is_quotient: bool) -> tuple[float, FloatArray]:
+        signs = np.where(np.isinf(g), np.sign(g), 0.0)
+        return math.inf, norm_and_slope(signs, p, is_quotient=is_quotient)[1]
     if p == 1:
-        return _half_range(g) if is_quotient else _largest(g)
+        slope = np.zeros_like(g)
+        if is_quotient:  # half the range
+            slope[np.argmax(g)] += 0.5
+            slope[np.argmin(g)] -= 0.5
+            return float(np.ptp(g)) / 2, slope
+        top = np.argmax(np.abs(g))
+        slope[top] = np.sign(g[top])
+        return float(np.abs(g[top])), slope
     if p == 2:
-        return _euclidean(g - g.mean() if is_quotient else g)
-    return _absolute(g - np.median(g) if is_quotient else g)
-
-
-def _half_range(g: FloatArray) -> tuple[float, FloatArray]:
-    slope = np.zeros_like(g)
-    slope[np.argmax(g)] += 0.5
-    slope[np.argmin(g)] -= 0.5
-    return float(np.ptp(g)) / 2, slope
-
-
-def _largest(g: FloatArray) -> tuple[float, FloatArray]:
-    top = np.argmax(np.abs(g))
-    slope = np.zeros_like(g)
-    slope[top] = np.sign(g[top])
-    return float(np.abs(g[top])), slope
-
-
-def _euclidean(g: FloatArray) -> tuple[float, FloatArray]:
-    tau = NORM_ROUNDING
-    length = float(np.linalg.norm(g))
-    rounded = math.hypot(length, tau)
-    # Ratios before products: the squares of tiny numbers would underflow.
-    share, rest = length / rounded, tau / rounded
-    return length * share, g / rounded * (share * share + 2 * rest * rest)
-
-
-def _absolute(g: FloatArray) -> tuple[float, FloatArray]:
+        g = g - g.mean() if is_quotient else g
+        length = float(np.linalg.norm(g))
+        rounded = math.hypot(length, NORM_ROUNDING)
+        # Ratios before products: the squares of tiny numbers would underflow.
+        share, rest = length / rounded, NORM_ROUNDING / rounded
+        return length * share, g / rounded * (share * share + 2 * rest * rest)
+    g = g - np.median(g) if is_quotient else g
     return float(np.abs(g).sum()), np.sign(g)

@@ -19,7 +19,7 @@ from fferm.data.validate import (
     Constraint,
     Number,
     check_params,
-    validate_features,
+    validate_rows,
     validate_training,
 )
 from fferm.errors import (
@@ -187,7 +187,7 @@ class Baseline(ClassifierMixin, BaseEstimator, ABC):
     def _features(self, X: Table) -> FloatArray:
         """Return features to predict on, dense, checked against those of training."""
         check_is_fitted(self, "classes_")
-        return _dense(validate_features(self, X))
+        return _dense(validate_rows(self, X)[0])
 
     def _encode(self, X: Table, y: Table, sensitive_features: Table) -> TrainingRows:
         name = type(self).__name__

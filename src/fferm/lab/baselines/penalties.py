@@ -5,7 +5,7 @@ compiled; `PenalizedBaseline.penalty` says what it is passed.
 """
 
 # mypy: disable-error-code="no-untyped-def,no-untyped-call,override"
-# ruff: noqa: ANN001, ANN205, C901
+# ruff: noqa: ANN001, ANN205
 
 import math
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ import numpy as np
 
 from fferm._typing import FloatArray, Table
 from fferm.estimators.linear import FairLogisticRegression
-from fferm.lab.baselines._kernels import discrepancy_into, group_rates
+from fferm.lab.baselines._kernels import TINY, discrepancy_into, group_rates
 from fferm.lab.baselines.base import Baseline, TrainingRows
 from fferm.lab.baselines.penalized import PenalizedBaseline
 from fferm.notions import Notion
@@ -227,25 +227,18 @@ class KernelChiSquare(PenalizedBaseline):
         total = density.sum()
         density /= total
         by_point, by_group = density.sum(axis=0), density.sum(axis=1)
-        value = -1.0
-        point_pull, group_pull = np.zeros(n_points), np.zeros(n_groups)
-        ratio = np.zeros((n_groups, n_points))
-        for k in range(n_groups):
-            for g in range(n_points):
-                if density[k, g] > 0:
-                    ratio[k, g] = density[k, g] / (by_point[g] * by_group[k])
-                    cell = density[k, g] * ratio[k, g]
-                    value += cell
-                    point_pull[g] += cell / by_point[g]
-                    group_pull[k] += cell / by_group[k]
+        # A point or a group without any density has none to divide.
+        ratio = density / np.maximum(np.outer(by_group, by_point), TINY)
+        cell = density * ratio
+        point_pull = cell.sum(axis=0) / np.maximum(by_point, TINY)
+        group_pull = cell.sum(axis=1) / np.maximum(by_group, TINY)
         push = np.zeros(size)
         for n in range(size):
-            k = group[n]
-            worth = 2 * ratio[k] - point_pull - group_pull[k]
+            worth = 2 * ratio[group[n]] - point_pull - group_pull[group[n]]
             push[n] = np.sum(kernel[n] * distance[n] * worth) / (h * h * total)
         along = np.sum(push * u) / (size - 1)
         slope[:] = (push - push.mean() - along * u) / deviation
-        return value
+        return float(cell.sum() - 1)
 
 
 class KernelMatching(PenalizedBaseline):
@@ -336,26 +329,17 @@ class NoisyGroupsRobust(PenalizedBaseline):
                 if count[k] in (0, size):  # nobody to compare with
                     continue
                 top = order[size - 1 if way == 1 else 0]
-                moved, left = 0.0, noise
+                taken, left = np.zeros(size), noise
                 for n in range(size):  # from the far end, take mass away
                     i = order[n if way == 1 else size - 1 - n]
-                    if group[i] == k and left > 0:
-                        taken = min(left, 1 / count[k])
-                        moved += taken * (prob[top] - prob[i])
-                        left -= taken
-                gap = way * (rate[k] + moved - mean)
-                if gap <= 0:
-                    continue
-                value += gap * gap / 2
-                left = noise
-                for n in range(size):
-                    i = order[n if way == 1 else size - 1 - n]
-                    slope[i] -= way * gap / size
                     if group[i] == k:
-                        taken = min(left, 1 / count[k])
-                        slope[i] += way * gap * (1 / count[k] - taken)
-                        slope[top] += way * gap * taken
-                        left -= taken
+                        taken[i] = min(left, 1 / count[k])
+                        left -= taken[i]
+                moved = np.sum(taken * (prob[top] - prob))
+                gap = max(way * (rate[k] + moved - mean), 0.0)
+                value += gap * gap / 2
+                slope += way * gap * ((group == k) / count[k] - taken - 1 / size)
+                slope[top] += way * gap * taken.sum()
         return value
 
 
