@@ -31,10 +31,10 @@ FORMAT = "fferm-model"
 FORMAT_VERSION = 1
 MANIFEST = "manifest.json"
 CHECKSUM = MANIFEST + ".sha256"
-# Classes that can be saved, by name, and where they live.
+# Classes that can be saved, by name, and the modules that define them.
 SAVABLE = {
     "FairBoostingClassifier": "fferm.estimators.boosting",
-    "FairLogisticRegression": "fferm.estimators",
+    "FairLogisticRegression": "fferm.estimators.linear",
     "FairNetClassifier": "fferm.estimators.net",
     "FairRegressor": "fferm.estimators.regression",
     "FrameClassifier": "fferm.estimators.frame",
@@ -61,20 +61,12 @@ def save(estimator: Any, path: str | os.PathLike[str]) -> None:
     """
     name = type(estimator).__name__
     if not _is_savable(estimator):
-        raise PersistenceError(
-            f"save needs one of {', '.join(SAVABLE)}; got {name}. Save other "
-            "estimators with their own library."
-        )
-    learned = ("classes_", "result_", "estimator_")
-    if not any(hasattr(estimator, attribute) for attribute in learned):
+        raise PersistenceError(f"save needs one of {', '.join(SAVABLE)}; got {name}.")
+    if not {"classes_", "result_", "estimator_"} & vars(estimator).keys():
         raise PersistenceError(f"This {name} is not fitted. Call fit before save.")
     writer = _Writer()
-    manifest = {
-        "format": FORMAT,
-        "format_version": FORMAT_VERSION,
-        "fferm_version": fferm.__version__,
-        **writer.estimator("", estimator),
-    }
+    manifest = {**writer.estimator("", estimator), "fferm_version": fferm.__version__}
+    manifest |= {"format": FORMAT, "format_version": FORMAT_VERSION}
     manifest["sha256"] = {key: _digest(data) for key, data in writer.files.items()}
     text = json.dumps(manifest, indent=1, sort_keys=True, allow_nan=False).encode()
     files = {**writer.files, MANIFEST: text, CHECKSUM: _digest(text).encode()}
@@ -111,13 +103,8 @@ def load(path: str | os.PathLike[str], *, module: object = None) -> Any:
         ) from error
 
 
-def _savable(name: str) -> Any:
-    return getattr(importlib.import_module(SAVABLE[name]), name)
-
-
 def _is_savable(value: object) -> bool:
-    name = type(value).__name__
-    return name in SAVABLE and type(value) is _savable(name)
+    return SAVABLE.get(type(value).__name__) == type(value).__module__
 
 
 @dataclass
@@ -212,7 +199,8 @@ class _Reader:
 
     def estimator(self, content: Mapping[str, Any], **params: Any) -> Any:
         params = {**self.all(content["parameters"]), **params}
-        model = _savable(content["class"])(**params)
+        name = content["class"]
+        model = getattr(importlib.import_module(SAVABLE[name]), name)(**params)
         learned = self.all(content["learned"])
         for name in learned:
             if not (name.isidentifier() and name.endswith("_") and name[0] != "_"):
@@ -233,11 +221,8 @@ class _Reader:
 
     def array(self, name: str) -> NDArray[Any]:
         stream = io.BytesIO(self.files[name])
-        version = np.lib.format.read_magic(stream)
-        read_header = {
-            (1, 0): np.lib.format.read_array_header_1_0,
-            (2, 0): np.lib.format.read_array_header_2_0,
-        }[version]
+        version, _ = np.lib.format.read_magic(stream)
+        read_header = getattr(np.lib.format, f"read_array_header_{version}_0")
         shape, is_fortran, dtype = read_header(stream)
         rest = stream.read()
         # Checked before anything is allocated: a header may claim any size.
@@ -286,29 +271,25 @@ def _read_files(path: Path) -> dict[str, bytes]:
         if "CRC" in str(error):
             raise UnsafeFileError(f"{path} was changed: {error}.") from error
         raise PersistenceError(
-            f"{path} is not a saved fferm model ({error}). Pass a file that fferm.save "
-            "wrote."
+            f"{path} is not a saved fferm model ({error})."
         ) from error
 
 
 def _read_manifest(files: dict[str, bytes], path: object) -> dict[str, Any]:
     if MANIFEST not in files:
         raise PersistenceError(
-            f"{path} has no {MANIFEST}. Pass a file that fferm.save wrote."
+            f"{path} has no {MANIFEST}: fferm.save did not write it."
         )
     checksum = files.get(CHECKSUM, b"").decode("ascii", "replace")
     if checksum != _digest(files[MANIFEST]):
         raise UnsafeFileError(f"{path}: {MANIFEST} does not match its checksum.")
     manifest = json.loads(files[MANIFEST])
-    content = (manifest["format"], manifest["class"])
-    if content[0] != FORMAT or content[1] not in SAVABLE:
+    format_, version = manifest["format"], manifest["format_version"]
+    is_known = manifest["class"] in SAVABLE and format_ == FORMAT
+    if not is_known or version != FORMAT_VERSION:
         raise PersistenceError(
-            f"{path} contains {content}, which this version cannot load."
-        )
-    if manifest["format_version"] != FORMAT_VERSION:
-        raise PersistenceError(
-            f"{path} has format version {manifest['format_version']!r}, this library "
-            f"reads {FORMAT_VERSION}. Load it with the version of fferm that wrote it."
+            f"{path} contains {manifest['class']!r} as {format_}, format version "
+            f"{version!r}, which this version of fferm cannot load."
         )
     sums = manifest["sha256"]
     for name in sorted((set(files) | set(sums)) - {MANIFEST, CHECKSUM}):

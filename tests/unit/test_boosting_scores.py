@@ -13,8 +13,6 @@ from fferm.boosting.newton import (
     OFFSET_RATE,
     Descent,
     NewtonStep,
-    QuadraticModel,
-    newton_step,
 )
 from fferm.boosting.objective import Leaves, merge_leaves
 from fferm.data.rows import encode_rows
@@ -197,24 +195,17 @@ def test_a_step_over_leaves_is_the_newton_step_of_their_values(n_classes, how):
         incidence[s, np.arange(n), first + tree.code] = 1
         first += tree.output.size
     flat = incidence.reshape(n_scores * n, -1)
-    model = model_of(objective, oracle, scores)
-    root = model.root @ jacobian(oracle, scores) @ flat
+    descent = Descent(objective, scores, is_calibrated=False)
+    root = objective.penalty.root(oracle.cells(point))
+    root = root @ jacobian(oracle, scores) @ flat
     diagonal = slopes.diagonal.ravel() / (0.1 * objective.total)
     whole = flat.T @ np.diag(diagonal) @ flat
     whole += objective.objective.fairness_weight * root.T @ root
     gradient = flat.T @ oracle.gradient(point, slopes).ravel() / objective.total
-    step = newton_step(oracle.leaf_sums(point, slopes, leaves), model, 0.1)
+    step = descent.newton_step(oracle.leaf_sums(point, slopes, leaves), 0.1)
     assert_allclose(step.values, -np.linalg.solve(whole, gradient), atol=1e-7)
     assert_allclose(step.slope, gradient @ step.values, rtol=1e-6)
     assert step.slope < 0
-
-
-def model_of(objective, oracle, scores):
-    """Gradient and curvature of the penalty at scores."""
-    point = oracle.at(scores)
-    root = objective.penalty.root(oracle.cells(point))
-    payoff, weight = oracle.slopes(point).payoff, objective.objective.fairness_weight
-    return QuadraticModel(payoff, root, weight, objective.total)
 
 
 def step_of(objective, scores, factor):
@@ -224,7 +215,7 @@ def step_of(objective, scores, factor):
     leaves, sums = objective.gather(
         descent.at, np.zeros_like(scores), output[np.arange(scores.size) % 5][None]
     )
-    step = newton_step(sums, descent.model())
+    step = descent.newton_step(sums)
     longer = NewtonStep(factor * step.values, factor * step.slope, step.payoff)
     return descent, leaves, longer
 

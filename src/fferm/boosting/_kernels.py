@@ -9,7 +9,7 @@ Arrays in, arrays changed in place.
 """
 
 # mypy: disable-error-code="no-untyped-def,no-untyped-call,call-arg"
-# ruff: noqa: ANN001, ANN202, C901, PLR0913, PLR0917
+# ruff: noqa: ANN001, ANN202, C901, PLR0912, PLR0913, PLR0917
 
 import math
 from typing import NamedTuple
@@ -41,7 +41,21 @@ class Rows(NamedTuple):
     weight: NDArray[np.floating]  # in the loss
     hessian_weight: NDArray[np.floating]  # in the curvature
     table_weight: NDArray[np.floating]  # in the tables
-    cell: NDArray[np.unsignedinteger]  # joint cell, see `JointCells`
+    cell: NDArray[np.unsignedinteger]  # joint cell, see `join_cells`
+    sharpness: float
+    membership: FloatArray  # (n_cells, n_joint), what sums add to the cells of tables
+    mass: FloatArray  # (n_cells, 1) weights of all rows in a cell
+
+
+class RowPass(NamedTuple):
+    """What a pass over the rows gives at some scores."""
+
+    scores: FloatArray  # (n_scores, n)
+    prob: FloatArray  # (n_scores, n), with two classes that of the second
+    penalized: FloatArray  # (n_scores, n), the probabilities that the penalty sees
+    cells: FloatArray  # (n_cells, n_classes), of the tables that the penalty sees
+    decided: FloatArray  # the same, of the tables of decisions
+    loss: float = 0.0
 
 
 class Gradients(NamedTuple):
@@ -63,44 +77,26 @@ class Workspace(NamedTuple):
     total: FloatArray  # (BLOCK,)
     soft: FloatArray  # (N_TURNS, n_joint), or (n_classes, n_joint)
     hard: FloatArray  # the same shape
-    membership: FloatArray  # (n_cells, n_joint), what sums add to the cells of tables
-    mass: FloatArray  # (n_cells, 1) weights of all rows in a cell
 
 
 @kernel
-def row_pass_into(
-    rows,
-    sharpness,
-    before,
-    value,
-    code,
-    scores,
-    prob,
-    penalized,
-    gradients,
-    workspace,
-    cells,
-    decided,
-):
+def row_pass_into(rows, before, value, code, at, gradients, workspace):
     """Add the values of leaves to scores, and evaluate the rows there.
 
-    Writes scores, probabilities, those that the penalty sees, gradient and curvature,
-    and the tables of probabilities and decisions. Returns the weighted loss.
+    Writes a `RowPass`, and gradient and curvature. Returns the weighted loss.
 
     Parameters
     ----------
-    rows, sharpness
+    rows
         Constants.
     before
         (n_scores, n) scores.
     value, code
         (n_scores, n_leaves) values of leaves, and the (n_scores, n) leaves of rows.
-    scores, prob, penalized, gradients
+    at, gradients
         Memory for the results.
     workspace
         Memory for blocks, and for sums over joint cells.
-    cells, decided
-        (n_cells, n_classes) memory for the tables.
     """
     workspace.soft[:] = 0.0
     workspace.hard[:] = 0.0
@@ -109,32 +105,26 @@ def row_pass_into(
     for begin in range(0, n, BLOCK):
         end = min(begin + BLOCK, n)
         for c in range(n_scores):
-            z = scores[c][begin:end]
-            _add_leaf_values(before[c][begin:end], value[c], code[c][begin:end], z)
+            z, old = at.scores[c][begin:end], before[c][begin:end]
+            by_leaf, leaf = value[c], code[c][begin:end]
+            for i in range(z.size):
+                z[i] = old[i] + by_leaf[leaf[i]]
         if n_scores == 1:
-            z, decay = scores[0][begin:end], workspace.total[: end - begin]
-            p, s = prob[0][begin:end], penalized[0][begin:end]
-            _logistic(z, sharpness, decay, p, s)
-            loss += _logistic_loss(z, decay, rows.y[begin:end], rows.weight[begin:end])
-            weight, cell = rows.table_weight[begin:end], rows.cell[begin:end]
-            _add_two(weight, cell, z, s, workspace.soft, workspace.hard)
+            loss += _evaluate_two(rows, begin, end, at, workspace)
         else:
-            _softmax(scores, 1.0, begin, end, prob, workspace)
-            loss += _softmax_loss(rows, begin, end, scores, workspace)
-            _softmax(scores, sharpness, begin, end, penalized, workspace)
-            _add_many(rows, begin, end, scores, penalized, workspace)
-        _gradients_of_block(rows, begin, end, prob, penalized, gradients)
-    _tables_into(workspace.soft, workspace, cells)
-    _tables_into(workspace.hard, workspace, decided)
+            loss += _evaluate_many(rows, begin, end, at, workspace)
+        _gradients_of_block(rows, begin, end, at, gradients)
+    _tables_into(rows, workspace.soft, at.cells)
+    _tables_into(rows, workspace.hard, at.decided)
     return loss
 
 
 @kernel
-def _tables_into(sums, workspace, cells):
+def _tables_into(rows, sums, cells):
     # From sums over joint cells, or parts of the sums of the second of two classes; the
     # first class gets the rest.
     n_cells, n_classes = cells.shape
-    first, membership = 0 if n_classes == 2 else 1, workspace.membership
+    first, membership = 0 if n_classes == 2 else 1, rows.membership
     for q in range(n_cells):
         cells[q, :] = 0.0
         for k in range(membership.shape[1]):
@@ -142,16 +132,33 @@ def _tables_into(sums, workspace, cells):
                 for n in range(first, sums.shape[0]):
                     j = 1 if n_classes == 2 else n
                     cells[q, j] += membership[q, k] * sums[n, k]
-        rest = workspace.mass[q, 0]
+        rest = rows.mass[q, 0]
         for j in range(1, n_classes):
             rest -= cells[q, j]
         cells[q, 0] = rest if rest > 0 else 0.0
 
 
 @kernel
-def _add_leaf_values(before, value, code, scores):
-    for i in range(before.size):
-        scores[i] = before[i] + value[code[i]]
+def _evaluate_two(rows, begin, end, at, workspace):
+    z, decay = at.scores[0][begin:end], workspace.total[: end - begin]
+    prob, penalized = at.prob[0][begin:end], at.penalized[0][begin:end]
+    _logistic(z, rows.sharpness, decay, prob, penalized)
+    y, weight, loss = rows.y[begin:end], rows.weight[begin:end], 0.0
+    for i in range(z.size):
+        x = z[i]
+        value = (x if x > 0 else 0.0) + log1p_of_share(decay[i]) - y[i] * x
+        loss += weight[i] * value
+    soft, hard = workspace.soft, workspace.hard
+    weight, cell = rows.table_weight[begin:end], rows.cell[begin:end]
+    if soft.shape[1] <= FEW_CELLS:  # a vector of rows at once, of one cell
+        for k in range(soft.shape[1]):
+            _add_cell(weight, cell, z, penalized, k, soft, hard)
+        return loss
+    for i in range(weight.size):
+        turn, k, w = i & (N_TURNS - 1), cell[i], weight[i]
+        soft[turn, k] += w * penalized[i]
+        hard[turn, k] += w if z[i] > 0 else 0.0
+    return loss
 
 
 @kernel
@@ -171,19 +178,7 @@ def _logistic(z, sharpness, decay, prob, penalized):
     else:
         _decay(z, 1.0, decay)
         _decay(z, sharpness, penalized)
-    _shares(z, decay, prob, penalized)
-
-
-@kernel
-def _decay(z, factor, decay):
-    for i in range(z.size):
-        decay[i] = exp(-factor * abs(z[i]))
-
-
-@kernel
-def _shares(z, decay, prob, penalized):
-    # One division serves both.
-    for i in range(z.size):
+    for i in range(z.size):  # one division serves both
         a, b = 1.0 + decay[i], 1.0 + penalized[i]
         both = 1.0 / (a * b)
         larger, largest = b * both, a * both
@@ -192,25 +187,9 @@ def _shares(z, decay, prob, penalized):
 
 
 @kernel
-def _logistic_loss(z, decay, y, weight):
-    loss = 0.0
+def _decay(z, factor, decay):
     for i in range(z.size):
-        x = z[i]
-        value = (x if x > 0 else 0.0) + log1p_of_share(decay[i]) - y[i] * x
-        loss += weight[i] * value
-    return loss
-
-
-@kernel
-def _add_two(weight, cell, z, prob, soft, hard):
-    if soft.shape[1] <= FEW_CELLS:  # a vector of rows at once, of one cell
-        for k in range(soft.shape[1]):
-            _add_cell(weight, cell, z, prob, k, soft, hard)
-        return
-    for i in range(weight.size):
-        turn, k, w = i & (N_TURNS - 1), cell[i], weight[i]
-        soft[turn, k] += w * prob[i]
-        hard[turn, k] += w if z[i] > 0 else 0.0
+        decay[i] = exp(-factor * abs(z[i]))
 
 
 @kernel
@@ -225,6 +204,23 @@ def _add_cell(weight, cell, z, prob, k, soft, hard):
 
 
 @kernel
+def _evaluate_many(rows, begin, end, at, workspace):
+    scores, penalized, loss = at.scores, at.penalized, 0.0
+    _softmax(scores, 1.0, begin, end, at.prob, workspace)
+    for i in range(begin, end):
+        above = workspace.top[i - begin] - scores[rows.y[i], i]
+        loss += rows.weight[i] * (math.log(workspace.total[i - begin]) + above)
+    _softmax(scores, rows.sharpness, begin, end, penalized, workspace)
+    for i in range(begin, end):
+        k, w, best = rows.cell[i], rows.table_weight[i], 0
+        for c in range(scores.shape[0]):
+            workspace.soft[c, k] += w * penalized[c, i]
+            best = c if scores[c, i] > scores[best, i] else best
+        workspace.hard[best, k] += w
+    return loss
+
+
+@kernel
 def _softmax(scores, factor, begin, end, prob, workspace):
     # Leaves the highest scores and the sums of exponentials in the workspace.
     n_scores, n = scores.shape[0], end - begin
@@ -233,99 +229,65 @@ def _softmax(scores, factor, begin, end, prob, workspace):
         top[i] = -math.inf
         total[i] = 0.0
     for c in range(n_scores):
-        _raise_to(scores[c][begin:end], top)
+        z = scores[c][begin:end]
+        for i in range(n):
+            top[i] = z[i] if z[i] > top[i] else top[i]
     for c in range(n_scores):
-        _exponential(scores[c][begin:end], top, factor, prob[c][begin:end])
-        _increase(prob[c][begin:end], total)
+        z, p = scores[c][begin:end], prob[c][begin:end]
+        for i in range(n):
+            p[i] = exp(factor * (z[i] - top[i]))
+        for i in range(n):
+            total[i] += p[i]
     for c in range(n_scores):
-        _divide(prob[c][begin:end], total)
+        p = prob[c][begin:end]
+        for i in range(n):
+            p[i] /= total[i]
 
 
 @kernel
-def _raise_to(z, top):
-    for i in range(z.size):
-        top[i] = z[i] if z[i] > top[i] else top[i]
-
-
-@kernel
-def _exponential(z, top, factor, prob):
-    for i in range(z.size):
-        prob[i] = exp(factor * (z[i] - top[i]))
-
-
-@kernel
-def _increase(prob, total):
-    for i in range(prob.size):
-        total[i] += prob[i]
-
-
-@kernel
-def _divide(prob, total):
-    for i in range(prob.size):
-        prob[i] /= total[i]
-
-
-@kernel
-def _softmax_loss(rows, begin, end, scores, workspace):
-    loss = 0.0
-    for i in range(begin, end):
-        above = workspace.top[i - begin] - scores[rows.y[i], i]
-        loss += rows.weight[i] * (math.log(workspace.total[i - begin]) + above)
-    return loss
-
-
-@kernel
-def _add_many(rows, begin, end, scores, penalized, workspace):
-    for i in range(begin, end):
-        k, w, best = rows.cell[i], rows.table_weight[i], 0
-        for c in range(scores.shape[0]):
-            workspace.soft[c, k] += w * penalized[c, i]
-            best = c if scores[c, i] > scores[best, i] else best
-        workspace.hard[best, k] += w
-
-
-@kernel
-def gradients_into(rows, prob, penalized, gradients):
+def gradients_into(rows, at, gradients):
     """Write gradient and curvature of all rows after a pass."""
-    n = prob.shape[1]
+    n = at.prob.shape[1]
     for begin in range(0, n, BLOCK):
-        end = min(begin + BLOCK, n)
-        _gradients_of_block(rows, begin, end, prob, penalized, gradients)
+        _gradients_of_block(rows, begin, min(begin + BLOCK, n), at, gradients)
 
 
 @kernel
-def _gradients_of_block(rows, begin, end, prob, penalized, gradients):
-    n_scores = prob.shape[0]
+def _gradients_of_block(rows, begin, end, at, gradients):
+    n_scores, weight = at.prob.shape[0], rows.hessian_weight[begin:end]
+    prob, diagonal = at.prob[0][begin:end], gradients.diagonal[0][begin:end]
     if n_scores == 1:
-        p, g = prob[0][begin:end], gradients.gradient[0][begin:end]
-        _loss_gradient_into(rows.y[begin:end], rows.weight[begin:end], p, g)
-        weight, cell = rows.table_weight[begin:end], rows.cell[begin:end]
-        s, by_cell = penalized[0][begin:end], gradients.cell_gradient[1]
-        _add_penalty_gradient(weight, cell, s, by_cell, g)
-        diagonal = gradients.diagonal[0][begin:end]
-        _hessian_into(rows.hessian_weight[begin:end], p, 1.0, diagonal)
+        _gradients_of_two(rows, begin, end, at, gradients)
+        _hessian_into(weight, prob, 1.0, diagonal)
         return
-    _gradients_of_many(rows, begin, end, prob, penalized, gradients)
-    factor = n_scores / (n_scores - 1)
+    _gradients_of_many(rows, begin, end, at, gradients)
     for c in range(n_scores):
-        weight, diagonal = rows.hessian_weight[begin:end], gradients.diagonal[c]
-        _hessian_into(weight, prob[c][begin:end], factor, diagonal[begin:end])
+        prob, diagonal = at.prob[c][begin:end], gradients.diagonal[c][begin:end]
+        _hessian_into(weight, prob, n_scores / (n_scores - 1), diagonal)
 
 
 @kernel
-def _loss_gradient_into(y, weight, prob, gradient):
+def _hessian_into(weight, prob, factor, diagonal):
+    for i in range(prob.size):
+        h = factor * prob[i] * (1.0 - prob[i])
+        diagonal[i] = weight[i] * (h if h > LEAST_CURVATURE else LEAST_CURVATURE)
+
+
+@kernel
+def _gradients_of_two(rows, begin, end, at, gradients):
+    y, weight, cell = rows.y[begin:end], rows.weight[begin:end], rows.cell[begin:end]
+    table_weight, by_cell = rows.table_weight[begin:end], gradients.cell_gradient[1]
+    prob, gradient = at.prob[0][begin:end], gradients.gradient[0][begin:end]
+    penalized = at.penalized[0][begin:end]
     for i in range(prob.size):
         gradient[i] = weight[i] * (prob[i] - y[i])
-
-
-@kernel
-def _add_penalty_gradient(weight, cell, prob, cell_gradient, gradient):
-    if cell_gradient.size <= FEW_CELLS:
-        for k in range(cell_gradient.size):
-            _add_cell_gradient(weight, cell, prob, k, cell_gradient[k], gradient)
+    if by_cell.size <= FEW_CELLS:
+        for k in range(by_cell.size):
+            _add_cell_gradient(table_weight, cell, penalized, k, by_cell[k], gradient)
         return
     for i in range(prob.size):
-        gradient[i] += cell_gradient[cell[i]] * weight[i] * prob[i] * (1.0 - prob[i])
+        slope = by_cell[cell[i]] * table_weight[i]
+        gradient[i] += slope * penalized[i] * (1.0 - penalized[i])
 
 
 @kernel
@@ -336,7 +298,8 @@ def _add_cell_gradient(weight, cell, prob, k, cell_gradient, gradient):
 
 
 @kernel
-def _gradients_of_many(rows, begin, end, prob, penalized, gradients):
+def _gradients_of_many(rows, begin, end, at, gradients):
+    prob, penalized = at.prob, at.penalized
     by_cell, gradient = gradients.cell_gradient, gradients.gradient
     for i in range(begin, end):
         k, y, mean = rows.cell[i], rows.y[i], 0.0
@@ -349,16 +312,7 @@ def _gradients_of_many(rows, begin, end, prob, penalized, gradients):
 
 
 @kernel
-def _hessian_into(weight, prob, factor, diagonal):
-    for i in range(prob.size):
-        h = factor * prob[i] * (1.0 - prob[i])
-        diagonal[i] = weight[i] * (h if h > LEAST_CURVATURE else LEAST_CURVATURE)
-
-
-@kernel
-def gather_into(
-    rows, prob, penalized, before, after, tolerance, slot, key, code, c, sums
-):
+def gather_into(rows, at, before, after, tolerance, slot, key, code, c, sums):
     """Find the leaves of rows, and add up derivatives over leaves.
 
     A leaf is recognised by how far it moved a score; leaves are numbered in order of
@@ -368,7 +322,7 @@ def gather_into(
 
     Parameters
     ----------
-    rows, prob, penalized
+    rows, at
         The rows, and what the last pass over them gave.
     before, after
         (n,) scores of the library that grows trees.
@@ -386,7 +340,7 @@ def gather_into(
         loss, and how the probability of each class but the first moves with the score.
     """
     slot[:] = -1
-    n_leaves, n_scores, unit = 0, prob.shape[0], tolerance * max(1.0, _largest(after))
+    n_leaves, unit = 0, tolerance * max(1.0, _largest(after))
     for begin in range(0, before.size, BLOCK):
         end = min(begin + BLOCK, before.size)
         leaf, known = code[begin:end], n_leaves
@@ -395,13 +349,17 @@ def gather_into(
         if n_leaves < 0:
             return n_leaves, unit, True
         sums[known:n_leaves] = 0.0
-        if n_scores == 1:
-            _add_rows_of_two(rows, begin, leaf, prob[0], penalized[0], sums)
+        if at.prob.shape[0] == 1:
+            _add_rows_of_two(rows, begin, leaf, at.prob[0], at.penalized[0], sums)
         else:
-            _add_rows_of_many(rows, begin, leaf, prob, penalized, c, sums)
+            _add_rows_of_many(rows, begin, leaf, at, c, sums)
     for i in range(before.size):
         before[i] = after[i]
-    return n_leaves, unit, _are_apart(key[:n_leaves])
+    are_apart = True
+    for a in range(n_leaves):
+        for b in range(a):
+            are_apart = are_apart and abs(key[a] - key[b]) > 2
+    return n_leaves, unit, are_apart
 
 
 @kernel
@@ -447,26 +405,17 @@ def _add_rows_of_two(rows, begin, leaf, prob, penalized, sums):
 
 
 @kernel
-def _add_rows_of_many(rows, begin, leaf, prob, penalized, c, sums):
-    n_scores = prob.shape[0]
+def _add_rows_of_many(rows, begin, leaf, at, c, sums):
+    prob, penalized, n_scores = at.prob, at.penalized, at.prob.shape[0]
     for n in range(leaf.size):
-        i, at, k = begin + n, leaf[n], rows.cell[begin + n]
+        i, leaf_, k = begin + n, leaf[n], rows.cell[begin + n]
         p, s = prob[c, i], penalized[c, i]
         h = n_scores / (n_scores - 1) * p * (1.0 - p)
-        sums[at, k, 0] += rows.weight[i] * (p - (1.0 if rows.y[i] == c else 0.0))
-        sums[at, k, 1] += rows.hessian_weight[i] * max(h, LEAST_CURVATURE)
+        sums[leaf_, k, 0] += rows.weight[i] * (p - (1.0 if rows.y[i] == c else 0.0))
+        sums[leaf_, k, 1] += rows.hessian_weight[i] * max(h, LEAST_CURVATURE)
         for j in range(1, n_scores):
             moved = penalized[j, i] * ((1.0 if j == c else 0.0) - s)
-            sums[at, k, 2 + j] += rows.table_weight[i] * moved
-
-
-@kernel
-def _are_apart(keys):
-    for a in range(keys.size):
-        for b in range(a):
-            if abs(keys[a] - keys[b]) <= 2:
-                return False
-    return True
+            sums[leaf_, k, 2 + j] += rows.table_weight[i] * moved
 
 
 @kernel
@@ -504,27 +453,33 @@ def leaf_sums_into(sums, member, gradient, diagonal, moved):
 
 
 @kernel
-def newton_into(gradient, diagonal, moved, model, rate, root, system, values, payoff):
+def newton_into(
+    sums, added, pull, curvature, lam, total, rate, root, system, values, solved
+):
     """Write the Newton step over leaves, and the payoff that it leads to.
 
     Returns how fast the objective falls along it.
 
     Parameters
     ----------
-    gradient, diagonal, moved
-        Derivatives by the values of leaves.
-    model
-        A `QuadraticModel` of the penalty.
+    sums
+        A `LeafSums`: derivatives by the values of leaves.
+    added
+        (n_leaves,) what is added to the curvature of the loss; its memory is used.
+    pull, curvature
+        (n,) gradient of the penalty by its tables, and (n, n) root of its curvature,
+        with n the cells of all classes.
+    lam, total
+        The weight of the penalty, and W, by which the sums of the loss are divided.
     rate
         The share of a step that is taken where the table does not move.
     root, system
-        (n, n_leaves) and (n, n) memory, with n the cells of all classes.
-    values, payoff
-        (n_leaves,) and (n_cells, n_classes) memory for the results.
+        (n, n_leaves) and (n, n) memory.
+    values, solved
+        (n_leaves,) and (n,) memory for the step and the payoff.
     """
+    gradient, moved = sums.gradient, sums.moved
     n, n_leaves = moved.shape
-    lam, total = model.weight, model.total
-    pull, solved = model.payoff.reshape(-1), payoff.reshape(-1)
     for u in range(n_leaves):
         slope = 0.0
         for q in range(n):
@@ -533,18 +488,20 @@ def newton_into(gradient, diagonal, moved, model, rate, root, system, values, pa
     for q in range(n):
         root[q, :] = 0.0
         for c in range(n):
-            if model.root[q, c] != 0:
+            if curvature[q, c] != 0:
                 for u in range(n_leaves):
-                    root[q, u] += model.root[q, c] * moved[c, u]
-    scale = rate * total
+                    root[q, u] += curvature[q, c] * moved[c, u]
+    inverse = added  # of the curvature of the loss
+    for u in range(n_leaves):
+        inverse[u] = rate * total / (sums.diagonal[u] + added[u])
     for q in range(n):
         solved[q] = 0.0
         for u in range(n_leaves):
-            solved[q] += root[q, u] * values[u] * scale / diagonal[u]
+            solved[q] += root[q, u] * values[u] * inverse[u]
         for c in range(q + 1):
             shared = 0.0
             for u in range(n_leaves):
-                shared += root[q, u] * root[c, u] * scale / diagonal[u]
+                shared += root[q, u] * root[c, u] * inverse[u]
             system[q, c] = lam * shared + (1.0 if q == c else 0.0)
     _cholesky_solve(system, solved)
     slope = 0.0
@@ -553,9 +510,16 @@ def newton_into(gradient, diagonal, moved, model, rate, root, system, values, pa
         for q in range(n):
             held += lam * solved[q] * root[q, u]
         down = values[u]
-        values[u] = (held - down) * scale / diagonal[u]
+        values[u] = (held - down) * inverse[u]
         slope += down * values[u]
-    _payoff_after_into(root, model.root, values, pull, solved)
+    for q in range(n):
+        solved[q] = pull[q]
+    for q in range(n):
+        change = 0.0
+        for u in range(n_leaves):
+            change += root[q, u] * values[u]
+        for c in range(n):
+            solved[c] += curvature[q, c] * change
     return slope
 
 
@@ -577,18 +541,6 @@ def _cholesky_solve(system, solved):
         for k in range(i + 1, n):
             solved[i] -= system[k, i] * solved[k]
         solved[i] /= system[i, i]
-
-
-@kernel
-def _payoff_after_into(root, model_root, values, pull, solved):
-    for q in range(solved.size):
-        solved[q] = pull[q]
-    for q in range(solved.size):
-        change = 0.0
-        for u in range(values.size):
-            change += root[q, u] * values[u]
-        for c in range(solved.size):
-            solved[c] += model_root[q, c] * change
 
 
 @kernel

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fferm._typing import FloatArray, Table
-from fferm.boosting.newton import Descent, newton_step
+from fferm.boosting.newton import Descent
 from fferm.boosting.objective import ScoreObjective
 from fferm.data.groups import GroupMode
 from fferm.data.rows import Rows, encode_rows
@@ -144,7 +144,7 @@ class BoostingObjective:
         # The next tree is not there yet; the leaves of the last one stand for it.
         bound, at = self._bound, self._descent.at
         _, sums = bound.gather(at, self._last, shaped, SAME_SINGLE)
-        step = newton_step(sums, self._descent.model(), self.learning_rate)
+        step = self._descent.newton_step(sums, self.learning_rate)
         gradient, diagonal = bound.gradients(at, step.payoff)
         return gradient.T.reshape(shape), diagonal.T.reshape(shape)
 

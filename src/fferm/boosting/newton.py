@@ -23,14 +23,14 @@ table of decisions.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
 import fferm.boosting._kernels as kernels
 from fferm._typing import FloatArray
-from fferm.boosting.objective import LeafSums, Leaves, RowPass, ScoreObjective
+from fferm.boosting._kernels import RowPass
+from fferm.boosting.objective import LeafSums, Leaves, ScoreObjective
 from fferm.penalty.objective import check_finite
 
 # A step decreases the objective by this share of what its slope promises, or is halved.
@@ -46,68 +46,16 @@ OFFSET_RATE = 0.1
 LEAST_DECIDED = 0.5
 
 
-class QuadraticModel(NamedTuple):
-    """The penalty near its tables, and its weight beside the loss."""
-
-    payoff: FloatArray  # (n_cells, n_classes), gradient by the tables
-    root: FloatArray  # (n_cells * n_classes, the same), of the curvature
-    weight: float  # of the penalty, lambda
-    total: float  # W, by which the sums of the loss are divided
-
-
-@dataclass(frozen=True)
-class NewtonStep:
+class NewtonStep(NamedTuple):
     """A Newton step over the leaves of a round.
 
-    Attributes
-    ----------
-    values
-        (n_leaves of all trees,).
-    slope
-        How fast the objective falls along it, below 0.
-    payoff
-        (n_cells, n_classes) payoff at the table that the step leads to in its linear
-        model: the multiplier of the problem over these leaves.
+    ``payoff`` is that at the table to which the step leads in its linear model: the
+    multiplier of the problem over these leaves.
     """
 
-    values: FloatArray
-    slope: float
-    payoff: FloatArray
-
-
-def newton_step(
-    sums: LeafSums,
-    model: QuadraticModel,
-    rate: float = 1.0,
-    regularisation: FloatArray | float = 0.0,
-) -> NewtonStep:
-    """Return the Newton step over all leaves.
-
-    Parameters
-    ----------
-    sums
-        Derivatives by the values of leaves.
-    model
-        Derivatives by the tables.
-    rate
-        The share of a step that is taken where the table does not move.
-    regularisation
-        (n_leaves,) what is added to the curvature of the loss.
-    """
-    n, n_leaves = sums.moved.shape
-    values, payoff = np.empty(n_leaves), np.empty_like(model.payoff)
-    workspace = np.empty((n, n_leaves)), np.empty((n, n))
-    slope = kernels.newton_into(
-        sums.gradient,
-        sums.diagonal + regularisation,
-        sums.moved,
-        model,
-        rate,
-        *workspace,
-        values,
-        payoff,
-    )
-    return NewtonStep(values, slope, payoff)
+    values: FloatArray  # (n_leaves of all trees,)
+    slope: float  # how fast the objective falls along it, below 0
+    payoff: FloatArray  # (n_cells, n_classes)
 
 
 class Descent:
@@ -144,10 +92,29 @@ class Descent:
         self._accept(self.objective.row_pass(scores), self._offsets, np.inf)
         self._move_offsets(np.inf)
 
-    def model(self) -> QuadraticModel:
-        """Return gradient and curvature of the penalty."""
+    def newton_step(
+        self, sums: LeafSums, rate: float = 1.0, added: FloatArray | float = 0.0
+    ) -> NewtonStep:
+        """Return the Newton step over all leaves.
+
+        Parameters
+        ----------
+        sums
+            Derivatives by the values of leaves.
+        rate
+            The share of a step that is taken where the table does not move.
+        added
+            (n_leaves,) what is added to the curvature of the loss.
+        """
+        n, n_leaves = sums.moved.shape
+        payoff, values = np.empty_like(self.payoff), np.empty(n_leaves)
         root = self.objective.penalty.root(self._cells)
-        return QuadraticModel(self.payoff, root, self._weight, self.objective.total)
+        added = np.zeros(n_leaves) + added
+        weights = self._weight, self.objective.total, rate
+        memory = np.empty((n, n_leaves)), np.empty((n, n)), values, payoff.ravel()
+        pull = self.payoff.ravel()
+        slope = kernels.newton_into(sums, added, pull, root, *weights, *memory)
+        return NewtonStep(values, slope, payoff)
 
     def take(
         self, leaves: Sequence[Leaves], step: NewtonStep
@@ -160,24 +127,20 @@ class Descent:
             The values of the leaves of each tree, and how often they were halved.
         """
         ends = np.cumsum([tree.output.size for tree in leaves])[:-1]
-        start = self.value
-        for n_halvings in range(N_HALVINGS):
-            factor = 0.5**n_halvings
+        start, last = self.value, self.at.scores
+        for n_halvings in range(N_HALVINGS + 1):
+            factor = 0.5**n_halvings if n_halvings < N_HALVINGS else 0.0
             values = np.split(factor * step.values, ends)
-            at = self.objective.row_pass(self.at.scores, values, step.payoff)
+            at = self.objective.row_pass(last, values, step.payoff)
             most = start + LEAST_DESCENT * factor * min(step.slope, 0.0)
             # Offsets mostly can go all the way with the step, and one look at the
             # tables is enough.
-            if self._accept(at, self._goal(at), most):
+            if factor > 0 and self._accept(at, self._goal(at), most):
                 return values, n_halvings
-            if self._accept(at, self._offsets, most):
+            if self._accept(at, self._offsets, most if factor > 0 else np.inf):
                 self._move_offsets(start)
                 return values, n_halvings
-        values = np.split(0.0 * step.values, ends)
-        at = self.objective.row_pass(self.at.scores, values, step.payoff)
-        self._accept(at, self._offsets, np.inf)
-        self._move_offsets(start)
-        return values, N_HALVINGS
+        raise AssertionError("A step of 0 is always accepted.")
 
     def _move_offsets(self, most: float) -> None:
         # As far as the objective stays within ``most``.

@@ -18,7 +18,6 @@ needs, the other adds the values of leaves to the scores and evaluates the rows 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -27,6 +26,7 @@ from scipy.special import log_softmax
 
 import fferm.boosting._kernels as kernels
 from fferm._typing import FloatArray, IntArray
+from fferm.boosting._kernels import RowPass
 from fferm.data.rows import Rows
 from fferm.penalty.compiled import CompiledPenalty
 from fferm.penalty.objective import Objective, Penalty
@@ -45,13 +45,6 @@ def mean_loss(scores: FloatArray, y: IntArray, weight: FloatArray) -> float:
     logits = scores if len(scores) > 1 else np.vstack([np.zeros_like(scores), scores])
     log_prob = log_softmax(logits, axis=0)
     return -float(np.average(log_prob[y, np.arange(y.size)], weights=weight))
-
-
-def first_scores(y: IntArray, weight: FloatArray, n_classes: int) -> FloatArray:
-    """Return the (n_scores,) scores at which probabilities are the shares of labels."""
-    mass = np.bincount(y, weights=weight, minlength=n_classes)
-    share = mass / mass.sum()
-    return np.asarray(np.log(share[1:] / share[:1] if n_classes == 2 else share))
 
 
 def scores_of(prob: FloatArray) -> FloatArray:
@@ -119,18 +112,6 @@ class LeafSums(NamedTuple):
     moved: FloatArray  # (n_cells * n_classes, n_leaves), how the tables move
 
 
-@dataclass(frozen=True)
-class RowPass:
-    """What a pass over the rows gives at some scores."""
-
-    scores: FloatArray  # (n_scores, n)
-    prob: FloatArray  # (n_scores, n), with two classes that of the second
-    penalized: FloatArray  # (n_scores, n), the probabilities that the penalty sees
-    loss: float
-    cells: FloatArray  # (n_cells, n_classes), of the tables that the penalty sees
-    decided: FloatArray  # the same, of the tables of decisions
-
-
 class ScoreObjective:
     """Loss plus penalty of raw scores.
 
@@ -169,44 +150,42 @@ class ScoreObjective:
         # alone would have none, and no end to its step.
         share = self.table_weight * (self.total / self.table_weight.sum())
         self.hessian_weight = np.where(weight > 0, weight, share)
-        self._rows = self._pack()
+        sums = np.bincount(self.cell, self.table_weight, self.membership.shape[1])
+        # Equal arrays are one, and numbers are as small as they can be: from main
+        # memory they take longer to arrive than to be worked on.
+        is_counted = (self.membership > 0).max(axis=0)[self.cell]
+        table_weight = np.where(is_counted, self.table_weight, weight)  # no effect
+        weights: list[NDArray[np.floating]] = []
+        for long in (weight, self.hessian_weight, table_weight):
+            short = long.astype(np.float32)
+            is_known = weights and np.array_equal(long, weight)
+            exact = short if np.array_equal(short, long) else long
+            weights.append(weights[0] if is_known else exact)
+        in_loss, in_hessian, in_tables = weights
+        self._rows = kernels.Rows(
+            y.astype(np.min_scalar_type(-n_classes)),
+            in_loss,
+            in_hessian,
+            in_tables,
+            self.cell.astype(np.min_scalar_type(self.membership.shape[1])),
+            float(objective.sharpness),
+            self.membership,
+            self.membership @ sums[:, None],
+        )
         self._member = objective.sharpness * self.membership
         shape = self.n_scores, y.size
-        n_cells, n_joint = self.membership.shape
+        self._no_payoff = np.zeros((len(self.membership), n_classes))
         self._scores = [np.empty(shape) for _ in range(2)]
         self._prob, self._penalized = np.empty(shape), np.empty(shape)
         self._gradients = [np.empty(shape, dtype=np.float32) for _ in range(2)]
         # The pass and the payoff that the gradients are of.
         self._gradients_of: tuple[RowPass, FloatArray] | None = None
         n_turns = kernels.N_TURNS if n_classes == 2 else n_classes
-        sums = np.bincount(self.cell, self.table_weight, n_joint)
         self._workspace = kernels.Workspace(
-            np.empty(kernels.BLOCK),
-            np.empty(kernels.BLOCK),
-            np.zeros((n_turns, n_joint)),
-            np.zeros((n_turns, n_joint)),
-            self.membership,
-            self.membership @ sums[:, None],
+            *np.empty((2, kernels.BLOCK)), *np.zeros((2, n_turns, sums.size))
         )
         self._code = np.zeros(shape, dtype=np.uint8)
-        self._no_payoff = np.zeros((n_cells, n_classes))
         self._make_slots(N_KEYS)
-
-    def _pack(self) -> kernels.Rows:
-        # Equal arrays are one, and numbers are as small as they can be: from main
-        # memory they take longer to arrive than to be worked on.
-        is_counted = (self.membership > 0).max(axis=0)[self.cell]
-        table_weight = np.where(is_counted, self.table_weight, self.weight)  # no effect
-        weights: list[NDArray[np.floating]] = []
-        for weight in (self.weight, self.hessian_weight, table_weight):
-            rounded = weight.astype(np.float32)
-            short = rounded if np.array_equal(rounded, weight) else weight
-            is_known = weights and np.array_equal(weight, self.weight)
-            weights.append(weights[0] if is_known else short)
-        in_loss, in_hessian, in_tables = weights
-        y = self.y.astype(np.min_scalar_type(-self.n_classes))
-        cell = self.cell.astype(np.min_scalar_type(self.membership.shape[1]))
-        return kernels.Rows(y, in_loss, in_hessian, in_tables, cell)
 
     def _make_slots(self, n_keys: int) -> None:
         # Memory for so many leaves, a power of 2.
@@ -247,24 +226,12 @@ class ScoreObjective:
             self._code[:] = 0
         payoff = self._no_payoff if payoff is None else payoff
         one, other = self._scores
-        after = other if scores is one else one
-        cells, decided = np.empty((2, *self._no_payoff.shape))
-        loss = kernels.row_pass_into(
-            self._rows,
-            self.objective.sharpness,
-            scores,
-            padded,
-            self._code,
-            after,
-            self._prob,
-            self._penalized,
-            self._target(payoff),
-            self._workspace,
-            cells,
-            decided,
-        )
-        loss /= self.total
-        at = RowPass(after, self._prob, self._penalized, loss, cells, decided)
+        after, tables = other if scores is one else one, self._no_payoff.shape
+        at = RowPass(after, self._prob, self._penalized, *np.empty((2, *tables)))
+        target = self._target(payoff)
+        leaves = scores, padded, self._code
+        loss = kernels.row_pass_into(self._rows, *leaves, at, target, self._workspace)
+        at = at._replace(loss=loss / self.total)
         self._gradients_of = at, payoff
         return at
 
@@ -291,8 +258,7 @@ class ScoreObjective:
         """
         known = self._gradients_of
         if known is None or known[0] is not at or known[1] is not payoff:
-            target = self._target(payoff)
-            kernels.gradients_into(self._rows, at.prob, at.penalized, target)
+            kernels.gradients_into(self._rows, at, self._target(payoff))
             self._gradients_of = at, payoff
         return self._gradients[0], self._gradients[1]
 
@@ -322,7 +288,7 @@ class ScoreObjective:
         leaves, parts = [], []
         n_moved = self._no_payoff.size
         for c, (old, new) in enumerate(zip(before, after, strict=True)):
-            rows = self._rows, at.prob, at.penalized, old, new, tolerance
+            rows = self._rows, at, old, new, tolerance
             n, unit, are_apart = -1, 0.0, True
             while n < 0:
                 memory = self._slot, self._key, self._code[c], c, self._sums

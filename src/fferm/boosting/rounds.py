@@ -17,14 +17,8 @@ import numpy as np
 
 import fferm.boosting._kernels as kernels
 from fferm._typing import FloatArray, IntArray, Table
-from fferm.boosting.newton import Descent, NewtonStep, newton_step
-from fferm.boosting.objective import (
-    LeafSums,
-    Leaves,
-    ScoreObjective,
-    first_scores,
-    scores_of,
-)
+from fferm.boosting.newton import Descent
+from fferm.boosting.objective import ScoreObjective, scores_of
 from fferm.errors import MissingDependencyError
 from fferm.solvers.base import Callback, EarlyStopping, Monitor, Record, Result
 
@@ -42,35 +36,6 @@ END_OF_TREES = "end of trees"
 LEAF_VALUES = "\nleaf_value="
 # Binned rows: those that trees are grown on, and those that are only scored.
 TreeData: TypeAlias = tuple[lgb.Dataset, lgb.Dataset | None]
-
-
-@dataclass(frozen=True)
-class TrainingConfig:
-    """How trees are grown.
-
-    Attributes
-    ----------
-    n_rounds
-        How many rounds, of one tree per score.
-    params
-        Parameters of LightGBM.
-    is_calibrated
-        Whether the penalty is taken at the table of decisions.
-    callbacks
-        Functions of the record of a round.
-    criterion
-        Early stopping: a function of the (n_scores, n) scores of held-out rows; less is
-        better. None runs all rounds.
-    patience
-        Stop after this many rounds without improvement.
-    """
-
-    n_rounds: int
-    params: Mapping[str, Any]
-    is_calibrated: bool = True
-    callbacks: tuple[Callback, ...] = ()
-    criterion: Callable[[FloatArray], float] | None = None
-    patience: int = 1
 
 
 @dataclass(frozen=True)
@@ -158,20 +123,40 @@ def read_booster(text: str) -> lgb.Booster:
     return lgb.Booster(model_str=text)
 
 
-def grow(rounds: "PlainRounds", config: TrainingConfig) -> Grown:
-    """Return a booster of all rounds, or of those up to the best on held-out rows."""
-    monitor = Monitor(callbacks=config.callbacks)
-    stopping, kept = EarlyStopping(config.patience), 0
+def grow(
+    rounds: "PlainRounds",
+    n_rounds: int,
+    callbacks: tuple[Callback, ...] = (),
+    criterion: Callable[[FloatArray], float] | None = None,
+    patience: int = 1,
+) -> Grown:
+    """Return a booster of all rounds, or of those up to the best on held-out rows.
+
+    Parameters
+    ----------
+    rounds
+        What adds a round, of one tree per score.
+    n_rounds
+        How many at most.
+    callbacks
+        Functions of the record of a round.
+    criterion
+        Early stopping: a function of the (n_scores, n) scores of held-out rows; less is
+        better. None runs all rounds.
+    patience
+        Stop after this many rounds without improvement.
+    """
+    monitor = Monitor(callbacks=callbacks)
+    stopping, kept = EarlyStopping(patience), 0
     result = Result.schedule_completed
-    for n in range(1, config.n_rounds + 1):
+    for n in range(1, n_rounds + 1):
         record = rounds.advance()
         if record is None:
             result = Result.nothing_gained
             break
-        if config.criterion is not None:
-            value = config.criterion(rounds.held_out_scores())
-            record["held_out"] = value
-            kept = n if stopping.update([value])[0] else kept
+        if criterion is not None:
+            record["held_out"] = criterion(rounds.held_out_scores())
+            kept = n if stopping.update([record["held_out"]])[0] else kept
         if monitor.record(**record) or stopping.is_over:
             result = monitor.stopped or Result.nothing_gained
             break
@@ -191,31 +176,28 @@ class PlainRounds:
         Number of classes.
     data
         Binned rows.
-    config
-        How trees are grown.
+    params
+        Parameters of LightGBM.
     start
         Trees to continue after.
-    has_own_loss
-        Whether LightGBM takes the derivatives of the loss itself.
     """
+
+    has_own_loss = True  # LightGBM takes the derivatives of the loss itself
 
     def __init__(
         self,
         n_classes: int,
         data: TreeData,
-        config: TrainingConfig,
+        params: Mapping[str, Any],
         start: Start | None = None,
-        *,
-        has_own_loss: bool = True,
     ) -> None:
         self._n_scores = 1 if n_classes == 2 else n_classes
         self._start = start
         train, held_out = data
-        params = {**config.params, "objective": "none"}
-        if has_own_loss:
-            is_binary = n_classes == 2
-            params["objective"] = "binary" if is_binary else "multiclass"
-            params["metric"] = "binary_logloss" if is_binary else "multi_logloss"
+        params = {**params, "objective": "none"}
+        if self.has_own_loss:
+            params["objective"] = "binary" if n_classes == 2 else "multiclass"
+            params["metric"] = params["objective"]  # its loss
             if start is not None:
                 train.set_init_score(start.scores.reshape(-1))
                 if held_out is not None and start.held_out is not None:
@@ -276,28 +258,33 @@ class PlainRounds:
 class FairRounds(PlainRounds):
     """Boosting of loss and penalty."""
 
+    has_own_loss = False
+
     def __init__(
         self,
         objective: ScoreObjective,
         data: TreeData,
-        config: TrainingConfig,
+        params: Mapping[str, Any],
         start: Start | None = None,
+        *,
+        is_calibrated: bool = True,
     ) -> None:
-        n_classes = objective.n_classes
-        super().__init__(n_classes, data, config, start, has_own_loss=False)
-        self._params, self._objective = config.params, objective
+        super().__init__(objective.n_classes, data, params, start)
+        self._params, self._objective = params, objective
         if start is None:
-            y, weight = objective.y, objective.weight
-            self._first = first_scores(y, weight, objective.n_classes)
-            scores = np.repeat(self._first[:, None], y.size, axis=1)
+            # Probabilities are the shares of labels.
+            mass = np.bincount(objective.y, objective.weight, objective.n_classes)
+            share = mass / mass.sum()
+            odds = share[1:] / share[:1] if self._n_scores == 1 else share
+            self._first = np.log(odds)
+            scores = np.repeat(self._first[:, None], objective.y.size, axis=1)
         else:
             scores = start.scores.copy()
-        self._descent = Descent(objective, scores, config.is_calibrated)
+        self._descent = Descent(objective, scores, is_calibrated)
         self._payoff: FloatArray | None = None
         # LightGBM's scores, those of its outputs.
         self._grown = np.zeros_like(scores)
-        self._grown_held_out: FloatArray | None = None
-        self._held_out: FloatArray | None = None
+        self._held_out: tuple[FloatArray, FloatArray] | None = None  # and those here
 
     def advance(self) -> Record | None:
         """Grow trees along the gradient, and take a Newton step over their leaves."""
@@ -311,7 +298,17 @@ class FairRounds(PlainRounds):
         self._needs_tree = False
         grown = self._read_scores(self._booster.eval_train)
         leaves, sums = self._objective.gather(descent.at, self._grown, grown)
-        step = self._step(leaves, sums)
+        rate, added = (float(self._params[n]) for n in ("learning_rate", "lambda_l2"))
+        output = np.concatenate([tree.output for tree in leaves])
+        by_leaf = np.full_like(output, added)
+        if "bagging_fraction" not in self._params:  # outputs are those of all rows
+            # LightGBM adds to the curvature of a leaf what its parameters say, and more
+            # below splits of categories. Its output of a leaf shows how much it was.
+            weight = self._objective.objective.fairness_weight
+            pulled = (weight * self._objective.total) * payoff.ravel()
+            bounds = added, added + CATEGORY_REGULARISATION
+            kernels.regularisation_into(sums, pulled, output, rate, *bounds, by_leaf)
+        step = descent.newton_step(sums, rate, by_leaf)
         values, n_halvings = descent.take(leaves, step)
         self._payoff = step.payoff
         self._rounds.append(([tree.output for tree in leaves], values))
@@ -322,20 +319,6 @@ class FairRounds(PlainRounds):
             "n_halvings": float(n_halvings),
         }
 
-    def _step(self, leaves: Sequence[Leaves], sums: LeafSums) -> NewtonStep:
-        model, params = self._descent.model(), self._params
-        rate, added = float(params["learning_rate"]), float(params["lambda_l2"])
-        if "bagging_fraction" in params:  # outputs are those of some rows only
-            return newton_step(sums, model, rate, added)
-        # LightGBM adds to the curvature of a leaf what its parameters say, and more
-        # below splits of categories. Its output of a leaf shows how much it was.
-        payoff = model.payoff if self._payoff is None else self._payoff
-        pulled = (model.weight * model.total) * payoff.ravel()
-        output = np.concatenate([tree.output for tree in leaves])
-        by_leaf, most = np.empty_like(output), added + CATEGORY_REGULARISATION
-        kernels.regularisation_into(sums, pulled, output, rate, added, most, by_leaf)
-        return newton_step(sums, model, rate, by_leaf)
-
     def scores_and_dual(self) -> tuple[FloatArray, FloatArray | None]:
         """Return the scores with our values in the leaves."""
         at = self._descent.at
@@ -345,16 +328,18 @@ class FairRounds(PlainRounds):
     def held_out_scores(self) -> FloatArray:
         """Return the scores with our values in the leaves."""
         grown = self._read_scores(self._booster.eval_valid).copy()
-        if self._held_out is None or self._grown_held_out is None:
-            self._grown_held_out = np.zeros_like(grown)
-            self._held_out = np.zeros_like(grown) + self._first[:, None]
+        if self._held_out is None:
+            scores = np.zeros_like(grown) + self._first[:, None]
             if self._start is not None and self._start.held_out is not None:
-                self._held_out += self._start.held_out
-        moved = grown - self._grown_held_out
+                scores += self._start.held_out
+            last = np.zeros_like(grown)
+        else:
+            last, scores = self._held_out
+        moved = grown - last
         for score, (output, values) in enumerate(zip(*self._rounds[-1], strict=True)):
-            self._held_out[score] += values[nearest(output, moved[score])]
-        self._grown_held_out = grown
-        return self._held_out
+            scores[score] += values[nearest(output, moved[score])]
+        self._held_out = grown, scores
+        return scores
 
 
 def nearest(output: FloatArray, values: FloatArray) -> IntArray:

@@ -10,7 +10,6 @@ import numpy as np
 import pandas as pd
 import scipy.sparse as sp
 from sklearn.utils import check_random_state
-from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import (
     _check_sample_weight,
     _check_y,
@@ -25,7 +24,6 @@ from fferm.boosting.rounds import (
     Grown,
     PlainRounds,
     Start,
-    TrainingConfig,
     aliases,
     bin_rows,
     grow,
@@ -212,7 +210,6 @@ class FairBoostingClassifier(FairClassifier):
         with named_errors():
             y = _check_y(passed.y, estimator=self)
             check_consistent_length(X, y)
-            check_classification_targets(y)
             weight = _check_sample_weight(
                 passed.sample_weight, X, dtype=np.float64, ensure_non_negative=True
             )
@@ -357,29 +354,27 @@ class FairBoostingClassifier(FairClassifier):
             y = np.concatenate([y, np.zeros(n_more, dtype=np.int64)])
             weight = np.concatenate([weight, np.zeros(n_more)])
         watched_X = None if watched is None else watched.data.X
-        config = self._config()
-        bins = bin_rows(X, y, weight, self._columns(X), config.params, watched_X)
-        begin = None
+        params = self._tree_params()
+        bins = bin_rows(X, y, weight, self._columns(X), params, watched_X)
+        begin, n_rounds = None, int(self.n_estimators)
         if start is not None:
-            config = replace(config, n_rounds=config.n_rounds - start.n_iter_)
+            n_rounds -= start.n_iter_
             begin = start._begin(X, watched_X)
         for fairness_weight in weights:
-            with progress(self.verbose, self.n_estimators) as callbacks:
-                criterion = watched and self._criterion(watched, fairness_weight)
-                config = replace(config, callbacks=callbacks, criterion=criterion)
+            criterion = watched and self._criterion(watched, fairness_weight)
+            if fairness_weight == 0 or is_constant(bins[0]):
+                rounds = PlainRounds(problem.n_classes, bins, params, begin)
+            else:
                 objective = problem.with_weight(fairness_weight).objective
-                if fairness_weight == 0 or is_constant(bins[0]):
-                    rounds = PlainRounds(problem.n_classes, bins, config, begin)
-                else:
-                    fair = ScoreObjective(
-                        objective, y, weight, problem.n_classes, problem.penalty
-                    )
-                    rounds = FairRounds(fair, bins, config, begin)
-                grown = grow(rounds, config)
+                rows = y, weight, problem.n_classes, problem.penalty
+                fair, how = ScoreObjective(objective, *rows), bool(self.calibrated)
+                rounds = FairRounds(fair, bins, params, begin, is_calibrated=how)
+            with progress(self.verbose, self.n_estimators) as callbacks:
+                grown = grow(rounds, n_rounds, callbacks, criterion, int(self.patience))
             if start is not None:  # its rounds and these, as of one run
                 history = (*start.history_, *grown.history)
-                n_rounds = start.n_iter_ + grown.n_rounds
-                grown = replace(grown, history=history, n_rounds=n_rounds)
+                n_grown = start.n_iter_ + grown.n_rounds
+                grown = replace(grown, history=history, n_rounds=n_grown)
             yield grown
 
     def _begin(self, X: Table, watched_X: Table) -> Start:
@@ -406,7 +401,18 @@ class FairBoostingClassifier(FairClassifier):
         )
         return whole.value
 
-    def _config(self) -> TrainingConfig:
+    def _tree_params(self) -> dict[str, Any]:
+        extra = {} if self.lightgbm_params is None else self.lightgbm_params
+        if not isinstance(extra, Mapping):
+            raise InvalidParameterError(
+                "lightgbm_params must be a dict of parameters of LightGBM by name, "
+                f"such as {{'max_bin': 63}}, or None; got {extra!r}."
+            )
+        for name, reason in REFUSED_PARAMS.items():
+            for alias in sorted(aliases(name) & set(extra)):
+                raise InvalidParameterError(
+                    f"lightgbm_params must not contain {alias!r}: {reason}."
+                )
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         params: dict[str, Any] = {
             "learning_rate": float(self.learning_rate),
@@ -426,30 +432,11 @@ class FairBoostingClassifier(FairClassifier):
             "feature_pre_filter": False,
             "metric": "none",
             "verbose": -1,
-            **({} if self.lightgbm_params is None else self._extra_params()),
+            **extra,
         }
         if self.subsample < 1:
             params |= {"bagging_fraction": float(self.subsample), "bagging_freq": 1}
-        return TrainingConfig(
-            int(self.n_estimators),
-            params,
-            bool(self.calibrated),
-            patience=int(self.patience),
-        )
-
-    def _extra_params(self) -> dict[str, Any]:
-        params = self.lightgbm_params
-        if not isinstance(params, Mapping):
-            raise InvalidParameterError(
-                "lightgbm_params must be a dict of parameters of LightGBM by name, "
-                f"such as {{'max_bin': 63}}, or None; got {params!r}."
-            )
-        for name, reason in REFUSED_PARAMS.items():
-            for alias in sorted(aliases(name) & set(params)):
-                raise InvalidParameterError(
-                    f"lightgbm_params must not contain {alias!r}: {reason}."
-                )
-        return dict(params)
+        return params
 
     def _raw_scores(self, X: Table) -> FloatArray:
         scores = self.booster_.predict(X, raw_score=True, num_threads=self.n_jobs or 0)
