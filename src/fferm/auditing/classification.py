@@ -13,12 +13,7 @@ from fferm._typing import FloatArray, IntArray, Table
 from fferm.auditing.base import Audit, AuditSpec, resolve, resolve_component
 from fferm.data.groups import Binning, GroupMode
 from fferm.data.rows import SMALL_GROUP, check_aligned
-from fferm.data.validate import (
-    Number,
-    check_params,
-    encode_decisions,
-    encode_prob,
-)
+from fferm.data.validate import Number, check_params, encode_decisions, encode_prob
 from fferm.divergences import STANDARD, Divergence
 from fferm.errors import (
     DataFairnessWarning,
@@ -414,10 +409,7 @@ def _warn_of_small(
 
 
 def _groups(
-    tabulator: Tabulator,
-    decision: IntArray,
-    prob: FloatArray | None,
-    confidence: float,
+    tabulator: Tabulator, decision: IntArray, prob: FloatArray | None, confidence: float
 ) -> dict[str, dict[str, float]]:
     table: Any = tabulator.group_table(decision, prob)
     size, quantile = table["size"].to_numpy(), intervals.two_sided(confidence)
