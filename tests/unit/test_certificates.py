@@ -227,7 +227,7 @@ def test_group_counts_serve_as_weights():
 
 @pytest.mark.parametrize("prior", [[1.0], [1.0, 0.0]])
 def test_fewer_than_two_groups_are_refused(prior):
-    with pytest.raises(InvalidInputError, match="at least two positive weights"):
+    with pytest.raises(InvalidInputError, match="at least two that are positive"):
         violation_bound(0.1, prior, "kl")
 
 

@@ -69,9 +69,9 @@ def test_a_gap_that_does_not_close_is_not_levelled(after):
     assert levelling((0.6, 0.2), after) is None
 
 
-def test_losers_are_the_groups_that_fell():
-    found = levelling((0.6, 0.4, 0.2), (0.5, 0.45, 0.3))
-    assert [change.group for change in found.losers] == ["group 0"]
+def test_a_group_that_fell_has_a_negative_difference():
+    cost = compare(audit_of((0.6, 0.4, 0.2)), audit_of((0.5, 0.45, 0.3)))[0]
+    assert [c.group for c in cost.changes if c.difference < 0] == ["group 0"]
 
 
 def test_every_measure_has_the_rates_of_both_audits():

@@ -309,31 +309,23 @@ class RegressionAudit(Audit):
         )
 
     @property
-    def compared(self) -> tuple[str, ...]:
-        """Sentences on who is compared with whom; empty if everyone with everyone."""
-        return tuple(
+    def notes(self) -> tuple[str, ...]:
+        """Sentences on who is compared with whom, and who is left out."""
+        compared = (
             f"{name} is compared within {len(column.strata)} values of the control "
             f"feature; {self.metric} is largest where "
             f"{max(column.strata, key=lambda k: column.strata[k][self.metric])}."
             for name, column in self.columns.items()
             if column.strata and self.metric in column.measures
         )
-
-    @property
-    def banded(self) -> tuple[str, ...]:
-        """Sentences on columns of numbers that are compared in bands."""
-        return tuple(
+        banded = (
             f"{name} holds numbers. Its groups are {len(column.groups)} bands "
             f"{'of training' if column.has_trained_bands else 'of equal size'}; "
             "measures of numbers look at the numbers themselves."
             for name, column in self.columns.items()
             if column.is_number
         )
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """Sentences on who is compared with whom, and who is left out."""
-        return (*self.compared, *self.banded, *self.left_out)
+        return (*compared, *banded, *self.left_out)
 
     def __repr__(self) -> str:
         """Return one line."""

@@ -88,7 +88,7 @@ def audit(
                 "out the model, or --prediction.",
                 DATA=data,
             )
-            rows, columns = read_table(Path(model)), require_columns(target, sensitive)
+            columns, rows = require_columns(target, sensitive), read_table(Path(model))
             audited = _measure_column(rows, prediction, *columns, task, notion, metric)
             _check_bound(max_violation, getattr(audited, "metric", None))
         passes = max_violation is None or audited.passes(

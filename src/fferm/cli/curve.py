@@ -49,9 +49,10 @@ def curve(
     """
     output = Output(quiet, json)
     divergences = divergence or ["kl"]
-    counts = {"--weights": weights, "--seeds": seeds, "--jobs": jobs}
-    fewest = {"--weights": Number(2, is_whole=True), "--seeds": COUNT, "--jobs": COUNT}
-    check_params(counts, fewest)
+    check_params({"--weights": weights}, {"--weights": Number(2, is_whole=True)})
+    check_params(
+        {"--seeds": seeds, "--jobs": jobs}, {"--seeds": COUNT, "--jobs": COUNT}
+    )
     check_writable(out, is_folder=True)
     if html is not None:
         check_writable(html, data)

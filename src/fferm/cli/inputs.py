@@ -17,6 +17,7 @@ from fferm.data.rows import combine
 from fferm.data.split import split_strata
 from fferm.data.validate import Number, check_params
 from fferm.datasets._catalog import CATALOG, load
+from fferm.datasets._dataset import SHARE
 from fferm.errors import (
     DataFairnessWarning,
     InvalidInputError,
@@ -103,15 +104,13 @@ class Source:
                     f"{attribute.name} must have at least two groups; got "
                     f"{len(attribute.groups)}. Name another column."
                 )
-        options = {"--test-share": test_share, "--seed": seed}
-        limits = Number(0, 1, open_low=True, open_high=True), Number(is_whole=True)
-        check_params(options, dict(zip(options, limits, strict=True)))
+        values = {"--test-share": test_share, "--seed": seed}
+        check_params(values, {"--test-share": SHARE, "--seed": Number(is_whole=True)})
         if isinstance(model, FrameRegressor):
             label = assign(labels, find_edges(labels))  # stratified by size
         stratum = combine([*(each.code for each in attributes), label])
-        rng = np.random.default_rng(seed)
-        train, test = split_strata(stratum, test_share, rng)
-        return frame.iloc[train], frame.iloc[test]
+        parts = split_strata(stratum, test_share, np.random.default_rng(seed))
+        return frame.iloc[parts[0]], frame.iloc[parts[1]]
 
 
 def open_source(

@@ -62,10 +62,9 @@ def read_shipped(name: str, sha256: str) -> pd.DataFrame:
     """Return the table of a gzipped CSV in the package's ``files`` folder."""
     packed = importlib.resources.files("fferm.datasets") / "files" / name
     content = packed.read_bytes()
-    if _digest(content) != sha256:
+    if problem := _problem(content, sha256):
         raise DataUnavailableError(
-            f"The file {name} inside the fferm package has sha256 {_digest(content)}; "
-            f"expected {sha256}. Reinstall fferm."
+            f"The file {name} inside the fferm package {problem}. Reinstall fferm."
         )
     return pd.read_csv(io.BytesIO(gzip.decompress(content)), keep_default_na=False)
 
@@ -90,10 +89,9 @@ def read_external(file: DataFile) -> bytes:
     if not path.exists():
         _download(file, path)
     content = path.read_bytes()
-    if _digest(content) not in file.sha256:
+    if problem := _problem(content, *file.sha256):
         raise DataUnavailableError(
-            f"{path} has sha256 {_digest(content)}; expected "
-            f"{' or '.join(file.sha256)}. Replace it with the file from {file.source}."
+            f"{path} {problem}. Replace it with the file from {file.source}."
         )
     return content
 
@@ -105,9 +103,8 @@ def _download(file: DataFile, path: Path) -> None:
             path.parent.mkdir(parents=True, exist_ok=True)
             with urllib.request.urlopen(file.url, timeout=TIMEOUT_SECONDS) as answer:
                 content = answer.read()
-            if (digest := _digest(content)) not in file.sha256:
-                accepted = " or ".join(file.sha256)
-                raise OSError(f"it has sha256 {digest}, expected {accepted}")
+            if wrong := _problem(content, *file.sha256):
+                raise OSError(f"it {wrong}")
             with replacing(path, "Choose a writable folder.") as part:
                 part.write_bytes(content)
             return
@@ -123,5 +120,7 @@ def _download(file: DataFile, path: Path) -> None:
     ) from cause
 
 
-def _digest(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
+def _problem(content: bytes, *accepted: str) -> str:
+    digest = hashlib.sha256(content).hexdigest()
+    expected = f"has sha256 {digest}; expected {' or '.join(accepted)}"
+    return "" if digest in accepted else expected

@@ -86,9 +86,14 @@ def make_biased(  # noqa: PLR0913 (a generator lists its parameters)
         {"n_samples": TWO, "n_features": COUNT, "noise": POSITIVE},
     )
     rates = biased_rates(n_groups=n_groups, n_classes=n_classes, bias=bias)
-    weights = _normalise(group_weights, n_groups)
+    weights = np.ones(n_groups) if group_weights is None else np.array(group_weights)
+    if weights.shape != (n_groups,) or not all(map(POSITIVE.accepts, weights)):
+        raise InvalidParameterError(
+            f"group_weights must be {n_groups} positive numbers, one per group; got "
+            f"{group_weights!r}."
+        )
     rng = random_generator(random_state)
-    group = rng.choice(n_groups, size=n_samples, p=weights)
+    group = rng.choice(n_groups, size=n_samples, p=weights / weights.sum())
     # Inverse transform: the label is the number of cumulative sums below u. The last
     # sum is 1 up to rounding and is left out, so no label can exceed m - 1.
     below = np.cumsum(rates[group], axis=1)[:, :-1] <= rng.random(n_samples)[:, None]
@@ -134,15 +139,3 @@ def biased_rates(
 
 def _spread(n_groups: int) -> FloatArray:
     return np.linspace(-1.0, 1.0, n_groups)
-
-
-def _normalise(group_weights: Sequence[float] | None, n_groups: int) -> FloatArray:
-    if group_weights is None:
-        return np.full(n_groups, 1.0 / n_groups)
-    weights = np.asarray(group_weights, dtype=np.float64)
-    if weights.shape != (n_groups,) or not np.all(np.isfinite(weights) & (weights > 0)):
-        raise InvalidParameterError(
-            f"group_weights must be {n_groups} positive numbers, one per group; got "
-            f"{group_weights!r}."
-        )
-    return np.asarray(weights / weights.sum())

@@ -162,10 +162,7 @@ def curvature_constant(
 
 
 def tight_violation_bound(
-    value: float,
-    prior: ArrayLike,
-    divergence: str | Divergence,
-    class_rate: float,
+    value: float, prior: ArrayLike, divergence: str | Divergence, class_rate: float
 ) -> float:
     r"""Return a tighter bound for a class of known rate, found numerically.
 
@@ -302,15 +299,10 @@ def _untransformed(
 
 def _smallest_weights(prior: ArrayLike) -> FloatArray:
     weights = np.asarray(prior, dtype=np.float64)
-    if weights.ndim != 1 or not np.all(np.isfinite(weights) & (weights >= 0)):
+    is_valid = weights.ndim == 1 and np.all(np.isfinite(weights) & (weights >= 0))
+    if not is_valid or np.sum(weights > 0) < 2:
         raise InvalidInputError(
-            "prior must hold one non-negative weight per group; got shape "
-            f"{weights.shape}, or negative or infinite weights."
+            "prior must hold one non-negative weight per group, and at least two that "
+            f"are positive, because a violation compares groups; got {prior!r}."
         )
-    weights = np.asarray(weights[weights > 0])
-    if weights.size < 2:
-        raise InvalidInputError(
-            "prior must have at least two positive weights, because a violation "
-            f"compares groups; got {weights.size}. Leave this stratum out."
-        )
-    return np.asarray(np.sort(weights / weights.sum())[:2])
+    return np.asarray(np.sort(weights[weights > 0] / weights.sum())[:2])

@@ -29,13 +29,7 @@ from fferm._typing import FloatArray, IntArray
 from fferm.data.rows import combine
 from fferm.data.validate import COUNT, Number, check_params, one_hot
 from fferm.errors import InvalidInputError
-from fferm.metrics.tabulator import (
-    BoolArray,
-    RateTable,
-    Tabulator,
-    compared,
-    rates_of,
-)
+from fferm.metrics.tabulator import BoolArray, RateTable, Tabulator, compared, rates_of
 
 Interval: TypeAlias = tuple[float, float]
 # From (n_draws, n_cells) totals to the (n_draws, comparisons, groups) rates of each

@@ -244,23 +244,16 @@ class Tabulator:
         masses
             What `masses` returns for them, if it is known already.
         """
-        axes = self.comparison.kept_conditions, self.comparison.outcomes
-        return tuple(
-            RateTable(
-                attribute.name,
-                attribute.groups,
-                *axes,
-                self.comparison.tables(mass),
-                functools.partial(self._squares, predicted, index),
-                index.total,
-            )
-            for attribute, index, mass in zip(
-                self.rows.attributes,
-                self.rows.cells,
-                self.masses(predicted) if masses is None else masses,
-                strict=True,
-            )
-        )
+        compared, tables = self.comparison, []
+        axes = compared.kept_conditions, compared.outcomes
+        sums = self.masses(predicted) if masses is None else masses
+        columns = zip(self.rows.attributes, self.rows.cells, sums, strict=True)
+        for attribute, index, mass in columns:
+            names = attribute.name, attribute.groups, *axes
+            squares = functools.partial(self._squares, predicted, index)
+            table = RateTable(*names, compared.tables(mass), squares, index.total)
+            tables.append(table)
+        return tuple(tables)
 
     def masses(self, predicted: Predicted) -> list[FloatArray]:
         """Return the (strata, classes, groups) weights of each attribute."""

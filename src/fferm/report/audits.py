@@ -12,9 +12,9 @@ from fferm.auditing.regression import ColumnAudit
 from fferm.errors import InvalidParameterError
 from fferm.metrics.tabulator import left_out
 from fferm.report.figures import draw_svg, plot_densities, plot_fan
-from fferm.report.pages import brief, number, plain, points, write_page
+from fferm.report.pages import MOST_LINES, brief, number, plain, points, write_page
 from fferm.report.snippets import audit_snippet
-from fferm.report.wording import SAYS, TITLES, explain
+from fferm.report.wording import TITLES, explain
 
 TITLE = "Fairness audit"
 # Gaps closer than this are equal: two classes have the same gap, up to rounding.
@@ -25,13 +25,6 @@ ERROR_RATES = {
     "false_positive_rate": "False positive rate",
     "precision": "Precision",
 }
-# More lines than this nobody can tell apart.
-MOST_LINES = 8
-FAN = (
-    "The prediction along the number, in bins with equal numbers of rows: the mean, "
-    "and the range of the middle 80 %. If the prediction does not depend on the "
-    "number, everything is level."
-)
 # Rates closer than this are the same: less than one row in two thousand.
 SAME_RATE = 5e-4
 # Of the narrowing of a gap, the share that has to come from above to name it.
@@ -84,9 +77,7 @@ def write_audit(
         "title": title or TITLE,
         "is_number": isinstance(audit, RegressionAudit),
         "notion": explain(audit.notion),
-        "measures": TITLES,
-        "says": SAYS,
-        "snippet": audit_snippet(audit, page),
+        "snippet": audit_snippet(audit, **page),
         "audited": describe_audit(audit, max_violation, before),
         "digests": [],
     }
@@ -159,28 +150,21 @@ def scale_of(audits: Iterable[ClassificationAudit]) -> float:
 
 def draw_columns(
     columns: Mapping[str, ColumnAudit], label: str
-) -> dict[str, list[dict[str, str]]]:
-    """Return the figures of each column, with captions; ids begin with a label."""
+) -> dict[str, list[str]]:
+    """Return the figures of each column; their ids begin with a label."""
     pictures = {}
     for k, (name, column) in enumerate(columns.items()):
-        unit = "band" if column.is_number else "group"
-        caption = (
-            f"How often each prediction is made in each {unit}. If {unit}s are treated "
-            "alike, the lines coincide."
-        )
-        if len(column.groups) > MOST_LINES:
-            caption += f" Of {len(column.groups)} {unit}s, the {MOST_LINES} largest."
         by_size = sorted(column.groups, key=lambda group: -column.groups[group]["rows"])
         lines = column.densities.by_group
         shown = {
             group: lines[group] for group in lines if group in by_size[:MOST_LINES]
         }
         densities = replace(column.densities, by_group=shown)
-        drawn = draw_svg(partial(plot_densities, densities, name), f"{label}{k}a")
-        pictures[name] = [{"svg": drawn, "caption": caption}]
+        draw = partial(plot_densities, densities, name)
+        pictures[name] = [draw_svg(draw, f"{label}{k}a")]
         if column.fan is not None:
-            drawn = draw_svg(partial(plot_fan, column.fan, name), f"{label}{k}b")
-            pictures[name].append({"svg": drawn, "caption": FAN})
+            draw = partial(plot_fan, column.fan, name)
+            pictures[name].append(draw_svg(draw, f"{label}{k}b"))
     return pictures
 
 
@@ -210,8 +194,6 @@ class Levelling(NamedTuple):
         The group with the highest and the lowest rate before.
     gap_before, gap_after
         Between the highest and the lowest rate.
-    losers
-        The groups whose rate fell.
     """
 
     words: str
@@ -220,7 +202,6 @@ class Levelling(NamedTuple):
     lowest: Change
     gap_before: float
     gap_after: float
-    losers: tuple[Change, ...]
 
 
 class Cost(NamedTuple):
@@ -299,7 +280,6 @@ def _levelling(changes: list[Change]) -> Levelling | None:
     gap_after = max(after) - min(after)
     if gap_before - gap_after <= SAME_RATE:
         return None
-    losers = tuple(c for c in changes if c.difference < -SAME_RATE)
     is_nobody_better = all(c.difference <= SAME_RATE for c in changes)
     fall, rise = -highest.difference, lowest.difference
     if is_nobody_better:
@@ -311,4 +291,4 @@ def _levelling(changes: list[Change]) -> Levelling | None:
         words, is_down = f"Mostly levelling down: {share:.0f} % from above", True
     else:
         words, is_down = "Levelling up: mostly from below", False
-    return Levelling(words, is_down, highest, lowest, gap_before, gap_after, losers)
+    return Levelling(words, is_down, highest, lowest, gap_before, gap_after)

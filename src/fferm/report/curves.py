@@ -10,7 +10,6 @@ import base64
 import hashlib
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import partial
 from html import escape
 from importlib.resources import files
@@ -34,31 +33,14 @@ from fferm.report.figures import (
 )
 from fferm.report.pages import brief, report_extra, write_page
 from fferm.report.snippets import curve_snippet
-from fferm.report.wording import SAYS, TITLES, curve_words, explain
+from fferm.report.wording import curve_words, explain
 from fferm.solvers import Result
 
 TITLE = "What fairness costs: accuracy against violation"
 NUMBER_TITLE = "What fairness costs: variance explained against violation"
-# What a description calls a thing, and what a reader does. Code is in the recipe.
-CARD = {
-    "estimator": "Estimator",
-    "code": "Its settings",
-    "divergence": "Divergence",
-    "notion": "Notion of fairness",
-    "uncertainty": "Robust to",
-    "groups": "Several sensitive columns",
-    "metric": "Violation",
-    "rows": "Training rows",
-    "features": "Features",
-    "test": "Test rows",
-    "sample_weight": "Sample weights",
-}
 MARKS = ("circle", "square", "triangle-up", "triangle-down")
 POINT = ["curve", "fairness_weight"]
-HOVER = (
-    "%{text}<br>ACCURACY %{y:.2%}<br>violation %{x:.4~g}<br><i>click to look at it</i>"
-    "<extra></extra>"
-)
+PICK = "<i>click to look at it</i><extra></extra>"
 
 
 class Spread(NamedTuple):
@@ -69,14 +51,13 @@ class Spread(NamedTuple):
     high: float
 
 
-@dataclass(frozen=True)
-class Point:
+class Point(NamedTuple):
     """The models of one curve and fairness weight.
 
     Attributes
     ----------
-    key
-        Which model stands for them: that of the first seed.
+    curve, fairness_weight, seed
+        The key of the model that stands for them: that of the first seed.
     train, test
         Each measure of that split, by name.
     seconds
@@ -91,24 +72,16 @@ class Point:
         Of the model that stands for them, on the test rows; None if there is none.
     """
 
-    key: Key
+    curve: str
+    fairness_weight: float
+    seed: int
     train: dict[str, Spread]
     test: dict[str, Spread]
     seconds: float
     is_best: bool
     is_collapsed: bool
     is_converged: bool
-    audit: Audit | None = None
-
-    @property
-    def curve(self) -> str:
-        """The name of its curve."""
-        return self.key.curve
-
-    @property
-    def fairness_weight(self) -> float:
-        """The weight of its models."""
-        return self.key.fairness_weight
+    audit: Audit | None
 
     @property
     def is_plain(self) -> bool:
@@ -165,27 +138,21 @@ def write_curve(
         "title": title or (NUMBER_TITLE if is_number else TITLE),
         "is_number": is_number,
         "say": curve_words(about.get("metric")),
-        "measures": TITLES,
-        "says": SAYS,
         "max_violation": max_violation,
         "description": about,
-        "card": {CARD.get(k, k): v for k, v in about.items()},
         "notion": explain(about["notion"]),
         "picture": draw_svg(partial(plot_curve, curve)),
         "front": {**traces(curve, models), "picked": picked},
         "plotly": plotly,
         "script": script,
         "digests": [digest(plotly), digest(script)],
-        "snippet": curve_snippet(
-            curve, {"title": title, "max_violation": max_violation}
-        ),
+        "snippet": curve_snippet(curve, title=title, max_violation=max_violation),
         "audited": None if audit is None else describe_audit(audit, max_violation),
         "points": models,
         "chosen": chosen,
         "picked": picked,
         "plains": plains,
         "plain": plain,
-        "people": plain.audit if plain and plain.audit in classified else None,
         "details": [
             _detail(f"point{number}column", point, plains.get(point.curve))
             for number, point in enumerate(models)
@@ -213,7 +180,7 @@ def points(curve: TradeoffCurve) -> list[Point]:
         train, test = (_spreads(rows, split) for split in ("train", "test"))
         listed.append(
             Point(
-                key,
+                *key,
                 train,
                 test,
                 seconds=mean(rows["seconds"]),
@@ -250,7 +217,7 @@ def _chosen(
         key = curve.choose(how, max_violation=max_violation)  # type: ignore[arg-type]
     except InvalidInputError:  # no model is within the bound, or none can be judged
         return None
-    return next(point for point in models if point.key[:2] == key[:2])
+    return next(point for point in models if point[:2] == key[:2])
 
 
 def traces(curve: TradeoffCurve, points: list[Point]) -> dict[str, Any]:
@@ -260,12 +227,13 @@ def traces(curve: TradeoffCurve, points: list[Point]) -> dict[str, Any]:
     # The violation is undefined where no two groups can be compared.
     at = [point.test["violation"].mean for point in points]
     shown = [k for k, violation in enumerate(at) if violation == violation]
-    marks = partial(_marks, points, HOVER.replace("ACCURACY", words.accuracy.lower()))
+    measured = f"{words.accuracy.lower()} %{{y:.2%}}<br>violation %{{x:.4~g}}"
+    marks = partial(_marks, points, f"%{{text}}<br>{measured}<br>{PICK}")
     dashes = {"color": "--faint", "width": 1.5, "dash": "dash"}
     drawn = [
         _line(line["violation"], line["accuracy"], dashes)
         | {"name": "naive: thinned at random", "showlegend": k == 0}
-        for k, line in enumerate(baselines(curve, "test").values())
+        for k, line in enumerate(baselines(curve, "test"))
     ]
     for number, name in enumerate(names):
         color = f"--curve{number % len(CURVES)}"

@@ -96,7 +96,7 @@ def plot_curve(
     draw = partial(_draw, drawn)
     words = curve_words(curve.description.get("metric"))
     is_alone = len(curve.descriptions) == 1
-    for k, line in enumerate(baselines(curve, split).values()):
+    for k, line in enumerate(baselines(curve, split)):
         label = "_" if k else "naive: decisions thinned at random"
         draw("plot", line, color=FAINT, linestyle="--", linewidth=1, label=label)
     dots: dict[str, Any] = {"s": 18, "marker": MARKS[0]}
@@ -195,13 +195,13 @@ def _new_axes() -> "Axes":
     return Figure(layout="constrained").subplots()
 
 
-def baselines(curve: TradeoffCurve, split: str) -> dict[str, pd.DataFrame]:
+def baselines(curve: TradeoffCurve, split: str) -> list[pd.DataFrame]:
     """Return the naive baseline of each curve, averaged over seeds."""
     if curve.baseline.empty:
-        return {}
+        return []
     rows = curve.baseline[curve.baseline["split"] == split]
     means = rows.groupby(["curve", "thinning"], sort=False)[["violation", "accuracy"]]
-    return {str(name): line for name, line in means.mean().groupby(level=0, sort=False)}
+    return [line for _, line in means.mean().groupby(level=0, sort=False)]
 
 
 def as_text(text: str) -> str:

@@ -10,7 +10,10 @@ from pathlib import Path
 
 from fferm._files import replacing
 from fferm.errors import MissingDependencyError
+from fferm.report.wording import TITLES
 
+# More lines than this nobody can tell apart.
+MOST_LINES = 8
 PACKAGES = ("fferm", "numpy", "scipy", "scikit-learn")
 
 
@@ -54,7 +57,8 @@ def write_page(
         environment.filters[show.__name__] = show
     versions = {name: version(name) for name in PACKAGES}
     versions["Python"] = platform.python_version()
-    text = environment.get_template(template).render(versions=versions, **values)
+    common = {"versions": versions, "measures": TITLES, "most_lines": MOST_LINES}
+    text = environment.get_template(template).render(common, **values)
     advice = "Choose a file name in a folder that exists and is writable."
     with replacing(Path(path), advice) as temporary:
         # Half of a surrogate pair, in a group's name say, has no bytes in UTF-8.

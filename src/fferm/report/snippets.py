@@ -17,7 +17,7 @@ HOMES = {
 }
 
 
-def curve_snippet(curve: TradeoffCurve, page: Mapping[str, object]) -> str:
+def curve_snippet(curve: TradeoffCurve, **page: object) -> str:
     """Return the lines that repeat a curve and its page, given the rows.
 
     ``page`` holds the options of the page, None for defaults.
@@ -41,26 +41,21 @@ def curve_snippet(curve: TradeoffCurve, page: Mapping[str, object]) -> str:
     return "\n".join([*lines, _page("curve", "report.html", page)])
 
 
-def audit_snippet(audit: Audit, page: Mapping[str, object]) -> str:
+def audit_snippet(audit: Audit, **page: object) -> str:
     """Return the lines that repeat an audit and its page, given model and rows.
 
     ``page`` holds the options of the page, None for defaults.
     """
     spec, name, notes = audit.spec, "audit", []
-    settings = {
-        "notion": spec.notion,
-        "groups": repr(spec.groups),
-        "confidence": repr(audit.confidence),
-        "n_bootstrap": repr(spec.n_bootstrap),
-        "random_state": repr(spec.random_state),
-    }
+    settings = {"notion": spec.notion, "confidence": repr(audit.confidence)}
+    repeated = ["groups", "n_bootstrap", "random_state"]
     if isinstance(audit, RegressionAudit):
         name, notes = "audit_regression", ["# model: None if X holds the predictions."]
         settings["metric"] = repr(audit.metric)
-        settings["n_permutations"] = repr(spec.n_permutations)
-        settings["continuous"] = repr(spec.continuous)
+        repeated += ["n_permutations", "continuous"]
     else:
         settings["divergence"] = str(spec.divergence)
+    settings |= {setting: repr(getattr(spec, setting)) for setting in repeated}
     if spec.is_behind_pipeline:
         del settings["notion"]
         notes += [f"# The notion is the model's own, {spec.notion},"]

@@ -35,7 +35,7 @@ def explain(notion: str) -> str:
     return NOTIONS.get(name, UNKNOWN)
 
 
-# What a measure of `fferm.metrics.dependence` is called, and what it says.
+# What a measure of `fferm.metrics.dependence` is called; `meaning.html` says more.
 TITLES = {
     "kolmogorov_smirnov": "Kolmogorov-Smirnov distance",
     "wasserstein": "Wasserstein distance",
@@ -44,20 +44,6 @@ TITLES = {
     "distance_correlation": "Distance correlation",
     "maximal_correlation": "Maximal correlation",
     "f_information": "f-information",
-}
-SAYS = {
-    "kolmogorov_smirnov": "the largest gap that any threshold on the prediction would "
-    "make between two groups; 0 to 1",
-    "wasserstein": "how far, on average, predictions of one group would have to move "
-    "to become those of another; in the unit of the prediction",
-    "mean_gap": "the largest difference of two groups' mean predictions; in the unit "
-    "of the prediction",
-    "correlation": "without its sign; sees no dependence but a line; 0 to 1",
-    "distance_correlation": "sees every dependence; 0 to 1, 0 is independence",
-    "maximal_correlation": "the largest correlation of any function of the prediction "
-    "with any function of the attribute, by bins; 0 to 1, and above 0 by chance",
-    "f_information": "the divergence (KL) of a table of bins from independence; above "
-    "0 by chance",
 }
 
 

@@ -64,7 +64,7 @@ def test_a_file_is_downloaded_once_and_then_read_from_the_folder(server, empty_h
 
 def test_a_download_with_a_wrong_checksum_leaves_nothing_behind(server, empty_home):
     file = table_file(f"{server}/table.csv", sha256="0" * 64)
-    with pytest.raises(DataUnavailableError, match=f"it has sha256 {SHA256}, expected"):
+    with pytest.raises(DataUnavailableError, match=f"it has sha256 {SHA256}; expected"):
         read_external(file)
     assert list(empty_home.iterdir()) == []
 
