@@ -102,7 +102,7 @@ def test_a_bound_starts_from_scratch():
 
 def test_what_the_trees_do_not_fit_is_refused():
     model, _ = gone_on()
-    with pytest.raises(InvalidParameterError, match="at least 20, those of the last fit"):
+    with pytest.raises(InvalidParameterError, match="at least 20, those of the last"):
         model.set_params(n_estimators=5).fit(**rows())
     model.set_params(n_estimators=30)
     with pytest.raises(InvalidInputError, match="classes of the last fit"):
