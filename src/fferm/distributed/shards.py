@@ -459,7 +459,7 @@ def _as_class(value: object) -> Hashable:
 def _as_group(value: object) -> Hashable:
     """Return the name of a group, None where it is unknown."""
     name = group_name(value)
-    return None if name == UNKNOWN else name
+    return group_name(None) if name == UNKNOWN else name
 
 
 def _codes(
@@ -483,8 +483,8 @@ def _distinct(
         column = column.dictionary_encode()
     values = column.dictionary.to_pylist()
     index = column.indices.fill_null(len(values)).to_numpy(zero_copy_only=False)
-    keys = [None if v is None or v != v else key(v) for v in values]
-    return [*keys, None], index.astype(np.int64)
+    keys = [key(None if v != v else v) for v in [*values, None]]
+    return keys, index.astype(np.int64)
 
 
 def _positions(values: Sequence[Any]) -> dict[Hashable, int]:
