@@ -26,6 +26,9 @@ from fferm.data.groups import (
     column_kind,
     encode_column,
     encode_sensitive,
+    group_name,
+    missing_code,
+    number_groups,
     partition,
     quantile_edges,
     split_columns,
@@ -141,7 +144,9 @@ class Column(nn.Module):
                 f"{self.name} contains {int(whole[is_unknown][0])}, which is not in "
                 f"the training data. Pass one of {known}, or -1 where it is unknown."
             )
-        return position
+        if self.missing < 0:
+            return position
+        return torch.where(position < 0, self.missing, position)
 
 
 @dataclass(frozen=True)
