@@ -10,9 +10,10 @@ vectorised: here the compiler makes one of several lanes at once.
 import functools
 import hashlib
 import math
+from collections import namedtuple
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numba
 from numba.core import types
@@ -38,15 +39,11 @@ COMPILED_FILES = (
 )
 
 
-def _digest(files: tuple[Path, ...]) -> str:
-    text = b"".join(path.read_bytes() for path in files)
-    return hashlib.sha256(text).hexdigest()[:12]
-
-
 # Numba caches a function by the text of its own file alone, but compiles it together
 # with those it calls. The names of cached functions carry this key, so that a change in
 # any of these files discards what was compiled before.
-CACHE_KEY = _digest(COMPILED_FILES)
+_TEXT = b"".join(path.read_bytes() for path in COMPILED_FILES)
+CACHE_KEY = hashlib.sha256(_TEXT).hexdigest()[:12]
 
 
 def cached(function: Callable[..., Any], **options: Any) -> Any:
@@ -143,28 +140,11 @@ def _log(x):
 
 
 @numba.njit
-def _sqrt(x):
-    return math.sqrt(x)
-
-
-@numba.njit
-def _abs(x):
-    return abs(x)
-
-
-@numba.njit
 def _where(condition, x, y):
     return x if condition else y
 
 
-class Scalars(NamedTuple):
-    """A namespace that compiled code can carry: a tuple of compiled functions."""
-
-    exp: Any
-    log: Any
-    sqrt: Any
-    abs: Any
-    where: Any
-
-
-SCALARS = Scalars(exp, _log, _sqrt, _abs, _where)
+# A namespace that compiled code can carry: a tuple of compiled functions.
+SCALARS = namedtuple("Scalars", "exp log sqrt abs where")(
+    exp, _log, numba.njit(lambda x: math.sqrt(x)), numba.njit(lambda x: abs(x)), _where
+)

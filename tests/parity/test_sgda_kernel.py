@@ -289,7 +289,7 @@ def test_two_hundred_steps_are_those_of_plain_numpy(divergence, notion, dual):
     theta, average, z = plain_steps(problem, plain, orders, 2)
     t = 0
     for order in orders:
-        t = _kernels.sgda_epoch(
+        t = _kernels.run_batches(
             state.rows,
             order,
             2,

@@ -8,8 +8,9 @@ import itertools
 import math
 from abc import abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import ClassVar, TypeAlias
+from dataclasses import dataclass, replace
+from types import SimpleNamespace
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
@@ -193,9 +194,7 @@ class Divergence(Registered, abstract=True):
         return self
 
 
-def _limit(
-    formula: Callable[[Operand, Namespace], Operand], points: tuple[float, float]
-) -> float:
+def _limit(formula: "Formula", points: tuple[float, float]) -> float:
     # A limit exists where two distant points agree to 10 %; powers and logarithms
     # that diverge differ by far more between them.
     with np.errstate(all="ignore"):
@@ -211,21 +210,14 @@ Formula: TypeAlias = Callable[[Operand, Namespace], Operand]
 FEW = 24
 
 
-class Scalars:
-    """The five functions of a formula, on one Python number."""
-
-    exp = staticmethod(math.exp)
-    log = staticmethod(math.log)
-    sqrt = staticmethod(math.sqrt)
-    abs = staticmethod(abs)
-
-    @staticmethod
-    def where(condition: bool, x: float, y: float) -> float:
-        """Return x where the condition holds, else y."""
-        return x if condition else y
+def _where(condition: bool, x: float, y: float) -> float:
+    return x if condition else y
 
 
-SCALARS = Scalars()
+# The five functions of a formula, on one Python number.
+SCALARS: Any = SimpleNamespace(
+    exp=math.exp, log=math.log, sqrt=math.sqrt, abs=abs, where=_where
+)
 
 
 def evaluate(formula: Formula, t: FloatArray) -> FloatArray:
@@ -252,7 +244,34 @@ def evaluate(formula: Formula, t: FloatArray) -> FloatArray:
 
 
 @dataclass(frozen=True)
-class Affine(Divergence):
+class Transformed(Divergence, abstract=True):
+    """A divergence made from a divergence, as smooth and as concave as that is.
+
+    Parameters
+    ----------
+    base
+        The divergence that is transformed.
+    """
+
+    base: Divergence
+
+    @property
+    def is_smooth(self) -> bool:
+        """As the base."""
+        return self.base.is_smooth
+
+    @property
+    def log_ratio_is_concave(self) -> bool:
+        """As the base."""
+        return self.base.log_ratio_is_concave
+
+    def smoothed(self) -> Divergence:
+        """Return the same transformation of the smoothed base."""
+        return replace(self, base=self.base.smoothed())
+
+
+@dataclass(frozen=True)
+class Affine(Transformed):
     """A scaled and tilted divergence, ``scale f(t) + slope (t - 1)``.
 
     The tilt changes neither D nor any gradient of a model, but it shifts the dual
@@ -269,7 +288,6 @@ class Affine(Divergence):
 
     name: ClassVar[str] = "affine"
 
-    base: Divergence
     scale: float = 1.0
     slope: float = 0.0
 
@@ -337,23 +355,9 @@ class Affine(Divergence):
         low, high = self.base.dual_domain
         return self.scale * low + self.slope, self.scale * high + self.slope
 
-    @property
-    def is_smooth(self) -> bool:
-        """As the base."""
-        return self.base.is_smooth
-
-    @property
-    def log_ratio_is_concave(self) -> bool:
-        """As the base."""
-        return self.base.log_ratio_is_concave
-
-    def smoothed(self) -> Divergence:
-        """Return the same transformation of the smoothed base."""
-        return Affine(self.base.smoothed(), self.scale, self.slope)
-
 
 @dataclass(frozen=True)
-class LinearTail(Divergence):
+class LinearTail(Transformed):
     """A divergence continued linearly below a small ratio.
 
     This is exactly what bounding the dual from below by ``f'(floor)`` does. It keeps
@@ -370,7 +374,6 @@ class LinearTail(Divergence):
 
     name: ClassVar[str] = "linear_tail"
 
-    base: Divergence
     floor: float = RATIO_FLOOR
 
     def __post_init__(self) -> None:
@@ -380,15 +383,11 @@ class LinearTail(Divergence):
                 f"vanish away from independence too; got {self.floor!r}."
             )
 
-    @functools.cached_property
-    def _at_floor(self) -> float:
-        return float(self.base.f(np.float64(self.floor), np))
-
     def f(self, t: Operand, xp: Namespace) -> Operand:
         """Return ``f`` above the floor and its tangent at the floor below it."""
-        safe = xp.where(t > self.floor, t, self.floor)
-        tangent = self._at_floor + self.slope_at_zero * (t - self.floor)
-        return xp.where(t > self.floor, self.base.f(safe, xp), tangent)
+        above = xp.where(t > self.floor, t, self.floor)
+        below = xp.where(t > self.floor, self.floor, t)
+        return self.base.f(above, xp) + self.slope_at_zero * (below - self.floor)
 
     def f_prime(self, t: Operand, xp: Namespace) -> Operand:
         """Return ``f'``, constant below the floor."""
@@ -461,20 +460,6 @@ class LinearTail(Divergence):
     def slope_at_infinity(self) -> float:
         """As the base."""
         return self.base.slope_at_infinity
-
-    @property
-    def is_smooth(self) -> bool:
-        """As the base."""
-        return self.base.is_smooth
-
-    @property
-    def log_ratio_is_concave(self) -> bool:
-        """As the base."""
-        return self.base.log_ratio_is_concave
-
-    def smoothed(self) -> Divergence:
-        """Return the smoothed base, continued from the same ratio."""
-        return LinearTail(self.base.smoothed(), self.floor)
 
 
 def trainable(divergence: Divergence) -> Divergence:

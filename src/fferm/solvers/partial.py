@@ -19,7 +19,7 @@ from fferm.solvers._kernels import (
     Model,
     batch_gradients_into,
     make_scratch,
-    sgda_epoch,
+    run_batches,
 )
 from fferm.solvers.base import Result
 from fferm.solvers.full_batch import as_rows
@@ -139,7 +139,7 @@ class PartialTrainer:
             part, order = np.split(order, [min(order.size, n_steps * batch_size)])
             steps = self._steps._replace(average_from=run.average_from)
             changed = run.model, table, steps, scratch
-            after = sgda_epoch(self.rows, part, batch_size, *changed, run.n_steps)
+            after = run_batches(self.rows, part, batch_size, *changed, run.n_steps)
             run = replace(run, n_steps=after)
             if after & (after - 1) == 0:
                 older = summed_iterates(run.model, run.average_from, after)
