@@ -23,8 +23,8 @@ CEILING = {
     "boosting fit": (19, 142, 10),
     "regression fit": (17, 126, 17),
     "FairnessLoss.from_labels": (12, 67, 7),
-    "FairnessLoss.forward": (4, 20, 6),
-    "net fit": (21, 206, 12),
+    "FairnessLoss.forward": (4, 19, 5),
+    "net fit": (18, 190, 14),
     "save and load": (5, 27, 13),
 }
 SCRIPT = Path(__file__).with_name("hops.py")

@@ -200,11 +200,11 @@ def test_a_second_writer_waits_for_the_first(tmp_path):
     order = []
 
     def write(name, ready, go):
-        with open_records(tmp_path, header) as found:
+        with open_records(tmp_path, header) as (found, append):
             order.append((name, len(found.fits)))
             ready.set()
             go.wait(5)
-            found.append({"fairness_weight": float(len(found.fits))})
+            append({"fairness_weight": float(len(found.fits))})
 
     holds, release = threading.Event(), threading.Event()
     first = threading.Thread(target=write, args=("first", holds, release))

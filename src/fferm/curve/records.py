@@ -13,10 +13,10 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -44,7 +44,7 @@ BASELINE = ["curve", "seed", "split", "thinning", "accuracy", "violation"]
 NOT_NUMBERS = {"curve", "seed", "split", "collapsed", "result"}
 
 
-@dataclass
+@dataclass(frozen=True)
 class Recorded:
     """The records of one curve and seed.
 
@@ -56,27 +56,18 @@ class Recorded:
         The measures by fairness weight: its further lines.
     models
         The model of each fairness weight, or its file.
-    stream
-        The file that lines are added to, None for records in memory.
     """
 
     header: dict[str, Any]
-    fits: dict[float, dict[str, Any]] = field(default_factory=dict)
-    models: dict[float, Any] = field(default_factory=dict)
-    stream: IO[bytes] | None = None
-
-    def append(self, line: dict[str, Any]) -> None:
-        """Add one line, which is on disk when this returns."""
-        if self.stream is not None:
-            text = json.dumps(json_ready(line), allow_nan=False)
-            self.stream.write(text.encode() + b"\n")
-            self.stream.flush()
-            os.fsync(self.stream.fileno())
+    fits: dict[float, dict[str, Any]]
+    models: dict[float, Any]
 
 
 @contextmanager
-def open_records(folder: Path, header: dict[str, Any]) -> Iterator[Recorded]:
-    """Lock the file of a curve and seed against other writers; yield what it holds.
+def open_records(
+    folder: Path, header: dict[str, Any]
+) -> Iterator[tuple[Recorded, Callable[[dict[str, Any]], None]]]:
+    """Lock the file of a curve and seed; yield what it holds and what adds a line.
 
     A worker may outlive the process that was killed; then this waits for it.
     """
@@ -93,36 +84,41 @@ def open_records(folder: Path, header: dict[str, Any]) -> Iterator[Recorded]:
             f"Cannot write records to {folder} ({error.strerror}). Choose a writable "
             "folder."
         ) from error
+
+    def append(line: dict[str, Any]) -> None:  # on disk when this returns
+        text = json.dumps(json_ready(line), allow_nan=False)
+        stream.write(text.encode() + b"\n")
+        stream.flush()
+        os.fsync(stream.fileno())
+
     with stream:
         if fcntl is not None:
             fcntl.flock(stream, fcntl.LOCK_EX)
-        content, recorded = path.read_bytes(), read_records(path)
+        content = path.read_bytes()
         if content and not content.endswith(b"\n"):  # the last line was cut off
             stream.write(b"\n")
-        if recorded is None:
-            recorded = Recorded(header, {}, _model_paths(path, header))
-            recorded.stream = stream
-            recorded.append(header)
-        else:
-            _check_same(recorded.header, header, folder)
-            recorded.stream = stream
+        if not _complete_lines(path):
+            append(header)
+        recorded = _read_lines(path, _complete_lines(path))
+        _check_same(recorded.header, header, folder)
         # Models are written under a hidden name first; a kill may leave one.
         for half in (folder / MODELS).glob(f".{path.stem}-*"):
             half.unlink(missing_ok=True)
-        yield recorded
+        yield recorded, append
 
 
-def read_records(path: Path) -> Recorded | None:
-    """Return what a file holds, None if not even its first line is complete."""
-    complete: list[dict[str, Any]] = []
+def _complete_lines(path: Path) -> list[dict[str, Any]]:
+    complete = []
     for line in path.read_bytes().split(b"\n"):
         with suppress(ValueError):  # cut off by a kill; its fit is repeated
             value = json.loads(line)
             if isinstance(value, dict):
                 complete.append(value)
-    if not complete:
-        return None
-    header, *fits = complete
+    return complete
+
+
+def _read_lines(path: Path, lines: list[dict[str, Any]]) -> Recorded:
+    header, *fits = lines
     if header.get("format") != FORMAT:
         raise PersistenceError(f"{path} does not contain records of a sweep.")
     if header["version"] != FORMAT_VERSION:
@@ -130,28 +126,22 @@ def read_records(path: Path) -> Recorded | None:
             f"{path} has format version {header['version']!r}, this library reads "
             f"{FORMAT_VERSION}. Read it with the version of fferm that wrote it."
         )
-    by_weight: dict[float, dict[str, Any]] = {}
-    for fit in fits:
-        by_weight.setdefault(fit["fairness_weight"], fit)
-    return Recorded(header, by_weight, _model_paths(path, header))
-
-
-def _model_paths(path: Path, header: dict[str, Any]) -> dict[float, Path]:
-    folder = path.parent / MODELS
-    return {
-        weight: folder / f"{path.stem}-{number:03d}.fferm"
+    by_weight = {fit["fairness_weight"]: fit for fit in reversed(fits)}
+    models = {
+        weight: path.parent / MODELS / f"{path.stem}-{number:03d}.fferm"
         for number, weight in enumerate(header["weights"])
     }
+    return Recorded(header, by_weight, models)
 
 
 def read_folder(folder: Path) -> list[Recorded]:
-    """Return what the files of a folder hold."""
+    """Return what the files of a folder hold, if their first line is complete."""
     try:
         paths = sorted(folder.glob("*" + SUFFIX)) if folder.is_dir() else []
-        recorded = [read_records(path) for path in paths]
+        by_path = {path: _complete_lines(path) for path in paths}
     except OSError as error:
         raise PersistenceError(f"Cannot read {folder} ({error.strerror}).") from error
-    return [each for each in recorded if each is not None]
+    return [_read_lines(path, lines) for path, lines in by_path.items() if lines]
 
 
 def check_folder(folder: Path, headers: list[dict[str, Any]]) -> None:
@@ -212,8 +202,7 @@ def assemble(
         descriptions[curve] = recorded.header["description"]
         for weight, fit in sorted(recorded.fits.items()):
             key, about = Key(curve, weight, seed), {"curve": curve, "seed": seed}
-            here = {**about, "fairness_weight": weight}
-            rows += [{**here, **row} for row in fit["measures"]]
+            rows += [{**about, "fairness_weight": weight, **r} for r in fit["measures"]]
             baseline += [{**about, **row} for row in fit.get("thinned", ())]
             models[key] = model = recorded.models[weight]
             if isinstance(model, Path):

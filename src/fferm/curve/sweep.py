@@ -5,7 +5,7 @@ import os
 import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -43,6 +43,7 @@ logger = logging.getLogger(__name__)
 SWEPT = ("fairness_weight", "random_state")
 # The share of rows that is held out if no test rows are passed.
 TEST_SHARE = 0.25
+Opened = AbstractContextManager[tuple[Recorded, Any]]
 
 
 @dataclass
@@ -266,10 +267,11 @@ def _run_path(
     With a folder, each fit is on disk with its model once it is made.
     """
     splits = rows.split(header["seed"])
-    in_memory = nullcontext(Recorded(header))
-    opened = in_memory if folder is None else open_records(folder, header)
+    opened: Opened = nullcontext((Recorded(header, {}, {}), None))
+    if folder is not None:
+        opened = open_records(folder, header)
     measures: dict[str, Any] = {}
-    with warnings.catch_warnings(), opened as recorded:
+    with warnings.catch_warnings(), opened as (recorded, append):
         # A collapsed point is in the records; one warning a point would drown them.
         warnings.simplefilter("ignore", CollapseWarning)
         done = {w: recorded.models[w] for w in recorded.fits}
@@ -280,7 +282,7 @@ def _run_path(
             for fit, model in measure_models(measures, models, seconds):
                 weight = model.fairness_weight
                 logger.info("%s: weight %g, %.3g s", header["curve"], weight, seconds)
-                if folder is None:
+                if append is None:
                     recorded.models[weight] = model
                 else:
                     from fferm.persistence import save
@@ -288,9 +290,8 @@ def _run_path(
                     save(model, recorded.models[weight])
                     audited = audit_rows(model, splits["test"])
                     fit["audit"] = None if audited is None else audited.to_dict()
-                    recorded.append(fit)
+                    append(fit)
                 recorded.fits[weight] = fit
-    recorded.stream = None  # closed, and not to be sent to another process
     return recorded
 
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from pandas.util import hash_array
 from sklearn.utils import check_random_state
@@ -37,22 +36,16 @@ from fferm.errors import (
 from fferm.estimators.base import Encoded, FairClassifier, progress
 from fferm.penalty.objective import Penalty, Problem
 from fferm.solvers.base import Callback
-from fferm.torch import networks, training
+from fferm.torch import losses, networks, training
 from fferm.torch.critic import CriticPenalty
-from fferm.torch.losses import (
-    BatchPenalty,
-    Dual,
-    DualSteps,
-    FairnessLoss,
-    SemiStochasticFairnessLoss,
-)
-from fferm.torch.networks import DeviceRows, Features, Network
+from fferm.torch.networks import DeviceRows, Features
 from fferm.torch.reader import CellReader, table_cells
-from fferm.torch.training import ClassObjective, Run, Trained, TrainingConfig
+from fferm.torch.training import BatchObjective, Trained, TrainingConfig
 
 if TYPE_CHECKING:
     import os
 
+    import torch
     from torch import nn
 
     from fferm.torch.serialize import Checkpoint
@@ -309,9 +302,10 @@ class FairNetClassifier(FairClassifier):
             objective = self._batch_objective(encoded, critic, config, some)
             probed = next(objective.rows.X.blocks())[:2]
             networks.probe(module, probed, encoded.problem.n_classes)
-            is_many = len(some) > 1
-            nets = networks.Stacked(module, len(some)) if is_many else Network(module)
-            run = Run(nets, objective, config, checkpoint)
+            nets = networks.Network(module)
+            if len(some) > 1:
+                nets = networks.Stacked(module, len(some))
+            run = training.Run(nets, objective, config, checkpoint)
             with progress(self.verbose, run.n_epochs) as callbacks:
                 run.monitors[0].callbacks += callbacks
                 yield from run.train()
@@ -349,7 +343,7 @@ class FairNetClassifier(FairClassifier):
         critic: dict[str, Table] | None,
         config: TrainingConfig,
         weights: Sequence[float],
-    ) -> ClassObjective:
+    ) -> BatchObjective:
         data, problem, rows, held = encoded
         X, y, weight, held_out = problem.X, data.y, self._loss_weight(data), None
         objective, many = problem.objective, len(weights)
@@ -365,10 +359,10 @@ class FairNetClassifier(FairClassifier):
         features = Features(X, *config.where)
         trained = DeviceRows(features, y, weight)
         if rows is None:
-            return ClassObjective(trained, weights, config, held_out=held_out)
+            return BatchObjective(trained, weights, config, held_out=held_out)
         if problem.penalty_X is not None:
             features = Features(problem.penalty_X, *config.where)
-        penalty: BatchPenalty
+        penalty: losses.BatchPenalty
         classes, cells = data.classes.tolist(), table_cells(rows)
         reader = CellReader(rows, classes, objective.sharpness)
         if critic is not None:
@@ -376,16 +370,16 @@ class FairNetClassifier(FairClassifier):
             parts = critic, self.continuous, objective, rows, many, config.seed
             penalty = CriticPenalty(*parts, n_classes=len(classes))
         elif objective.has_linear_dual and self.solver != "semi_stochastic":
-            steps = DualSteps(window=WINDOW)
-            dual = Dual(objective, rows, len(classes), steps, many)
-            penalty = FairnessLoss(reader, dual, objective)
+            steps = losses.DualSteps(window=WINDOW)
+            dual = losses.Dual(objective, rows, len(classes), steps, many)
+            penalty = losses.FairnessLoss(reader, dual, objective)
         else:
             n_batches = training.count_batches(len(y), config.batch_size)
             every = self.refresh_every or max(1, n_batches // PASSES)
-            penalty = SemiStochasticFairnessLoss(reader, objective, many, every)
-        placed = DeviceRows(features, cells, rows.weight, torch.float64)
+            penalty = losses.SemiStochasticFairnessLoss(reader, objective, many, every)
+        placed = DeviceRows(features, cells, rows.weight)
         penalty = penalty.to(config.device)
-        return ClassObjective(trained, weights, config, penalty, placed, held_out)
+        return BatchObjective(trained, weights, config, penalty, placed, held_out)
 
     def _checkpoint(
         self,
@@ -395,7 +389,7 @@ class FairNetClassifier(FairClassifier):
         config: TrainingConfig,
         weights: Sequence[float],
     ) -> "Checkpoint":
-        from fferm.torch.serialize import Checkpoint, digest_of
+        from fferm.torch.serialize import Checkpoint
 
         # A seed that nobody chose does not tell runs apart; data and settings do.
         seed = config.seed if self.random_state is not None else 0
@@ -418,7 +412,7 @@ class FairNetClassifier(FairClassifier):
             columns = critic.values()
             tables += [hash_array(np.asarray(part, dtype=object)) for part in columns]
         tables += [part.detach().cpu().numpy() for part in module.state_dict().values()]
-        return Checkpoint(str(self.checkpoint), digest_of(settings, tables))
+        return Checkpoint(str(self.checkpoint), settings, tables)
 
     def _config(self, problem: Problem) -> TrainingConfig:
         is_list = isinstance(self.callbacks, Sequence)
@@ -444,7 +438,7 @@ class FairNetClassifier(FairClassifier):
             schedule=self.schedule,
             patience=None if self.early_stopping is None else int(self.patience),
             device=device,
-            dtype=getattr(torch, dtype),
+            dtype=training.DTYPES[dtype],
             seed=int(generator.randint(2**31 - 1)),
             callbacks=tuple(self.callbacks),
         )

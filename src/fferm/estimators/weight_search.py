@@ -14,7 +14,6 @@ features with one value per row, work as they do without a bound.
 
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
@@ -108,7 +107,12 @@ def choose_weight(model: E, held_out: HeldOut[E]) -> tuple[Choice, E]:
     # Training on all rows warns about them, and has checked the features.
     with warnings.catch_warnings(), config_context(assume_finite=True):
         warnings.simplefilter("ignore", FfermWarning)
-        tried = list(_bracket(model, held_out))
+        usual, beyond = _weights(model._objective().divergence)
+        tried = _advance(model, held_out, usual, None)
+        last = tried[-1]
+        can_help = model.supports_large_weights() and not last.is_within
+        if can_help and not held_out.is_noise_limited(last):
+            tried += _advance(model, held_out, beyond, last.model)
         if tried[-1].is_within:
             best = tried[0]
             if len(tried) > 1:
@@ -121,21 +125,16 @@ def choose_weight(model: E, held_out: HeldOut[E]) -> tuple[Choice, E]:
     return Choice(closest.fairness_weight, closest.violation, False), closest.model
 
 
-def _bracket(model: E, held_out: HeldOut[E]) -> Iterator[Judged[E]]:
-    # Judged models of growing weight; the first within the bound is the last.
-    last: Judged[E] | None = None
-    for weights in _weights(model._objective().divergence):
-        is_beyond = last is not None
-        if is_beyond and not model.supports_large_weights():
-            return
-        if last is not None and held_out.is_noise_limited(last):
-            return
-        start = last.model if last else None
-        for fitted in model.fit_path(held_out.passed, weights, start):
-            last = held_out.judge(fitted)
-            yield last
-            if last.is_within:
-                return
+def _advance(
+    model: E, held_out: HeldOut[E], weights: list[float], start: E | None
+) -> list[Judged[E]]:
+    # Judged models of growing weight, up to the first within the bound.
+    tried: list[Judged[E]] = []
+    for fitted in model.fit_path(held_out.passed, weights, start):
+        tried.append(held_out.judge(fitted))
+        if tried[-1].is_within:
+            break
+    return tried
 
 
 def _bisect(
@@ -150,12 +149,11 @@ def _bisect(
         low, high = below.fairness_weight, within.fairness_weight
         spread = np.geomspace if low > 0 else np.linspace
         weights = spread(low, high, n_parts + 1)[1:-1].tolist()
-        for fitted in model.fit_path(held_out.passed, weights, below.model):
-            judged = held_out.judge(fitted)
+        for judged in _advance(model, held_out, weights, below.model):
             if judged.is_within:
                 within = judged
-                break
-            below = judged
+            else:
+                below = judged
     return within
 
 
@@ -180,8 +178,7 @@ class HeldOutDecisions(HeldOut[M]):
         data, rows = encoded.data, encoded.rows
         assert rows is not None
         is_own = passed.penalty_data is None
-        label = data.y if is_own else rows.strata.code
-        kind = kinds(rows, label)
+        kind = kinds(rows, data.y if is_own else rows.strata.code)
         held = hold_out(kind, model.validation_fraction, model.random_state)
         if is_own:
             passed, X = keep_rows(passed, data, ~held), passed.X
@@ -216,9 +213,8 @@ class HeldOutDecisions(HeldOut[M]):
         """Return a model with the violation of its decisions on the held-out rows."""
         code = _decide(model, self.X)
         violations = self.setting.violations(code)
-        worst = violations.worst
         is_usable = np.unique(code).size > 1 and len(violations.gaps) == self.n_gaps
-        value = worst
+        worst = value = violations.worst
         if self.is_confident:
             value = interval_of_tables(self.setting.tables(code))[1]
         is_within = is_usable and value <= self.bound
@@ -262,7 +258,7 @@ def _decide(model: FairClassifier, X: Table) -> IntArray:
 def _check_comparable(whole: Tabulator, part: Tabulator) -> int:
     # Predictions that give every class to everyone are judged wherever rows allow it.
     n_classes = len(whole.labels.classes)
-    anything = [np.full((s.labels.n_samples, n_classes), 1.0) for s in (whole, part)]
+    anything = [np.ones((s.labels.n_samples, n_classes)) for s in (whole, part)]
     for table in part.tables(anything[1]):
         if not table.is_judged.any():
             raise InvalidInputError(
@@ -275,8 +271,7 @@ def _check_comparable(whole: Tabulator, part: Tabulator) -> int:
     if judged.absent and judged.absent != known.absent:
         warn_user(
             f"max_violation does not see {'; '.join(map(str, judged.absent))}, because "
-            "the held-out rows have too few of them. Merge groups or collect more "
-            "rows.",
+            "too few rows of them are held out. Merge groups or collect more rows.",
             EmptyStratumWarning,
         )
     return len(judged.gaps)

@@ -88,22 +88,13 @@ class DeviceRows:
         (n,) class codes or numbers; the (n, A) cells of a penalty.
     weight
         (n,) weights of any scale. Kept with mean 1, or as None where all are the same.
-    dtype
-        Of the weights; that of X by default.
     """
 
-    def __init__(
-        self,
-        X: Features,
-        target: NDArray[Any],
-        weight: FloatArray,
-        dtype: torch.dtype | None = None,
-    ) -> None:
+    def __init__(self, X: Features, target: NDArray[Any], weight: FloatArray) -> None:
         self.X, self.target = X, torch.tensor(target).to(X.device)
         self.weight: Tensor | None = None
         if np.any(weight != weight[0]):
-            scaled = torch.as_tensor(weight / weight.mean())
-            self.weight = scaled.to(X.device, dtype or X.dtype)
+            self.weight = torch.tensor(weight / weight.mean()).to(X.device)
 
     def blocks(self) -> Iterator[tuple[Tensor, Tensor, Tensor | None]]:
         """Yield features, targets and weights in order, many rows at a time."""

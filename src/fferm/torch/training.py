@@ -6,7 +6,6 @@ history, calls callbacks and says when to stop.
 """
 
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -45,6 +44,7 @@ Schedule = Callable[[float], float]
 Batch = tuple[Tensor, Tensor | None]
 CPU = torch.device("cpu")
 
+DTYPES = {"float32": torch.float32, "float64": torch.float64}
 OPTIMIZERS: dict[str, type[Optimizer]] = {
     "adam": torch.optim.Adam,
     "adamw": torch.optim.AdamW,
@@ -156,8 +156,11 @@ def find_device(device: Any) -> torch.device:
     return chosen
 
 
-class BatchObjective(ABC):
+class BatchObjective:
     """What networks are trained on: rows, how they are batched, and the objective.
+
+    Cross-entropy plus the weighted penalty, for one network or several; a subclass may
+    have another loss.
 
     Parameters
     ----------
@@ -193,18 +196,6 @@ class BatchObjective(ABC):
         self.losses = torch.zeros_like(self.lam, dtype=torch.float64)
         self.totals = torch.zeros_like(self.losses)
 
-    @abstractmethod
-    def loss(self, output: Tensor, target: Tensor) -> Tensor:
-        """Return the (n_models, b) losses of a batch."""
-
-    @abstractmethod
-    def batches(self, epoch: int) -> Iterator[Batch]:
-        """Yield the positions of each batch, and of its penalty if they differ."""
-
-    @abstractmethod
-    def records(self) -> list[dict[str, float]]:
-        """Return the record of each network's epoch."""
-
     def __call__(self, networks: Network, batch: Batch) -> Tensor:
         """Return the (n_models,) objectives of a batch, without waiting for a GPU."""
         index, penalty_index = batch
@@ -212,7 +203,7 @@ class BatchObjective(ABC):
         output = networks(rows.X.take(index))  # (L, b, m), or (L, b) for numbers
         loss = self.loss(output, rows.target[index])
         if rows.weight is not None:
-            loss = loss * rows.weight[index]
+            loss = loss * rows.weight[index].to(loss.dtype)
         means = loss.mean(dim=1)
         self.losses += len(index) * means.detach()
         total = means + self.ridge(networks)
@@ -229,17 +220,6 @@ class BatchObjective(ABC):
     def ridge(self, networks: Network) -> Tensor | float:
         """Return what is added for the size of parameters."""
         return 0.0
-
-    def prepare(self, call: Call, step: int, n_steps: int) -> None:  # noqa: B027
-        """Set what changes from step to step; nothing does by default."""
-
-    def validate(self, call: Call) -> list[float] | None:
-        """Return the objective of each network on held-out rows, None without any."""
-        return None
-
-
-class ClassObjective(BatchObjective):
-    """Cross-entropy plus the weighted penalty, for several fairness weights."""
 
     def loss(self, output: Tensor, target: Tensor) -> Tensor:
         """Return the (n_models, b) cross-entropies of a batch."""
