@@ -91,19 +91,6 @@ def _double(_context, x):
     return types.float64(types.int64), cast
 
 
-@numba.njit(error_model="numpy")
-def _power_series(x):
-    # By pairs, and pairs of pairs: a chain of products would wait for each in turn.
-    c = TAYLOR
-    x2 = x * x
-    x4 = x2 * x2
-    low = (c[0] + c[1] * x) + (c[2] + c[3] * x) * x2
-    middle = (c[4] + c[5] * x) + (c[6] + c[7] * x) * x2
-    high = (c[8] + c[9] * x) + (c[10] + c[11] * x) * x2
-    top = c[12] + c[13] * x
-    return (low + middle * x4) + (high + top * x4) * (x4 * x4)
-
-
 @functools.partial(cached, error_model="numpy")
 def exp(x):
     """Return ``e^x`` to the last bit or two; 0 and infinity beyond the range."""
@@ -111,7 +98,14 @@ def exp(x):
     shifted = inside * (1 / math.log(2)) + ROUNDING
     whole = shifted - ROUNDING
     rest = (inside - whole * LN2_HIGH) - whole * LN2_LOW  # at most ln(2) / 2
-    power = _power_series(rest)
+    # By pairs, and pairs of pairs: a chain of products would wait for each in turn.
+    c, square = TAYLOR, rest * rest
+    fourth = square * square
+    low = (c[0] + c[1] * rest) + (c[2] + c[3] * rest) * square
+    middle = (c[4] + c[5] * rest) + (c[6] + c[7] * rest) * square
+    high = (c[8] + c[9] * rest) + (c[10] + c[11] * rest) * square
+    top = c[12] + c[13] * rest
+    power = (low + middle * fourth) + (high + top * fourth) * (fourth * fourth)
     # The whole power of 2 goes into the exponent's bits.
     value = _double(_bits(power) + (_bits(shifted) << 52))
     value = 0.0 if x < LOWEST else value

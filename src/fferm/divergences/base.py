@@ -32,12 +32,7 @@ class Divergence(Registered, abstract=True):
     """An f-divergence in canonical form."""
 
     kind: ClassVar[str] = "divergence"
-    required: ClassVar[tuple[str, ...]] = (
-        "f",
-        "f_prime",
-        "conjugate",
-        "conjugate_prime",
-    )
+    required = ("f", "f_prime", "conjugate", "conjugate_prime")
 
     @abstractmethod
     def f(self, t: Operand, xp: Namespace) -> Operand:
@@ -64,11 +59,9 @@ class Divergence(Registered, abstract=True):
         """
         h = 2e-3
         t = xp.where(t > LEAST_DIFFERENCED, t, LEAST_DIFFERENCED)
-        near = self.f_prime(t * math.exp(h), xp) - self.f_prime(t * math.exp(-h), xp)
-        far = self.f_prime(t * math.exp(2 * h), xp) - self.f_prime(
-            t * math.exp(-2 * h), xp
-        )
-        return (8 * near - far) / (12 * h * t)
+        points = (t * math.exp(n * h) for n in (-2, -1, 1, 2))
+        lowest, low, high, highest = (self.f_prime(point, xp) for point in points)
+        return (8 * (high - low) - (highest - lowest)) / (12 * h * t)
 
     def dual_at(self, z: Operand, xp: Namespace) -> Operand:
         """Return the dual ``A = f'(e^z)`` at a free log-ratio ``z``."""
@@ -235,10 +228,10 @@ def evaluate(formula: Formula, t: FloatArray) -> FloatArray:
         try:
             values = map(formula, t.ravel().tolist(), itertools.repeat(SCALARS))
             return np.array(list(values), dtype=np.float64).reshape(t.shape)
-        except (ArithmeticError, ValueError):
-            pass  # Python raises where NumPy returns infinity
-        except (AttributeError, TypeError):
-            pass  # a user's own formula, written for arrays only
+        except (ArithmeticError, AttributeError, TypeError, ValueError):
+            # Python raises where NumPy returns infinity, and a user's own formula may
+            # be written for arrays only.
+            pass
     with np.errstate(all="ignore"):
         return np.asarray(formula(t, np), dtype=np.float64)
 
@@ -400,12 +393,14 @@ class LinearTail(Transformed):
 
     def conjugate(self, a: Operand, xp: Namespace) -> Operand:
         """Return ``f*``; below ``f'(floor)`` it stays at its value there."""
-        return self.base.conjugate(self._clipped(a, xp), xp)
+        low = self.slope_at_zero
+        return self.base.conjugate(xp.where(a > low, a, low), xp)
 
     def conjugate_prime(self, a: Operand, xp: Namespace) -> Operand:
         """Return ``f*'``; 0 below ``f'(floor)``."""
-        inside = self.base.conjugate_prime(self._clipped(a, xp), xp)
-        return xp.where(a >= self.slope_at_zero, inside, 0.0)
+        low = self.slope_at_zero
+        inside = self.base.conjugate_prime(xp.where(a > low, a, low), xp)
+        return xp.where(a >= low, inside, 0.0)
 
     def dual_at(self, z: Operand, xp: Namespace) -> Operand:
         """Return the base's dual, constant below the floor."""
@@ -441,10 +436,6 @@ class LinearTail(Transformed):
             return super().value_and_slopes(p, q)  # formulas that need arrays
         by_p, by_q = np.array(slopes, dtype=np.float64).reshape(-1, 2).T
         return value, by_p.reshape(q.shape), by_q.reshape(q.shape)
-
-    def _clipped(self, a: Operand, xp: Namespace) -> Operand:
-        low = self.slope_at_zero
-        return xp.where(a > low, a, low)
 
     @property
     def value_at_zero(self) -> float:

@@ -114,40 +114,6 @@ def payoff_into(dual, work):
                         payoff[r, j, k, lane] = dual.factor[r, a] * value
 
 
-@kernel
-def rates_into(dual, mass):
-    """Write the rates of the classes in a table into the dual."""
-    n_strata, n_classes, _, n_lanes = mass.shape
-    for r in range(n_strata):
-        for a in range(dual.ends.size - 1):
-            for j in range(n_classes):
-                for lane in range(n_lanes):
-                    total = 0.0
-                    for k in range(dual.ends[a], dual.ends[a + 1]):
-                        total += mass[r, j, k, lane]
-                    dual.rate[r, j, a, lane] = dual.share[r, a] * total
-
-
-@kernel
-def best_into(dual, mass):
-    """Write rates and log-ratios of a table into the dual; 0 where nobody is."""
-    rates_into(dual, mass)
-    n_strata, n_classes, _, n_lanes = mass.shape
-    for r in range(n_strata):
-        for a in range(dual.ends.size - 1):
-            for k in range(dual.ends[a], dual.ends[a + 1]):
-                for j in range(n_classes):
-                    for lane in range(n_lanes):
-                        product = dual.prior[r, k] * dual.rate[r, j, a, lane]
-                        z = 0.0
-                        if product > 0:
-                            z = math.log(
-                                dual.share[r, a] * mass[r, j, k, lane] / product
-                            )
-                            z = min(max(z, dual.lower), dual.upper[r, k])
-                        dual.z[r, j, k, lane] = z
-
-
 def make_dual(
     problem: Problem, n_lanes: int, *, solver: str, variable: str = "auto"
 ) -> Dual:

@@ -178,10 +178,10 @@ class FusedEvaluator(Evaluator):
             value += problem.objective.l2 / 2 * float(np.sum(coef * coef))
             dual: tuple[FloatArray, ...] = ()
             if on_table is not None:
-                mass = sums.mass[..., lane]
+                cells = on_table.cells_of(sums.mass[..., lane])
                 if weight > 0:
-                    value += weight * on_table.on_mass(mass)[0]
-                dual = on_table.duals(on_table.cells_of(mass))
+                    value += weight * on_table.value_and_payoff(cells)[0]
+                dual = on_table.duals(cells)
             measured.append(Measured(value, dual))
         return measured
 

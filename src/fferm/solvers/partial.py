@@ -68,16 +68,6 @@ class PartialRun:
     older_from: int
     average_from: int
 
-    def copy(self) -> "PartialRun":
-        """Return an independent copy."""
-        return replace(
-            self,
-            model=Model._make(array.copy() for array in self.model),
-            z=self.z.copy(),
-            rate=self.rate.copy(),
-            rng=copy.deepcopy(self.rng),
-        )
-
 
 class PartialTrainer:
     """Trains on some rows at a time.
@@ -128,7 +118,7 @@ class PartialTrainer:
             The model that a new one goes on from, and its dual where it fits the
             groups; without parameters it begins at 0.
         """
-        run = self._begin(theta, dual) if run is None else run.copy()
+        run = self._begin(theta, dual) if run is None else copy.deepcopy(run)
         table = self._dual._replace(z=run.z, rate=run.rate)
         scratch = make_scratch(run.model.theta, run.z)
         batch_size = self._solver.batch_size

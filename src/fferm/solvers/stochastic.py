@@ -19,7 +19,7 @@ import numpy as np
 
 from fferm._typing import FloatArray, IntArray
 from fferm.errors import NonFiniteError
-from fferm.penalty.compiled import best_into, make_dual, rates_into
+from fferm.penalty.compiled import make_dual
 from fferm.penalty.objective import Objective, Problem, check_finite
 from fferm.solvers import _kernels
 from fferm.solvers._kernels import Model, RowArrays, Scratch, Steps, make_scratch
@@ -474,9 +474,16 @@ class SREDA(StochasticSolver):
 
     def prepare(self, problem: Problem, state: RunState) -> None:
         """Begin with the estimators of all rows, and at the best dual."""
-        state.held = make_estimators(state.model.theta, state.dual.z)
+        dual = state.dual
+        state.held = make_estimators(state.model.theta, dual.z)
         refresh(state, np.arange(state.rows.size))
-        best_into(state.dual, state.held.mass)
+        sizes = np.diff(dual.ends)
+        rate = np.repeat(dual.rate, sizes, axis=2) * dual.prior[:, None, :, None]
+        share = np.repeat(dual.share, sizes, axis=1)[:, None, :, None]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            z = np.log(share * state.held.mass / rate)
+        z = np.clip(z, dual.lower, dual.upper[:, None, :, None])
+        dual.z[:] = np.where(rate > 0, z, 0.0)  # 0 where nobody is
 
     def run_chunk(self, problem: Problem, state: RunState) -> Iterator[int]:
         """Run from one large batch to the next."""
@@ -543,7 +550,8 @@ def refresh(state: RunState, batch: IntArray) -> None:
     held.slope[:] = 0.0
     _kernels.add_into(scratch, 1.0, held)
     held.mass[:] = scratch.mass
-    rates_into(state.dual, held.mass)
+    mass = np.add.reduceat(held.mass, state.dual.ends[:-1], axis=2)
+    state.dual.rate[:] = state.dual.share[:, None, :, None] * mass
 
 
 def run_steps(state: RunState, draws: IntArray, picks: IntArray) -> int:
