@@ -18,13 +18,13 @@ CEILING = {
     "linear fit": (14, 117, 14),
     "linear fit, sgda": (23, 176, 15),
     "predict": (4, 10, 7),
-    "audit": (16, 126, 8),
+    "audit": (15, 118, 8),
     "tradeoff_curve": (24, 200, 18),
     "boosting fit": (19, 142, 10),
     "regression fit": (17, 126, 17),
     "FairnessLoss.from_labels": (12, 67, 7),
-    "FairnessLoss.forward": (4, 20, 6),
-    "net fit": (21, 206, 12),
+    "FairnessLoss.forward": (4, 19, 5),
+    "net fit": (18, 190, 14),
     "save and load": (5, 27, 13),
 }
 SCRIPT = Path(__file__).with_name("hops.py")

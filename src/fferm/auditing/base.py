@@ -81,12 +81,12 @@ def resolve(
     mode = parameter_of(estimator, "groups") if groups is None else groups
     if groups is None and mode not in ("intersection", "marginal"):
         mode = "intersection"
-    last, steps = _winner(estimator), []
+    last, steps = getattr(estimator, "best_estimator_", estimator), []
     while isinstance(last, Pipeline):
         # One by one: a slice of a pipeline asks a transformer that learns nothing
         # whether it is fitted. Steps that only draw rows have no transform.
         steps += [step for _, step in last.steps[:-1] if hasattr(step, "transform")]
-        last = _winner(last[-1])
+        last = getattr(last[-1], "best_estimator_", last[-1])
     control = compared.control_feature()
     is_looked_up = notion is None and isinstance(control, str | int | np.integer)
     if is_looked_up:
@@ -111,15 +111,12 @@ def _parameters(estimator: Any) -> Mapping[str, Any]:
     return {}
 
 
-def _winner(estimator: Any) -> Any:
-    return getattr(estimator, "best_estimator_", estimator)
-
-
 def resolve_component(estimator: Any, base: Any, passed: object, default: str) -> Any:
     """Return the notion or divergence that is passed, else the estimator's."""
     if passed is not None:
         return base.resolve(passed)
-    learned = getattr(_winner(estimator), f"{base.kind}_", None)
+    winner = getattr(estimator, "best_estimator_", estimator)
+    learned = getattr(winner, f"{base.kind}_", None)
     if learned is None:
         learned = parameter_of(estimator, base.kind)
     with suppress(InvalidParameterError):  # another library's parameter of that name
@@ -129,7 +126,7 @@ def resolve_component(estimator: Any, base: Any, passed: object, default: str) -
 
 def parameter_of(estimator: Any, name: str) -> Any:
     """Return a parameter of an estimator, or of one inside of it, else None."""
-    parameters = _parameters(_winner(estimator))
+    parameters = _parameters(getattr(estimator, "best_estimator_", estimator))
     keys = [key for key in parameters if f"__{key}".endswith(f"__{name}")]
     # If several have the name, the outermost counts.
     return parameters[min(keys, key=len)] if keys else None
@@ -209,10 +206,9 @@ class Audit(ABC):
             chosen: Any = cls
             if cls is Audit:
                 # Late, because both kinds of audits stand above this file.
-                kind = plain.get("kind")
-                name = {None: "Classification", "regression": "Regression"}[kind]
-                home = importlib.import_module(f"fferm.auditing.{name.lower()}")
-                chosen = getattr(home, f"{name}Audit")
+                names = {None: "ClassificationAudit", "regression": "RegressionAudit"}
+                home = importlib.import_module("fferm.auditing")
+                chosen = getattr(home, names[plain.get("kind")])
             return chosen._restore(plain)  # type: ignore[no-any-return]
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise PersistenceError(

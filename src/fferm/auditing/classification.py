@@ -327,9 +327,10 @@ def audit(  # noqa: PLR0913 - one call states all that an audit depends on
     _warn_of_small(tabulator, tables, decision)
     drawn["random_state"] = np.random.default_rng(random_state)
     soft_tables = () if soft is None else tabulator.tables(soft)
-    (values, bounds, interval), (soft_values, soft_bounds, soft_interval) = (
-        _measure(tabulator, predicted, of_it, chosen, confidence, drawn)
-        for predicted, of_it in ((decision, tables), (soft, soft_tables))
+    options = chosen, confidence, drawn
+    values, bounds, interval = _measure(tabulator, decision, tables, *options)
+    soft_values, soft_bounds, soft_interval = _measure(
+        tabulator, soft, soft_tables, *options
     )
     bands = tabulator.rows.band_edges
     return ClassificationAudit(
@@ -341,7 +342,7 @@ def audit(  # noqa: PLR0913 - one call states all that an audit depends on
         notion=compared.name,
         divergence=next(iter(values)),
         confidence=confidence,
-        violation=violations.worst,
+        violation=worst_gap([table.rate for table in tables]),
         interval=intervals.interval_of_tables(tables, confidence),
         bootstrap_interval=interval,
         soft_violation=None

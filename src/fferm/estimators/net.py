@@ -8,14 +8,12 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from pandas.util import hash_array
 from sklearn.utils import check_random_state
 
 from fferm._typing import FloatArray, Table
 from fferm.data.groups import take_rows
-from fferm.data.rows import FitInput
 from fferm.data.split import hold_out, kinds
 from fferm.data.validate import (
     COUNT,
@@ -37,22 +35,16 @@ from fferm.errors import (
 from fferm.estimators.base import Encoded, FairClassifier, progress
 from fferm.penalty.objective import Penalty, Problem
 from fferm.solvers.base import Callback
-from fferm.torch import networks, training
+from fferm.torch import losses, networks, training
 from fferm.torch.critic import CriticPenalty
-from fferm.torch.losses import (
-    BatchPenalty,
-    Dual,
-    DualSteps,
-    FairnessLoss,
-    SemiStochasticFairnessLoss,
-)
-from fferm.torch.networks import DeviceRows, Features, Network
+from fferm.torch.networks import DeviceRows, Features
 from fferm.torch.reader import CellReader, table_cells
-from fferm.torch.training import ClassObjective, Run, Trained, TrainingConfig
+from fferm.torch.training import BatchObjective, Trained, TrainingConfig
 
 if TYPE_CHECKING:
     import os
 
+    import torch
     from torch import nn
 
     from fferm.torch.serialize import Checkpoint
@@ -286,16 +278,10 @@ class FairNetClassifier(FairClassifier):
         return self.module_
 
     def _train(
-        self,
-        passed: FitInput,
-        encoded: Encoded,
-        weights: Sequence[float],
-        start: "nn.Module | None",
-        *,
-        is_path: bool,
+        self, encoded: Encoded, weights: Sequence[float], start: Any, *, is_path: bool
     ) -> Iterator[Trained]:
         config, checkpoint = self._config(encoded.problem), None
-        critic = self._critic(passed, encoded)
+        critic = self._critic(encoded)
         make = self._module_maker(encoded.problem, start, config)
         encoded = encoded._replace(watched=self._held_out(encoded))
         size = self._stack_size(encoded.problem, make, config, len(weights))
@@ -309,9 +295,10 @@ class FairNetClassifier(FairClassifier):
             objective = self._batch_objective(encoded, critic, config, some)
             probed = next(objective.rows.X.blocks())[:2]
             networks.probe(module, probed, encoded.problem.n_classes)
-            is_many = len(some) > 1
-            nets = networks.Stacked(module, len(some)) if is_many else Network(module)
-            run = Run(nets, objective, config, checkpoint)
+            nets = networks.Network(module)
+            if len(some) > 1:
+                nets = networks.Stacked(module, len(some))
+            run = training.Run(nets, objective, config, checkpoint)
             with progress(self.verbose, run.n_epochs) as callbacks:
                 run.monitors[0].callbacks += callbacks
                 yield from run.train()
@@ -327,7 +314,7 @@ class FairNetClassifier(FairClassifier):
         # of the user's own may look at whole tensors, as LBFGS does.
         if n_weights == 1 or callable(config.optimizer):
             return 1
-        module, X = make(config.seed), Features(problem.X[:4], *config.where)
+        module, X = make(config.seed), Features(problem.X[:4], config)
         try:
             with training.forked_randomness(config):
                 logits = networks.Stacked(module, 2)(next(X.blocks()))
@@ -349,12 +336,12 @@ class FairNetClassifier(FairClassifier):
         critic: dict[str, Table] | None,
         config: TrainingConfig,
         weights: Sequence[float],
-    ) -> ClassObjective:
-        data, problem, rows, held = encoded
+    ) -> BatchObjective:
+        data, problem, rows, _, held = encoded
         X, y, weight, held_out = problem.X, data.y, self._loss_weight(data), None
         objective, many = problem.objective, len(weights)
         if held is not None:
-            judged = DeviceRows(Features(X[held], *config.where), y[held], weight[held])
+            judged = DeviceRows(Features(X[held], config), y[held], weight[held])
             X, y, weight, exact = X[~held], y[~held], weight[~held], None
             if rows is not None:
                 exact = Penalty(objective, rows.take(held), problem.penalty.classes)
@@ -362,13 +349,13 @@ class FairNetClassifier(FairClassifier):
             if critic is not None:
                 critic = take_rows(critic, np.flatnonzero(~held))
             held_out = judged, exact
-        features = Features(X, *config.where)
+        features = Features(X, config)
         trained = DeviceRows(features, y, weight)
         if rows is None:
-            return ClassObjective(trained, weights, config, held_out=held_out)
+            return BatchObjective(trained, weights, config, held_out=held_out)
         if problem.penalty_X is not None:
-            features = Features(problem.penalty_X, *config.where)
-        penalty: BatchPenalty
+            features = Features(problem.penalty_X, config)
+        penalty: losses.BatchPenalty
         classes, cells = data.classes.tolist(), table_cells(rows)
         reader = CellReader(rows, classes, objective.sharpness)
         if critic is not None:
@@ -376,16 +363,16 @@ class FairNetClassifier(FairClassifier):
             parts = critic, self.continuous, objective, rows, many, config.seed
             penalty = CriticPenalty(*parts, n_classes=len(classes))
         elif objective.has_linear_dual and self.solver != "semi_stochastic":
-            steps = DualSteps(window=WINDOW)
-            dual = Dual(objective, rows, len(classes), steps, many)
-            penalty = FairnessLoss(reader, dual, objective)
+            steps = losses.DualSteps(window=WINDOW)
+            dual = losses.Dual(objective, rows, len(classes), steps, many)
+            penalty = losses.FairnessLoss(reader, dual, objective)
         else:
             n_batches = training.count_batches(len(y), config.batch_size)
             every = self.refresh_every or max(1, n_batches // PASSES)
-            penalty = SemiStochasticFairnessLoss(reader, objective, many, every)
-        placed = DeviceRows(features, cells, rows.weight, torch.float64)
+            penalty = losses.SemiStochasticFairnessLoss(reader, objective, many, every)
+        placed = DeviceRows(features, cells, rows.weight)
         penalty = penalty.to(config.device)
-        return ClassObjective(trained, weights, config, penalty, placed, held_out)
+        return BatchObjective(trained, weights, config, penalty, placed, held_out)
 
     def _checkpoint(
         self,
@@ -395,11 +382,11 @@ class FairNetClassifier(FairClassifier):
         config: TrainingConfig,
         weights: Sequence[float],
     ) -> "Checkpoint":
-        from fferm.torch.serialize import Checkpoint, digest_of
+        from fferm.torch.serialize import Checkpoint
 
         # A seed that nobody chose does not tell runs apart; data and settings do.
         seed = config.seed if self.random_state is not None else 0
-        module, (data, problem, rows, held) = make(seed), encoded
+        module, (data, problem, rows, _, held) = make(seed), encoded
         options = {**vars(config), "seed": seed, "callbacks": ()}
         for name, setting in options.items():
             if callable(setting) and not isinstance(setting, functools.partial):
@@ -418,7 +405,7 @@ class FairNetClassifier(FairClassifier):
             columns = critic.values()
             tables += [hash_array(np.asarray(part, dtype=object)) for part in columns]
         tables += [part.detach().cpu().numpy() for part in module.state_dict().values()]
-        return Checkpoint(str(self.checkpoint), digest_of(settings, tables))
+        return Checkpoint(str(self.checkpoint), settings, tables)
 
     def _config(self, problem: Problem) -> TrainingConfig:
         is_list = isinstance(self.callbacks, Sequence)
@@ -444,14 +431,14 @@ class FairNetClassifier(FairClassifier):
             schedule=self.schedule,
             patience=None if self.early_stopping is None else int(self.patience),
             device=device,
-            dtype=getattr(torch, dtype),
+            dtype=training.DTYPES[dtype],
             seed=int(generator.randint(2**31 - 1)),
             callbacks=tuple(self.callbacks),
         )
 
-    def _critic(self, passed: FitInput, encoded: Encoded) -> dict[str, Table] | None:
+    def _critic(self, encoded: Encoded) -> dict[str, Table] | None:
         # The columns that critics look at, None where the dual is a table.
-        data, problem, rows, _ = encoded
+        problem, rows = encoded.problem, encoded.rows
         objective = problem.objective
         if self.solver == "sgda" and not objective.has_linear_dual:
             raise InvalidParameterError(
@@ -471,12 +458,7 @@ class FairNetClassifier(FairClassifier):
                 "batch_size must be at least 2 with method='critic', which compares "
                 "pairs of rows; got 1."
             )
-        if rows is None:
-            return None
-        kept, sensitive = np.flatnonzero(data.kept), passed.sensitive_features
-        if passed.penalty_data is not None:
-            sensitive, kept = passed.penalty_data[1], np.arange(len(rows.weight))
-        return take_rows(sensitive, kept)
+        return None if rows is None else self._penalty_columns(encoded)
 
     def _loss_weight(self, data: TrainingData) -> FloatArray:
         # Weights of samples times those of classes, which the penalty does not see.
@@ -499,7 +481,7 @@ class FairNetClassifier(FairClassifier):
 
     def _held_out(self, encoded: Encoded) -> NDArray[np.bool_] | None:
         # Which rows early stopping watches, None where it watches the training rows.
-        data, problem, rows, _ = encoded
+        data, problem, rows, *_ = encoded
         if self.early_stopping != "validation":
             return None
         if problem.penalty_X is not None:

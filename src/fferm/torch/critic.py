@@ -57,7 +57,7 @@ from fferm.errors import (
     MissingGroupWarning,
     warn_user,
 )
-from fferm.notions import ConditionalParity, Labels, Notion
+from fferm.notions import ConditionalParity, Notion
 from fferm.penalty.dual import DualVariable, dual_variable, group_weights
 from fferm.penalty.objective import Objective
 from fferm.torch.losses import TORCH, BatchPenalty, linear_objective
@@ -70,10 +70,9 @@ from fferm.torch.reader import (
     penalized_prob,
     plain,
     positions,
-    read_classes,
+    read_labels,
     read_outputs,
     split_like_training,
-    with_control,
 )
 
 Sampling = Literal["epochs", "independent"]
@@ -209,17 +208,16 @@ class CriticReader(LabelReader):
         n_rows = count_rows(sensitive)
         weight = encode_weight(plain(sample_weight), n_rows)
         centre, scale = np.zeros(1), np.ones(1)
-        if outputs != "numbers":
-            labels = read_classes(plain(y), n_rows, classes)
-        else:
+        if outputs == "numbers":
             check_numeric_notion(notion)
-            labels = Labels(n_rows)
             if y is not None:
                 values = np.asarray(plain(y), dtype=np.float64)
                 # Single precision is enough to standardise by.
                 both = [[values.mean()], [values.std() or 1.0]]
                 centre, scale = np.array(both, dtype=np.float32).astype(np.float64)
-        n_classes, labels = len(labels.classes), with_control(labels, notion)
+            y, classes = None, ()
+        labels = read_labels(plain(y), n_rows, classes, notion)
+        n_classes = len(labels.classes)
         strata = notion.strata(labels)
         # Names of classes stand for the outputs where the strata do not look at labels.
         labels = replace(labels, classes=labels.classes or ("0", "1"))

@@ -507,7 +507,7 @@ class FairnessLoss(TableLoss):
             weight += float(q.sum())
         report = Diagnostics(
             float((self.dual.payoff() * self.seen).sum()) / n_rows,
-            self._penalty(tables),
+            self._penalties()[0],
             worst_gap([rates_of(table) for table in tables]),
             math.sqrt(square / weight) if weight > 0 else math.nan,
             round(n_rows),
@@ -519,14 +519,19 @@ class FairnessLoss(TableLoss):
 
     def of_epoch(self) -> list[float]:
         """Return the penalty of the table of each model's batches."""
-        masses = self.seen.cpu().numpy()
-        values = [self._penalty(self._split(mass)) for mass in masses]
+        values = self._penalties()
         self.seen.zero_()
         return values
 
-    def _penalty(self, tables: list[FloatArray]) -> float:
-        parts = [table / table.sum() for table in tables if table.sum() > 0]
-        return sum(table_penalty(self.objective, part)[0] for part in parts)
+    def _penalties(self) -> list[float]:
+        values = []
+        for mass in self.seen.cpu().numpy().reshape(-1, *self.reader.shape):
+            values.append(0.0)
+            for table in self._split(mass):
+                if table.sum() > 0:
+                    share = table / table.sum()
+                    values[-1] += table_penalty(self.objective, share)[0]
+        return values
 
     @torch.no_grad()
     def _observe(self, rows: BatchRows) -> None:

@@ -42,12 +42,12 @@ class Features:
     ----------
     X
         (n, d) array or CSR matrix.
-    dtype, device
-        Of the batches.
+    like
+        A tensor, or what else has the dtype and the device of the batches.
     """
 
-    def __init__(self, X: Table, dtype: torch.dtype, device: torch.device) -> None:
-        self.dtype, self.device = dtype, device
+    def __init__(self, X: Table, like: Any) -> None:
+        self.dtype, self.device = like.dtype, like.device
         self.is_sparse, self.n_rows = is_sparse(X), X.shape[0]
         self.table: Any = X.tocsr() if self.is_sparse else self._tensor(X)
 
@@ -88,22 +88,13 @@ class DeviceRows:
         (n,) class codes or numbers; the (n, A) cells of a penalty.
     weight
         (n,) weights of any scale. Kept with mean 1, or as None where all are the same.
-    dtype
-        Of the weights; that of X by default.
     """
 
-    def __init__(
-        self,
-        X: Features,
-        target: NDArray[Any],
-        weight: FloatArray,
-        dtype: torch.dtype | None = None,
-    ) -> None:
+    def __init__(self, X: Features, target: NDArray[Any], weight: FloatArray) -> None:
         self.X, self.target = X, torch.tensor(target).to(X.device)
         self.weight: Tensor | None = None
         if np.any(weight != weight[0]):
-            scaled = torch.as_tensor(weight / weight.mean())
-            self.weight = scaled.to(X.device, dtype or X.dtype)
+            self.weight = torch.tensor(weight / weight.mean()).to(X.device)
 
     def blocks(self) -> Iterator[tuple[Tensor, Tensor, Tensor | None]]:
         """Yield features, targets and weights in order, many rows at a time."""
@@ -246,8 +237,7 @@ def predict(
 
     By default (n, m) logits.
     """
-    first = next(module.parameters())
-    features = Features(X, first.dtype, first.device)
+    features = Features(X, next(module.parameters()))
     with torch.no_grad():
         parts = [read(module(x)).double().cpu() for x in features.blocks()]
     return torch.cat(parts).numpy()

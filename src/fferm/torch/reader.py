@@ -254,7 +254,23 @@ class LabelReader(nn.Module):
         super().__init__()
         self.classes, self.strata_names = labels.classes, strata.names
         self.mean_weight, self.check = mean_weight, check
-        table = torch.tensor(_stratum_table(labels, notion, strata.code))
+        # (n_classes + 1, n_controls + 1) the stratum by class and control, each shifted
+        # by one because -1 is first. A notion assigns strata by class and control, so
+        # asking about each pair once is enough.
+        shape = len(labels.classes) + 1, len(labels.control_names) + 1
+        y, control = np.indices(shape).reshape(2, -1) - 1
+        asked = None if labels.control is None else control
+        pairs = replace(labels, n_samples=y.size, y=np.maximum(y, 0), control=asked)
+        code = notion.strata(pairs).code
+        if notion.needs_labels:
+            code = np.where(y < 0, -1, code)
+        table = torch.tensor(code.reshape(shape))
+        row, column = (0 if c is None else c + 1 for c in (labels.y, labels.control))
+        if np.any(table.numpy()[row, column] != strata.code):
+            raise InvalidParameterError(
+                f"{notion!r} gives rows of the same label different strata. A notion "
+                "must look at one row at a time, because batches hold few."
+            )
         # Where the label changes nothing it need not be known.
         self.needs_labels = bool((table != table[:1]).any())
         self.register_buffer("stratum_of", table, persistent=False)
@@ -273,25 +289,23 @@ class LabelReader(nn.Module):
 
     def strata(self, y: Table, control: Table, like: Tensor) -> Tensor:
         """Return the (n,) stratum of each row of an output, -1 where it is in none."""
-        n, check = len(like), self.can_check(like)
-        row = column = torch.zeros(n, dtype=torch.int64, device=like.device)
+        row = column = torch.zeros(len(like), dtype=torch.int64, device=like.device)
+        check = self.can_check(like)
         if self.needs_labels:
             if y is None:
                 raise InvalidInputError(
-                    "The notion conditions on the label, so y is needed. Call "
-                    "fair(output, sensitive, y), or use demographic parity."
+                    "The notion conditions on the label, so y is needed in each call."
                 )
-            y = y if isinstance(y, Tensor) else self.encode_labels(y)
-            row = 1 + self.label(_aligned(y, like, "y"), check)
+            codes = y if isinstance(y, Tensor) else self.encode_labels(y)
+            row = 1 + self.label(_aligned(codes, like, "y"), check)
         if self.control is not None:
             if control is None:
                 raise InvalidInputError(
-                    "The notion conditions on a control feature, so control= is "
-                    "needed. Pass its value for each row of the batch."
+                    "The notion conditions on a control feature, so control= is needed."
                 )
-            if not isinstance(control, Tensor):
-                control = self.encode_control(control)
-            column = 1 + self.control(_aligned(control, like, "control"), check)
+            is_read = isinstance(control, Tensor)
+            codes = control if is_read else self.encode_control(control)
+            column = 1 + self.control(_aligned(codes, like, "control"), check)
         return self.stratum_of[row, column]
 
     def weights(self, sample_weight: Table, n: int) -> Tensor:
@@ -475,18 +489,17 @@ def read_training(
         y=y, sensitive_features=sensitive_features, sample_weight=sample_weight
     )
     notion, soft = objective.notion, None
-    outputs = outputs if bins is None else read_outputs(y, outputs)
+    if bins is not None:
+        outputs = read_outputs(y, outputs)
     if bins is not None and outputs == "numbers":
         soft = read_bins(y, bins, notion)
         y, classes = None, band_names(soft.edges)
     else:
-        check_params(
-            {"outputs": outputs}, {"outputs": OneOf(("logits", "probabilities"))}
-        )
+        options = {"outputs": OneOf(("logits", "probabilities"))}
+        check_params({"outputs": outputs}, options)
     check_number("sharpness", objective.sharpness, above=True)
     sensitive_features = plain(sensitive_features)
-    labels = read_classes(plain(y), count_rows(sensitive_features), classes)
-    labels = with_control(labels, notion)
+    labels = read_labels(plain(y), count_rows(sensitive_features), classes, notion)
     encoded = encode_sensitive(sensitive_features, labels.n_samples, "marginal")
     columns = [_without_unknown(column) for column in encoded]
     for column in columns:
@@ -531,27 +544,25 @@ def count_rows(table: Table) -> int:
     return table.shape[0] if hasattr(table, "shape") else len(table)
 
 
-def read_classes(y: Table, n_rows: int, classes: Sequence[object] | None) -> Labels:
-    """Return labels as codes among ``classes``, or among those that they contain."""
+def read_labels(
+    y: Table, n_rows: int, classes: Sequence[object] | None, notion: Notion
+) -> Labels:
+    """Return labels as codes among ``classes``, with the control feature of a notion.
+
+    Without classes they are those of y; none are named where numbers are predicted.
+    """
     if y is None and classes is None:
         raise InvalidParameterError(
             "Either y or classes is needed. Pass the training labels, or name the "
             "classes that the model predicts: classes=[0, 1]."
         )
-    if classes is None:
-        classes = np.unique(np.asarray(y)).tolist()
-    n_samples = n_rows if y is None else count_rows(y)
-    labels = encode_labels(y, n_samples, classes, "y")
-    if len(labels.classes) < 2:
+    names = np.unique(np.asarray(y)).tolist() if classes is None else classes
+    labels = encode_labels(y, n_rows if y is None else count_rows(y), names, "y")
+    if len(labels.classes) == 1:
         raise InvalidInputError(
             f"y has one class only, {labels.classes[0]!r}. Name all classes that the "
             "model predicts: classes=[0, 1]."
         )
-    return labels
-
-
-def with_control(labels: Labels, notion: Notion) -> Labels:
-    """Return labels with the control feature of a notion, if it has one."""
     feature = notion.control_feature()
     if isinstance(feature, str | int | np.integer):
         raise InvalidParameterError(
@@ -586,29 +597,6 @@ def _without_unknown(attribute: Attribute) -> Attribute:
     code = np.where(attribute.code == k, -1, attribute.code)
     groups = attribute.groups[:k] + attribute.groups[k + 1 :]
     return Attribute(attribute.name, groups, np.where(code > k, code - 1, code))
-
-
-def _stratum_table(labels: Labels, notion: Notion, strata: IntArray) -> IntArray:
-    # (n_classes + 1, n_controls + 1) the stratum by class and control, each shifted by
-    # one because -1 is first. A notion assigns strata by class and control, so asking
-    # about each pair once is enough.
-    n_classes, n_controls = len(labels.classes), len(labels.control_names)
-    y, control = np.mgrid[-1:n_classes, -1:n_controls].reshape(2, -1)
-    asked = None if labels.control is None else control
-    pairs = replace(labels, n_samples=y.size, y=np.maximum(y, 0), control=asked)
-    code = notion.strata(pairs).code
-    if notion.needs_labels:
-        code = np.where(y < 0, -1, code)
-    table = code.reshape(n_classes + 1, n_controls + 1)
-    unknown = np.full(labels.n_samples, -1)
-    row = unknown if labels.y is None else labels.y
-    column = unknown if labels.control is None else labels.control
-    if not np.array_equal(table[row + 1, column + 1], strata):
-        raise InvalidParameterError(
-            f"{notion!r} gives rows of the same label different strata. A notion must "
-            "look at one row at a time, because batches hold few."
-        )
-    return table
 
 
 def _aligned(values: Tensor, like: Tensor, name: str) -> Tensor:
@@ -698,8 +686,6 @@ def read_outputs(y: Table, outputs: Outputs) -> Outputs:
     """Return what a loss is called with; ``"auto"`` looks at the labels."""
     if outputs != "auto":
         return outputs
-    if y is None:
-        return "logits"
     values = np.asarray(plain(y))
     is_number = values.ndim == 1 and column_kind(pd.Series(values)) == "continuous"
     return "numbers" if is_number else "logits"

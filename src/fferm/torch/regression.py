@@ -179,11 +179,11 @@ class NumberObjective(BatchObjective):
         config: TrainingConfig,
         penalty: BatchPenalty | None,
     ) -> None:
-        n, X = problem.y.size, Features(problem.X, *config.where)
+        n, X = problem.y.size, Features(problem.X, config)
         trained, judged = DeviceRows(X, problem.y, problem.share), None
         if penalty is not None and rows is not None:
             if problem.penalty_X is not None:
-                X = Features(problem.penalty_X, *config.where)
+                X = Features(problem.penalty_X, config)
             cells = np.arange(X.n_rows)[:, None]
             if not isinstance(penalty, CriticPenalty):
                 cells = table_cells(rows)
@@ -196,7 +196,10 @@ class NumberObjective(BatchObjective):
         if judged is not None and judged.X is not trained.X:
             others = _rounds(judged.X.n_rows, config.batch_size, config.seed + 1)
         first = _rounds(n, config.batch_size, config.seed)
-        self._order = zip(first, others, strict=False)
+        self._rounds = zip(first, others, strict=False)
+
+    def prepare(self, call: Any, step: int, n_steps: int) -> None:
+        """Do nothing: the penalty begins at once, and its dual moves by itself."""
 
     def loss(self, output: Tensor, target: Tensor) -> Tensor:
         """Return the (1, b) costs of residuals."""
@@ -217,7 +220,7 @@ class NumberObjective(BatchObjective):
 
     def batches(self, epoch: int) -> Iterator[Batch]:
         """Return the positions of each batch, and of its penalty if they differ."""
-        return itertools.islice(self._order, self.n_batches)
+        return itertools.islice(self._rounds, self.n_batches)
 
     def records(self) -> list[dict[str, float]]:
         """Return the mean objective of the epoch's batches."""

@@ -70,18 +70,33 @@ def _safetensors() -> ModuleType:
 
 
 class Checkpoint:
-    """The file of one run.
+    """The file of one run, named by a digest of what makes it the same run again.
 
     Parameters
     ----------
     folder
         Where checkpoints are kept; made if it is not there.
-    digest
-        Names the run.
+    settings, tables
+        Settings count by how they read, tables by their numbers.
     """
 
-    def __init__(self, folder: str | os.PathLike[str], digest: str) -> None:
-        self.path = Path(folder) / f"{digest[:32]}.pt"
+    def __init__(
+        self,
+        folder: str | os.PathLike[str],
+        settings: Iterable[object],
+        tables: Iterable[Table],
+    ) -> None:
+        digest = hashlib.sha256(fferm.__version__.encode())
+        for setting in settings:
+            digest.update(repr(setting).encode())
+        for table in tables:
+            parts = [] if table is None else [table]
+            if is_sparse(table):
+                parts = [table.data, table.indices, table.indptr]
+            for array in map(np.asarray, parts):
+                digest.update(f"{array.dtype}{array.shape}".encode())
+                digest.update(np.ascontiguousarray(array).data)
+        self.path = Path(folder) / f"{digest.hexdigest()[:32]}.pt"
 
     def read(self) -> dict[str, Any] | None:
         """Return what was written last, None where there is nothing yet."""
@@ -145,18 +160,3 @@ class Checkpoint:
         with replacing(self.path, advice) as temporary:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             torch.save(content, temporary)
-
-
-def digest_of(settings: Iterable[object], tables: Iterable[Table]) -> str:
-    """Return a digest of settings, by how they read, and of the numbers of tables."""
-    digest = hashlib.sha256(fferm.__version__.encode())
-    for setting in settings:
-        digest.update(repr(setting).encode())
-    for table in tables:
-        parts = [] if table is None else [table]
-        if is_sparse(table):
-            parts = [table.data, table.indices, table.indptr]
-        for array in map(np.asarray, parts):
-            digest.update(f"{array.dtype}{array.shape}".encode())
-            digest.update(np.ascontiguousarray(array).data)
-    return digest.hexdigest()

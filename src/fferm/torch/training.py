@@ -6,7 +6,6 @@ history, calls callbacks and says when to stop.
 """
 
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -45,6 +44,7 @@ Schedule = Callable[[float], float]
 Batch = tuple[Tensor, Tensor | None]
 CPU = torch.device("cpu")
 
+DTYPES = {"float32": torch.float32, "float64": torch.float64}
 OPTIMIZERS: dict[str, type[Optimizer]] = {
     "adam": torch.optim.Adam,
     "adamw": torch.optim.AdamW,
@@ -94,21 +94,15 @@ class TrainingConfig:
     callbacks: tuple[Callback, ...] = ()
 
     def __post_init__(self) -> None:
-        if not (callable(self.optimizer) or self.optimizer in OPTIMIZERS):
-            raise InvalidParameterError(
-                f"optimizer must be {', '.join(map(repr, OPTIMIZERS))}, or a function "
-                f"of the parameters that returns one; got {self.optimizer!r}."
-            )
-        if not (callable(self.schedule) or self.schedule in SCHEDULES):
-            raise InvalidParameterError(
-                f"schedule must be {', '.join(map(repr, SCHEDULES))}, or a function of "
-                f"the share of the run that is over; got {self.schedule!r}."
-            )
-
-    @property
-    def where(self) -> tuple[torch.dtype, torch.device]:
-        """Precision and device of batches."""
-        return self.dtype, self.device
+        takes = "the parameters", "the share of the run that is over"
+        known = {"optimizer": [*OPTIMIZERS], "schedule": [*SCHEDULES]}
+        for (name, options), argument in zip(known.items(), takes, strict=True):
+            value = getattr(self, name)
+            if not (callable(value) or value in options):
+                raise InvalidParameterError(
+                    f"{name} must be {', '.join(map(repr, options))}, or a function of "
+                    f"{argument}; got {value!r}."
+                )
 
     def make_optimizer(self, parameters: list[Tensor]) -> Optimizer:
         """Return the optimizer of some parameters.
@@ -156,8 +150,11 @@ def find_device(device: Any) -> torch.device:
     return chosen
 
 
-class BatchObjective(ABC):
+class BatchObjective:
     """What networks are trained on: rows, how they are batched, and the objective.
+
+    Cross-entropy plus the weighted penalty, for one network or several; a subclass may
+    have another loss.
 
     Parameters
     ----------
@@ -193,18 +190,6 @@ class BatchObjective(ABC):
         self.losses = torch.zeros_like(self.lam, dtype=torch.float64)
         self.totals = torch.zeros_like(self.losses)
 
-    @abstractmethod
-    def loss(self, output: Tensor, target: Tensor) -> Tensor:
-        """Return the (n_models, b) losses of a batch."""
-
-    @abstractmethod
-    def batches(self, epoch: int) -> Iterator[Batch]:
-        """Yield the positions of each batch, and of its penalty if they differ."""
-
-    @abstractmethod
-    def records(self) -> list[dict[str, float]]:
-        """Return the record of each network's epoch."""
-
     def __call__(self, networks: Network, batch: Batch) -> Tensor:
         """Return the (n_models,) objectives of a batch, without waiting for a GPU."""
         index, penalty_index = batch
@@ -212,7 +197,7 @@ class BatchObjective(ABC):
         output = networks(rows.X.take(index))  # (L, b, m), or (L, b) for numbers
         loss = self.loss(output, rows.target[index])
         if rows.weight is not None:
-            loss = loss * rows.weight[index]
+            loss = loss * rows.weight[index].to(loss.dtype)
         means = loss.mean(dim=1)
         self.losses += len(index) * means.detach()
         total = means + self.ridge(networks)
@@ -229,17 +214,6 @@ class BatchObjective(ABC):
     def ridge(self, networks: Network) -> Tensor | float:
         """Return what is added for the size of parameters."""
         return 0.0
-
-    def prepare(self, call: Call, step: int, n_steps: int) -> None:  # noqa: B027
-        """Set what changes from step to step; nothing does by default."""
-
-    def validate(self, call: Call) -> list[float] | None:
-        """Return the objective of each network on held-out rows, None without any."""
-        return None
-
-
-class ClassObjective(BatchObjective):
-    """Cross-entropy plus the weighted penalty, for several fairness weights."""
 
     def loss(self, output: Tensor, target: Tensor) -> Tensor:
         """Return the (n_models, b) cross-entropies of a batch."""
