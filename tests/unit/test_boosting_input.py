@@ -183,7 +183,7 @@ REFUSED = {
     "colsample_bytree": (0, "above 0"),
     "early_stopping": ("accuracy", "'validation', 'loss' or 'violation'"),
     "n_jobs": (0, "an integer of at least 1"),
-    "categorical_features": (["x"], "not a column of X"),
+    "categorical_features": (["x"], "must be columns of X"),
     "lightgbm_params": ({"objective": "binary"}, "must not contain 'objective'"),
     "sharpness": (0, "above 0"),
 }
@@ -223,7 +223,7 @@ def test_text_where_there_were_numbers_is_refused(data):
 
 def test_early_stopping_and_other_rows_are_refused_together(data):
     model = FairBoostingClassifier(**FAST, early_stopping="loss")
-    with pytest.raises(InvalidParameterError, match="taken on penalty_data"):
+    with pytest.raises(InvalidParameterError, match="None with penalty_data"):
         model.fit(data.X, data.y, penalty_data=(data.X, data.sensitive_features))
 
 

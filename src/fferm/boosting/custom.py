@@ -2,7 +2,7 @@
 
 import copy
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,16 +22,6 @@ from fferm.uncertainty import Uncertainty
 # Outputs of leaves nearer than this, relative to the scores, are one: XGBoost keeps
 # scores in single precision.
 SAME_SINGLE = 1e-6
-
-
-class LabelledData(Protocol):
-    """What both libraries hand to an objective: ``Dataset`` or ``DMatrix``."""
-
-    def get_label(self) -> NDArray[np.float32]:
-        """Return the labels, class codes."""
-
-    def get_weight(self) -> NDArray[np.float32] | None:
-        """Return the weights; None or empty if there are none."""
 
 
 def boosting_objective(
@@ -130,9 +120,17 @@ class BoostingObjective:
     _last: FloatArray | None = None
 
     def __call__(
-        self, scores: FloatArray, data: LabelledData
+        self, scores: FloatArray, data: Any
     ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """Return gradient and curvature in the shape of the scores."""
+        """Return gradient and curvature in the shape of the scores.
+
+        Parameters
+        ----------
+        scores
+            (n_samples,) or (n_samples, n_classes) raw scores.
+        data
+            The training data: a ``Dataset`` of LightGBM or a ``DMatrix`` of XGBoost.
+        """
         if self._bound is None:
             self._bound = self._bind(data)
         shape, shaped = np.shape(scores), self._shaped(self._bound, scores)
@@ -148,7 +146,7 @@ class BoostingObjective:
         gradient, diagonal = bound.gradients(at, step.payoff)
         return gradient.T.reshape(shape), diagonal.T.reshape(shape)
 
-    def value(self, scores: FloatArray, data: LabelledData) -> float:
+    def value(self, scores: FloatArray, data: Any) -> float:
         """Return loss plus penalty at raw scores, at the table of probabilities."""
         # Not the one that trains: a pass over the rows overwrites that of the last.
         if self._measured is None:
@@ -166,7 +164,7 @@ class BoostingObjective:
             )
         return np.ascontiguousarray(shaped.reshape(expected).T)
 
-    def _bind(self, data: LabelledData) -> ScoreObjective:
+    def _bind(self, data: Any) -> ScoreObjective:
         y = self._labels.y
         label = np.asarray(data.get_label())
         if y is None or not np.array_equal(label, y):

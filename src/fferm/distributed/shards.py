@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import reduce
+from itertools import compress
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Self
 
@@ -391,11 +392,8 @@ def _assign_roles(
 ) -> Roles:
     """Return what each column is for, after checking that all files have them."""
     first_name, first = next(iter(schemas.items()))
-    seen = [name for name in first.names if name != target]
-    hidden = sensitive if drop_sensitive else ()
-    seen = [
-        name for name in (seen if features is None else features) if name not in hidden
-    ]
+    names = [n for n in first.names if n != target] if features is None else features
+    seen = [name for name in names if not (drop_sensitive and name in sensitive)]
     for file, schema in schemas.items():
         for column in (target, *sensitive, *seen):
             if schema.names.count(column) != 1:
@@ -425,12 +423,9 @@ def _assign_roles(
             f"{first_name} has no column for the model to see beside {target!r} and "
             f"{', '.join(map(repr, sensitive))}."
         )
-    kinds = {column: _kind_of(first.field(column).type) for column in seen}
-    numeric, text = (
-        tuple(column for column in seen if kinds[column] == kind)
-        for kind in ("numeric", "text")
-    )
-    return Roles(target, sensitive, numeric, text)
+    is_text = [_kind_of(first.field(column).type) == "text" for column in seen]
+    text = tuple(compress(seen, is_text))
+    return Roles(target, sensitive, tuple(c for c in seen if c not in text), text)
 
 
 # Columns as numbers

@@ -13,7 +13,7 @@ import os
 import pickle
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from datetime import timedelta
 from itertools import pairwise
@@ -206,7 +206,7 @@ def train(options: Options) -> list[dict[str, Any]]:
     with _joined_ranks(options.device, options.timeout) as device:
         rescue = f"run the same command again to go on from {options.out / CHECKPOINT}"
         with _explain_lost("at the beginning", rescue):
-            training = _begin(options, device)
+            training = Training(options, device, _last_state(options))
         with _explain_lost("in training", rescue):
             while training.loader.dataset.epoch < options.epochs:
                 training.run_epoch()
@@ -221,37 +221,46 @@ class Training:
     ----------
     options
         Of the run.
-    summary
-        What the shards hold.
-    streams
-        As in `ShardDataset`.
     device
         Where it runs.
+    state
+        The checkpoint to go on from, or None.
     """
 
     def __init__(
-        self,
-        options: Options,
-        summary: ShardSummary,
-        streams: int | None,
-        device: torch.device,
+        self, options: Options, device: torch.device, state: dict[str, Any] | None
     ) -> None:
-        self.options = options
-        self.summary = summary
-        self.device = device
+        self.options, self.device = options, device
+        self.rank, self.n_ranks = rank_and_size()
+        self.history: list[dict[str, Any]] = []
+        self.total = torch.zeros(2, dtype=torch.float64, device=device)  # loss, rows
+        if state is None:
+            names = ("target", "sensitive", "features", "drop_sensitive")
+            columns = {name: getattr(options, name) for name in names}
+            self.summary = summarize(options.data, **columns)
+        else:
+            self.summary = ShardSummary.from_json(state["summary"], options.data)
+            shards = find_shards(options.data)[0]
+            changed = shards.items() ^ self.summary.shards.items()
+            if changed:
+                raise InvalidInputError(
+                    f"{options.data} changed since the checkpoint: "
+                    f"{', '.join(sorted({name for name, _ in changed}))}. Put the "
+                    "shards back, or start from scratch with --restart."
+                )
         dtype: torch.dtype = getattr(torch, options.dtype)
         dataset = ShardDataset(
-            summary,
+            self.summary,
             options.batch_size,
             seed=options.seed,
             buffer=options.buffer,
-            streams=streams,
+            streams=options.streams if state is None else state["streams"],
             dtype=dtype,
         )
         self.loader = ShardLoader(dataset, num_workers=options.workers)
-        self.model = _make_model(summary, options.hidden, dtype, options.seed)
+        self.model = _make_model(self.summary, options.hidden, dtype, options.seed)
         self.model.to(device)
-        self.fair = summary.fairness_loss(
+        self.fair = self.summary.fairness_loss(
             divergence=options.divergence,
             notion=options.notion,
             sharpness=options.sharpness,
@@ -260,9 +269,14 @@ class Training:
         self.optimizer = torch.optim.AdamW(
             self.model.parameters(), lr=options.lr, weight_decay=options.weight_decay
         )
-        self.rank, self.n_ranks = rank_and_size()
-        self.history: list[dict[str, Any]] = []
-        self.total = torch.zeros(2, dtype=torch.float64, device=device)  # loss, rows
+        if state is None:
+            return
+        for name in STATEFUL:
+            getattr(self, name).load_state_dict(state[name])
+        self.history = list(state["history"])
+        if self.rank == 0:
+            self.total.copy_(state["total"])
+            log.info("goes on from epoch %d, step %d", dataset.epoch + 1, dataset.step)
 
     def run_epoch(self) -> None:
         """Train to the end of the epoch, with checkpoints."""
@@ -308,16 +322,6 @@ class Training:
             _write(path, lambda partial: save_file(tensors, partial, metadata))
             log.info("%s is trained", path)
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from a checkpoint."""
-        for name in STATEFUL:
-            getattr(self, name).load_state_dict(state[name])
-        self.history = list(state["history"])
-        if self.rank == 0:
-            self.total.copy_(state["total"])
-            data = self.loader.dataset
-            log.info("goes on from epoch %d, step %d", data.epoch + 1, data.step)
-
     def _save(self) -> None:
         """Write a checkpoint, on rank 0; every rank must call."""
         self._check_total()
@@ -357,38 +361,19 @@ class Training:
             self.total.zero_()
 
 
-def _begin(options: Options, device: torch.device) -> Training:
+def _last_state(options: Options) -> dict[str, Any] | None:
+    """Return the last checkpoint, None where there is none or it is not wanted."""
     # Rank 0 alone needs to see the folder; another machine may not.
     state, failure = None, None
     if rank_and_size()[0] == 0:
         try:
-            _check_folder(options.out)
-            state = None if options.restart else _read_checkpoint(options)
+            state = _read_checkpoint(options)
         except ValueError as error:
             failure = error
     state, failure = spread_ranks((state, failure))
     if failure is not None:
         raise failure
-    if state is None:
-        summary = summarize(
-            options.data,
-            target=options.target,
-            sensitive=options.sensitive,
-            features=options.features,
-            drop_sensitive=options.drop_sensitive,
-        )
-        return Training(options, summary, options.streams, device)
-    summary = ShardSummary.from_json(state["summary"], options.data)
-    changed = find_shards(options.data)[0].items() ^ summary.shards.items()
-    if changed:
-        raise InvalidInputError(
-            f"{options.data} changed since the checkpoint: "
-            f"{', '.join(sorted({name for name, _ in changed}))}. Put the shards back, "
-            "or start from scratch with --restart."
-        )
-    training = Training(options, summary, state["streams"], device)
-    training.load_state_dict(state)
-    return training
+    return state
 
 
 def _make_model(
@@ -433,7 +418,11 @@ def load_model(folder: str | Path) -> tuple[nn.Module, ShardSummary]:
 def _read_checkpoint(options: Options) -> dict[str, Any] | None:
     """Return the checkpoint of a run with these options, None where there is none."""
     path = options.out / CHECKPOINT
-    if not path.exists():
+    # Before hours are spent for a folder that cannot be written to.
+    there = next(folder for folder in path.parents if folder.exists())
+    if not there.is_dir() or not os.access(there, os.W_OK):
+        raise PersistenceError(f"Cannot write to {options.out}. {ADVICE}")
+    if options.restart or not path.exists():
         return None
     try:
         state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
@@ -451,25 +440,6 @@ def _read_checkpoint(options: Options) -> dict[str, Any] | None:
                 "Choose another --out, or start from scratch with --restart."
             )
     return state
-
-
-def _check_folder(folder: Path) -> None:
-    """Refuse a folder that cannot be written to, before hours are spent for it."""
-    made = [path for path in (folder, *folder.parents) if not path.exists()]
-    probe = folder / f".{CHECKPOINT}.probe"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        probe.touch()
-        probe.unlink()
-    except OSError as error:
-        raise PersistenceError(
-            f"Cannot write to {folder} ({error.strerror}). {ADVICE}"
-        ) from error
-    finally:
-        # What is refused later leaves no folder behind; the first checkpoint makes it.
-        for path in made:
-            with suppress(OSError):
-                path.rmdir()
 
 
 def _write(path: Path, write: Callable[[Path], object]) -> None:

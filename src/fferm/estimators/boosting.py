@@ -231,28 +231,29 @@ class FairBoostingClassifier(FairClassifier):
         refuse_unusable(X)
         frame = nw.from_native(X, eager_only=True, pass_through=True)
         is_frame = isinstance(frame, nw.DataFrame)
+        options: dict[str, Any] = {"reset": reset}
         if is_frame:
             with named_errors():
-                validate_data(self, X, skip_check_array=True, reset=reset)
+                validate_data(self, X, skip_check_array=True, **options)
             if reset:
                 n_columns = len(frame.columns)
                 self.categorical_ = self._find_categories(n_columns, frame)
             if self.categorical_:
                 return _read_frame(frame, self.categorical_)
+        options |= {"accept_sparse": "csr", "dtype": np.float64, "order": "C"}
         with named_errors():
-            X = validate_data(
-                self,
-                X,
-                accept_sparse="csr",
-                dtype=np.float64,
-                order="C",
-                reset=reset,
-                ensure_all_finite="allow-nan",
-            )
+            X = validate_data(self, X, ensure_all_finite="allow-nan", **options)
         if reset and not is_frame:
             self.categorical_ = self._find_categories(X.shape[1])
-        if self.categorical_:
-            _check_codes(X, self.categorical_)
+        for n in self.categorical_:
+            column = X[:, [n]].toarray()[:, 0] if is_sparse(X) else X[:, n]
+            known = column[~np.isnan(column)]
+            if np.any(known < 0) or np.any(known % 1):
+                raise InvalidInputError(
+                    f"Column {n} is among categorical_features and must contain "
+                    "category codes: integers of at least 0, or NaN. A data frame may "
+                    "contain text."
+                )
         return sp.csr_matrix(X) if is_sparse(X) else X  # LightGBM takes no sparse array
 
     def _find_categories(
@@ -277,8 +278,8 @@ class FairBoostingClassifier(FairClassifier):
             else:
                 choices = f" or names: {', '.join(map(str, names))}" if names else ""
                 raise InvalidParameterError(
-                    f"categorical_features contains {column!r}, which is not a column "
-                    f"of X. Use positions below {n_columns}{choices}."
+                    f"categorical_features must be columns of X, positions below "
+                    f"{n_columns}{choices}; got {column!r}."
                 )
         return tuple(sorted(positions))
 
@@ -304,48 +305,35 @@ class FairBoostingClassifier(FairClassifier):
         if isinstance(X, pd.DataFrame):
             columns = X.select_dtypes("category")
             levels = [column.cat.categories.tolist() for _, column in columns.items()]
-        is_same = np.array_equal(last.classes_, classes)
-        if not is_same or last.n_features_in_ != self.n_features_in_:
-            raise InvalidInputError(
-                "warm_start needs the features and classes of the last fit, "
-                f"{last.n_features_in_} and {last.classes_.tolist()}; got "
-                f"{self.n_features_in_} and {classes.tolist()}. Fit with "
-                "warm_start=False."
-            )
-        if last.categorical_ != self.categorical_ or (
-            levels is not None and levels != (last.booster_.pandas_categorical or [])
+        if (
+            last.n_features_in_ != self.n_features_in_
+            or last.categorical_ != self.categorical_
+            or not np.array_equal(last.classes_, classes)
+            or levels not in (None, last.booster_.pandas_categorical or [])
         ):
             raise InvalidInputError(
-                "warm_start needs the columns of categories of the last fit, and the "
-                "same categories in them. Pass columns of the same pandas.Categorical "
-                "levels, or fit with warm_start=False."
+                "warm_start needs the features, the columns and levels of categories, "
+                f"and the classes of the last fit, {last.n_features_in_} features and "
+                f"{last.classes_.tolist()}. Fit with warm_start=False."
             )
         if self.n_estimators < last.n_iter_:
             raise InvalidParameterError(
-                f"n_estimators must be at least {last.n_iter_} with warm_start, the "
-                f"rounds of the last fit, because it counts all rounds; got "
-                f"{self.n_estimators}. Or fit with warm_start=False."
+                f"n_estimators counts all rounds and must be at least {last.n_iter_}, "
+                f"those of the last fit, with warm_start; got {self.n_estimators}."
             )
         return last
 
     def _train(
-        self,
-        passed: FitInput,
-        encoded: Encoded,
-        weights: Sequence[float],
-        start: Self | None,
-        *,
-        is_path: bool,
+        self, encoded: Encoded, weights: Sequence[float], start: Any, *, is_path: bool
     ) -> Iterator[Grown]:
         watched = None
         if self.early_stopping is not None:
-            if passed.penalty_data is not None:
+            if encoded.passed.penalty_data is not None:
                 raise InvalidParameterError(
-                    f"early_stopping={self.early_stopping!r} holds out training rows, "
-                    "and the penalty is taken on penalty_data. Use "
-                    "early_stopping=None."
+                    "early_stopping must be None with penalty_data, because it holds "
+                    f"out training rows; got {self.early_stopping!r}."
                 )
-            encoded, watched = self._watch(passed, encoded)
+            encoded, watched = self._watch(encoded)
         data, problem = encoded.data, encoded.problem
         X, y, weight = data.X, data.y, data.weight
         if problem.penalty_X is not None:
@@ -359,7 +347,12 @@ class FairBoostingClassifier(FairClassifier):
         begin, n_rounds = None, int(self.n_estimators)
         if start is not None:
             n_rounds -= start.n_iter_
-            begin = start._begin(X, watched_X)
+            scores = [
+                np.ascontiguousarray(np.atleast_2d(start._raw_scores(rows).T))
+                for rows in (X, watched_X)
+                if rows is not None
+            ]
+            begin = Start(start.booster_.model_to_string(num_iteration=-1), *scores)
         for fairness_weight in weights:
             criterion = watched and self._criterion(watched, fairness_weight)
             if fairness_weight == 0 or is_constant(bins[0]):
@@ -376,15 +369,6 @@ class FairBoostingClassifier(FairClassifier):
                 n_grown = start.n_iter_ + grown.n_rounds
                 grown = replace(grown, history=history, n_rounds=n_grown)
             yield grown
-
-    def _begin(self, X: Table, watched_X: Table) -> Start:
-        # Where to continue after the trees of this model.
-        scores = [
-            np.ascontiguousarray(np.atleast_2d(self._raw_scores(rows).T))
-            for rows in (X, watched_X)
-            if rows is not None
-        ]
-        return Start(self.booster_.model_to_string(num_iteration=-1), *scores)
 
     def _criterion(
         self, watched: Encoded, fairness_weight: float
@@ -409,7 +393,7 @@ class FairBoostingClassifier(FairClassifier):
                 f"such as {{'max_bin': 63}}, or None; got {extra!r}."
             )
         for name, reason in REFUSED_PARAMS.items():
-            for alias in sorted(aliases(name) & set(extra)):
+            for alias in sorted(extra and aliases(name) & set(extra)):
                 raise InvalidParameterError(
                     f"lightgbm_params must not contain {alias!r}: {reason}."
                 )
@@ -509,17 +493,6 @@ def _read_frame(frame: "nw.DataFrame[Any]", categories: Sequence[int]) -> pd.Dat
             )
         columns.append(pd.Series(number, name=name))
     return pd.concat(columns, axis=1)
-
-
-def _check_codes(X: Table, categories: Sequence[int]) -> None:
-    for n in categories:
-        column = X[:, [n]].toarray()[:, 0] if is_sparse(X) else X[:, n]
-        known = column[~np.isnan(column)]
-        if np.any(known < 0) or np.any(known % 1):
-            raise InvalidInputError(
-                f"Column {n} is among categorical_features and must contain category "
-                "codes: integers of at least 0, or NaN. A data frame may contain text."
-            )
 
 
 def _stack(X: Table, more: Table) -> Table:
