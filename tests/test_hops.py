@@ -18,7 +18,7 @@ CEILING = {
     "linear fit": (14, 117, 14),
     "linear fit, sgda": (23, 176, 15),
     "predict": (4, 10, 7),
-    "audit": (16, 126, 8),
+    "audit": (15, 118, 8),
     "tradeoff_curve": (24, 200, 18),
     "boosting fit": (19, 142, 10),
     "regression fit": (17, 126, 17),

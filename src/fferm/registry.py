@@ -28,7 +28,7 @@ class Registered:
         """Register a final class under its name, after checking its contract."""
         if abstract:
             return
-        missing = [name for name in cls.required if not _is_defined(cls, name)]
+        missing = [name for name in cls.required if _is_abstract(cls, name)]
         if missing:
             raise ComponentError(
                 f"{cls.__name__} misses {', '.join(missing)}. Every {cls.kind} "
@@ -41,18 +41,22 @@ class Registered:
             )
         # Inherited aliases still belong to the parent.
         for name in (cls.name, *cls.__dict__.get("aliases", ())):
-            _register(cls, name)
+            holder = Registered._registry.get((cls.kind, name), cls)
+            origins = {(each.__module__, each.__qualname__) for each in (holder, cls)}
+            # Running a notebook cell twice defines the same class again, which is fine.
+            if len(origins) > 1:
+                raise ComponentError(
+                    f"{cls.__name__} repeats the name {name!r}, which belongs to "
+                    f"{holder.__module__}.{holder.__qualname__}. Choose another name."
+                )
+            Registered._registry[cls.kind, name] = cls
 
     @classmethod
     def known(cls) -> tuple[str, ...]:
         """Return the registered names of this kind, sorted, aliases left out."""
-        return tuple(
-            sorted(
-                name
-                for (kind, name), component in Registered._registry.items()
-                if kind == cls.kind and name == component.name
-            )
-        )
+        items = Registered._registry.items()
+        names = [n for (kind, n), each in items if kind == cls.kind and n == each.name]
+        return tuple(sorted(names))
 
     @classmethod
     def resolve(cls, spec: object) -> Self:
@@ -84,9 +88,22 @@ class Registered:
 
     def parameters(self) -> dict[str, Any]:
         """Return the values of the fields by name."""
-        return {
-            field.name: getattr(self, field.name) for field in dataclasses.fields(self)
-        }
+        names = [field.name for field in dataclasses.fields(self)]
+        return {name: getattr(self, name) for name in names}
+
+
+class Saved:
+    """An estimator that a file can hold: by its parameters and what it learned."""
+
+    def _to_saved(self: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return parameters and learned attributes, of types that a file can hold."""
+        names = [name for name in vars(self) if name.endswith("_") and name[0] != "_"]
+        learned = {name: getattr(self, name) for name in names}
+        return self.get_params(deep=False), learned
+
+    def _from_saved(self, learned: dict[str, Any]) -> None:
+        """Set the learned attributes that `_to_saved` returned."""
+        vars(self).update(learned)
 
 
 def code_of(value: Any, name: str) -> str:
@@ -117,22 +134,6 @@ def unknown_name(kind: str, name: str, known: Collection[str]) -> str:
     return message + (f" Did you mean {lowered[close[0]]!r}?" if close else "")
 
 
-def _is_defined(cls: type, method: str) -> bool:
+def _is_abstract(cls: type, method: str) -> bool:
     function = getattr(cls, method, None)
-    return function is not None and not getattr(function, "__isabstractmethod__", False)
-
-
-def _register(cls: type[Registered], name: str) -> None:
-    key = (cls.kind, name)
-    holder = Registered._registry.get(key)
-    # Running a notebook cell twice defines the same class again, which is fine.
-    if holder is not None and _origin(holder) != _origin(cls):
-        raise ComponentError(
-            f"{cls.__name__} repeats the name {name!r}, which belongs to "
-            f"{holder.__module__}.{holder.__qualname__}. Choose another name."
-        )
-    Registered._registry[key] = cls
-
-
-def _origin(cls: type) -> tuple[str, str]:
-    return cls.__module__, cls.__qualname__
+    return function is None or getattr(function, "__isabstractmethod__", False)

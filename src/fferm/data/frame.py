@@ -20,6 +20,7 @@ from fferm._typing import FloatArray, Table
 from fferm.data.groups import column_kind, group_name
 from fferm.data.validate import LARGEST_FEATURE, check_whole, read_frame
 from fferm.errors import InvalidInputError, InvalidTypeError
+from fferm.registry import Saved
 
 # The level of missing values.
 MISSING = "(missing)"
@@ -29,7 +30,7 @@ FEWEST_ROWS = 2
 EXACT = (bool, np.bool_, Decimal)
 
 
-class FrameEncoder(TransformerMixin, BaseEstimator):
+class FrameEncoder(Saved, TransformerMixin, BaseEstimator):
     """Encodes a data frame of mixed columns as numbers, as learned in training.
 
     Numbers (and dates, as seconds) are standardised and gaps filled with the median; a
@@ -86,9 +87,8 @@ class FrameEncoder(TransformerMixin, BaseEstimator):
         self.dropped_ = tuple(name for name, column in learned.items() if not column)
         if not self.columns_:
             raise InvalidInputError(
-                "There is no column to predict from. Each of "
-                f"{', '.join(learned) or '(none)'} has one value, or a different text "
-                "in every row."
+                f"No column to predict from: {', '.join(learned) or '(none)'} each "
+                "have one value, or a different text in every row."
             )
         return self
 
@@ -128,14 +128,6 @@ class FrameEncoder(TransformerMixin, BaseEstimator):
                 suffixes = ["", f"={MISSING}"] if column["has_gaps"] else [""]
             names += [column["name"] + suffix for suffix in suffixes]
         return np.array(names, dtype=object)
-
-    def _to_saved(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        learned = {"columns_": self.columns_, "dropped_": self.dropped_}
-        return self.get_params(deep=False), learned
-
-    def _from_saved(self, learned: dict[str, Any]) -> None:
-        self.columns_ = learned["columns_"]
-        self.dropped_ = learned["dropped_"]
 
 
 def as_pandas(table: Table) -> pd.DataFrame:

@@ -223,8 +223,7 @@ def read_counts(groups: Table, columns: Sequence[str], has_labels: bool) -> Grou
     if not counts.total > 0:
         raise InvalidInputError(
             "groups has counted nothing, or has shares that sum to 0. Pass shares such "
-            "as {'a': 0.4, 'b': 0.6}, or fill a GroupCounts batch by batch with "
-            "update(sensitive_features=..., y=...)."
+            "as {'a': 0.4, 'b': 0.6}, or fill a GroupCounts with its update method."
         )
     return counts
 

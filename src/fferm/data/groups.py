@@ -18,7 +18,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from fferm._typing import FloatArray, IntArray, Table
-from fferm.data.validate import encode_sorted, read_array
+from fferm.data.validate import Number, check_params, encode_sorted, read_array
 from fferm.errors import (
     DataFairnessWarning,
     InvalidInputError,
@@ -335,10 +335,9 @@ def refuse_continuous(series: "pd.Series[Any]", name: str) -> None:
         )
     if column_kind(values) == "continuous":
         raise InvalidInputError(
-            f"{name} has {values.nunique()} distinct fractional numbers, so its values "
-            "are not groups. Cut them into bands first with "
-            "fferm.data.groups.quantile_bands(values); for data in batches, which do "
-            "not know each other's quantiles, cut at fixed edges with pandas.cut."
+            f"{name} has {values.nunique()} distinct fractional numbers, which are not "
+            "groups. Cut them with fferm.data.groups.quantile_bands(values) or, for "
+            "data in batches, at fixed edges with pandas.cut."
         )
 
 
@@ -346,9 +345,8 @@ def refuse_identifiers(name: str, n_groups: int, n_rows: int) -> None:
     """Raise if a column has so many groups that it identifies rows."""
     if n_groups > max(MOST_FRACTIONAL_VALUES, n_rows / 2):
         raise InvalidInputError(
-            f"{name} makes {n_groups} groups of {n_rows} rows, so it identifies rows "
-            "rather than groups. Use a column whose values are shared by many rows, or "
-            "cut numbers into bands: fferm.data.groups.quantile_bands(values)."
+            f"{name} makes {n_groups} groups of {n_rows} rows, so it identifies rows. "
+            "Use a column of fewer values, or fferm.data.groups.quantile_bands(values)."
         )
 
 
@@ -383,8 +381,7 @@ def number_cells(codes: IntArray, shape: tuple[int, ...]) -> IntArray:
     if math.prod(shape) > np.iinfo(np.int64).max:
         raise InvalidInputError(
             f"{len(shape)} sensitive columns of {min(shape)} to {max(shape)} values "
-            "have too many intersections to be numbered. Use fewer columns, or "
-            "compare them one by one: groups='marginal'."
+            "have too many intersections. Use fewer, or groups='marginal'."
         )
     return np.asarray(np.ravel_multi_index(tuple(codes), shape), dtype=np.int64)
 
@@ -409,14 +406,9 @@ def quantile_bands(values: Table, n_bands: int = N_BANDS) -> NDArray[Any]:
     ['below 24', 'below 24', '24 to 46.5', '24 to 46.5', '46.5 and above', \
 '46.5 and above']
     """
-    if not isinstance(n_bands, int | np.integer) or n_bands < 2:
-        raise InvalidParameterError(
-            f"n_bands must be an integer of at least 2; got {n_bands!r}."
-        )
+    check_params({"n_bands": n_bands}, {"n_bands": Number(low=2, is_whole=True)})
     numbers = read_numbers(pd.Series(np.asarray(values)), "values")
-    edges = find_edges(numbers, int(n_bands))
-    names = np.array([*band_names(edges), None], dtype=object)
-    return np.asarray(names[assign(numbers, edges)])
+    return name_bands(numbers, find_edges(numbers, int(n_bands)))
 
 
 def find_edges(numbers: FloatArray, n_bands: int = N_BANDS) -> FloatArray:
@@ -453,15 +445,20 @@ def assign(numbers: FloatArray, edges: FloatArray) -> IntArray:
     return np.where(np.isnan(numbers), -1, np.searchsorted(edges, numbers, "right"))
 
 
+def name_bands(numbers: FloatArray, edges: FloatArray) -> NDArray[Any]:
+    """Return the name of the band of each number, None where it is missing."""
+    names = np.array([*band_names(edges), None], dtype=object)
+    return np.asarray(names[assign(numbers, edges)])
+
+
 def band_names(edges: FloatArray) -> tuple[str, ...]:
     """Return the names of the bands between edges."""
-    digits = 4
-    shown = [f"{edge:.{digits}g}" for edge in edges]
-    while len(set(shown)) < len(shown):
-        digits += 1
-        shown = [f"{edge:.{digits}g}" for edge in edges]
-    if not shown:
+    if not len(edges):
         return ("everyone",)
+    for digits in range(4, 18):
+        shown = [f"{edge:.{digits}g}" for edge in edges]
+        if len(set(shown)) == len(shown):
+            break
     between = [f"{a} to {b}" for a, b in itertools.pairwise(shown)]
     return (f"below {shown[0]}", *between, f"{shown[-1]} and above")
 

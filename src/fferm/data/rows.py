@@ -320,9 +320,8 @@ def add_control(labels: Labels, notion: Notion, X: Table) -> Labels:
         control = _column_of(X, control)
     elif len(control) != n_samples:
         raise InvalidInputError(
-            f"The control feature has {len(control)} values for {n_samples} rows. "
-            "Name a column of X instead, which is found wherever the notion is used: "
-            "ConditionalParity('department')."
+            f"The control feature has {len(control)} values for {n_samples} rows. Name "
+            "a column of X instead: ConditionalParity('department')."
         )
     attribute = encode_column(control, "the control feature", n_samples)
     return replace(labels, control=attribute.code, control_names=attribute.groups)

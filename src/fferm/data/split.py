@@ -122,7 +122,6 @@ def split_strata(
     if not len(train) or not len(test):
         raise InvalidParameterError(
             f"A test share of {test_size:g} leaves {len(train)} training and "
-            f"{len(test)} test rows of {n_samples}. Both need some; move the share "
-            "towards 0.5 or pass more rows."
+            f"{len(test)} test rows of {n_samples}. Both need some; pass more rows."
         )
     return train, test

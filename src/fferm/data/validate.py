@@ -311,15 +311,11 @@ def encode_weight(sample_weight: Table, n_samples: int) -> FloatArray:
             f"sample_weight contains non-numeric values ({error}). Pass one "
             "non-negative weight per row."
         ) from error
-    if weight.shape != (n_samples,) or not np.all(np.isfinite(weight) & (weight >= 0)):
+    is_sound = weight.shape == (n_samples,) and np.all(np.isfinite(weight))
+    if not (is_sound and np.all(weight >= 0) and np.any(weight > 0)):
         raise InvalidInputError(
-            f"sample_weight must hold one non-negative weight per row, ({n_samples},); "
-            f"got shape {weight.shape}, or negative or missing numbers."
-        )
-    if not np.any(weight > 0):
-        raise InvalidInputError(
-            "sample_weight is 0 in every row. Some weight must be positive; leave it "
-            "out to weight all rows equally."
+            f"sample_weight must hold one non-negative weight per row, ({n_samples},), "
+            f"and not only 0; got shape {weight.shape}, or unusable numbers."
         )
     return weight
 
@@ -393,6 +389,8 @@ class TrainingData:
         (n_samples,) positive weights, the largest between 1/2 and 1.
     kept
         (n_rows_passed,) which rows are left.
+    centre, scale
+        Of numbers: the unit that models are trained in.
     """
 
     X: Table
@@ -400,6 +398,8 @@ class TrainingData:
     classes: NDArray[Any]
     weight: FloatArray
     kept: NDArray[np.bool_]
+    centre: float = 0.0
+    scale: float = 1.0
 
 
 def validate_training(

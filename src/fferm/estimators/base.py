@@ -21,7 +21,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.utils.validation import check_is_fitted
 
 from fferm._typing import FloatArray, IntArray, Table
-from fferm.data.groups import BandEdges, Binning, GroupMode
+from fferm.data.groups import BandEdges, Binning, GroupMode, take_rows
 from fferm.data.rows import FitInput, Rows, check_aligned, encode_rows
 from fferm.data.split import hold_out, keep_rows, kinds
 from fferm.data.validate import (
@@ -52,6 +52,7 @@ from fferm.errors import (
 )
 from fferm.notions import Labels, Notion
 from fferm.penalty.objective import Objective, Penalty, Problem, make_objective
+from fferm.registry import Saved
 from fferm.solvers.base import Callback, Record, Result
 from fferm.uncertainty import Uncertainty
 
@@ -66,6 +67,7 @@ class Encoded(NamedTuple):
     data: Any  # TrainingData; a regressor adds the unit of its target
     problem: Any  # Problem
     rows: Rows | None  # None without a penalty
+    passed: FitInput
     watched: Any = None  # the problem of held-out rows that early stopping watches
 
 
@@ -109,7 +111,7 @@ class Attributes:
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class FairEstimator(Attributes, BaseEstimator, ABC):
+class FairEstimator(Attributes, Saved, BaseEstimator, ABC):
     """What fair classifiers and fair regressors share.
 
     A parameter is declared once, as a field: name, type and default.
@@ -186,11 +188,11 @@ class FairEstimator(Attributes, BaseEstimator, ABC):
         if self.max_violation is not None and encoded.rows is not None:
             from fferm.estimators.weight_search import choose_weight
 
-            choice, judged = choose_weight(self, self._hold_out(passed, encoded))
+            choice, judged = choose_weight(self, self._hold_out(encoded))
             if self.starts_at_judged:
                 start = judged._path_start(encoded)
         weights = [choice.fairness_weight]
-        (trained,) = self._train(passed, encoded, weights, start, is_path=False)
+        (trained,) = self._train(encoded, weights, start, is_path=False)
         return self._finish(trained, encoded, choice, is_path=False)
 
     def fit_path(
@@ -211,7 +213,7 @@ class FairEstimator(Attributes, BaseEstimator, ABC):
         )
         encoded = widest._prepare(passed)
         first = None if start is None else start._path_start(encoded)
-        path = widest._train(passed, encoded, weights, first, is_path=True)
+        path = widest._train(encoded, weights, first, is_path=True)
         for weight, trained in zip(weights, path, strict=True):
             # Parameters are never changed in place, so none is copied: cloning twenty
             # models takes a fifth of the time to train them.
@@ -221,13 +223,7 @@ class FairEstimator(Attributes, BaseEstimator, ABC):
 
     @abstractmethod
     def _train(
-        self,
-        passed: FitInput,
-        encoded: Encoded,
-        weights: Sequence[float],
-        start: Any,
-        *,
-        is_path: bool,
+        self, encoded: Encoded, weights: Sequence[float], start: Any, *, is_path: bool
     ) -> Iterator[Any]:
         """Yield what training with each fairness weight gives, for `_store`."""
 
@@ -235,7 +231,7 @@ class FairEstimator(Attributes, BaseEstimator, ABC):
     def _store(self, trained: Any, encoded: Encoded, *, is_path: bool) -> None:
         """Keep what training gave as learned attributes."""
 
-    def _hold_out(self, passed: FitInput, encoded: Encoded) -> "HeldOut[Any]":
+    def _hold_out(self, encoded: Encoded) -> "HeldOut[Any]":
         """Return the held-out rows that judge the models of a search."""
         raise NotImplementedError
 
@@ -317,7 +313,8 @@ class FairEstimator(Attributes, BaseEstimator, ABC):
             penalty = Penalty(objective, rows, classes)
             penalty.check_comparable()
         parts = data.X, data.y, shares(data.weight), len(classes)
-        return Encoded(data, Problem(objective, *parts, penalty, penalty_X), rows)
+        problem = Problem(objective, *parts, penalty, penalty_X)
+        return Encoded(data, problem, rows, passed)
 
     def _penalty_rows(
         self, passed: FitInput, data: TrainingData, objective: Objective
@@ -358,6 +355,15 @@ class FairEstimator(Attributes, BaseEstimator, ABC):
         is_whole = penalty_X is not None or kept.all()
         return penalty_X, rows if is_whole else rows.take(kept)
 
+    def _penalty_columns(self, encoded: Encoded) -> dict[str, Table]:
+        """Return the sensitive columns of the penalty's rows, as a critic sees them."""
+        passed, kept = encoded.passed, np.flatnonzero(encoded.data.kept)
+        sensitive = passed.sensitive_features
+        if passed.penalty_data is not None:
+            sensitive = passed.penalty_data[1]
+            kept = np.arange(encoded.problem.penalty_X.shape[0])
+        return take_rows(sensitive, kept)
+
     def _read_penalty_data(self, passed: FitInput) -> tuple[Table, ...]:
         if passed.sensitive_features is not None:
             warn_user(
@@ -370,30 +376,15 @@ class FairEstimator(Attributes, BaseEstimator, ABC):
         check_aligned(**{f"penalty_data's {name}": part for name, part in named})
         return parts
 
-    def _to_saved(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return parameters and learned attributes, of types that a file can hold."""
-        learned = {
-            name: value
-            for name, value in vars(self).items()
-            if name.endswith("_") and not name.startswith("_")
-        }
-        return self.get_params(deep=False), learned
-
-    def _from_saved(self, learned: dict[str, Any]) -> None:
-        """Set the learned attributes that `_to_saved` returned."""
-        for name, value in learned.items():
-            setattr(self, name, value)
-
     def _learn(self, rows: Rows | None, choice: Choice) -> None:
         self.groups_ = np.array(rows.group_names if rows else (), dtype=object)
         self.band_edges_ = rows.band_edges if rows else {}
         self.fairness_weight_ = choice.fairness_weight
         learned = {"violation_": choice.violation, "feasible_": choice.is_feasible}
         for name, value in learned.items():
+            self.__dict__.pop(name, None)  # an earlier fit may have been under a bound
             if value is not None:
                 setattr(self, name, value)
-            elif hasattr(self, name):  # an earlier fit was under a bound
-                delattr(self, name)
 
     def _finish(
         self, trained: Any, encoded: Encoded, choice: Choice, *, is_path: bool
@@ -472,10 +463,10 @@ class FairClassifier(ClassifierMixin, FairEstimator):
         for model in models:
             yield model.decision_function(X)
 
-    def _hold_out(self, passed: FitInput, encoded: Encoded) -> "HeldOut[Any]":
+    def _hold_out(self, encoded: Encoded) -> "HeldOut[Any]":
         from fferm.estimators.weight_search import HeldOutDecisions
 
-        return HeldOutDecisions(self, passed, encoded)
+        return HeldOutDecisions(self, encoded.passed, encoded)
 
     def _warn_of_reach(self, problem: Problem, logits: FloatArray) -> None:
         uncertainty = problem.objective.uncertainty
@@ -491,9 +482,9 @@ class FairClassifier(ClassifierMixin, FairEstimator):
                 WideShiftWarning,
             )
 
-    def _watch(self, passed: FitInput, encoded: Encoded) -> tuple[Encoded, Encoded]:
+    def _watch(self, encoded: Encoded) -> tuple[Encoded, Encoded]:
         """Return rows to train on, and held-out rows that early stopping watches."""
-        data, rows = encoded.data, encoded.rows
+        data, rows, passed = encoded.data, encoded.rows, encoded.passed
         kind = data.y
         if rows is not None and passed.penalty_data is None:
             kind = kinds(rows, data.y)
@@ -502,8 +493,7 @@ class FairClassifier(ClassifierMixin, FairEstimator):
         if min(sides) < data.classes.size:
             raise InvalidInputError(
                 f"early_stopping can hold out {int(held.sum())} of {held.size} rows, "
-                "and not every class is on both sides. Use early_stopping=None, or "
-                "more rows of each class."
+                "and not with every class on both sides. Use more rows of each class."
             )
         with warnings.catch_warnings():
             # All rows together have warned already.

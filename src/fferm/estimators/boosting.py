@@ -324,22 +324,16 @@ class FairBoostingClassifier(FairClassifier):
         return last
 
     def _train(
-        self,
-        passed: FitInput,
-        encoded: Encoded,
-        weights: Sequence[float],
-        start: Self | None,
-        *,
-        is_path: bool,
+        self, encoded: Encoded, weights: Sequence[float], start: Any, *, is_path: bool
     ) -> Iterator[Grown]:
         watched = None
         if self.early_stopping is not None:
-            if passed.penalty_data is not None:
+            if encoded.passed.penalty_data is not None:
                 raise InvalidParameterError(
                     "early_stopping must be None with penalty_data, because it holds "
                     f"out training rows; got {self.early_stopping!r}."
                 )
-            encoded, watched = self._watch(passed, encoded)
+            encoded, watched = self._watch(encoded)
         data, problem = encoded.data, encoded.problem
         X, y, weight = data.X, data.y, data.weight
         if problem.penalty_X is not None:

@@ -21,16 +21,16 @@ from fferm.data.frame import FrameEncoder, as_numbers, as_pandas
 from fferm.data.groups import (
     MOST_FRACTIONAL_VALUES,
     BandEdges,
-    assign,
-    band_names,
     column_kind,
     find_edges,
     group_name,
+    name_bands,
     read_numbers,
 )
 from fferm.errors import InvalidInputError, InvalidParameterError
 from fferm.estimators.base import FairClassifier, FairEstimator
 from fferm.estimators.regression import FairRegressor
+from fferm.registry import Saved
 
 __all__ = ["FrameClassifier", "FrameModel", "FrameRegressor"]
 
@@ -39,7 +39,7 @@ MOST_CLASSES = 100
 
 
 @dataclass(eq=False, repr=False)
-class FrameModel(BaseEstimator):
+class FrameModel(Saved, BaseEstimator):
     """A fair estimator with the encoding of its columns; base of the two below."""
 
     estimator: FairEstimator
@@ -142,8 +142,7 @@ class FrameModel(BaseEstimator):
         if edges is None:
             edges = self._find_edges(frame if train is None else train)
         for name, limits in edges.items():
-            names = np.array([*band_names(limits), None], dtype=object)
-            groups[name] = names[assign(read_numbers(groups[name], name), limits)]
+            groups[name] = name_bands(read_numbers(groups[name], name), limits)
         return groups
 
     @property
@@ -170,15 +169,10 @@ class FrameModel(BaseEstimator):
         }
 
     def _to_saved(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        params = self.get_params(deep=False)
+        params, learned = super()._to_saved()
         for name in ("sensitive", "drop", "bands"):
             params[name] = list(params[name])
-        learned = ("edges_", "encoder_", "estimator_")
-        return params, {name: getattr(self, name) for name in learned}
-
-    def _from_saved(self, learned: dict[str, Any]) -> None:
-        for name, value in learned.items():
-            setattr(self, name, value)
+        return params, learned
 
 
 class FrameClassifier(ClassifierMixin, FrameModel):
@@ -317,8 +311,7 @@ def label_text(column: "pd.Series[Any]") -> NDArray[Any]:
     if fractions:
         raise InvalidInputError(
             f"The target {column.name!r} contains fractional numbers such as "
-            f"{fractions[0]!r}, not classes. Cut it into bands first, or predict it as "
-            "a number."
+            f"{fractions[0]!r}, not classes. Cut it into bands, or predict a number."
         )
     labels = np.array([group_name(value) for value in values], dtype=str)
     n_classes = np.unique(labels).size
@@ -342,8 +335,7 @@ def target_numbers(column: "pd.Series[Any]") -> FloatArray:
     if n_bad:
         raise InvalidInputError(
             f"The target {column.name!r} is missing or infinite in {n_bad} of "
-            f"{len(numbers)} rows. Every row needs a finite number; drop those rows "
-            "first."
+            f"{len(numbers)} rows. Every row needs a finite number; drop those rows."
         )
     return numbers
 

@@ -288,17 +288,11 @@ class FairLogisticRegression(FairClassifier):
         encoded = self._encode(passed)
         if self.early_stopping != "validation":
             return encoded
-        trained, watched = self._watch(passed, encoded)
-        return trained._replace(watched=watched.problem)
+        trained, watched = self._watch(encoded)
+        return trained._replace(watched=watched.problem, passed=passed)
 
     def _train(
-        self,
-        passed: FitInput,
-        encoded: Encoded,
-        weights: Sequence[float],
-        start: FloatArray | None,
-        *,
-        is_path: bool,
+        self, encoded: Encoded, weights: Sequence[float], start: Any, *, is_path: bool
     ) -> Iterator[Solution]:
         problem = encoded.problem
         is_bound = self.max_violation is not None
@@ -324,8 +318,7 @@ class FairLogisticRegression(FairClassifier):
         if self.solver == "lbfgs":
             raise InvalidParameterError(
                 f"early_stopping={self.early_stopping!r} does not work with "
-                "solver='lbfgs', which stops at the optimum. Use solver='sgda', "
-                "'semi_stochastic' or 'sreda', or early_stopping=None."
+                "solver='lbfgs', which stops at the optimum. Use solver='sgda'."
             )
         if self.solver != "auto":
             return self.solver
@@ -371,8 +364,7 @@ class FairLogisticRegression(FairClassifier):
             raise InvalidInputError(
                 "warm_start needs the features and classes of the last fit, "
                 f"{last.coef_.shape[1]} and {last.classes_.tolist()}; got "
-                f"{data.X.shape[1]} and {data.classes.tolist()}. Fit with "
-                "warm_start=False."
+                f"{data.X.shape[1]} and {data.classes.tolist()}."
             )
         return theta
 

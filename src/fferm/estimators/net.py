@@ -14,7 +14,6 @@ from sklearn.utils import check_random_state
 
 from fferm._typing import FloatArray, Table
 from fferm.data.groups import take_rows
-from fferm.data.rows import FitInput
 from fferm.data.split import hold_out, kinds
 from fferm.data.validate import (
     COUNT,
@@ -279,16 +278,10 @@ class FairNetClassifier(FairClassifier):
         return self.module_
 
     def _train(
-        self,
-        passed: FitInput,
-        encoded: Encoded,
-        weights: Sequence[float],
-        start: "nn.Module | None",
-        *,
-        is_path: bool,
+        self, encoded: Encoded, weights: Sequence[float], start: Any, *, is_path: bool
     ) -> Iterator[Trained]:
         config, checkpoint = self._config(encoded.problem), None
-        critic = self._critic(passed, encoded)
+        critic = self._critic(encoded)
         make = self._module_maker(encoded.problem, start, config)
         encoded = encoded._replace(watched=self._held_out(encoded))
         size = self._stack_size(encoded.problem, make, config, len(weights))
@@ -321,7 +314,7 @@ class FairNetClassifier(FairClassifier):
         # of the user's own may look at whole tensors, as LBFGS does.
         if n_weights == 1 or callable(config.optimizer):
             return 1
-        module, X = make(config.seed), Features(problem.X[:4], *config.where)
+        module, X = make(config.seed), Features(problem.X[:4], config)
         try:
             with training.forked_randomness(config):
                 logits = networks.Stacked(module, 2)(next(X.blocks()))
@@ -344,11 +337,11 @@ class FairNetClassifier(FairClassifier):
         config: TrainingConfig,
         weights: Sequence[float],
     ) -> BatchObjective:
-        data, problem, rows, held = encoded
+        data, problem, rows, _, held = encoded
         X, y, weight, held_out = problem.X, data.y, self._loss_weight(data), None
         objective, many = problem.objective, len(weights)
         if held is not None:
-            judged = DeviceRows(Features(X[held], *config.where), y[held], weight[held])
+            judged = DeviceRows(Features(X[held], config), y[held], weight[held])
             X, y, weight, exact = X[~held], y[~held], weight[~held], None
             if rows is not None:
                 exact = Penalty(objective, rows.take(held), problem.penalty.classes)
@@ -356,12 +349,12 @@ class FairNetClassifier(FairClassifier):
             if critic is not None:
                 critic = take_rows(critic, np.flatnonzero(~held))
             held_out = judged, exact
-        features = Features(X, *config.where)
+        features = Features(X, config)
         trained = DeviceRows(features, y, weight)
         if rows is None:
             return BatchObjective(trained, weights, config, held_out=held_out)
         if problem.penalty_X is not None:
-            features = Features(problem.penalty_X, *config.where)
+            features = Features(problem.penalty_X, config)
         penalty: losses.BatchPenalty
         classes, cells = data.classes.tolist(), table_cells(rows)
         reader = CellReader(rows, classes, objective.sharpness)
@@ -393,7 +386,7 @@ class FairNetClassifier(FairClassifier):
 
         # A seed that nobody chose does not tell runs apart; data and settings do.
         seed = config.seed if self.random_state is not None else 0
-        module, (data, problem, rows, held) = make(seed), encoded
+        module, (data, problem, rows, _, held) = make(seed), encoded
         options = {**vars(config), "seed": seed, "callbacks": ()}
         for name, setting in options.items():
             if callable(setting) and not isinstance(setting, functools.partial):
@@ -443,9 +436,9 @@ class FairNetClassifier(FairClassifier):
             callbacks=tuple(self.callbacks),
         )
 
-    def _critic(self, passed: FitInput, encoded: Encoded) -> dict[str, Table] | None:
+    def _critic(self, encoded: Encoded) -> dict[str, Table] | None:
         # The columns that critics look at, None where the dual is a table.
-        data, problem, rows, _ = encoded
+        problem, rows = encoded.problem, encoded.rows
         objective = problem.objective
         if self.solver == "sgda" and not objective.has_linear_dual:
             raise InvalidParameterError(
@@ -465,12 +458,7 @@ class FairNetClassifier(FairClassifier):
                 "batch_size must be at least 2 with method='critic', which compares "
                 "pairs of rows; got 1."
             )
-        if rows is None:
-            return None
-        kept, sensitive = np.flatnonzero(data.kept), passed.sensitive_features
-        if passed.penalty_data is not None:
-            sensitive, kept = passed.penalty_data[1], np.arange(len(rows.weight))
-        return take_rows(sensitive, kept)
+        return None if rows is None else self._penalty_columns(encoded)
 
     def _loss_weight(self, data: TrainingData) -> FloatArray:
         # Weights of samples times those of classes, which the penalty does not see.
@@ -493,7 +481,7 @@ class FairNetClassifier(FairClassifier):
 
     def _held_out(self, encoded: Encoded) -> NDArray[np.bool_] | None:
         # Which rows early stopping watches, None where it watches the training rows.
-        data, problem, rows, _ = encoded
+        data, problem, rows, *_ = encoded
         if self.early_stopping != "validation":
             return None
         if problem.penalty_X is not None:

@@ -190,8 +190,7 @@ def _objective(
         if new[name] != value:
             raise InvalidParameterError(
                 f"{name} must stay {value!r}, as in earlier batches; got "
-                f"{new[name]!r}. Start over with a clone, because what was learned "
-                "about the groups does not carry over."
+                f"{new[name]!r}. Start over with a clone."
             )
     return objective
 
@@ -224,8 +223,7 @@ def _place_rows(
     if sensitive_features is None:
         raise MissingSensitiveError(
             f"fairness_weight={objective.fairness_weight!r} needs sensitive_features. "
-            "Pass partial_fit(X, y, sensitive_features=...), or set fairness_weight=0 "
-            "to train without fairness."
+            "Pass partial_fit(X, y, sensitive_features=...), or set fairness_weight=0."
         )
     notion, classes = objective.notion, tuple(data.classes.tolist())
     cells = read_cells(sensitive_features, data.y.size)
@@ -314,17 +312,15 @@ def _check_groups(rows: Rows, before: KnownGroups | None, is_passed: bool) -> No
         if len(attribute.groups) < 2:
             where = "groups has" if is_passed else "The first batch has"
             raise InvalidInputError(
-                f"{where} only one group in {attribute.name}, so there is nothing "
-                "to compare. Say which groups there will be: groups={group: share}, or "
-                "a GroupCounts of a first pass."
+                f"{where} only one group in {attribute.name}, so nothing is compared. "
+                "Name all groups: groups={group: share}, or a filled GroupCounts."
             )
 
 
 def _refuse_new(names: Sequence[str]) -> None:
     if names:
         raise InvalidInputError(
-            f"Unknown groups: {', '.join(dict.fromkeys(names))}. Groups must be those "
-            "of the first batch, or of groups= if it was passed. Name all of them in "
+            f"Unknown groups: {', '.join(dict.fromkeys(names))}. Name all groups in "
             "the first call: groups={group: share}, or a GroupCounts of a first pass."
         )
 
@@ -351,6 +347,5 @@ def _check_shares(
             where = rows.strata.names[stratum[empty[0]]]
             raise InvalidInputError(
                 f"groups has no share of the group {name} ({where}), which some rows "
-                "have. Give every group its share of the whole data, with each label "
-                "if the notion conditions on it."
+                "have. Give every group its share, by label if the notion needs labels."
             )

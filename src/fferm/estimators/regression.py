@@ -1,5 +1,6 @@
 """Fair regression of a number, by a linear model or a network."""
 
+import copy
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
@@ -36,20 +37,6 @@ from fferm.solvers.linear import PlainEvaluator, linear_logits
 # Adam's steps for a linear model, whose features are standardised, and for a network.
 LINEAR_RATE = 0.02
 NETWORK_RATE = 0.003
-
-
-@dataclass(frozen=True)
-class NumericData(TrainingData):
-    """Training data with a numeric target.
-
-    Attributes
-    ----------
-    centre, scale
-        Mean of y (0 without an intercept) and its standard deviation (1 if it is 0).
-    """
-
-    centre: float
-    scale: float
 
 
 @dataclass(frozen=True)
@@ -229,7 +216,7 @@ class FairRegressor(RegressorMixin, FairEstimator):
         centre, scale = self.unit_
         return np.asarray(_torch().predict(self.module_, X) * scale + centre)
 
-    def _read_training(self, passed: FitInput) -> NumericData:
+    def _read_training(self, passed: FitInput) -> TrainingData:
         data = validate_training(
             self, passed.X, passed.y, passed.sample_weight, is_number=True
         )
@@ -237,8 +224,7 @@ class FairRegressor(RegressorMixin, FairEstimator):
         if objective.fairness_weight > 0 and objective.notion.needs_labels:
             raise InvalidParameterError(
                 f"notion={objective.notion.name!r} conditions on a label, and y is "
-                "numeric. Use 'demographic_parity', or ConditionalParity(control); "
-                "given the target itself: "
+                "numeric. Use ConditionalParity(control); given the target itself, "
                 "ConditionalParity(pandas.qcut(y, 5, labels=False))."
             )
         if objective.fairness_weight > 0 and y.size < 2:
@@ -250,7 +236,7 @@ class FairRegressor(RegressorMixin, FairEstimator):
         scale = float(np.sqrt(np.average((y - centre) ** 2, weights=weight)))
         # If all numbers are equal, nothing is left but rounding.
         is_flat = not scale > 1e-12 * max(float(np.abs(y).max()), 1e-300)
-        return NumericData(**vars(data), centre=centre, scale=1.0 if is_flat else scale)
+        return replace(data, centre=centre, scale=1.0 if is_flat else scale)
 
     def _read_penalty_data(self, passed: FitInput) -> tuple[Table, ...]:
         parts = super()._read_penalty_data(passed)
@@ -274,8 +260,8 @@ class FairRegressor(RegressorMixin, FairEstimator):
         )
         return encoded._replace(problem=problem)
 
-    def _hold_out(self, passed: FitInput, encoded: Encoded) -> "HeldOutNumbers":
-        data, rows = encoded.data, encoded.rows
+    def _hold_out(self, encoded: Encoded) -> "HeldOutNumbers":
+        data, rows, passed = encoded.data, encoded.rows, encoded.passed
         if rows is None or passed.penalty_data is not None:
             raise InvalidInputError(
                 "max_violation is judged on held-out training rows; leave penalty_data "
@@ -317,18 +303,12 @@ class FairRegressor(RegressorMixin, FairEstimator):
         return np.append(self.coef_ / data.scale, intercept)
 
     def _train(
-        self,
-        passed: FitInput,
-        encoded: Encoded,
-        weights: Sequence[float],
-        start: FloatArray | None,
-        *,
-        is_path: bool,
+        self, encoded: Encoded, weights: Sequence[float], start: Any, *, is_path: bool
     ) -> Iterator[Fitted]:
         is_full = self._solver_name() == "lbfgs"
         with progress(0 if is_path else self.verbose, self.max_iter) as callbacks:
             if not is_full:
-                yield from self._minibatches(passed, encoded, weights, callbacks)
+                yield from self._minibatches(encoded, weights, callbacks)
                 return
             plain = self._train_plain(encoded.problem, start)
             problem = self._place_bins(encoded, Fitted.linear(encoded.problem, plain))
@@ -347,9 +327,8 @@ class FairRegressor(RegressorMixin, FairEstimator):
     def _solver_name(self) -> str:
         if self.method == "critic" and self.sharpness != 1:
             raise InvalidParameterError(
-                "sharpness must be 1 with method='critic', which sees the prediction "
-                f"itself and no bins to sharpen; got {self.sharpness!r}. Use "
-                "method='bins' to sharpen."
+                "sharpness must be 1 with method='critic', which has no bins to "
+                f"sharpen; got {self.sharpness!r}. Use method='bins'."
             )
         is_full = self.hidden is None and self.method == "bins"
         if self.solver == "lbfgs" and not is_full:
@@ -388,45 +367,43 @@ class FairRegressor(RegressorMixin, FairEstimator):
 
     def _minibatches(
         self,
-        passed: FitInput,
         encoded: Encoded,
         weights: Sequence[float],
         callbacks: tuple[Callback, ...],
     ) -> Iterator[Fitted]:
         hidden = self._check_minibatches(encoded.problem.objective)
-        torch, config, rows = _torch(), self._config(encoded), encoded.rows
-
-        def new_module() -> Any:
-            share = encoded.problem.share
-            has_intercept = bool(self.fit_intercept)
-            return torch.make_module(
-                encoded.data.X, share, hidden, config.seed, has_intercept
-            )
-
-        module = new_module()
+        torch, problem, rows = _torch(), encoded.problem, encoded.rows
+        rate = LINEAR_RATE if self.hidden is None else NETWORK_RATE
+        config = torch.make_config(
+            min(int(self.batch_size), encoded.data.y.size),
+            int(self.max_epochs),
+            float(self.learning_rate or rate),
+            int(check_random_state(self.random_state).randint(2**31 - 1)),
+        )
+        parts = encoded.data.X, problem.share, hidden, config.seed
+        module = torch.make_module(*parts, bool(self.fit_intercept))
         if self.hidden is None:
-            plain = Fitted.linear(
-                encoded.problem, self._train_plain(encoded.problem, None)
-            )
+            plain = Fitted.linear(problem, self._train_plain(problem, None))
             module.set_linear(plain.theta)
         else:
-            trained = torch.train(module, encoded.problem, rows, config)
+            trained = torch.train(module, problem, rows, config)
             module = trained.module
-            plain = Fitted(encoded.problem, None, module, trained.result, (), 0)
+            plain = Fitted(problem, None, module, trained.result, (), 0)
         problem = self._place_bins(encoded, plain)
-        state = {k: v.clone() for k, v in module.state_dict().items()}
-        config = replace(config, callbacks=callbacks)
+        config, columns = replace(config, callbacks=callbacks), None
+        if self.method == "critic" and rows is not None:
+            columns = self._penalty_columns(encoded)
         for weight in weights:
-            module, penalty = new_module(), None
-            module.load_state_dict(state)
-            weighted = problem.with_weight(weight)
+            weighted, penalty = problem.with_weight(weight), None
             if rows is not None and weight > 0:
-                seen = self._critic(passed, encoded), self.continuous
+                seen = columns, self.continuous
                 penalty = torch.make_penalty(weighted, rows, *seen, config)
-            trained = torch.train(module, weighted, rows, config, penalty)
-            module, history = trained.module, trained.history
-            theta = module.linear() if self.hidden is None else None
-            yield Fitted(weighted, theta, module, trained.result, history, len(history))
+            start = copy.deepcopy(module)
+            trained = torch.train(start, weighted, rows, config, penalty)
+            theta = trained.module.linear() if self.hidden is None else None
+            result, history = trained.result, trained.history
+            n_epochs = len(history)
+            yield Fitted(weighted, theta, trained.module, result, history, n_epochs)
 
     def _check_minibatches(self, objective: Objective) -> list[int]:
         if objective.uncertainty is not None:
@@ -447,33 +424,12 @@ class FairRegressor(RegressorMixin, FairEstimator):
             )
         return [check_whole("hidden", width) for width in widths]
 
-    def _config(self, encoded: Encoded) -> Any:
-        rate = LINEAR_RATE if self.hidden is None else NETWORK_RATE
-        if self.learning_rate is not None:
-            rate = float(self.learning_rate)
-        generator = check_random_state(self.random_state)
-        return _torch().make_config(
-            min(int(self.batch_size), encoded.data.y.size),
-            int(self.max_epochs),
-            rate,
-            int(generator.randint(2**31 - 1)),
-        )
-
-    def _critic(self, passed: FitInput, encoded: Encoded) -> Any:
-        # The columns that a critic looks at, None where the dual is a table.
-        if self.method == "bins":
-            return None
-        kept, sensitive = np.flatnonzero(encoded.data.kept), passed.sensitive_features
-        if passed.penalty_data is not None:
-            _, sensitive, *_ = passed.penalty_data
-            kept = np.arange(encoded.problem.penalized_X.shape[0])
-        return take_rows(sensitive, kept)
-
     def _store(self, fitted: Fitted, encoded: Encoded, *, is_path: bool) -> None:
         data = encoded.data
         for name in ("coef_", "intercept_", "module_", "unit_"):
-            if hasattr(self, name):  # of an earlier fit, perhaps of the other kind
-                delattr(self, name)
+            self.__dict__.pop(
+                name, None
+            )  # of an earlier fit, perhaps of the other sort
         if fitted.theta is not None:
             self.coef_ = fitted.theta[:-1] * data.scale
             self.intercept_ = float(fitted.theta[-1] * data.scale + data.centre)

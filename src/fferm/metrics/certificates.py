@@ -127,11 +127,9 @@ def _modulus(
     # The constant and the power of the violation that D is at least.
     base, scale, is_certain = _untransformed(divergence, class_rate)
     spread = float(np.sum(1 / _smallest_weights(prior)))
-    if is_certain:
-        return math.inf, 2
-    if isinstance(base, TotalVariation) and base.smoothing == 0:
+    if isinstance(base, TotalVariation) and base.smoothing == 0 and not is_certain:
         return scale * 2 / spread, 1
-    return scale * curvature_constant(base, class_rate) / spread, 2
+    return curvature_constant(divergence, class_rate) / spread, 2
 
 
 def curvature_constant(

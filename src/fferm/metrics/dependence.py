@@ -15,7 +15,7 @@ import functools
 import itertools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,6 +38,7 @@ from fferm.divergences import Divergence
 from fferm.divergences import get as get_divergence
 from fferm.errors import InvalidInputError, InvalidParameterError, UnknownNameError
 from fferm.notions import Labels, Notion, Strata
+from fferm.registry import unknown_name
 
 # A measure of a prediction and an attribute, perhaps with weights.
 Measure: TypeAlias = Callable[..., float]
@@ -273,9 +274,7 @@ MEASURES = {**GROUP_MEASURES, **NUMBER_MEASURES}
 def get_measure(name: str) -> Measure:
     """Return the measure of a name."""
     if name not in MEASURES:
-        raise UnknownNameError(
-            f"Unknown measure {name!r}. Known: {', '.join(sorted(MEASURES))}."
-        )
+        raise UnknownNameError(unknown_name("measure", name, sorted(MEASURES)))
     return MEASURES[name]
 
 
@@ -541,16 +540,11 @@ class RegressionTabulator:
             return np.nan, np.nan
         # Each part errs with its share of the risk, so that all of them hold at once.
         level = 1 - (1 - confidence) / len(self.parts)
-        limits = [
-            OrderedPredictions(prediction[rows]).intervals(
-                values,
-                [self.measure],
-                level,
-                n_bootstrap=n_bootstrap,
-                weight=take(self.weight, rows),
-            )[self.measure]
-            for values, rows in self.parts
-        ]
+        limits = []
+        for values, rows in self.parts:
+            ordered, weight = OrderedPredictions(prediction[rows]), self.weight
+            drawn: Any = {"n_bootstrap": n_bootstrap, "weight": take(weight, rows)}
+            limits += ordered.intervals(values, [self.measure], level, **drawn).values()
         return max(low for low, _ in limits), max(high for _, high in limits)
 
 

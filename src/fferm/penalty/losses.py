@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from fferm._typing import Namespace, Operand
-from fferm.errors import InvalidParameterError
+from fferm.data.validate import POSITIVE, Number, check_params
 from fferm.registry import Registered
 
 # Half of the width, in standard deviations of y, on which a corner is rounded: a
@@ -65,11 +65,7 @@ class Huber(Loss):
     width: float = 1.0
 
     def __post_init__(self) -> None:
-        if not self.width > 0:
-            raise InvalidParameterError(
-                "width must be a positive number of standard deviations; got "
-                f"{self.width!r}."
-            )
+        check_params(vars(self), {"width": POSITIVE})
 
     def value(self, residual: Operand, xp: Namespace) -> Operand:
         """Return the loss of each residual."""
@@ -101,10 +97,8 @@ class Quantile(Loss):
     level: float = 0.5
 
     def __post_init__(self) -> None:
-        if not 0 < self.level < 1:
-            raise InvalidParameterError(
-                f"level must be between 0 and 1; got {self.level!r}."
-            )
+        level = Number(0, 1, open_low=True, open_high=True)
+        check_params(vars(self), {"level": level})
 
     def value(self, residual: Operand, xp: Namespace) -> Operand:
         """Return the loss of each residual."""

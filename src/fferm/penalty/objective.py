@@ -66,9 +66,9 @@ class Objective:
         """Raise where the dual is not linear in the predictions; a solver needs it."""
         if not self.has_linear_dual:
             raise InvalidParameterError(
-                f"solver={solver!r} needs a penalty whose dual is linear in the "
-                f"predictions, and that of {self.uncertainty or self.notion!r} is not. "
-                "Use solver='semi_stochastic' or 'lbfgs'."
+                f"solver={solver!r} needs a dual that is linear in predictions, unlike "
+                f"that of {self.uncertainty or self.notion!r}. Use "
+                "solver='semi_stochastic' or 'lbfgs'."
             )
 
     @functools.cached_property
@@ -163,9 +163,8 @@ def moving_penalty(
     """
     if uncertainty is not None and uncertainty.is_coupled:
         raise InvalidParameterError(
-            f"{uncertainty!r} moves predictions at fixed group weights, but under "
-            "sufficiency the group weights given a prediction move with the model. "
-            "Use an uncertainty set that is not coupled."
+            f"{uncertainty!r} moves predictions at fixed group weights, which under "
+            "sufficiency move with the model. Use a set that is not coupled."
         )
     mass = table.sum(axis=(1, 2))
     weights = stratum_weights(table, weighting)
@@ -428,8 +427,7 @@ def check_finite(value: float, gradient: FloatArray) -> None:
     if not math.isfinite(total):
         raise NonFiniteError(
             "The penalty is infinite here: the worst case gives some cell no "
-            "probability. Give LargeShift a floor, or choose a divergence that "
-            "stays finite (jensen_shannon, squared_hellinger, total_variation)."
+            "probability. Give LargeShift a floor, or choose jensen_shannon."
         )
 
 

@@ -25,7 +25,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from fferm._typing import FloatArray
-from fferm.errors import InvalidInputError, InvalidParameterError
+from fferm.data.validate import POSITIVE, check_params
+from fferm.errors import InvalidInputError
 
 # How steeply bins change over, in units of one over the distance to the next edge. At
 # 4 a prediction in the middle of a bin belongs to it by three quarters.
@@ -83,11 +84,7 @@ def make_bins(edges: FloatArray, steepness: float = STEEPNESS) -> SoftBins:
             "edges must be at least one finite number, each larger than the one before;"
             f" got {edges}."
         )
-    if not 0 < steepness < np.inf:
-        raise InvalidParameterError(
-            f"steepness must be a positive number; got {steepness!r}. 4 is soft, 100 "
-            "is nearly hard."
-        )
+    check_params({"steepness": steepness}, {"steepness": POSITIVE})
     nearest = np.ones(edges.size)
     if gaps.size:
         nearest = np.minimum(np.append(np.inf, gaps), np.append(gaps, np.inf))

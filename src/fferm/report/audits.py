@@ -19,12 +19,6 @@ from fferm.report.wording import TITLES, explain
 TITLE = "Fairness audit"
 # Gaps closer than this are equal: two classes have the same gap, up to rounding.
 SAME_GAP = 1e-12
-ERROR_RATES = {
-    "accuracy": "Accuracy",
-    "true_positive_rate": "True positive rate",
-    "false_positive_rate": "False positive rate",
-    "precision": "Precision",
-}
 # Rates closer than this are the same: less than one row in two thousand.
 SAME_RATE = 5e-4
 # Of the narrowing of a gap, the share that has to come from above to name it.
@@ -95,12 +89,10 @@ def describe_audit(
     # The last of equals: with two classes the positive one.
     largest = [gap for gap in audit.gaps if gap.gap >= audit.violation - SAME_GAP]
     missing = audit.unjudged.items()
-    measured = {name for row in audit.groups.values() for name in row}
     return shown | {
         "worst": largest[-1] if largest else None,
         "left_out": [left_out(*item, audit.n_rows) for item in missing],
         "scale": scale_of([audit]),
-        "errors": {k: ERROR_RATES[k] for k in ERROR_RATES if k in measured},
         "costs": compare(before, audit),
     }
 

@@ -94,21 +94,15 @@ class TrainingConfig:
     callbacks: tuple[Callback, ...] = ()
 
     def __post_init__(self) -> None:
-        if not (callable(self.optimizer) or self.optimizer in OPTIMIZERS):
-            raise InvalidParameterError(
-                f"optimizer must be {', '.join(map(repr, OPTIMIZERS))}, or a function "
-                f"of the parameters that returns one; got {self.optimizer!r}."
-            )
-        if not (callable(self.schedule) or self.schedule in SCHEDULES):
-            raise InvalidParameterError(
-                f"schedule must be {', '.join(map(repr, SCHEDULES))}, or a function of "
-                f"the share of the run that is over; got {self.schedule!r}."
-            )
-
-    @property
-    def where(self) -> tuple[torch.dtype, torch.device]:
-        """Precision and device of batches."""
-        return self.dtype, self.device
+        takes = "the parameters", "the share of the run that is over"
+        known = {"optimizer": [*OPTIMIZERS], "schedule": [*SCHEDULES]}
+        for (name, options), argument in zip(known.items(), takes, strict=True):
+            value = getattr(self, name)
+            if not (callable(value) or value in options):
+                raise InvalidParameterError(
+                    f"{name} must be {', '.join(map(repr, options))}, or a function of "
+                    f"{argument}; got {value!r}."
+                )
 
     def make_optimizer(self, parameters: list[Tensor]) -> Optimizer:
         """Return the optimizer of some parameters.
