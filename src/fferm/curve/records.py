@@ -172,18 +172,6 @@ def _check_same(recorded: dict[str, Any], header: dict[str, Any], folder: Path) 
             )
 
 
-def load_curve(path: str | os.PathLike[str]) -> TradeoffCurve:
-    """Return the curve of a folder of records."""
-    recorded = [each for each in read_folder(Path(path)) if each.fits]
-    if not recorded:
-        raise PersistenceError(
-            f"{path} does not contain records of a sweep. Pass the folder that "
-            "tradeoff_curve(..., records=...) wrote to."
-        )
-    recorded.sort(key=lambda each: (each.header["number"], each.header["seed"]))
-    return assemble(recorded)
-
-
 def assemble(
     paths: Iterable[Recorded],
     audit: Callable[[FairEstimator, int], Audit | None] | None = None,

@@ -152,17 +152,13 @@ def _named_estimators(
     divergences: Sequence[str | Divergence] | None,
 ) -> dict[str, FairEstimator]:
     several = estimator if isinstance(estimator, Mapping) else {"": estimator}
-    if not several:
-        raise InvalidParameterError(
-            "estimator is an empty dict. Pass a fair estimator, or several by name."
-        )
-    for model in several.values():
+    for model in several.values() or [several]:
         if not isinstance(model, FairEstimator):
             raise InvalidParameterError(
                 "tradeoff_curve needs a fair classifier such as "
-                "FairLogisticRegression(), or a FairRegressor(); got "
-                f"{type(model).__name__}. Transform the features before the curve: a "
-                "pipeline cannot be trained along a path."
+                "FairLogisticRegression(), a FairRegressor(), or several by name; got "
+                f"{model if model == {} else type(model).__name__}. Transform the "
+                "features before the curve: a pipeline has no path to train along."
             )
     if divergences is None:
         return {name or type(model).__name__: model for name, model in several.items()}
