@@ -30,9 +30,11 @@ to fix it::
         └── EmptyStratumWarning   parts of a notion with fewer than two groups
 """
 
+import importlib
 import sys
 import warnings
 from pathlib import Path
+from typing import Any
 
 import sklearn.exceptions
 
@@ -129,6 +131,18 @@ class WideShiftWarning(DataFairnessWarning):
 
 class EmptyStratumWarning(DataFairnessWarning):
     """Some stratum of the notion holds fewer than two groups and is left out."""
+
+
+def import_extra(module: str, extra: str) -> Any:
+    """Return a module of an optional package, or say which extra to install."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        package = module.partition(".")[0]
+        raise MissingDependencyError(
+            f"This needs the package {package}, which is not installed. Run: pip "
+            f'install "fferm[{extra}]"'
+        ) from error
 
 
 def warn_user(message: str, category: type[Warning]) -> None:

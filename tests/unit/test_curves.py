@@ -100,8 +100,8 @@ def test_the_plain_model_is_always_there(data):
 @pytest.mark.parametrize(
     ("given", "options", "words"),
     [
-        ({}, {}, "estimator is an empty dict"),
-        ({"a": "model"}, {}, r"FairRegressor\(\); got str"),
+        ({}, {}, r"or several by name; got \{\}"),
+        ({"a": "model"}, {}, r"by name; got str"),
         (None, {"divergences": []}, r"at least one; got \[\]"),
         (
             None,

@@ -144,8 +144,7 @@ def test_flipped_groups_leave_everything_else_as_it_was():
     adult = {"loader": "adult", "sensitive": ["sex"]}
     size = replace(SIZE, train_rows=2000)
     clean, noisy = (
-        load_parts(replace(PANEL, data={**adult, "flip": flip}), size, 0)
-        for flip in (0.0, 0.2)
+        load_parts(json.dumps({**adult, "flip": flip}), size, 0) for flip in (0.0, 0.2)
     )
     changed = (
         clean.train.sensitive_features.to_numpy()

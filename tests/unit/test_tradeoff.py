@@ -471,7 +471,7 @@ def test_a_number_of_weights_takes_the_default_ones(data):
         ({"seeds": []}, "at least one; got []."),
         ({"seeds": 1.5}, "at least one; got 1.5."),
         ({"test": (1, 2)}, "test must be a dict with keys X, y"),
-        ({"model": LogisticRegression()}, "FairRegressor(); got LogisticRegression."),
+        ({"model": LogisticRegression()}, "by name; got LogisticRegression."),
         ({"model": FairLogisticRegression(l2=-1)}, "l2 must be"),
     ],
 )

@@ -5,6 +5,7 @@ from collections import UserDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, TypeVar
 
 import numpy as np
@@ -13,7 +14,7 @@ from scipy.stats import t as student
 
 from fferm.auditing import Audit
 from fferm.data.validate import check_number
-from fferm.errors import InvalidInputError, InvalidParameterError
+from fferm.errors import InvalidInputError, InvalidParameterError, PersistenceError
 from fferm.estimators.base import FairEstimator
 
 if TYPE_CHECKING:
@@ -111,9 +112,16 @@ class TradeoffCurve:
         path
             What was passed to `tradeoff_curve` as ``records``.
         """
-        from fferm.curve.records import load_curve
+        from fferm.curve.records import assemble, read_folder
 
-        return load_curve(path)
+        recorded = [each for each in read_folder(Path(path)) if each.fits]
+        if not recorded:
+            raise PersistenceError(
+                f"{path} does not contain records of a sweep. Pass the folder that "
+                "tradeoff_curve(..., records=...) wrote to."
+            )
+        recorded.sort(key=lambda each: (each.header["number"], each.header["seed"]))
+        return assemble(recorded)
 
     @property
     def description(self) -> dict[str, str]:
@@ -160,31 +168,24 @@ class TradeoffCurve:
         seed they show the sampling error of the test rows. Collapsed points are left
         out.
         """
-        rows = self.records[self.records["split"] == "test"]
+        bands = usable_points(self.records, "test").set_index(POINT)
+        rows = self.records[self.records["split"] == "test"].groupby(POINT)
+        bands["n_seeds"] = rows.size().reindex(bands.index)
+        quantile = student.ppf((1 + CONFIDENCE) / 2, bands["n_seeds"] - 1)
         # The explained variance may be below 0, and a gap of means has the unit of y.
-        is_rate = "mean_gap" not in rows
+        is_rate = "mean_gap" not in bands
         limits = {
             "accuracy": (0.0 if is_rate else -np.inf, 1.0),
             "violation": (0.0, 1.0 if is_rate else np.inf),
         }
-        columns = [*POINT, "n_seeds", *limits]
-        columns += [f"{name}_{end}" for name in limits for end in ("low", "high")]
-        bands = []
-        for point, group in rows.groupby(POINT, sort=False):
-            if group["collapsed"].any() or group["violation"].isna().any():
-                continue
-            n_seeds = len(group)
-            band = {**dict(zip(POINT, point, strict=True)), "n_seeds": n_seeds}
-            quantile = student.ppf((1 + CONFIDENCE) / 2, n_seeds - 1)
-            for name, (least, most) in limits.items():
-                middle = float(group[name].mean())
-                low, high = group[f"{name}_low"].iloc[0], group[f"{name}_high"].iloc[0]
-                if n_seeds > 1:
-                    half = quantile * group[name].std() / np.sqrt(n_seeds)
-                    low, high = max(middle - half, least), min(middle + half, most)
-                band |= {name: middle, f"{name}_low": low, f"{name}_high": high}
-            bands.append(band)
-        return pd.DataFrame(bands, columns=columns)
+        shown = [*POINT, "n_seeds", *limits]
+        for name, (least, most) in limits.items():
+            half = quantile * rows[name].sem().reindex(bands.index)  # NaN for one seed
+            for end, sign in (("low", -1), ("high", 1)):
+                shown.append(column := f"{name}_{end}")
+                limit = (bands[name] + sign * half).clip(least, most)
+                bands[column] = limit.fillna(bands[column])
+        return bands.reset_index()[shown]
 
     def choose(
         self,

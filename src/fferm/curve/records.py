@@ -98,7 +98,7 @@ def open_records(
         if content and not content.endswith(b"\n"):  # the last line was cut off
             stream.write(b"\n")
         if not _complete_lines(path):
-            append(header)
+            append({"format": FORMAT, "version": FORMAT_VERSION, **header})
         recorded = _read_lines(path, _complete_lines(path))
         _check_same(recorded.header, header, folder)
         # Models are written under a hidden name first; a kill may leave one.
@@ -170,18 +170,6 @@ def _check_same(recorded: dict[str, Any], header: dict[str, Any], folder: Path) 
                 f"{folder} holds records of another sweep: its {what} differ. Choose "
                 "another folder, or repeat the call that began these records."
             )
-
-
-def load_curve(path: str | os.PathLike[str]) -> TradeoffCurve:
-    """Return the curve of a folder of records."""
-    recorded = [each for each in read_folder(Path(path)) if each.fits]
-    if not recorded:
-        raise PersistenceError(
-            f"{path} does not contain records of a sweep. Pass the folder that "
-            "tradeoff_curve(..., records=...) wrote to."
-        )
-    recorded.sort(key=lambda each: (each.header["number"], each.header["seed"]))
-    return assemble(recorded)
 
 
 def assemble(

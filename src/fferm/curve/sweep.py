@@ -19,14 +19,7 @@ from fferm._typing import Table
 from fferm.auditing import Audit
 from fferm.curve.curve import TradeoffCurve
 from fferm.curve.measures import audit_rows, make_measures, measure_models
-from fferm.curve.records import (
-    FORMAT,
-    FORMAT_VERSION,
-    Recorded,
-    assemble,
-    check_folder,
-    open_records,
-)
+from fferm.curve.records import Recorded, assemble, check_folder, open_records
 from fferm.data.rows import FitInput
 from fferm.data.split import read_rows, split_by_label
 from fferm.data.validate import Number
@@ -152,17 +145,13 @@ def _named_estimators(
     divergences: Sequence[str | Divergence] | None,
 ) -> dict[str, FairEstimator]:
     several = estimator if isinstance(estimator, Mapping) else {"": estimator}
-    if not several:
-        raise InvalidParameterError(
-            "estimator is an empty dict. Pass a fair estimator, or several by name."
-        )
-    for model in several.values():
+    for model in several.values() or [several]:
         if not isinstance(model, FairEstimator):
             raise InvalidParameterError(
                 "tradeoff_curve needs a fair classifier such as "
-                "FairLogisticRegression(), or a FairRegressor(); got "
-                f"{type(model).__name__}. Transform the features before the curve: a "
-                "pipeline cannot be trained along a path."
+                "FairLogisticRegression(), a FairRegressor(), or several by name; got "
+                f"{model if model == {} else type(model).__name__}. Transform the "
+                "features before the curve: a pipeline has no path to train along."
             )
     if divergences is None:
         return {name or type(model).__name__: model for name, model in several.items()}
@@ -234,8 +223,6 @@ def _header(
         "code": f"{type(model).__name__}({', '.join(changed)})",
     }
     return {
-        "format": FORMAT,
-        "version": FORMAT_VERSION,
         "curve": name,
         "description": description,
         "data": digest,

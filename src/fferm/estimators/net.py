@@ -314,7 +314,7 @@ class FairNetClassifier(FairClassifier):
         # of the user's own may look at whole tensors, as LBFGS does.
         if n_weights == 1 or callable(config.optimizer):
             return 1
-        module, X = make(config.seed), Features(problem.X[:4], *config.where)
+        module, X = make(config.seed), Features(problem.X[:4], config)
         try:
             with training.forked_randomness(config):
                 logits = networks.Stacked(module, 2)(next(X.blocks()))
@@ -341,7 +341,7 @@ class FairNetClassifier(FairClassifier):
         X, y, weight, held_out = problem.X, data.y, self._loss_weight(data), None
         objective, many = problem.objective, len(weights)
         if held is not None:
-            judged = DeviceRows(Features(X[held], *config.where), y[held], weight[held])
+            judged = DeviceRows(Features(X[held], config), y[held], weight[held])
             X, y, weight, exact = X[~held], y[~held], weight[~held], None
             if rows is not None:
                 exact = Penalty(objective, rows.take(held), problem.penalty.classes)
@@ -349,12 +349,12 @@ class FairNetClassifier(FairClassifier):
             if critic is not None:
                 critic = take_rows(critic, np.flatnonzero(~held))
             held_out = judged, exact
-        features = Features(X, *config.where)
+        features = Features(X, config)
         trained = DeviceRows(features, y, weight)
         if rows is None:
             return BatchObjective(trained, weights, config, held_out=held_out)
         if problem.penalty_X is not None:
-            features = Features(problem.penalty_X, *config.where)
+            features = Features(problem.penalty_X, config)
         penalty: losses.BatchPenalty
         classes, cells = data.classes.tolist(), table_cells(rows)
         reader = CellReader(rows, classes, objective.sharpness)

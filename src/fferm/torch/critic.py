@@ -31,7 +31,6 @@ from dataclasses import replace
 from typing import Any, Literal, Self
 
 import numpy as np
-import pandas as pd
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
@@ -285,7 +284,7 @@ class CriticReader(LabelReader):
         codes: list[IntArray] = []
         for (name, groups), part in zip(self.columns, parts, strict=True):
             if groups is None:
-                numbers.append(read_numbers(pd.Series(np.asarray(part)), name)[:, None])
+                numbers.append(read_numbers(read_series(part, name), name)[:, None])
             else:
                 codes.append(positions(part, name, groups))
                 gap = np.full(len(groups), np.nan)

@@ -42,12 +42,12 @@ class Features:
     ----------
     X
         (n, d) array or CSR matrix.
-    dtype, device
-        Of the batches.
+    like
+        A tensor, or what else has the dtype and the device of the batches.
     """
 
-    def __init__(self, X: Table, dtype: torch.dtype, device: torch.device) -> None:
-        self.dtype, self.device = dtype, device
+    def __init__(self, X: Table, like: Any) -> None:
+        self.dtype, self.device = like.dtype, like.device
         self.is_sparse, self.n_rows = is_sparse(X), X.shape[0]
         self.table: Any = X.tocsr() if self.is_sparse else self._tensor(X)
 
@@ -237,8 +237,7 @@ def predict(
 
     By default (n, m) logits.
     """
-    first = next(module.parameters())
-    features = Features(X, first.dtype, first.device)
+    features = Features(X, next(module.parameters()))
     with torch.no_grad():
         parts = [read(module(x)).double().cpu() for x in features.blocks()]
     return torch.cat(parts).numpy()

@@ -302,16 +302,14 @@ class LabelReader(nn.Module):
         if self.needs_labels:
             if y is None:
                 raise InvalidInputError(
-                    "The notion conditions on the label, so y is needed. Call "
-                    "fair(output, sensitive, y), or use demographic parity."
+                    "The notion conditions on the label, so y is needed in each call."
                 )
             codes = y if isinstance(y, Tensor) else self.encode_labels(y)
             row = 1 + self.label(_aligned(codes, like, "y"), check)
         if self.control is not None:
             if control is None:
                 raise InvalidInputError(
-                    "The notion conditions on a control feature, so control= is "
-                    "needed. Pass its value for each row of the batch."
+                    "The notion conditions on a control feature, so control= is needed."
                 )
             is_read = isinstance(control, Tensor)
             codes = control if is_read else self.encode_control(control)

@@ -179,11 +179,11 @@ class NumberObjective(BatchObjective):
         config: TrainingConfig,
         penalty: BatchPenalty | None,
     ) -> None:
-        n, X = problem.y.size, Features(problem.X, *config.where)
+        n, X = problem.y.size, Features(problem.X, config)
         trained, judged = DeviceRows(X, problem.y, problem.share), None
         if penalty is not None and rows is not None:
             if problem.penalty_X is not None:
-                X = Features(problem.penalty_X, *config.where)
+                X = Features(problem.penalty_X, config)
             cells = np.arange(X.n_rows)[:, None]
             if not isinstance(penalty, CriticPenalty):
                 cells = table_cells(rows)

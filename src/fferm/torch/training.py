@@ -5,6 +5,7 @@ steps, as in the solvers of linear models: each network has a `Monitor`, which k
 history, calls callbacks and says when to stop.
 """
 
+import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -94,21 +95,15 @@ class TrainingConfig:
     callbacks: tuple[Callback, ...] = ()
 
     def __post_init__(self) -> None:
-        if not (callable(self.optimizer) or self.optimizer in OPTIMIZERS):
-            raise InvalidParameterError(
-                f"optimizer must be {', '.join(map(repr, OPTIMIZERS))}, or a function "
-                f"of the parameters that returns one; got {self.optimizer!r}."
-            )
-        if not (callable(self.schedule) or self.schedule in SCHEDULES):
-            raise InvalidParameterError(
-                f"schedule must be {', '.join(map(repr, SCHEDULES))}, or a function of "
-                f"the share of the run that is over; got {self.schedule!r}."
-            )
-
-    @property
-    def where(self) -> tuple[torch.dtype, torch.device]:
-        """Precision and device of batches."""
-        return self.dtype, self.device
+        takes = "the parameters", "the share of the run that is over"
+        known = {"optimizer": [*OPTIMIZERS], "schedule": [*SCHEDULES]}
+        for (name, options), argument in zip(known.items(), takes, strict=True):
+            value = getattr(self, name)
+            if not (callable(value) or value in options):
+                raise InvalidParameterError(
+                    f"{name} must be {', '.join(map(repr, options))}, or a function of "
+                    f"{argument}; got {value!r}."
+                )
 
     def make_optimizer(self, parameters: list[Tensor]) -> Optimizer:
         """Return the optimizer of some parameters.
@@ -230,17 +225,18 @@ class BatchObjective:
         return loss.view(n_models, n_rows)
 
     def batches(self, epoch: int) -> Iterator[Batch]:
-        """Yield the positions of each batch, and of its penalty if they differ."""
+        """Return the positions of each batch, and of its penalty if they differ."""
         size, seed = self.config.batch_size, self.config.seed
-        parts = batches_of(self._order(seed, epoch, self.rows), size)
-        rows = self.penalty_rows
-        if rows is None or rows.X is self.rows.X:
-            yield from ((part, None) for part in parts)
-            return
+        # A function of seed and epoch alone, so that a resumed run goes on the same.
+        rows, other = self.rows, self.penalty_rows
+        order = np.random.default_rng([seed, epoch]).permutation(rows.X.n_rows)
+        parts = batches_of(torch.from_numpy(order).to(rows.X.device), size)
+        if other is None or other.X is rows.X:
+            return ((part, None) for part in parts)
         # Rows of the penalty's own go round as often as there are batches.
-        others = batches_of(self._order(seed + 1, epoch, rows), size)
-        for i, part in enumerate(parts):
-            yield part, others[i % len(others)]
+        order = np.random.default_rng([seed + 1, epoch]).permutation(other.X.n_rows)
+        others = batches_of(torch.from_numpy(order).to(rows.X.device), size)
+        return zip(parts, itertools.cycle(others), strict=False)
 
     def prepare(self, call: Call, step: int, n_steps: int) -> None:
         """Set what changes from step to step: warmth and payoffs."""
@@ -277,11 +273,6 @@ class BatchObjective:
                 prob = torch.softmax(sharp, dim=1).cpu().numpy()
                 values[lane] += weight * penalty.on_tables(penalty.tables(prob))[0]
         return values
-
-    def _order(self, seed: int, epoch: int, rows: DeviceRows) -> Tensor:
-        # A function of seed and epoch alone, so that a resumed run goes on the same.
-        order = np.random.default_rng([seed, epoch]).permutation(rows.X.n_rows)
-        return torch.from_numpy(order).to(self.config.device)
 
 
 @dataclass(frozen=True)
@@ -425,14 +416,12 @@ class Run:
         self.networks.module.train(False)
         judged = self.objective.validate(self.predict)
         rate = float(self.optimizer.param_groups[0]["lr"])
-        for lane, (monitor, record) in enumerate(
-            zip(self.monitors, records, strict=True)
-        ):
+        for lane, record in enumerate(records):
             record["learning_rate"] = rate
             if judged is not None:
                 record["validation_objective"] = judged[lane]
-            if monitor.record(**record):
-                self.result = monitor.stopped
+            if self.monitors[lane].record(**record):
+                self.result = self.monitors[lane].stopped
         if self.config.patience is not None:
             self._keep_best(objectives if judged is None else judged)
 

@@ -1,7 +1,5 @@
 """The search over divergences, radii and weights: a grid, or optuna's proposals."""
 
-import importlib
-import importlib.util
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -29,7 +27,7 @@ from fferm.errors import (
     InfeasibleWarning,
     InvalidInputError,
     InvalidParameterError,
-    MissingDependencyError,
+    import_extra,
     warn_user,
 )
 from fferm.estimators.base import FairClassifier
@@ -243,14 +241,11 @@ def _radii(shift: Uncertainty | None, radii: Sequence[float] | None) -> list[flo
     if radii is None:
         return [0.0 if shift is None else float(shift.parameters()["radius"])]
     numbers = sorted({check_number("radii", radius) for radius in radii})
-    if not numbers:
+    if not numbers or (shift is None and numbers[-1] > 0):
         raise InvalidParameterError(
-            "radii is empty. Pass some, or None for the estimator's own."
-        )
-    if shift is None and numbers[-1] > 0:
-        raise InvalidParameterError(
-            f"radii={numbers} needs an estimator with an uncertainty set, for example "
-            "uncertainty=SmallShift(radius=0.01)."
+            "radii must hold at least one number, and any above 0 needs an estimator "
+            "with an uncertainty set, for example uncertainty=SmallShift(radius=0.01); "
+            f"got {numbers}."
         )
     return numbers
 
@@ -321,12 +316,7 @@ def _search_with_optuna(
 ) -> None:
     # A weight is a share of its range in logarithm, because these differ by divergence.
     check_params({"n_trials": n_trials}, {"n_trials": COUNT})
-    if importlib.util.find_spec("optuna") is None:
-        raise MissingDependencyError(
-            "n_trials needs the package optuna, which is not installed. Run: "
-            'pip install "fferm[tune]"'
-        )
-    optuna: Any = importlib.import_module("optuna")
+    optuna = import_extra("optuna", "tune")
     level = optuna.logging.get_verbosity()
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     try:

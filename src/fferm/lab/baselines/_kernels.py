@@ -15,7 +15,7 @@ is passed as zeros. It sees the rows of one stratum at a time.
 import functools
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numba
 import numpy as np
@@ -29,22 +29,17 @@ from fferm.lab.baselines.base import TrainingRows
 TINY = 1e-300
 
 Penalty = Callable[[FloatArray, IntArray, int, FloatArray, FloatArray], float]
-
-
-class Terms(NamedTuple):
-    """The objective beside the loss: the penalty's weight and settings, the ridge."""
-
-    weight: float
-    settings: FloatArray
-    l2: float
+Terms = tuple[float, FloatArray, float]
 
 
 @numba.njit(nogil=True)
 def add_penalty(penalty, data, batch, terms, prob, push):
     """Return the weighted penalty of a batch; add its slopes to ``push``.
 
-    ``push`` is the gradient by the logits. Strata are seen one by one.
+    ``push`` is the gradient by the logits. Strata are seen one by one. ``terms`` are
+    the penalty's weight, its settings and the strength of the ridge.
     """
+    weight, settings, _ = terms
     value = 0.0
     stratum = data.stratum[batch]
     for r in range(data.n_strata):
@@ -53,9 +48,9 @@ def add_penalty(penalty, data, batch, terms, prob, push):
             continue
         part, slope = prob[place], np.zeros(place.size)
         group = data.group[batch[place]]
-        value += penalty(part, group, data.n_groups, terms.settings, slope)
-        push[place] += terms.weight * slope * part * (1 - part)
-    return terms.weight * value
+        value += penalty(part, group, data.n_groups, settings, slope)
+        push[place] += weight * slope * part * (1 - part)
+    return weight * value
 
 
 @numba.njit(nogil=True)
@@ -66,6 +61,7 @@ def epoch(penalty, data, order, size, terms, lr, average_from, state):
     ``average_from`` on.
     """
     theta, squares, total, count = state
+    weight, _, l2 = terms
     d = theta.size - 1
     gradient = np.empty(d + 1)
     for begin in range(0, order.size, size):
@@ -77,9 +73,9 @@ def epoch(penalty, data, order, size, terms, lr, average_from, state):
                 logit += data.X[i, a] * theta[a]
             prob[n] = 1 / (1 + math.exp(-logit))
         push = (prob - data.y[batch]) / batch.size
-        if terms.weight > 0:
+        if weight > 0:
             add_penalty(penalty, data, batch, terms, prob, push)
-        gradient[:d] = terms.l2 * theta[:d]
+        gradient[:d] = l2 * theta[:d]
         gradient[d] = push.sum()
         for n, i in enumerate(batch):
             for a in range(d):
@@ -173,7 +169,7 @@ def kernels() -> tuple[Any, Any]:
     """Return `add_penalty` and `epoch`, compiled for all penalties alike."""
     row, code = np.zeros(1), np.zeros(1, dtype=np.int64)
     data = numba.typeof(TrainingRows(np.zeros((1, 1)), row, code, code, 1, 1))
-    terms = numba.typeof(Terms(0.0, row, 0.0))
+    terms = numba.typeof((0.0, row, 0.0))
     penalty = types.FunctionType(SIGNATURE)
     state = types.UniTuple(VECTOR, 4)
     real, whole = types.float64, types.int64

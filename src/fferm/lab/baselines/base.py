@@ -96,7 +96,7 @@ class Baseline(ClassifierMixin, BaseEstimator, ABC):
         "tolerance": Number(),
     }
     #: The parameter that trades accuracy for fairness.
-    tradeoff_param: ClassVar[str]
+    tradeoff_param: ClassVar[str] = "fairness_weight"
     #: Its values from plain training to the fairest that is worth trying.
     tradeoff_values: ClassVar[tuple[float, ...]]
     #: What the fairest of them may leave of the plain violation.

@@ -1,6 +1,5 @@
 """Baselines that fairlearn implements, around scikit-learn's LogisticRegression."""
 
-import importlib
 import warnings
 from abc import abstractmethod
 from collections.abc import Iterator
@@ -12,7 +11,7 @@ import numpy as np
 from sklearn.linear_model import LogisticRegression
 
 from fferm._typing import FloatArray, Table
-from fferm.errors import InvalidParameterError, MissingDependencyError
+from fferm.errors import InvalidParameterError, import_extra
 from fferm.lab.baselines.base import Baseline, TrainingRows
 from fferm.notions import Notion
 
@@ -78,7 +77,7 @@ class ExponentiatedGradient(FairlearnBaseline):
     random_state: int | np.random.RandomState | None = None
 
     def _make(self, estimator: LogisticRegression) -> Any:
-        library = fairlearn("reductions")
+        library = import_extra("fairlearn.reductions", "baselines")
         moment = getattr(library, MOMENTS[self._notion().name])
         return library.ExponentiatedGradient(
             estimator, moment(difference_bound=self.difference_bound)
@@ -126,7 +125,7 @@ class ReductionsGrid(FairlearnBaseline):
     notion: str | Notion = "demographic_parity"
 
     def _make(self, estimator: LogisticRegression) -> Any:
-        library = fairlearn("reductions")
+        library = import_extra("fairlearn.reductions", "baselines")
         return library.GridSearch(
             estimator,
             getattr(library, MOMENTS[self._notion().name])(),
@@ -186,7 +185,8 @@ class ThresholdPostprocessing(FairlearnBaseline):
                 f"got {self.tolerance!r}. Set tolerance=0, or choose another notion."
             )
         is_of_positives = notion == "equal_opportunity"
-        return fairlearn("postprocessing").ThresholdOptimizer(
+        library = import_extra("fairlearn.postprocessing", "baselines")
+        return library.ThresholdOptimizer(
             estimator=estimator,
             constraints="true_positive_rate_parity" if is_of_positives else notion,
             predict_method="predict_proba",
@@ -198,17 +198,6 @@ class ThresholdPostprocessing(FairlearnBaseline):
         with mute_fairlearn():
             chance = self.model_._pmf_predict(X, sensitive_features=group)
         return np.asarray(chance[:, 1], dtype=np.float64)
-
-
-def fairlearn(module: str) -> Any:
-    """Return a module of fairlearn, imported when a baseline needs it."""
-    try:
-        return importlib.import_module(f"fairlearn.{module}")
-    except ImportError as error:
-        raise MissingDependencyError(
-            "This baseline wraps fairlearn, which is not installed. Run: "
-            'pip install "fferm[baselines]"'
-        ) from error
 
 
 @contextmanager

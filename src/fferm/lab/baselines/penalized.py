@@ -55,7 +55,6 @@ class PenalizedBaseline(LinearBaseline):
     classes_ : ndarray
     """
 
-    tradeoff_param: ClassVar[str] = "fairness_weight"
     tradeoff_values: ClassVar[tuple[float, ...]] = WEIGHTS
 
     fairness_weight: float = 1.0
@@ -96,7 +95,7 @@ class PenalizedBaseline(LinearBaseline):
 
     def _train(self, rows: TrainingRows) -> None:
         settings = np.array(self._settings(), dtype=np.float64)
-        terms = Terms(float(self.fairness_weight), settings, float(self.l2))
+        terms = float(self.fairness_weight), settings, float(self.l2)
         penalty = compiled(type(self).penalty)
         try:
             train = _minimize if self.batch_size is None else self._descend
@@ -135,22 +134,22 @@ def _minimize(penalty: Any, rows: TrainingRows, terms: Terms) -> FloatArray:
     """
     add_penalty, everyone = kernels()[0], np.arange(rows.y.size)
 
-    def objective(theta: FloatArray, terms: Terms) -> tuple[float, FloatArray]:
+    def objective(theta: FloatArray, weight: float) -> tuple[float, FloatArray]:
         score = rows.X @ theta[:-1] + theta[-1]
         prob = np.asarray(expit(score))
         push = (prob - rows.y) / prob.size
-        ridge = np.append(terms.l2 * theta[:-1], 0.0)
+        ridge = np.append(terms[2] * theta[:-1], 0.0)
         value = np.mean(np.logaddexp(0, score) - rows.y * score) + ridge @ theta / 2
-        if terms.weight > 0:
+        if weight > 0:
             value += add_penalty(penalty, rows, everyone, terms, prob, push)
         return float(value), np.append(push @ rows.X, push.sum()) + ridge
 
     theta = np.zeros(rows.X.shape[1] + 1)
-    for weight in sorted({0.0, terms.weight}):
+    for weight in sorted({0.0, terms[0]}):
         solution = minimize(
             objective,
             theta,
-            (terms._replace(weight=weight),),
+            (weight,),
             jac=True,
             method="L-BFGS-B",
             options={"maxiter": MAX_ITER, "ftol": LEAST_GAIN},

@@ -453,7 +453,6 @@ class Fermi(Baseline):
     Optimization Framework for Fair Risk Minimization. TMLR 2022.
     """
 
-    tradeoff_param: ClassVar[str] = "fairness_weight"
     tradeoff_values: ClassVar[tuple[float, ...]] = (0.0, 0.1, 0.3, 1, 3, 10, 30, 50)
 
     fairness_weight: float = 1.0

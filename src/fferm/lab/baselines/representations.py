@@ -66,7 +66,6 @@ class LearnedFairRepresentations(Baseline):
     ICML 2013.
     """
 
-    tradeoff_param: ClassVar[str] = "fairness_weight"
     tradeoff_values: ClassVar[tuple[float, ...]] = (0.0, 0.1, 0.3, 1, 3, 10)
     notions: ClassVar[tuple[str, ...]] = ("demographic_parity",)
 

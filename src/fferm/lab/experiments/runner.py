@@ -166,7 +166,7 @@ def run_task(task: Task, size: Size) -> list[Record]:
     with warnings.catch_warnings():
         # Collapsed and unfinished points are in the records; a warning each is noise.
         warnings.simplefilter("ignore", FfermWarning)
-        parts = load_parts(panel, size, seed)
+        parts = load_parts(json.dumps(panel.data), size, seed)
         model = make_model(method, panel, seed)
         judged = dict(parts.judged)
         if method.penalty_on_target and parts.target is not None:
@@ -235,15 +235,11 @@ class Parts:
     target: FitInput | None = None
 
 
-def load_parts(panel: Panel, size: Size, seed: int) -> Parts:
-    """Return the rows of a panel and a seed."""
-    return _load_parts(json.dumps(panel.data), size, seed)
-
-
 # Tasks come seed by seed, and the methods of a seed share their rows.
 @functools.lru_cache(maxsize=2)
-def _load_parts(settings: str, size: Size, seed: int) -> Parts:
-    options = json.loads(settings)
+def load_parts(data: str, size: Size, seed: int) -> Parts:
+    """Return the rows of a seed; ``data`` is what a panel says of them, as JSON."""
+    options = json.loads(data)
     loader, flip = options.pop("loader"), options.pop("flip", None)
     rng = np.random.default_rng([seed, 7])
     if loader == "acs_income":
@@ -251,8 +247,8 @@ def _load_parts(settings: str, size: Size, seed: int) -> Parts:
     elif loader == "adult":
         parts = _split(load_adult(**options), size.train_rows, rng)
     else:
-        data = SPLIT_BY_SEED[loader](**options, random_state=seed)
-        parts = _split(data, len(data.y), rng)
+        whole = SPLIT_BY_SEED[loader](**options, random_state=seed)
+        parts = _split(whole, len(whole.y), rng)
     judged = {"train": parts.train, **parts.judged}
     if flip is None:
         judged.pop("validation", None)  # nothing to choose
@@ -286,18 +282,14 @@ def _acs_income(
     data = load_acs_income(**options, test_states="all", random_state=seed)
     whole = _split(data, size.train_rows, rng)
     train, everywhere = whole.train, whole.judged["test"]
+
+    def merged(part: FitInput) -> FitInput:
+        groups = part.sensitive_features
+        race = groups["race"].where(groups["race"].isin(races), "Other")
+        return replace(part, sensitive_features=groups.assign(race=race))
+
     if races is not None:
-        train, everywhere = (
-            replace(
-                part,
-                sensitive_features=part.sensitive_features.assign(
-                    race=lambda groups: groups["race"].where(
-                        groups["race"].isin(races), "Other"
-                    )
-                ),
-            )
-            for part in (train, everywhere)
-        )
+        train, everywhere = merged(train), merged(everywhere)
     state = data.frame_test.index.get_level_values("STATE").to_numpy()
     is_target = rng.random(len(state)) < TARGET_SHARE
     target = take_rows(everywhere, np.flatnonzero(is_target))
@@ -365,12 +357,10 @@ def trade_offs(method: Method, model: Model, n_values: int) -> list[float]:
         return list(method.values)
     n_values *= method.finer
     if isinstance(model, FairLogisticRegression):
-        divergence = Divergence.resolve(model.divergence)
-        low, high = weight_range(divergence, *method.weights)
+        low, high = weight_range(Divergence.resolve(model.divergence), *method.weights)
         if method.largest_reach is not None:
-            high = min(
-                high, method.largest_reach / method.params["uncertainty"]["radius"]
-            )
+            radius = method.params["uncertainty"]["radius"]
+            high = min(high, method.largest_reach / radius)
         return [0.0, *np.geomspace(low, high, n_values - 1).tolist()]
     first, *rest = (0.0, *method.weights) if method.weights else model.tradeoff_values
     if first == 0 and rest[-1] > rest[0] > 0:  # a weight, which acts by its logarithm
@@ -383,21 +373,19 @@ def fit_sweep(
 ) -> Iterator[tuple[float, Model, float]]:
     """Yield each value, its fitted model, and the seconds that it took."""
     train, target = parts.train, parts.target
-    penalty_data = None
+    extra: dict[str, Any] = {}
     if method.penalty_on_target and target is not None:
-        penalty_data = target.X, target.sensitive_features
+        extra["penalty_data"] = target.X, target.sensitive_features
     models: Iterable[Model]
     if isinstance(model, FairLogisticRegression):
-        if penalty_data is not None:
-            train = replace(train, sensitive_features=None, penalty_data=penalty_data)
+        if extra:
+            train = replace(train, sensitive_features=None, **extra)
         models = model.fit_path(train, values)
     else:
-        features: dict[str, Any] = {"sensitive_features": train.sensitive_features}
-        if penalty_data is not None:
-            features["penalty_data"] = penalty_data
+        extra["sensitive_features"] = train.sensitive_features
         name = model.tradeoff_param
         models = (
-            clone(model).set_params(**{name: value}).fit(train.X, train.y, **features)
+            clone(model).set_params(**{name: value}).fit(train.X, train.y, **extra)
             for value in values
         )
     began = time.perf_counter()
@@ -410,6 +398,5 @@ def _class(name: str) -> Any:
     if name == "FairLogisticRegression":
         return FairLogisticRegression
     if name not in baselines.__all__:
-        known = ("FairLogisticRegression", *baselines.__all__)
-        raise UnknownNameError(unknown_name("method", name, known))
+        raise UnknownNameError(unknown_name("method", name, baselines.__all__))
     return getattr(baselines, name)
