@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 import numpy as np
+import pandas as pd
 from scipy.special import log_softmax, softmax
 
 from fferm.boosting._kernels import LEAST_CURVATURE
@@ -52,12 +53,13 @@ def make(
         fairness_weight=fairness_weight,
         sharpness=1.7,
     )
-    control = np.arange(n) // 2 % 4 - 1  # in some rows it is missing
-    labels = Labels(n, y, tuple(range(n_classes)), control, ("x", "y", "z"))
+    area = np.array([None, "x", "y", "z"])[np.arange(n) // 2 % 4]
+    labels = Labels(n, y, tuple(range(n_classes)))
     rows = encode_rows(
         groups if how == "marginal" else groups["a"],
         objective.notion,
         labels,
+        pd.DataFrame({"area": area}),
         how=how,
         sample_weight=weight,
     )

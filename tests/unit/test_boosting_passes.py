@@ -51,12 +51,12 @@ def test_attributes_one_by_one_and_empty_cells_are_those_of_tables(n_classes):
 class Merged(Notion, abstract=True):
     """A notion with tables of its own, for tests."""
 
-    weights: str
+    share: str  # how strata are weighted
     is_moving: bool
 
     @property
     def weighting(self):
-        return self.weights
+        return self.share
 
     def strata(self, labels):
         return EqualizedOdds().strata(labels)

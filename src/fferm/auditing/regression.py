@@ -559,17 +559,16 @@ class _Auditor:
             u, group = self.prediction[rows], code[rows]
             weight = self.weight[rows] if spec.is_weighted else None
             ordered = dependence.OrderedPredictions(u)
-            limits: dict[str, Interval] = {}
-            if spec.n_bootstrap:
-                limits = ordered.intervals(
-                    group,
-                    list(dependence.GROUP_MEASURES),
-                    # All parts hold at once if each takes its share of the risk.
-                    1 - (1 - self.confidence) / len(parts),
-                    n_bootstrap=spec.n_bootstrap,
-                    random_state=spec.random_state or 0,
-                    weight=weight,
-                )
+            limits = ordered.intervals(
+                group,
+                # Without draws there are none.
+                list(dependence.GROUP_MEASURES) if spec.n_bootstrap else [],
+                # All parts hold at once if each takes its share of the risk.
+                1 - (1 - self.confidence) / len(parts),
+                n_bootstrap=spec.n_bootstrap,
+                random_state=spec.random_state or 0,
+                weight=weight,
+            )
             observed, shuffled = ordered.below(group, weight), []
             for _ in range(n_permutations):
                 order = rngs["groups"].permutation(group.size)

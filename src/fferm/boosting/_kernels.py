@@ -58,29 +58,22 @@ class RowPass(NamedTuple):
     loss: float = 0.0
 
 
-class Gradients(NamedTuple):
-    """What trees are grown along, in the single precision that LightGBM takes.
-
-    ``cell_gradient`` is the gradient of the penalty by the probability of a class; with
-    two classes only that of the second is used.
-    """
-
-    cell_gradient: FloatArray  # (n_classes, n_joint)
-    gradient: NDArray[np.float32]  # (n_scores, n)
-    diagonal: NDArray[np.float32]  # (n_scores, n)
-
-
 class Workspace(NamedTuple):
-    """Memory for one block of rows, and for sums over joint cells."""
+    """Memory for one block of rows, for sums over joint cells, and for gradients.
+
+    Trees are grown along the latter, in the single precision that LightGBM takes.
+    """
 
     top: FloatArray  # (BLOCK,)
     total: FloatArray  # (BLOCK,)
     soft: FloatArray  # (N_TURNS, n_joint), or (n_classes, n_joint)
     hard: FloatArray  # the same shape
+    gradient: NDArray[np.float32]  # (n_scores, n)
+    diagonal: NDArray[np.float32]  # (n_scores, n)
 
 
 @kernel
-def row_pass_into(rows, before, value, code, at, gradients, workspace):
+def row_pass_into(rows, before, value, code, at, cell_gradient, workspace):
     """Add the values of leaves to scores, and evaluate the rows there.
 
     Writes a `RowPass`, and gradient and curvature. Returns the weighted loss.
@@ -93,10 +86,13 @@ def row_pass_into(rows, before, value, code, at, gradients, workspace):
         (n_scores, n) scores.
     value, code
         (n_scores, n_leaves) values of leaves, and the (n_scores, n) leaves of rows.
-    at, gradients
+    at
         Memory for the results.
+    cell_gradient
+        (n_classes, n_joint) gradient of the penalty by the probability of a class; with
+        two classes only that of the second is used.
     workspace
-        Memory for blocks, and for sums over joint cells.
+        Memory, for gradient and curvature too.
     """
     workspace.soft[:] = 0.0
     workspace.hard[:] = 0.0
@@ -113,7 +109,7 @@ def row_pass_into(rows, before, value, code, at, gradients, workspace):
             loss += _evaluate_two(rows, begin, end, at, workspace)
         else:
             loss += _evaluate_many(rows, begin, end, at, workspace)
-        _gradients_of_block(rows, begin, end, at, gradients)
+        _gradients_of_block(rows, begin, end, at, cell_gradient, workspace)
     _tables_into(rows, workspace.soft, at.cells)
     _tables_into(rows, workspace.hard, at.decided)
     return loss
@@ -245,24 +241,26 @@ def _softmax(scores, factor, begin, end, prob, workspace):
 
 
 @kernel
-def gradients_into(rows, at, gradients):
+def gradients_into(rows, at, cell_gradient, workspace):
     """Write gradient and curvature of all rows after a pass."""
     n = at.prob.shape[1]
     for begin in range(0, n, BLOCK):
-        _gradients_of_block(rows, begin, min(begin + BLOCK, n), at, gradients)
+        end = min(begin + BLOCK, n)
+        _gradients_of_block(rows, begin, end, at, cell_gradient, workspace)
 
 
 @kernel
-def _gradients_of_block(rows, begin, end, at, gradients):
+def _gradients_of_block(rows, begin, end, at, cell_gradient, workspace):
     n_scores, weight = at.prob.shape[0], rows.hessian_weight[begin:end]
-    prob, diagonal = at.prob[0][begin:end], gradients.diagonal[0][begin:end]
+    prob, diagonal = at.prob[0][begin:end], workspace.diagonal[0][begin:end]
     if n_scores == 1:
-        _gradients_of_two(rows, begin, end, at, gradients)
+        gradient = workspace.gradient[0][begin:end]
+        _gradients_of_two(rows, begin, end, at, cell_gradient[1], gradient)
         _hessian_into(weight, prob, 1.0, diagonal)
         return
-    _gradients_of_many(rows, begin, end, at, gradients)
+    _gradients_of_many(rows, begin, end, at, cell_gradient, workspace.gradient)
     for c in range(n_scores):
-        prob, diagonal = at.prob[c][begin:end], gradients.diagonal[c][begin:end]
+        prob, diagonal = at.prob[c][begin:end], workspace.diagonal[c][begin:end]
         _hessian_into(weight, prob, n_scores / (n_scores - 1), diagonal)
 
 
@@ -274,11 +272,10 @@ def _hessian_into(weight, prob, factor, diagonal):
 
 
 @kernel
-def _gradients_of_two(rows, begin, end, at, gradients):
+def _gradients_of_two(rows, begin, end, at, by_cell, gradient):
     y, weight, cell = rows.y[begin:end], rows.weight[begin:end], rows.cell[begin:end]
-    table_weight, by_cell = rows.table_weight[begin:end], gradients.cell_gradient[1]
-    prob, gradient = at.prob[0][begin:end], gradients.gradient[0][begin:end]
-    penalized = at.penalized[0][begin:end]
+    table_weight = rows.table_weight[begin:end]
+    prob, penalized = at.prob[0][begin:end], at.penalized[0][begin:end]
     for i in range(prob.size):
         gradient[i] = weight[i] * (prob[i] - y[i])
     if by_cell.size <= FEW_CELLS:
@@ -298,9 +295,8 @@ def _add_cell_gradient(weight, cell, prob, k, cell_gradient, gradient):
 
 
 @kernel
-def _gradients_of_many(rows, begin, end, at, gradients):
+def _gradients_of_many(rows, begin, end, at, by_cell, gradient):
     prob, penalized = at.prob, at.penalized
-    by_cell, gradient = gradients.cell_gradient, gradients.gradient
     for i in range(begin, end):
         k, y, mean = rows.cell[i], rows.y[i], 0.0
         for c in range(penalized.shape[0]):

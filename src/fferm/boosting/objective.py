@@ -177,12 +177,13 @@ class ScoreObjective:
         self._no_payoff = np.zeros((len(self.membership), n_classes))
         self._scores = [np.empty(shape) for _ in range(2)]
         self._prob, self._penalized = np.empty(shape), np.empty(shape)
-        self._gradients = [np.empty(shape, dtype=np.float32) for _ in range(2)]
         # The pass and the payoff that the gradients are of.
         self._gradients_of: tuple[RowPass, FloatArray] | None = None
         n_turns = kernels.N_TURNS if n_classes == 2 else n_classes
         self._workspace = kernels.Workspace(
-            *np.empty((2, kernels.BLOCK)), *np.zeros((2, n_turns, sums.size))
+            *np.empty((2, kernels.BLOCK)),
+            *np.zeros((2, n_turns, sums.size)),
+            *np.empty((2, *shape), dtype=np.float32),
         )
         self._code = np.zeros(shape, dtype=np.uint8)
         self._make_slots(N_KEYS)
@@ -228,21 +229,17 @@ class ScoreObjective:
         one, other = self._scores
         after, tables = other if scores is one else one, self._no_payoff.shape
         at = RowPass(after, self._prob, self._penalized, *np.empty((2, *tables)))
-        target = self._target(payoff)
-        leaves = scores, padded, self._code
-        loss = kernels.row_pass_into(self._rows, *leaves, at, target, self._workspace)
+        leaves, by_cell = (scores, padded, self._code), self._by_cell(payoff)
+        loss = kernels.row_pass_into(self._rows, *leaves, at, by_cell, self._workspace)
         at = at._replace(loss=loss / self.total)
         self._gradients_of = at, payoff
         return at
 
-    def _target(self, payoff: FloatArray) -> kernels.Gradients:
+    def _by_cell(self, payoff: FloatArray) -> FloatArray:
         # Gradients by ``sharpness`` times the scores, for a row of weight 1.
         # Probabilities sum to 1: only differences to the first class matter.
         scaled = self.objective.fairness_weight * self.total * payoff
-        cell_gradient = self._member.T @ (scaled - scaled[:, :1])
-        return kernels.Gradients(
-            np.ascontiguousarray(cell_gradient.T), *self._gradients
-        )
+        return np.ascontiguousarray((self._member.T @ (scaled - scaled[:, :1])).T)
 
     def gradients(
         self, at: RowPass, payoff: FloatArray
@@ -258,9 +255,10 @@ class ScoreObjective:
         """
         known = self._gradients_of
         if known is None or known[0] is not at or known[1] is not payoff:
-            kernels.gradients_into(self._rows, at, self._target(payoff))
+            by_cell = self._by_cell(payoff)
+            kernels.gradients_into(self._rows, at, by_cell, self._workspace)
             self._gradients_of = at, payoff
-        return self._gradients[0], self._gradients[1]
+        return self._workspace.gradient, self._workspace.diagonal
 
     def gather(
         self,

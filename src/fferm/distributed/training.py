@@ -14,7 +14,7 @@ import pickle
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, fields
+from dataclasses import MISSING, asdict, dataclass, fields
 from datetime import timedelta
 from itertools import pairwise
 from pathlib import Path
@@ -165,11 +165,8 @@ def parse(arguments: Sequence[str] | None = None) -> Options:
         "torchrun, on many processes. Run again to go on from the last checkpoint.",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
-    defaults: dict[str, Any] = {
-        field.name: field.default
-        for field in fields(Options)
-        if isinstance(field.default, str | int | float | tuple)
-    }
+    optional = [field for field in fields(Options) if field.default is not MISSING]
+    defaults: dict[str, Any] = {field.name: field.default for field in optional}
     add = parser.add_argument
     add("data", type=Path, metavar="DATA", help="folder of *.parquet files")
     add("--target", required=True, help="column of labels")

@@ -540,7 +540,7 @@ class RegressionTabulator:
             return np.nan, np.nan
         # Each part errs with its share of the risk, so that all of them hold at once.
         level = 1 - (1 - confidence) / len(self.parts)
-        limits = []
+        limits: list[tuple[float, float]] = []
         for values, rows in self.parts:
             ordered, weight = OrderedPredictions(prediction[rows]), self.weight
             drawn: Any = {"n_bootstrap": n_bootstrap, "weight": take(weight, rows)}

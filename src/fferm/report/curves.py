@@ -246,7 +246,8 @@ def traces(curve: TradeoffCurve, points: list[Point]) -> dict[str, Any]:
         others = [k for k in shown if points[k].curve == name]
         others = [k for k in others if not points[k].is_plain | points[k].is_collapsed]
         label = "models" if len(names) == 1 else escape(name)
-        drawn.append(marks(others, label, MARKS[number % len(MARKS)], color, 9))
+        look = {"symbol": MARKS[number % len(MARKS)], "color": color, "size": 9}
+        drawn.append(marks(others, label, **look))
     # From the fairest to the most accurate of the best trade-offs.
     front = sorted((k for k in shown if points[k].is_best), key=lambda k: at[k])
     accuracies = [point.test["accuracy"].mean for point in points]
@@ -256,8 +257,8 @@ def traces(curve: TradeoffCurve, points: list[Point]) -> dict[str, Any]:
     collapsed = [k for k in shown if points[k].is_collapsed]
     drawn += [
         line | {"name": "best trade-offs"},
-        marks(plain, "plain model (weight 0)", "diamond", "--plain"),
-        marks(collapsed, words.collapsed, "x", "--ink"),
+        marks(plain, "plain model (weight 0)", symbol="diamond", color="--plain"),
+        marks(collapsed, words.collapsed, symbol="x", color="--ink"),
     ]
     highest = max((at[k] for k in shown), default=1.0) or 1.0
     places = [
@@ -278,13 +279,7 @@ def traces(curve: TradeoffCurve, points: list[Point]) -> dict[str, Any]:
 
 
 def _marks(
-    points: list[Point],
-    hover: str,
-    shown: list[int],
-    name: str,
-    symbol: str,
-    color: str,
-    size: int = 12,
+    points: list[Point], hover: str, shown: list[int], name: str, **marker: object
 ) -> dict[str, Any]:
     is_alone = len({point.curve for point in points}) == 1
     models = [points[k] for k in shown]
@@ -300,7 +295,7 @@ def _marks(
         "mode": "markers",
         "hovertemplate": hover,
         "name": name,
-        "marker": {"color": color, "size": size, "symbol": symbol},
+        "marker": {"size": 12, **marker},
     }
 
 

@@ -210,14 +210,8 @@ def as_text(text: str) -> str:
     return text.replace("$", r"\$").removeprefix("_")
 
 
-def _draw(
-    ax: "Axes",
-    how: str,
-    rows: pd.DataFrame,
-    columns: tuple[str, ...] = ("violation", "accuracy"),
-    **look: Any,
-) -> None:
-    getattr(ax, how)(*columns, data=rows, **look)
+def _draw(ax: "Axes", how: str, rows: pd.DataFrame, *ends: str, **look: Any) -> None:
+    getattr(ax, how)(*(ends or ("violation", "accuracy")), data=rows, **look)
 
 
 def _draw_band(ax: "Axes", bands: pd.DataFrame, color: str, label: str) -> None:
@@ -226,9 +220,9 @@ def _draw_band(ax: "Axes", bands: pd.DataFrame, color: str, label: str) -> None:
         return
     ends = "violation", "accuracy_low", "accuracy_high"
     look = {"color": color, "linewidth": 0, "label": label}
-    _draw(ax, "fill_between", rows, ends, **look, alpha=0.15)
+    _draw(ax, "fill_between", rows, *ends, **look, alpha=0.15)
     ends = "accuracy", "violation_low", "violation_high"
-    _draw(ax, "hlines", rows, ends, color=color, linewidth=0.8, alpha=0.4)
+    _draw(ax, "hlines", rows, *ends, color=color, linewidth=0.8, alpha=0.4)
 
 
 def plot_column(column: ColumnAudit, name: str, ax: "Axes | None" = None) -> "Axes":

@@ -1,6 +1,6 @@
 """The laws of solvers of linear models."""
 
-from contextlib import AbstractContextManager
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -51,9 +51,7 @@ def check_solver(solver: Solver[Any], *, slack: float = 0.01) -> None:
 
 
 def _hold(solver: Solver[Any], problem: Problem, slack: float, setting: str) -> None:
-    def law(name: str) -> AbstractContextManager[None]:
-        return law_of(solver, "solver", name, setting)
-
+    law = partial(law_of, solver, "solver", setting=setting)
     with law("data are left alone"):
         before = problem.X.copy(), problem.y.copy(), problem.share.copy()
         solution = solver.solve(problem)
