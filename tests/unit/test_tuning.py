@@ -253,7 +253,7 @@ def test_of_sparse_rows_and_dictionaries_weights_are_repetitions():
         ({"max_violation": 0.1, "min_accuracy": 0.5}, "exactly one of"),
         ({"max_violation": 3}, "between 0 and 1"),
         ({"max_violation": 0.1, "radii": [0.1]}, "with an uncertainty set"),
-        ({"max_violation": 0.1, "radii": []}, "radii is empty"),
+        ({"max_violation": 0.1, "radii": []}, "at least one number"),
         ({"max_violation": 0.1, "divergences": []}, "divergences is empty"),
         ({"max_violation": 0.1, "divergences": ["klx"]}, "Unknown divergence"),
         ({"max_violation": 0.1, "fairness_weights": []}, "list of numbers"),

@@ -98,7 +98,7 @@ def open_records(
         if content and not content.endswith(b"\n"):  # the last line was cut off
             stream.write(b"\n")
         if not _complete_lines(path):
-            append(header)
+            append({"format": FORMAT, "version": FORMAT_VERSION, **header})
         recorded = _read_lines(path, _complete_lines(path))
         _check_same(recorded.header, header, folder)
         # Models are written under a hidden name first; a kill may leave one.

@@ -19,14 +19,7 @@ from fferm._typing import Table
 from fferm.auditing import Audit
 from fferm.curve.curve import TradeoffCurve
 from fferm.curve.measures import audit_rows, make_measures, measure_models
-from fferm.curve.records import (
-    FORMAT,
-    FORMAT_VERSION,
-    Recorded,
-    assemble,
-    check_folder,
-    open_records,
-)
+from fferm.curve.records import Recorded, assemble, check_folder, open_records
 from fferm.data.rows import FitInput
 from fferm.data.split import read_rows, split_by_label
 from fferm.data.validate import Number
@@ -230,8 +223,6 @@ def _header(
         "code": f"{type(model).__name__}({', '.join(changed)})",
     }
     return {
-        "format": FORMAT,
-        "version": FORMAT_VERSION,
         "curve": name,
         "description": description,
         "data": digest,

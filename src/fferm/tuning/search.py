@@ -241,14 +241,11 @@ def _radii(shift: Uncertainty | None, radii: Sequence[float] | None) -> list[flo
     if radii is None:
         return [0.0 if shift is None else float(shift.parameters()["radius"])]
     numbers = sorted({check_number("radii", radius) for radius in radii})
-    if not numbers:
+    if not numbers or (shift is None and numbers[-1] > 0):
         raise InvalidParameterError(
-            "radii is empty. Pass some, or None for the estimator's own."
-        )
-    if shift is None and numbers[-1] > 0:
-        raise InvalidParameterError(
-            f"radii={numbers} needs an estimator with an uncertainty set, for example "
-            "uncertainty=SmallShift(radius=0.01)."
+            "radii must hold at least one number, and any above 0 needs an estimator "
+            "with an uncertainty set, for example uncertainty=SmallShift(radius=0.01); "
+            f"got {numbers}."
         )
     return numbers
 
