@@ -22,9 +22,9 @@ CEILING = {
     "tradeoff_curve": (23, 191, 17),
     "boosting fit": (19, 142, 10),
     "regression fit": (17, 126, 17),
-    "FairnessLoss.from_labels": (12, 67, 7),
+    "FairnessLoss.from_labels": (11, 63, 7),
     "FairnessLoss.forward": (4, 19, 5),
-    "net fit": (18, 190, 14),
+    "net fit": (17, 180, 14),
     "save and load": (5, 27, 13),
 }
 SCRIPT = Path(__file__).with_name("hops.py")

@@ -10,9 +10,10 @@ vectorised: here the compiler makes one of several lanes at once.
 import functools
 import hashlib
 import math
+from collections import namedtuple
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numba
 from numba.core import types
@@ -38,15 +39,11 @@ COMPILED_FILES = (
 )
 
 
-def _digest(files: tuple[Path, ...]) -> str:
-    text = b"".join(path.read_bytes() for path in files)
-    return hashlib.sha256(text).hexdigest()[:12]
-
-
 # Numba caches a function by the text of its own file alone, but compiles it together
 # with those it calls. The names of cached functions carry this key, so that a change in
 # any of these files discards what was compiled before.
-CACHE_KEY = _digest(COMPILED_FILES)
+_TEXT = b"".join(path.read_bytes() for path in COMPILED_FILES)
+CACHE_KEY = hashlib.sha256(_TEXT).hexdigest()[:12]
 
 
 def cached(function: Callable[..., Any], **options: Any) -> Any:
@@ -94,19 +91,6 @@ def _double(_context, x):
     return types.float64(types.int64), cast
 
 
-@numba.njit(error_model="numpy")
-def _power_series(x):
-    # By pairs, and pairs of pairs: a chain of products would wait for each in turn.
-    c = TAYLOR
-    x2 = x * x
-    x4 = x2 * x2
-    low = (c[0] + c[1] * x) + (c[2] + c[3] * x) * x2
-    middle = (c[4] + c[5] * x) + (c[6] + c[7] * x) * x2
-    high = (c[8] + c[9] * x) + (c[10] + c[11] * x) * x2
-    top = c[12] + c[13] * x
-    return (low + middle * x4) + (high + top * x4) * (x4 * x4)
-
-
 @functools.partial(cached, error_model="numpy")
 def exp(x):
     """Return ``e^x`` to the last bit or two; 0 and infinity beyond the range."""
@@ -114,7 +98,14 @@ def exp(x):
     shifted = inside * (1 / math.log(2)) + ROUNDING
     whole = shifted - ROUNDING
     rest = (inside - whole * LN2_HIGH) - whole * LN2_LOW  # at most ln(2) / 2
-    power = _power_series(rest)
+    # By pairs, and pairs of pairs: a chain of products would wait for each in turn.
+    c, square = TAYLOR, rest * rest
+    fourth = square * square
+    low = (c[0] + c[1] * rest) + (c[2] + c[3] * rest) * square
+    middle = (c[4] + c[5] * rest) + (c[6] + c[7] * rest) * square
+    high = (c[8] + c[9] * rest) + (c[10] + c[11] * rest) * square
+    top = c[12] + c[13] * rest
+    power = (low + middle * fourth) + (high + top * fourth) * (fourth * fourth)
     # The whole power of 2 goes into the exponent's bits.
     value = _double(_bits(power) + (_bits(shifted) << 52))
     value = 0.0 if x < LOWEST else value
@@ -143,28 +134,11 @@ def _log(x):
 
 
 @numba.njit
-def _sqrt(x):
-    return math.sqrt(x)
-
-
-@numba.njit
-def _abs(x):
-    return abs(x)
-
-
-@numba.njit
 def _where(condition, x, y):
     return x if condition else y
 
 
-class Scalars(NamedTuple):
-    """A namespace that compiled code can carry: a tuple of compiled functions."""
-
-    exp: Any
-    log: Any
-    sqrt: Any
-    abs: Any
-    where: Any
-
-
-SCALARS = Scalars(exp, _log, _sqrt, _abs, _where)
+# A namespace that compiled code can carry: a tuple of compiled functions.
+SCALARS = namedtuple("Scalars", "exp log sqrt abs where")(
+    exp, _log, numba.njit(lambda x: math.sqrt(x)), numba.njit(lambda x: abs(x)), _where
+)

@@ -59,9 +59,8 @@ def joint(
     prob, group = np.asarray(prob, dtype=np.float64), np.asarray(group)
     if prob.ndim != 2 or prob.shape[1] < 2 or group.shape != prob.shape[:1]:
         raise InvalidInputError(
-            "prob must have shape (n_samples, n_classes) with at least two classes, "
-            f"and group (n_samples,); got {prob.shape} and {group.shape}. A column of "
-            "shape (n, 1) would broadcast to (n, n) and see nothing."
+            "prob must be (n_samples, n_classes >= 2) and group (n_samples,); got "
+            f"{prob.shape} and {group.shape}. A column would broadcast to (n, n)."
         )
     code = np.zeros_like(group) if stratum is None else np.asarray(stratum)
     weight = np.ones(len(prob)) if sample_weight is None else sample_weight

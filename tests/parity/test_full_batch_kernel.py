@@ -14,7 +14,7 @@ from fferm.notions import get as get_notion
 from fferm.solvers import LBFGS, full_batch, linear
 from fferm.solvers.full_batch import FusedEvaluator
 from fferm.solvers.linear import (
-    PlainEvaluator,
+    Evaluator,
     make_evaluator,
     parameter_shape,
     value_and_gradient,
@@ -123,7 +123,7 @@ def test_lanes_are_measured_as_single_models_are(n_classes):
     found = FusedEvaluator(problem).measure(problem, thetas, weights)
     for measured, theta, weight in zip(found, thetas, weights, strict=True):
         value, _ = value_and_gradient(problem.with_weight(weight), theta)
-        (dual,) = PlainEvaluator().duals(problem, theta)
+        (dual,) = Evaluator().duals(problem, theta)
         assert measured.objective == pytest.approx(value, rel=1e-12)
         assert_allclose(measured.dual[0], dual, rtol=1e-9, atol=1e-12)
         assert_allclose(FusedEvaluator(problem).duals(problem, theta)[0], dual, 1e-9)
@@ -142,11 +142,11 @@ def test_the_number_of_threads_changes_no_bit(monkeypatch):
 
 def test_large_data_are_evaluated_in_one_pass_and_lead_to_the_same_model(monkeypatch):
     problem = make_problem("kl", n=400)
-    assert isinstance(make_evaluator(problem), PlainEvaluator)
+    assert isinstance(make_evaluator(problem), Evaluator)
     plain = LBFGS().solve(problem)
     monkeypatch.setattr(linear, "FUSED_FROM", 0)
     assert isinstance(make_evaluator(problem), FusedEvaluator)
     fused = LBFGS().solve(problem)
     assert_allclose(fused.value, plain.value, rtol=1e-6)
     monkeypatch.setattr(linear, "LARGEST_JACOBIAN", 0)
-    assert isinstance(make_evaluator(problem), PlainEvaluator)
+    assert isinstance(make_evaluator(problem), Evaluator)

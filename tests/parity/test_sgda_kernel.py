@@ -9,6 +9,7 @@ import math
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.sparse
 from instances import REGISTERED
@@ -63,8 +64,16 @@ def make_problem(
     # Strata are by a label of two values, and predictions of more; or by a control
     # feature that some rows miss.
     label = np.minimum(y, 1) if n_classes == 2 else np.arange(n) % 2
-    labels = Labels(n, label, (0, 1), np.arange(n) % 5 // 2 - 1, ("low", "high"))
-    rows = encode_rows(s, objective.notion, labels, how=how, sample_weight=weight)
+    control = np.array([None, "low", "high"], dtype=object)[np.arange(n) % 5 // 2]
+    frame = pd.DataFrame({"control": control})
+    rows = encode_rows(
+        s,
+        objective.notion,
+        Labels(n, label, (0, 1)),
+        frame,
+        how=how,
+        sample_weight=weight,
+    )
     penalty = Penalty(objective, rows, tuple(range(n_classes)))
     return Problem(objective, X, y, weight / weight.sum(), n_classes, penalty)
 
@@ -289,7 +298,7 @@ def test_two_hundred_steps_are_those_of_plain_numpy(divergence, notion, dual):
     theta, average, z = plain_steps(problem, plain, orders, 2)
     t = 0
     for order in orders:
-        t = _kernels.sgda_epoch(
+        t = _kernels.run_batches(
             state.rows,
             order,
             2,

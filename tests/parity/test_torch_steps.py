@@ -148,7 +148,7 @@ def test_two_hundred_steps_are_those_of_the_fused_kernel(divergence, notion, how
     orders = [rng.permutation(N) for _ in range(N_EPOCHS)]
     t = 0
     for order in orders:
-        t = _kernels.sgda_epoch(
+        t = _kernels.run_batches(
             state.rows,
             order,
             BATCH,

@@ -27,7 +27,7 @@ from fferm.solvers import (
 from fferm.solvers.full_batch import as_rows
 from fferm.solvers.lbfgs import Coordinates, whiten
 from fferm.solvers.linear import (
-    PlainEvaluator,
+    Evaluator,
     linear_logits,
     parameter_shape,
     value_and_gradient,
@@ -359,7 +359,7 @@ def test_a_stall_of_a_smooth_problem_is_named(monkeypatch):
         value, gradient = value_and_gradient(problem, theta)
         return value, -gradient
 
-    monkeypatch.setattr(PlainEvaluator, "value_and_gradient", staticmethod(climb))
+    monkeypatch.setattr(Evaluator, "value_and_gradient", staticmethod(climb))
 
     assert LBFGS().solve(make_problem()).result is Result.stalled
 

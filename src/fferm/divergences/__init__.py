@@ -102,10 +102,8 @@ def get(
     0.022752
     """
     divergence = Divergence.resolve(spec)
-    if normalisation not in ("canonical", "paper") or scale not in (
-        "none",
-        "curvature",
-    ):
+    is_known = normalisation in ("canonical", "paper")
+    if not is_known or scale not in ("none", "curvature"):
         raise InvalidParameterError(
             "normalisation must be 'canonical' or 'paper' and scale 'none' or "
             f"'curvature'; got {normalisation!r} and {scale!r}."

@@ -8,8 +8,9 @@ import itertools
 import math
 from abc import abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import ClassVar, TypeAlias
+from dataclasses import dataclass, replace
+from types import SimpleNamespace
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
@@ -31,12 +32,7 @@ class Divergence(Registered, abstract=True):
     """An f-divergence in canonical form."""
 
     kind: ClassVar[str] = "divergence"
-    required: ClassVar[tuple[str, ...]] = (
-        "f",
-        "f_prime",
-        "conjugate",
-        "conjugate_prime",
-    )
+    required = ("f", "f_prime", "conjugate", "conjugate_prime")
 
     @abstractmethod
     def f(self, t: Operand, xp: Namespace) -> Operand:
@@ -63,11 +59,9 @@ class Divergence(Registered, abstract=True):
         """
         h = 2e-3
         t = xp.where(t > LEAST_DIFFERENCED, t, LEAST_DIFFERENCED)
-        near = self.f_prime(t * math.exp(h), xp) - self.f_prime(t * math.exp(-h), xp)
-        far = self.f_prime(t * math.exp(2 * h), xp) - self.f_prime(
-            t * math.exp(-2 * h), xp
-        )
-        return (8 * near - far) / (12 * h * t)
+        points = (t * math.exp(n * h) for n in (-2, -1, 1, 2))
+        lowest, low, high, highest = (self.f_prime(point, xp) for point in points)
+        return (8 * (high - low) - (highest - lowest)) / (12 * h * t)
 
     def dual_at(self, z: Operand, xp: Namespace) -> Operand:
         """Return the dual ``A = f'(e^z)`` at a free log-ratio ``z``."""
@@ -193,9 +187,7 @@ class Divergence(Registered, abstract=True):
         return self
 
 
-def _limit(
-    formula: Callable[[Operand, Namespace], Operand], points: tuple[float, float]
-) -> float:
+def _limit(formula: "Formula", points: tuple[float, float]) -> float:
     # A limit exists where two distant points agree to 10 %; powers and logarithms
     # that diverge differ by far more between them.
     with np.errstate(all="ignore"):
@@ -211,21 +203,14 @@ Formula: TypeAlias = Callable[[Operand, Namespace], Operand]
 FEW = 24
 
 
-class Scalars:
-    """The five functions of a formula, on one Python number."""
-
-    exp = staticmethod(math.exp)
-    log = staticmethod(math.log)
-    sqrt = staticmethod(math.sqrt)
-    abs = staticmethod(abs)
-
-    @staticmethod
-    def where(condition: bool, x: float, y: float) -> float:
-        """Return x where the condition holds, else y."""
-        return x if condition else y
+def _where(condition: bool, x: float, y: float) -> float:
+    return x if condition else y
 
 
-SCALARS = Scalars()
+# The five functions of a formula, on one Python number.
+SCALARS: Any = SimpleNamespace(
+    exp=math.exp, log=math.log, sqrt=math.sqrt, abs=abs, where=_where
+)
 
 
 def evaluate(formula: Formula, t: FloatArray) -> FloatArray:
@@ -243,16 +228,43 @@ def evaluate(formula: Formula, t: FloatArray) -> FloatArray:
         try:
             values = map(formula, t.ravel().tolist(), itertools.repeat(SCALARS))
             return np.array(list(values), dtype=np.float64).reshape(t.shape)
-        except (ArithmeticError, ValueError):
-            pass  # Python raises where NumPy returns infinity
-        except (AttributeError, TypeError):
-            pass  # a user's own formula, written for arrays only
+        except (ArithmeticError, AttributeError, TypeError, ValueError):
+            # Python raises where NumPy returns infinity, and a user's own formula may
+            # be written for arrays only.
+            pass
     with np.errstate(all="ignore"):
         return np.asarray(formula(t, np), dtype=np.float64)
 
 
 @dataclass(frozen=True)
-class Affine(Divergence):
+class Transformed(Divergence, abstract=True):
+    """A divergence made from a divergence, as smooth and as concave as that is.
+
+    Parameters
+    ----------
+    base
+        The divergence that is transformed.
+    """
+
+    base: Divergence
+
+    @property
+    def is_smooth(self) -> bool:
+        """As the base."""
+        return self.base.is_smooth
+
+    @property
+    def log_ratio_is_concave(self) -> bool:
+        """As the base."""
+        return self.base.log_ratio_is_concave
+
+    def smoothed(self) -> Divergence:
+        """Return the same transformation of the smoothed base."""
+        return replace(self, base=self.base.smoothed())
+
+
+@dataclass(frozen=True)
+class Affine(Transformed):
     """A scaled and tilted divergence, ``scale f(t) + slope (t - 1)``.
 
     The tilt changes neither D nor any gradient of a model, but it shifts the dual
@@ -269,7 +281,6 @@ class Affine(Divergence):
 
     name: ClassVar[str] = "affine"
 
-    base: Divergence
     scale: float = 1.0
     slope: float = 0.0
 
@@ -337,23 +348,9 @@ class Affine(Divergence):
         low, high = self.base.dual_domain
         return self.scale * low + self.slope, self.scale * high + self.slope
 
-    @property
-    def is_smooth(self) -> bool:
-        """As the base."""
-        return self.base.is_smooth
-
-    @property
-    def log_ratio_is_concave(self) -> bool:
-        """As the base."""
-        return self.base.log_ratio_is_concave
-
-    def smoothed(self) -> Divergence:
-        """Return the same transformation of the smoothed base."""
-        return Affine(self.base.smoothed(), self.scale, self.slope)
-
 
 @dataclass(frozen=True)
-class LinearTail(Divergence):
+class LinearTail(Transformed):
     """A divergence continued linearly below a small ratio.
 
     This is exactly what bounding the dual from below by ``f'(floor)`` does. It keeps
@@ -370,7 +367,6 @@ class LinearTail(Divergence):
 
     name: ClassVar[str] = "linear_tail"
 
-    base: Divergence
     floor: float = RATIO_FLOOR
 
     def __post_init__(self) -> None:
@@ -380,15 +376,11 @@ class LinearTail(Divergence):
                 f"vanish away from independence too; got {self.floor!r}."
             )
 
-    @functools.cached_property
-    def _at_floor(self) -> float:
-        return float(self.base.f(np.float64(self.floor), np))
-
     def f(self, t: Operand, xp: Namespace) -> Operand:
         """Return ``f`` above the floor and its tangent at the floor below it."""
-        safe = xp.where(t > self.floor, t, self.floor)
-        tangent = self._at_floor + self.slope_at_zero * (t - self.floor)
-        return xp.where(t > self.floor, self.base.f(safe, xp), tangent)
+        above = xp.where(t > self.floor, t, self.floor)
+        below = xp.where(t > self.floor, self.floor, t)
+        return self.base.f(above, xp) + self.slope_at_zero * (below - self.floor)
 
     def f_prime(self, t: Operand, xp: Namespace) -> Operand:
         """Return ``f'``, constant below the floor."""
@@ -401,12 +393,14 @@ class LinearTail(Divergence):
 
     def conjugate(self, a: Operand, xp: Namespace) -> Operand:
         """Return ``f*``; below ``f'(floor)`` it stays at its value there."""
-        return self.base.conjugate(self._clipped(a, xp), xp)
+        low = self.slope_at_zero
+        return self.base.conjugate(xp.where(a > low, a, low), xp)
 
     def conjugate_prime(self, a: Operand, xp: Namespace) -> Operand:
         """Return ``f*'``; 0 below ``f'(floor)``."""
-        inside = self.base.conjugate_prime(self._clipped(a, xp), xp)
-        return xp.where(a >= self.slope_at_zero, inside, 0.0)
+        low = self.slope_at_zero
+        inside = self.base.conjugate_prime(xp.where(a > low, a, low), xp)
+        return xp.where(a >= low, inside, 0.0)
 
     def dual_at(self, z: Operand, xp: Namespace) -> Operand:
         """Return the base's dual, constant below the floor."""
@@ -443,10 +437,6 @@ class LinearTail(Divergence):
         by_p, by_q = np.array(slopes, dtype=np.float64).reshape(-1, 2).T
         return value, by_p.reshape(q.shape), by_q.reshape(q.shape)
 
-    def _clipped(self, a: Operand, xp: Namespace) -> Operand:
-        low = self.slope_at_zero
-        return xp.where(a > low, a, low)
-
     @property
     def value_at_zero(self) -> float:
         """Where the tangent meets the axis: ``-f*(f'(floor))``."""
@@ -461,20 +451,6 @@ class LinearTail(Divergence):
     def slope_at_infinity(self) -> float:
         """As the base."""
         return self.base.slope_at_infinity
-
-    @property
-    def is_smooth(self) -> bool:
-        """As the base."""
-        return self.base.is_smooth
-
-    @property
-    def log_ratio_is_concave(self) -> bool:
-        """As the base."""
-        return self.base.log_ratio_is_concave
-
-    def smoothed(self) -> Divergence:
-        """Return the smoothed base, continued from the same ratio."""
-        return LinearTail(self.base.smoothed(), self.floor)
 
 
 def trainable(divergence: Divergence) -> Divergence:

@@ -64,14 +64,6 @@ def log1p_minus(u: Operand, xp: Namespace) -> Operand:
     return s * (2 * square * total - v)
 
 
-def power_series(u: Operand, power: float) -> Operand:
-    """Return the alpha generator near 1: ``sum_n u^n / n! prod_i (power - i)``."""
-    total = 1 + 0 * u
-    for n in range(SERIES_TERMS, 2, -1):
-        total = 1 + u * (power - (n - 1)) / n * total
-    return u * u / 2 * total
-
-
 def exp_family(z: Operand, b: float, xp: Namespace) -> Operand:
     """Return ``(e^(b z) - 1) / b``, which is ``z`` at ``b = 0``."""
     if b == 0:
@@ -442,7 +434,12 @@ class Alpha(Divergence):
             far = (u - exp_family(log, a, xp)) / (1 - a)
         far = xp.where(t > 0, far, 1 / a if a > 0 else math.inf)
         is_near = xp.abs(u) * max(1.0, abs(a)) < 0.1
-        return xp.where(is_near, power_series(xp.where(is_near, u, 0.0), a), far)
+        u = xp.where(is_near, u, 0.0)
+        # sum_n u^n / n! prod_i (a - i)
+        total = 1 + 0 * u
+        for n in range(SERIES_TERMS, 2, -1):
+            total = 1 + u * (a - (n - 1)) / n * total
+        return xp.where(is_near, u * u / 2 * total, far)
 
     def f_prime(self, t: Operand, xp: Namespace) -> Operand:
         """Return ``(t^(a-1) - 1) / (a - 1)``."""

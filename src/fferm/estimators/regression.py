@@ -32,7 +32,7 @@ from fferm.penalty.objective import Objective, Problem
 from fferm.penalty.soft_bins import UNUSED_BINS, make_bins
 from fferm.solvers import LBFGS, Result, Solution
 from fferm.solvers.base import Callback
-from fferm.solvers.linear import PlainEvaluator, linear_logits
+from fferm.solvers.linear import Evaluator, linear_logits
 
 # Adam's steps for a linear model, whose features are standardised, and for a network.
 LINEAR_RATE = 0.02
@@ -345,7 +345,7 @@ class FairRegressor(RegressorMixin, FairEstimator):
             tol=float(self.tol),
             max_iter=int(self.max_iter),
             fit_intercept=bool(self.fit_intercept),
-            evaluator=PlainEvaluator(),
+            evaluator=Evaluator(),
         )
 
     def _train_plain(self, problem: Problem, start: FloatArray | None) -> Solution:

@@ -27,23 +27,12 @@ import numpy as np
 
 from fferm._jit import kernel
 from fferm._typing import FloatArray, IntArray, Namespace, Operand
-from fferm.divergences import Divergence, strip
-from fferm.divergences.base import Formula, evaluate
+from fferm.divergences import strip
+from fferm.divergences.base import evaluate
 from fferm.errors import InvalidParameterError
 from fferm.notions import Comparison
-from fferm.penalty.dual import (
-    NO_GROUPS,
-    GroupWeights,
-    dual_variable,
-    group_weights,
-)
-from fferm.penalty.formulas import (
-    is_kept,
-    log_ratio_pointer,
-    projected_pointer,
-    read_table,
-    slopes_pointer,
-)
+from fferm.penalty.dual import NO_GROUPS, GroupWeights, dual_variable, group_weights
+from fferm.penalty.formulas import is_kept, read_table, table_pointer
 from fferm.penalty.objective import Objective, Penalty, Problem
 
 VARIABLES = ("auto", "log_ratio", "projected")
@@ -125,40 +114,6 @@ def payoff_into(dual, work):
                         payoff[r, j, k, lane] = dual.factor[r, a] * value
 
 
-@kernel
-def rates_into(dual, mass):
-    """Write the rates of the classes in a table into the dual."""
-    n_strata, n_classes, _, n_lanes = mass.shape
-    for r in range(n_strata):
-        for a in range(dual.ends.size - 1):
-            for j in range(n_classes):
-                for lane in range(n_lanes):
-                    total = 0.0
-                    for k in range(dual.ends[a], dual.ends[a + 1]):
-                        total += mass[r, j, k, lane]
-                    dual.rate[r, j, a, lane] = dual.share[r, a] * total
-
-
-@kernel
-def best_into(dual, mass):
-    """Write rates and log-ratios of a table into the dual; 0 where nobody is."""
-    rates_into(dual, mass)
-    n_strata, n_classes, _, n_lanes = mass.shape
-    for r in range(n_strata):
-        for a in range(dual.ends.size - 1):
-            for k in range(dual.ends[a], dual.ends[a + 1]):
-                for j in range(n_classes):
-                    for lane in range(n_lanes):
-                        product = dual.prior[r, k] * dual.rate[r, j, a, lane]
-                        z = 0.0
-                        if product > 0:
-                            z = math.log(
-                                dual.share[r, a] * mass[r, j, k, lane] / product
-                            )
-                            z = min(max(z, dual.lower), dual.upper[r, k])
-                        dual.z[r, j, k, lane] = z
-
-
 def make_dual(
     problem: Problem, n_lanes: int, *, solver: str, variable: str = "auto"
 ) -> Dual:
@@ -195,7 +150,7 @@ def bind_dual(
             f"dual must be one of {', '.join(VARIABLES)}; got {variable!r}."
         )
     chosen = dual_variable(objective.divergence, variable)
-    pointer = projected_pointer if chosen.is_projected else log_ratio_pointer
+    reads = "projected" if chosen.is_projected else "log_ratio"
     n_strata, n_attributes = weights.share.shape
     return Dual(
         np.zeros((n_strata, n_classes, weights.prior.shape[1], n_lanes)),
@@ -204,7 +159,7 @@ def bind_dual(
         chosen.lower,
         chosen.upper(weights.prior),
         chosen.speed,
-        pointer(chosen.divergence).address,
+        table_pointer(chosen.divergence, reads).address,
         strip(objective.divergence)[1],
     )
 
@@ -231,12 +186,10 @@ class CompiledPenalty:
         if is_kept(base):  # others take a second to compile, which no run makes up for
             is_plain = base == objective.divergence.smoothed()
             tilt = 0.0 if is_plain else float(self._divergence.f_prime(1.0, np))
-            self._pointer = slopes_pointer(base).address
+            self._pointer = table_pointer(base, "slopes").address
             self._constants = math.log(floor), scale, tilt
         self._is_robust = objective.uncertainty is not None
         comparison = penalty.comparison
-        self._is_moving = not comparison.has_fixed_groups
-        self._weighting = WEIGHTINGS.index(objective.notion.weighting)
         n_groups = np.array([len(attribute.groups) for attribute in rows.attributes])
         n_strata = len(rows.strata.names)
         self._shapes = np.column_stack([np.full_like(n_groups, n_strata), n_groups])
@@ -247,6 +200,8 @@ class CompiledPenalty:
         self._place: IntArray | None = None
         if comparison.place is not None:
             self._compared, self._place = _compared_places(comparison, self._shapes)
+        weighting = WEIGHTINGS.index(objective.notion.weighting)
+        self._rule = self._compared, weighting, not comparison.has_fixed_groups
         self._n_outcomes = len(comparison.outcomes)
         # The row of each cell in a (R K, m) mass, which is a mean over all rows, where
         # the table of an attribute is a mean over the rows whose group is known.
@@ -267,8 +222,7 @@ class CompiledPenalty:
             return value, self.join(payoffs)
         compared, product, dual, conjugate, _ = self._at(cells)
         payoff = np.empty_like(compared)
-        rule = self._compared, self._weighting, self._is_moving
-        value = _payoff_into(compared, *rule, product, dual, conjugate, payoff)
+        value = _payoff_into(compared, *self._rule, product, dual, conjugate, payoff)
         if self._place is not None:
             padded = np.append(payoff.ravel(), 0.0)  # the last for cells left out
             payoff = padded[self._place].reshape(cells.shape)
@@ -284,8 +238,7 @@ class CompiledPenalty:
         """
         compared, product, dual, _, second = self._at(cells)
         root = np.zeros((compared.size, compared.size))
-        rule = self._compared, self._weighting, self._is_moving
-        _root_into(compared, *rule, product, dual, second, root)
+        _root_into(compared, *self._rule, product, dual, second, root)
         if self._place is None:
             return root
         used = np.unique(self._place[self._place < compared.size])
@@ -296,7 +249,7 @@ class CompiledPenalty:
 
     def on_mass(self, mass: FloatArray) -> tuple[float, FloatArray]:
         """Return the penalty on a (R, m, K) mass, and its gradient by the mass."""
-        value, payoff = self.value_and_payoff(self._cells(mass))
+        value, payoff = self.value_and_payoff(self.cells_of(mass))
         by_mass = np.empty_like(payoff)
         by_mass[self._order] = payoff / self._known
         tables = by_mass.reshape(mass.shape[0], mass.shape[2], -1).transpose(0, 2, 1)
@@ -310,10 +263,6 @@ class CompiledPenalty:
         if self._place is not None:
             dual = np.append(dual.ravel(), 0.0)[self._place].reshape(cells.shape)
         return tuple(self.split(dual))
-
-    def duals_on_mass(self, mass: FloatArray) -> tuple[FloatArray, ...]:
-        """Return the optimal duals at a (R, m, K) mass."""
-        return self.duals(self._cells(mass))
 
     def split(self, cells: FloatArray) -> list[FloatArray]:
         """Return the (strata, classes, groups) table of each attribute."""
@@ -329,7 +278,8 @@ class CompiledPenalty:
         cells = np.concatenate([part.reshape(-1, part.shape[2]) for part in parts])
         return np.ascontiguousarray(cells)
 
-    def _cells(self, mass: FloatArray) -> FloatArray:
+    def cells_of(self, mass: FloatArray) -> FloatArray:
+        """Return the cells of all attributes in a (R, m, K) mass."""
         flat = mass.transpose(0, 2, 1).reshape(-1, mass.shape[1])
         return np.asarray(np.ascontiguousarray(flat[self._order]) / self._known)
 
@@ -345,23 +295,20 @@ class CompiledPenalty:
             compared = np.asarray(sums, np.float64).reshape(-1, self._n_outcomes)
         product, ratio, *slopes = (np.empty_like(compared) for _ in range(5))
         tables = compared, self._compared, product, ratio
-        _slopes_into(*tables, self._pointer, *self._constants, *slopes)
+        _slopes_into(*tables, self._pointer, self._constants, tuple(slopes))
         if not self._pointer:
             f = self._divergence
-            formulas = f.f_prime, _conjugate_by_ratio(f), f.f_second
+
+            # By the log-ratio: at large t the dual rounds to the end of its domain,
+            # where the conjugate is infinite although f*(f'(t)) is not.
+            def conjugate(t: Operand, xp: Namespace) -> Operand:
+                z = xp.where(t > 0, xp.log(xp.where(t > 0, t, 1.0)), -np.inf)
+                return f.conjugate_at(z, xp)
+
+            formulas = f.f_prime, conjugate, f.f_second
             slopes = [evaluate(formula, ratio) for formula in formulas]
         self._last = cells, compared, product, *slopes
         return self._last[1:]
-
-
-def _conjugate_by_ratio(divergence: Divergence) -> Formula:
-    # By the log-ratio: at large t the dual rounds to the end of its domain, where the
-    # conjugate is infinite although f*(f'(t)) is not.
-    def conjugate(t: Operand, xp: Namespace) -> Operand:
-        z = xp.where(t > 0, xp.log(xp.where(t > 0, t, 1.0)), -np.inf)
-        return divergence.conjugate_at(z, xp)
-
-    return conjugate
 
 
 def _compared_places(
@@ -390,19 +337,7 @@ def _compared_places(
 
 
 @kernel
-def _slopes_into(
-    cells,
-    shapes,
-    product,
-    ratio,
-    pointer,
-    lower,
-    scale,
-    tilt,
-    dual,
-    conjugate,
-    second,
-):
+def _slopes_into(cells, shapes, product, ratio, pointer, constants, slopes):
     # The products of marginals, the ratios to them (1 if both are 0), and f', its
     # conjugate and f'' there if there is a pointer to formulas: those of a scaled and
     # tilted divergence with a linear tail. The ratios are then replaced.
@@ -422,6 +357,8 @@ def _slopes_into(
         begin += n_conditions * n_groups
     if pointer == 0:
         return
+    lower, scale, tilt = constants
+    dual, conjugate, second = slopes
     for q in range(cells.shape[0]):
         for j in range(cells.shape[1]):
             t = ratio[q, j]

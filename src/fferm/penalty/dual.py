@@ -133,18 +133,11 @@ def group_weights(rows: Rows, weighting: Weighting) -> GroupWeights:
 
 def place_rows(rows: Rows) -> tuple[IntArray, IntArray, FloatArray]:
     """Return stratum, groups numbered through all attributes, and share of each row."""
-    first, *others = rows.attributes
-    if not others:  # as they are: a copy would be one of the largest arrays there are
-        return rows.strata.code, first.code[:, None], shares(rows.weight)
-    group = np.stack(
-        [
-            np.where(attribute.code >= 0, attribute.code + begin, -1)
-            for attribute, begin in zip(
-                rows.attributes, group_ends(rows)[:-1], strict=True
-            )
-        ],
-        axis=1,
-    )
+    codes = [attribute.code for attribute in rows.attributes]
+    group = codes[0][:, None]  # a copy would be one of the largest arrays there are
+    if len(codes) > 1:
+        group = np.stack(codes, axis=1)
+        group = np.where(group >= 0, group + group_ends(rows)[:-1], -1)
     return rows.strata.code, group, shares(rows.weight)
 
 

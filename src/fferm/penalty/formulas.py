@@ -10,7 +10,6 @@ that are known by name stay in the cache on disk.
 import functools
 import hashlib
 from collections import namedtuple
-from pathlib import Path
 from types import FunctionType
 from typing import Any
 
@@ -20,8 +19,8 @@ from numba import carray  # type: ignore[attr-defined]
 from numba.core import types
 from numba.extending import intrinsic
 
-from fferm import _jit, divergences
-from fferm._jit import SCALARS, exp
+from fferm import divergences
+from fferm._jit import CACHE_KEY, SCALARS, exp
 from fferm.divergences import Divergence
 from fferm.errors import ComponentError
 
@@ -53,34 +52,46 @@ def read_table(_context, address, variable, dual, conjugate, ratio, size):  # ty
 
 
 @functools.cache
-def log_ratio_pointer(divergence: Divergence) -> Any:
-    """Return a pointer that reads a table of log-ratios ``z = ln(P / Q)``.
+def table_pointer(divergence: Divergence, reads: str) -> Any:
+    """Return a pointer that reads a table and writes three of its size.
 
-    It writes the dual ``A = f'(e^z)``, its conjugate ``f*(A)`` and the ratio ``e^z``.
+    Parameters
+    ----------
+    divergence
+        Without transformations.
+    reads
+        ``"log_ratio"``: it reads ``z = ln(P / Q)`` and writes the dual
+        ``A = f'(e^z)``, its conjugate ``f*(A)`` and the ratio ``e^z``. ``"slopes"``:
+        likewise, but with the curvature ``f''(e^z)`` in place of the ratio.
+        ``"projected"``: it reads duals ``A`` and writes them, their conjugate and the
+        ratio ``(f*)'(A)``.
     """
-    return _table_pointer(divergence, "log_ratio", (*_at_log_ratio(divergence), exp))
-
-
-@functools.cache
-def slopes_pointer(divergence: Divergence) -> Any:
-    """Return a pointer that reads a table of log-ratios, as `log_ratio_pointer` does.
-
-    It writes the curvature ``f''(e^z)`` in place of the ratio.
-    """
-    dual, conjugate = _at_log_ratio(divergence)
-    second = _after(_formula(divergence, "f_second"), exp)
-    return _table_pointer(divergence, "slopes", (dual, conjugate, second))
-
-
-@functools.cache
-def projected_pointer(divergence: Divergence) -> Any:
-    """Return a pointer that reads a table of duals ``A``.
-
-    It writes the dual itself, its conjugate ``f*(A)`` and the ratio ``(f*)'(A)``.
-    """
-    conjugate = _formula(divergence, "conjugate")
-    ratio = _formula(divergence, "conjugate_prime")
-    return _table_pointer(divergence, "projected", (_same, conjugate, ratio))
+    dual, conjugate = _same, _formula(divergence, "conjugate")
+    if reads == "projected":
+        last = _formula(divergence, "conjugate_prime")
+    else:
+        dual = _formula(divergence, "dual_at")
+        dual = dual or _after(_formula(divergence, "f_prime"), exp)
+        conjugate = _formula(divergence, "conjugate_at") or _after(conjugate, dual)
+        is_ratio = reads == "log_ratio"
+        last = exp if is_ratio else _after(_formula(divergence, "f_second"), exp)
+    # Not a closure: what it holds would be part of numba's key, and differs from
+    # process to process. The name stands for it.
+    scope = {"dual": dual, "conjugate": conjugate, "ratio": last, "carray": carray}
+    read = _with_scope(_read, scope)
+    known = f"{divergence!r}{reads}{CACHE_KEY}".encode()
+    read.__qualname__ = f"{reads}_{hashlib.sha256(known).hexdigest()[:16]}"
+    compiled = numba.cfunc(
+        TABLE_SIGNATURE, error_model="numpy", cache=is_kept(divergence)
+    )
+    try:
+        return compiled(read)
+    except Exception as error:  # the compiler fails in many ways
+        raise ComponentError(
+            f"{divergence!r} cannot be compiled. A formula may use arithmetic, its own "
+            "numeric fields and xp.exp, log, sqrt, abs, where. Rewrite it so, or train "
+            f"with solver='lbfgs'. numba says: {error}"
+        ) from error
 
 
 def is_kept(divergence: Divergence) -> bool:
@@ -94,22 +105,15 @@ def is_kept(divergence: Divergence) -> bool:
     return is_ours and divergence == cls().smoothed()
 
 
-def _at_log_ratio(divergence: Divergence) -> tuple[Any, Any]:
-    # Dual and conjugate as functions of the log-ratio.
-    dual = _formula_or_none(divergence, "dual_at")
-    dual = dual or _after(_formula(divergence, "f_prime"), exp)
-    conjugate = _formula_or_none(divergence, "conjugate_at")
-    return dual, conjugate or _after(_formula(divergence, "conjugate"), dual)
-
-
-def _formula_or_none(divergence: Divergence, name: str) -> Any:
-    is_default = getattr(type(divergence), name) is getattr(Divergence, name)
-    return None if is_default else _formula(divergence, name)
-
-
 def _formula(divergence: Divergence, name: str) -> Any:
-    """Return a formula as a function of one number, to be compiled when it is used."""
-    formula = _jitted(getattr(type(divergence), name))
+    """Return a formula as a function of one number, to be compiled when it is used.
+
+    None for a default, which calls other methods and so cannot be compiled.
+    """
+    method = getattr(type(divergence), name)
+    if method is getattr(Divergence, name):
+        return None
+    formula = _jitted(method)
     fields = divergence.parameters()
     this = namedtuple("Fields", fields)(**{k: float(v) for k, v in fields.items()})
     scalars = SCALARS
@@ -123,12 +127,10 @@ def _formula(divergence: Divergence, name: str) -> Any:
 
 def _jitted(function: FunctionType) -> Any:
     """Return a function compiled together with the plain functions that it calls."""
-    names = function.__code__.co_names
-    scope = {
-        name: _jitted(value) if isinstance(value, FunctionType) else value
-        for name in names
-        if (value := function.__globals__.get(name)) is not None
-    }
+    scope = {}
+    for name in function.__code__.co_names:
+        if (value := function.__globals__.get(name)) is not None:
+            scope[name] = _jitted(value) if isinstance(value, FunctionType) else value
     return numba.njit(_with_scope(function, scope), **INLINED)
 
 
@@ -165,30 +167,3 @@ def _read(of, duals, conjugates, ratios, n):  # type: ignore[no-untyped-def]  # 
         d[i] = dual(x[i])
         c[i] = conjugate(x[i])
         r[i] = ratio(x[i])
-
-
-def _table_pointer(divergence: Divergence, how: str, functions: tuple[Any, ...]) -> Any:
-    # Not a closure: what it holds would be part of numba's key, and differs from
-    # process to process. The name stands for it.
-    scope = {"carray": carray}
-    scope |= zip(("dual", "conjugate", "ratio"), functions, strict=True)
-    read = _with_scope(_read, scope)
-    known = f"{divergence!r}{how}{_text_of_formulas()}".encode()
-    read.__qualname__ = f"{how}_{hashlib.sha256(known).hexdigest()[:16]}"
-    compiled = numba.cfunc(
-        TABLE_SIGNATURE, error_model="numpy", cache=is_kept(divergence)
-    )
-    try:
-        return compiled(read)
-    except Exception as error:  # the compiler fails in many ways
-        raise ComponentError(
-            f"{divergence!r} cannot be compiled. A formula may use arithmetic, its own "
-            "numeric fields and xp.exp, log, sqrt, abs, where. Rewrite it so, or train "
-            f"with solver='lbfgs'. numba says: {error}"
-        ) from error
-
-
-@functools.cache
-def _text_of_formulas() -> str:
-    files = [*Path(divergences.__path__[0]).glob("*.py"), Path(_jit.__file__)]
-    return "".join(path.read_text("utf-8") for path in sorted(files))

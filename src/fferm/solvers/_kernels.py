@@ -16,10 +16,10 @@ step; the dual moves its log-ratio by ``g / (pi_k P_j)``, which has the fixed po
 ``z = ln(P / Q)`` whatever the divergence, and stays in its box. ``L`` fairness weights,
 the *lanes*, are trained in one pass: X is read once for all of them.
 
-Algorithm 2 (`sreda_steps`) and Algorithm 3 (`lookup_steps`) take the same gradients and
-steps. Arrays in, arrays changed in place. Parameters are stored (n_features + 1,
-n_outputs * n_lanes), intercept last, and tables (strata, classes, groups, lanes): the
-last axis is the one that vector instructions run along.
+Algorithm 2 (`sreda_steps`) and Algorithm 3 (`run_batches` without a dual) take the same
+gradients and steps. Arrays in, arrays changed in place. Parameters are stored
+(n_features + 1, n_outputs * n_lanes), intercept last, and tables (strata, classes,
+groups, lanes): the last axis is the one that vector instructions run along.
 """
 
 # mypy: disable-error-code="no-untyped-def,no-untyped-call,call-arg"
@@ -418,38 +418,25 @@ def descend(model, scratch, steps, t):
 
 
 @kernel
-def sgda_epoch(rows, order, batch_size, model, dual, steps, scratch, t):
-    """Run over all rows once in the given order and return the number of steps so far.
+def run_batches(rows, order, batch_size, model, dual, steps, scratch, t):
+    """Run over rows in the given order and return the number of steps so far.
 
-    ``model`` and ``dual`` are changed in place.
+    ``model`` and ``dual`` are changed in place; without a dual, the payoff stays that
+    of the scratch.
     """
     for begin in range(0, order.size, batch_size):
         batch = order[begin : begin + batch_size]
-        payoff_into(dual, scratch)
-        ramp = min(1.0, (t + 1) / steps.warm_up)
-        following = order[begin + batch_size : begin + 2 * batch_size]
-        batch_gradients_into(rows, batch, following, model.theta, steps, ramp, scratch)
-        dual_gradient_into(dual, scratch)
-        t += 1
-        descend(model, scratch, steps, t)
-        step = min(FIRST_DUAL_STEP, steps.dual_lr / t)
-        ascend(dual, scratch, step, batch.size)
-    return t
-
-
-@kernel
-def lookup_steps(rows, order, batch_size, model, steps, scratch, t):
-    """Run over the rows in the given order and return the number of steps so far.
-
-    ``model`` is changed in place; the payoff is that of the scratch.
-    """
-    for begin in range(0, order.size, batch_size):
-        batch = order[begin : begin + batch_size]
+        if dual is not None:
+            payoff_into(dual, scratch)
         ramp = min(1.0, (t + 1) / steps.warm_up)
         following = order[begin + batch_size : begin + 2 * batch_size]
         batch_gradients_into(rows, batch, following, model.theta, steps, ramp, scratch)
         t += 1
         descend(model, scratch, steps, t)
+        if dual is not None:
+            dual_gradient_into(dual, scratch)
+            step = min(FIRST_DUAL_STEP, steps.dual_lr / t)
+            ascend(dual, scratch, step, batch.size)
     return t
 
 

@@ -242,17 +242,6 @@ def _decide(logits, decided):
 
 
 @kernel
-def _add_to_tables(weight, cell, decided, prob, hard, soft):
-    # One attribute: the weights of a block, with -1 for rows that are left out.
-    for b in range(weight.size):
-        at = cell[b]
-        if at >= 0:
-            hard[at, decided[b]] += weight[b]
-            for j in range(soft.shape[1]):
-                soft[at, j] += weight[b] * prob[j, b]
-
-
-@kernel
 def add_up(logits, y, weight, cells, most, work, sums):
     """Add all rows to the sums.
 
@@ -280,5 +269,10 @@ def add_up(logits, y, weight, cells, most, work, sums):
         sums.loss[0] += loss
         sums.right[0] += right
         for a in range(cells.shape[0]):
-            cell = cells[a, begin : begin + size]
-            _add_to_tables(w, cell, decided, work.prob, sums.hard[a], sums.soft[a])
+            hard, soft = sums.hard[a], sums.soft[a]
+            for b in range(size):
+                at = cells[a, begin + b]
+                if at >= 0:
+                    hard[at, decided[b]] += w[b]
+                    for j in range(soft.shape[1]):
+                        soft[at, j] += w[b] * work.prob[j, b]

@@ -49,7 +49,9 @@ def make_rows(problem: Problem) -> RowArrays:
         return as_rows(X, y, outside, nobody, loss, np.broadcast_to(0.0, n_loss))
     stratum, group, weight = place_rows(problem.penalty.rows)
     if problem.penalty_X is not None:
-        X = _stack(X, problem.penalty_X)
+        are_sparse = is_sparse(X) or is_sparse(problem.penalty_X)
+        stack: Any = scipy.sparse.vstack if are_sparse else np.vstack
+        X = stack([X, problem.penalty_X])
         above, below = (n_loss, 0), (0, stratum.size)
         y = np.pad(y, below, constant_values=-1)
         loss, weight = np.pad(loss, below), np.pad(weight, above)
@@ -87,12 +89,6 @@ def _as_kernels_read(codes: IntArray) -> IntArray:
     codes = np.ascontiguousarray(codes, dtype=np.int64).view()
     codes.flags.writeable = False
     return codes
-
-
-def _stack(above: Table, below: Table) -> Table:
-    if is_sparse(above) or is_sparse(below):
-        return scipy.sparse.vstack([above, below], format="csr")
-    return np.vstack([above, below])
 
 
 def n_threads() -> int:
@@ -168,7 +164,7 @@ class FusedEvaluator(Evaluator):
         on_table = self.on_table(problem)
         if on_table is None:
             return ()
-        return on_table.duals_on_mass(self.mass(problem, [theta])[..., 0])
+        return on_table.duals(on_table.cells_of(self.mass(problem, [theta])[..., 0]))
 
     def measure(
         self, problem: Problem, thetas: Sequence[FloatArray], weights: Sequence[float]
@@ -182,10 +178,10 @@ class FusedEvaluator(Evaluator):
             value += problem.objective.l2 / 2 * float(np.sum(coef * coef))
             dual: tuple[FloatArray, ...] = ()
             if on_table is not None:
-                mass = sums.mass[..., lane]
+                cells = on_table.cells_of(sums.mass[..., lane])
                 if weight > 0:
-                    value += weight * on_table.on_mass(mass)[0]
-                dual = on_table.duals_on_mass(mass)
+                    value += weight * on_table.value_and_payoff(cells)[0]
+                dual = on_table.duals(cells)
             measured.append(Measured(value, dual))
         return measured
 

@@ -7,7 +7,6 @@ scaled or correlated. L-BFGS then needs tens of iterations where it needs hundre
 raw columns. One pass over the data, shared by a whole path.
 """
 
-import functools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -193,33 +192,50 @@ class LBFGS(Solver[LbfgsState]):
         self, problem: Problem, state: LbfgsState, monitor: Monitor
     ) -> LbfgsState:
         """Run L-BFGS until it stops; a stall is tried again with a fresh memory."""
-        evaluate = functools.partial(self._evaluate, problem, state)
-        after = self._descend(problem, state, monitor, evaluate)
+
+        def evaluate(phi: FloatArray) -> tuple[float, FloatArray]:
+            if not np.all(np.isfinite(phi)):
+                raise NonFiniteError(Result.nonfinite.value)
+            theta = state.coordinates.to_theta(phi.reshape(parameter_shape(problem)))
+            value, by_theta = state.evaluator.value_and_gradient(problem, theta)
+            if not (np.isfinite(value) and np.all(np.isfinite(by_theta))):
+                raise NonFiniteError(Result.nonfinite.value)
+            by_phi = state.coordinates.gradient(by_theta)
+            if not self.fit_intercept:
+                by_phi[:, -1] = 0  # the intercept is a multiple of this alone
+            return value, by_phi.reshape(-1)
+
+        def watch(intermediate_result: scipy.optimize.OptimizeResult) -> None:
+            if monitor.record(objective=float(intermediate_result.fun)):
+                raise StopIteration
+
+        optimum = scipy.optimize.minimize(
+            evaluate,
+            state.phi,
+            jac=True,
+            method="L-BFGS-B",
+            callback=watch,
+            options={
+                "maxcor": MEMORY,
+                "maxiter": self.max_iter - state.n_iter,
+                "maxfun": 20 * self.max_iter,
+                "gtol": self.tol,
+                "ftol": 0.0,
+            },
+        )
+        n_iter, phi = state.n_iter + optimum.nit, optimum.x
+        result = self._judge(problem, optimum, state.objective, n_iter)
         is_small = problem.n_classes * problem.X.size <= SMALL_PROBLEM
-        is_rough = after.result is not Result.converged or not problem.is_smooth
-        if is_rough or not is_small:
-            return after
-
-        # Values of the objective cannot tell points apart that lie within the root of
-        # the rounding error; gradients can. Newton's method on them settles the last
-        # digits.
-        def times_hessian(v: FloatArray) -> FloatArray:
-            h = 1e-5 / max(float(np.linalg.norm(v)), 1e-300)
-            return (evaluate(phi + h * v)[1] - evaluate(phi - h * v)[1]) / (2 * h)
-
-        phi = after.phi
-        slope = evaluate(phi)[1]
-        hessian = LinearOperator((phi.size, phi.size), matvec=times_hessian)
-        for _ in range(POLISHING_STEPS):
-            if np.max(np.abs(slope)) <= POLISHED:
-                break
-            # MINRES: symmetric, and singular where softmax does not mind a constant.
-            trial = phi + minres(hessian, -slope, rtol=1e-8, maxiter=2 * phi.size)[0]
-            by_trial = evaluate(trial)[1]
-            if not np.max(np.abs(by_trial)) < np.max(np.abs(slope)):
-                break
-            phi, slope = trial, by_trial
-        return replace(after, phi=phi)
+        if result is Result.converged and problem.is_smooth and is_small:
+            phi = _polish(evaluate, phi)
+        return replace(
+            state,
+            phi=phi,
+            objective=float(optimum.fun),
+            n_iter=n_iter,
+            n_evaluations=state.n_evaluations + optimum.nfev,
+            result=result,
+        )
 
     def is_done(self, state: LbfgsState) -> Result | None:
         """Return the verdict of the last chunk."""
@@ -267,68 +283,43 @@ class LBFGS(Solver[LbfgsState]):
             theta = None if is_robust else solution.value
             yield solution
 
-    def _evaluate(
-        self, problem: Problem, state: LbfgsState, phi: FloatArray
-    ) -> tuple[float, FloatArray]:
-        if not np.all(np.isfinite(phi)):
-            raise NonFiniteError(Result.nonfinite.value)
-        theta = state.coordinates.to_theta(phi.reshape(parameter_shape(problem)))
-        value, by_theta = state.evaluator.value_and_gradient(problem, theta)
-        if not (np.isfinite(value) and np.all(np.isfinite(by_theta))):
-            raise NonFiniteError(Result.nonfinite.value)
-        by_phi = state.coordinates.gradient(by_theta)
-        if not self.fit_intercept:
-            by_phi[:, -1] = 0  # the intercept is a multiple of this alone
-        return value, by_phi.reshape(-1)
-
-    def _descend(
-        self,
-        problem: Problem,
-        state: LbfgsState,
-        monitor: Monitor,
-        evaluate: Callable[[FloatArray], tuple[float, FloatArray]],
-    ) -> LbfgsState:
-        def watch(intermediate_result: scipy.optimize.OptimizeResult) -> None:
-            if monitor.record(objective=float(intermediate_result.fun)):
-                raise StopIteration
-
-        optimum = scipy.optimize.minimize(
-            evaluate,
-            state.phi,
-            jac=True,
-            method="L-BFGS-B",
-            callback=watch,
-            options={
-                "maxcor": MEMORY,
-                "maxiter": self.max_iter - state.n_iter,
-                "maxfun": 20 * self.max_iter,
-                "gtol": self.tol,
-                "ftol": 0.0,
-            },
-        )
-        after = replace(
-            state,
-            phi=optimum.x,
-            objective=float(optimum.fun),
-            n_iter=state.n_iter + optimum.nit,
-            n_evaluations=state.n_evaluations + optimum.nfev,
-        )
-        return replace(after, result=self._judge(problem, optimum, state, after))
-
     def _judge(
         self,
         problem: Problem,
         optimum: scipy.optimize.OptimizeResult,
-        before: LbfgsState,
-        after: LbfgsState,
+        before: float,
+        n_iter: int,
     ) -> Result | None:
         if np.max(np.abs(optimum.jac)) <= self.tol:
             return Result.converged
-        if after.n_iter >= self.max_iter:
+        if n_iter >= self.max_iter:
             return Result.max_epochs_reached
-        if after.objective < before.objective - LEAST_GAIN * abs(after.objective):
+        if optimum.fun < before - LEAST_GAIN * abs(optimum.fun):
             return None
         if not problem.is_smooth:
             return Result.kink_reached
-        is_flat = np.sum(optimum.jac**2) <= VALUE_ROUNDING * abs(after.objective)
+        is_flat = np.sum(optimum.jac**2) <= VALUE_ROUNDING * abs(optimum.fun)
         return Result.converged if is_flat else Result.stalled
+
+
+def _polish(
+    evaluate: Callable[[FloatArray], tuple[float, FloatArray]], phi: FloatArray
+) -> FloatArray:
+    # Values of the objective cannot tell points apart that lie within the root of the
+    # rounding error; gradients can. Newton's method on them settles the last digits.
+    def times_hessian(v: FloatArray) -> FloatArray:
+        h = 1e-5 / max(float(np.linalg.norm(v)), 1e-300)
+        return (evaluate(phi + h * v)[1] - evaluate(phi - h * v)[1]) / (2 * h)
+
+    slope = evaluate(phi)[1]
+    hessian = LinearOperator((phi.size, phi.size), matvec=times_hessian)
+    for _ in range(POLISHING_STEPS):
+        if np.max(np.abs(slope)) <= POLISHED:
+            break
+        # MINRES: symmetric, and singular where softmax does not mind a constant.
+        trial = phi + minres(hessian, -slope, rtol=1e-8, maxiter=2 * phi.size)[0]
+        by_trial = evaluate(trial)[1]
+        if not np.max(np.abs(by_trial)) < np.max(np.abs(slope)):
+            break
+        phi, slope = trial, by_trial
+    return phi

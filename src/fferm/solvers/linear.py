@@ -3,8 +3,6 @@
 The oracle of linear models: written to be read, and what every kernel is held to.
 """
 
-from abc import ABC, abstractmethod
-
 import numpy as np
 from sklearn.utils import gen_batches
 
@@ -74,22 +72,11 @@ def value_and_gradient(problem: Problem, theta: FloatArray) -> tuple[float, Floa
     return loss + fairness + l2 / 2 * float(np.sum(coef * coef)), gradient
 
 
-class Evaluator(ABC):
-    """Evaluates a problem, under any fairness weight, at linear parameters."""
+class Evaluator:
+    """Evaluates a problem, under any fairness weight, at linear parameters.
 
-    @abstractmethod
-    def value_and_gradient(
-        self, problem: Problem, theta: FloatArray
-    ) -> tuple[float, FloatArray]:
-        """Return the whole objective, and its gradient by (n_outputs, d + 1)."""
-
-    @abstractmethod
-    def duals(self, problem: Problem, theta: FloatArray) -> tuple[FloatArray, ...]:
-        """Return the optimal dual of each attribute, none without a penalty."""
-
-
-class PlainEvaluator(Evaluator):
-    """Plain NumPy: two products with X, one model after another."""
+    In plain NumPy: two products with X, one model after another.
+    """
 
     value_and_gradient = staticmethod(value_and_gradient)
 
@@ -111,7 +98,7 @@ def make_evaluator(problem: Problem) -> Evaluator:
         n_groups = sum(len(attribute.groups) for attribute in rows.attributes)
         n_cells = len(rows.strata.names) * n_groups * n_outputs
     if n_numbers < FUSED_FROM or n_cells * n_outputs * n_columns > LARGEST_JACOBIAN:
-        return PlainEvaluator()
+        return Evaluator()
     # Kernels are imported when they are needed: compiling is not free.
     from fferm.solvers.full_batch import FusedEvaluator
 

@@ -19,7 +19,7 @@ from fferm.solvers._kernels import (
     Model,
     batch_gradients_into,
     make_scratch,
-    sgda_epoch,
+    run_batches,
 )
 from fferm.solvers.base import Result
 from fferm.solvers.full_batch import as_rows
@@ -67,16 +67,6 @@ class PartialRun:
     older: FloatArray
     older_from: int
     average_from: int
-
-    def copy(self) -> "PartialRun":
-        """Return an independent copy."""
-        return replace(
-            self,
-            model=Model._make(array.copy() for array in self.model),
-            z=self.z.copy(),
-            rate=self.rate.copy(),
-            rng=copy.deepcopy(self.rng),
-        )
 
 
 class PartialTrainer:
@@ -128,7 +118,7 @@ class PartialTrainer:
             The model that a new one goes on from, and its dual where it fits the
             groups; without parameters it begins at 0.
         """
-        run = self._begin(theta, dual) if run is None else run.copy()
+        run = self._begin(theta, dual) if run is None else copy.deepcopy(run)
         table = self._dual._replace(z=run.z, rate=run.rate)
         scratch = make_scratch(run.model.theta, run.z)
         batch_size = self._solver.batch_size
@@ -139,7 +129,7 @@ class PartialTrainer:
             part, order = np.split(order, [min(order.size, n_steps * batch_size)])
             steps = self._steps._replace(average_from=run.average_from)
             changed = run.model, table, steps, scratch
-            after = sgda_epoch(self.rows, part, batch_size, *changed, run.n_steps)
+            after = run_batches(self.rows, part, batch_size, *changed, run.n_steps)
             run = replace(run, n_steps=after)
             if after & (after - 1) == 0:
                 older = summed_iterates(run.model, run.average_from, after)

@@ -19,7 +19,7 @@ import numpy as np
 
 from fferm._typing import FloatArray, IntArray
 from fferm.errors import NonFiniteError
-from fferm.penalty.compiled import best_into, make_dual, rates_into
+from fferm.penalty.compiled import make_dual
 from fferm.penalty.objective import Objective, Problem, check_finite
 from fferm.solvers import _kernels
 from fferm.solvers._kernels import Model, RowArrays, Scratch, Steps, make_scratch
@@ -82,7 +82,7 @@ REFRESH_EVERY = 10
 
 
 @dataclass(kw_only=True)
-class StochasticState:
+class RunState:
     """Where a run stands.
 
     Attributes
@@ -126,7 +126,7 @@ class StochasticState:
 
 
 @dataclass(frozen=True)
-class StochasticSolver(Solver[StochasticState]):
+class StochasticSolver(Solver[RunState]):
     """A solver whose model is an average over the later half of its steps.
 
     Parameters
@@ -165,13 +165,13 @@ class StochasticSolver(Solver[StochasticState]):
     dual_lr: float = 4.0
 
     @abstractmethod
-    def run_chunk(self, problem: Problem, state: StochasticState) -> Iterator[int]:
+    def run_chunk(self, problem: Problem, state: RunState) -> Iterator[int]:
         """Run an epoch mostly; yield the number of steps so far after each part."""
 
     def make_dual(self, problem: Problem, n_lanes: int) -> Any:
         """Return the dual to begin at; None for a solver that ascends none."""
 
-    def prepare(self, problem: Problem, state: StochasticState) -> None:
+    def prepare(self, problem: Problem, state: RunState) -> None:
         """Fill what else the state begins with."""
 
     def chunk_steps(self, n_rows: int) -> int:
@@ -186,7 +186,7 @@ class StochasticSolver(Solver[StochasticState]):
     @final
     def begin(
         self, problem: Problem, start: FloatArray | None, weights: Sequence[float]
-    ) -> StochasticState:
+    ) -> RunState:
         """Return the state to begin from, with one lane for each weight."""
         dual, rows = self.make_dual(problem, len(weights)), make_rows(problem)
         model = make_model(
@@ -196,7 +196,7 @@ class StochasticSolver(Solver[StochasticState]):
         n_steps = self.n_chunks(rows.size) * self.chunk_steps(rows.size)
         scale = 1.0 if dual is None else dual.scale
         table = np.zeros((*evaluator.table_shape, len(weights)))
-        state = StochasticState(
+        state = RunState(
             weights=tuple(weights),
             rows=rows,
             model=model,
@@ -243,14 +243,12 @@ class StochasticSolver(Solver[StochasticState]):
         )
 
     @final
-    def init(self, problem: Problem, start: FloatArray | None) -> StochasticState:
+    def init(self, problem: Problem, start: FloatArray | None) -> RunState:
         """Begin at given parameters or at 0, with one lane."""
         return self.begin(problem, start, [problem.objective.fairness_weight])
 
     @final
-    def advance(
-        self, problem: Problem, state: StochasticState, monitor: Monitor
-    ) -> StochasticState:
+    def advance(self, problem: Problem, state: RunState, monitor: Monitor) -> RunState:
         """Run a chunk; the last is measured, and all are under ``patience``."""
         *_, state.n_steps = self.run_chunk(problem, state)
         if not np.all(np.isfinite(state.model.theta)):
@@ -267,7 +265,7 @@ class StochasticSolver(Solver[StochasticState]):
         return state
 
     @final
-    def is_done(self, state: StochasticState) -> Result | None:
+    def is_done(self, state: RunState) -> Result | None:
         """Return the result once the schedule is run, or nothing is gained any more."""
         if state.stopping.is_over:
             return Result.nothing_gained
@@ -276,7 +274,7 @@ class StochasticSolver(Solver[StochasticState]):
 
     @final
     def finish(
-        self, problem: Problem, state: StochasticState, lane: int = 0
+        self, problem: Problem, state: RunState, lane: int = 0
     ) -> dict[str, Any]:
         """Return the averaged parameters of a lane."""
         objective, dual = state.measured[lane]
@@ -317,7 +315,7 @@ class StochasticSolver(Solver[StochasticState]):
         for solutions in in_threads(run, [(list(part),) for part in parts]):
             yield from solutions
 
-    def _measure(self, problem: Problem, state: StochasticState) -> None:
+    def _measure(self, problem: Problem, state: RunState) -> None:
         average, lanes = mean_iterate(state), range(len(state.weights))
         thetas = [lane_parameters(problem, average, lane) for lane in lanes]
         evaluator = state.evaluator
@@ -360,13 +358,13 @@ class SGDA(StochasticSolver):
         """Return the dual of independence."""
         return make_dual(problem, n_lanes, solver="sgda", variable=self.dual)
 
-    def run_chunk(self, problem: Problem, state: StochasticState) -> Iterator[int]:
+    def run_chunk(self, problem: Problem, state: RunState) -> Iterator[int]:
         """Run one epoch."""
         rows, n_steps = state.rows, state.n_steps
         batch_size = min(self.batch_size, rows.size)
         changed = state.model, state.dual, state.steps, state.scratch
         for order in shuffled(state.rng, rows.size, batch_size):
-            n_steps = _kernels.sgda_epoch(rows, order, batch_size, *changed, n_steps)
+            n_steps = _kernels.run_batches(rows, order, batch_size, *changed, n_steps)
             yield n_steps
 
     def n_chunks(self, n_rows: int) -> int:
@@ -403,11 +401,11 @@ class SemiStochastic(StochasticSolver):
 
     refresh_every: int | None = None
 
-    def prepare(self, problem: Problem, state: StochasticState) -> None:
+    def prepare(self, problem: Problem, state: RunState) -> None:
         """Begin with the payoff of the start."""
         state.scratch.payoff[:] = lane_payoffs(problem, state)
 
-    def run_chunk(self, problem: Problem, state: StochasticState) -> Iterator[int]:
+    def run_chunk(self, problem: Problem, state: RunState) -> Iterator[int]:
         """Run one epoch."""
         n_rows, t, steps = state.rows.size, state.n_steps, state.steps
         payoff = state.scratch.payoff
@@ -422,15 +420,9 @@ class SemiStochastic(StochasticSolver):
                     move = min(FIRST_MOVE, LATE_MOVE / (t // every))
                     payoff += move * (lane_payoffs(problem, state) - payoff)
                 end = begin + (every - t % every) * self.batch_size
-                t = _kernels.lookup_steps(
-                    state.rows,
-                    order[begin:end],
-                    self.batch_size,
-                    state.model,
-                    steps,
-                    state.scratch,
-                    t,
-                )
+                batches = state.rows, order[begin:end], self.batch_size
+                changed = state.model, None, steps, state.scratch
+                t = _kernels.run_batches(*batches, *changed, t)
                 begin = end
             yield t
 
@@ -480,13 +472,20 @@ class SREDA(StochasticSolver):
         """Return the dual of independence."""
         return make_dual(problem, n_lanes, solver="sreda", variable="log_ratio")
 
-    def prepare(self, problem: Problem, state: StochasticState) -> None:
+    def prepare(self, problem: Problem, state: RunState) -> None:
         """Begin with the estimators of all rows, and at the best dual."""
-        state.held = make_estimators(state.model.theta, state.dual.z)
+        dual = state.dual
+        state.held = make_estimators(state.model.theta, dual.z)
         refresh(state, np.arange(state.rows.size))
-        best_into(state.dual, state.held.mass)
+        sizes = np.diff(dual.ends)
+        rate = np.repeat(dual.rate, sizes, axis=2) * dual.prior[:, None, :, None]
+        share = np.repeat(dual.share, sizes, axis=1)[:, None, :, None]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            z = np.log(share * state.held.mass / rate)
+        z = np.clip(z, dual.lower, dual.upper[:, None, :, None])
+        dual.z[:] = np.where(rate > 0, z, 0.0)  # 0 where nobody is
 
-    def run_chunk(self, problem: Problem, state: StochasticState) -> Iterator[int]:
+    def run_chunk(self, problem: Problem, state: RunState) -> Iterator[int]:
         """Run from one large batch to the next."""
         n_rows, every = state.rows.size, self.chunk_steps(state.rows.size)
         large = np.arange(n_rows)
@@ -513,7 +512,7 @@ class SREDA(StochasticSolver):
         return max(n_passes, -(-LEAST_SREDA_STEPS // every))
 
 
-def lane_payoffs(problem: Problem, state: StochasticState) -> FloatArray:
+def lane_payoffs(problem: Problem, state: RunState) -> FloatArray:
     """Return the (R, m, K, L) payoffs of the exact tables of all lanes.
 
     A lane without a weight needs none.
@@ -542,7 +541,7 @@ def make_estimators(theta: FloatArray, z: FloatArray) -> Scratch:
     return held
 
 
-def refresh(state: StochasticState, batch: IntArray) -> None:
+def refresh(state: RunState, batch: IntArray) -> None:
     """Take the estimators, and the rates of the classes, from a large batch."""
     scratch, held = state.scratch, state.held
     point = state.model.theta, state.dual
@@ -551,10 +550,11 @@ def refresh(state: StochasticState, batch: IntArray) -> None:
     held.slope[:] = 0.0
     _kernels.add_into(scratch, 1.0, held)
     held.mass[:] = scratch.mass
-    rates_into(state.dual, held.mass)
+    mass = np.add.reduceat(held.mass, state.dual.ends[:-1], axis=2)
+    state.dual.rate[:] = state.dual.share[:, None, :, None] * mass
 
 
-def run_steps(state: StochasticState, draws: IntArray, picks: IntArray) -> int:
+def run_steps(state: RunState, draws: IntArray, picks: IntArray) -> int:
     """Run some steps of SREDA with their inner steps; return how many there were.
 
     ``draws`` (q, m + 1, b) are the rows of the small batches, ``picks`` (q,) which
@@ -592,7 +592,7 @@ def make_model(
     return Model(theta, squares, 1 / np.sqrt(squares), np.zeros_like(theta), moved)
 
 
-def mean_iterate(state: StochasticState) -> FloatArray:
+def mean_iterate(state: RunState) -> FloatArray:
     """Return the mean of the iterates since averaging began, or else the last one."""
     model, begin, n_steps = state.model, state.steps.average_from, state.n_steps
     if n_steps <= begin:

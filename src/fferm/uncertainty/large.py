@@ -313,11 +313,7 @@ def worst_vertices(
     values = cells.sum(axis=2)  # (vertices of p, vertices of q)
     a, b = divmod(int(np.argmax(values)), values.shape[1])
     by_p, by_q = divergence.slopes(joint.points[a], product.points[b])
-    return (
-        float(values[a, b]),
-        joint.pull_back(a, by_p),
-        product.pull_back(b, by_q),
-    )
+    return (float(values[a, b]), joint.pull_back(a, by_p), product.pull_back(b, by_q))
 
 
 def lagrangian_bound(
