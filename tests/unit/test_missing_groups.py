@@ -21,7 +21,7 @@ from fferm.datasets import make_biased
 
 DATA = make_biased(1200, n_groups=2, random_state=0)
 NAMES = np.ravel(DATA.sensitive_features)
-IS_FIRST = NAMES == NAMES[0]
+IS_FIRST = np.equal(NAMES, NAMES[0])
 # Half of one group and nobody of the other: these rows are not a fair sample.
 IS_MISSING = IS_FIRST & (np.random.default_rng(0).random(NAMES.size) < 0.5)
 SENSITIVE = pd.Series(np.where(IS_FIRST, "a", "b"), name="s").mask(IS_MISSING, None)
