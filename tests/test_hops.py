@@ -15,14 +15,14 @@ for _package in ("torch", "lightgbm"):
 
 # The most files, functions and frames at once; lower them, never raise them.
 CEILING = {
-    "linear fit": (14, 117, 14),
+    "linear fit": (13, 110, 14),
     "linear fit, sgda": (23, 176, 15),
-    "predict": (4, 10, 7),
+    "predict": (3, 8, 6),
     "audit": (15, 118, 8),
     "tradeoff_curve": (24, 200, 18),
     "boosting fit": (19, 142, 10),
-    "regression fit": (17, 126, 17),
-    "FairnessLoss.from_labels": (12, 67, 7),
+    "regression fit": (16, 117, 15),
+    "FairnessLoss.from_labels": (11, 63, 7),
     "FairnessLoss.forward": (4, 19, 5),
     "net fit": (18, 190, 14),
     "save and load": (5, 27, 13),
