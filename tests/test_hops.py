@@ -19,7 +19,7 @@ CEILING = {
     "linear fit, sgda": (23, 176, 15),
     "predict": (4, 10, 7),
     "audit": (15, 118, 8),
-    "tradeoff_curve": (23, 191, 17),
+    "tradeoff_curve": (23, 191, 18),
     "boosting fit": (18, 132, 10),
     "regression fit": (17, 126, 17),
     "FairnessLoss.from_labels": (11, 63, 7),
