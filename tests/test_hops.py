@@ -19,13 +19,13 @@ CEILING = {
     "linear fit, sgda": (21, 168, 13),
     "predict": (4, 10, 7),
     "audit": (15, 118, 8),
-    "tradeoff_curve": (24, 200, 18),
-    "boosting fit": (19, 142, 10),
+    "tradeoff_curve": (23, 191, 18),
+    "boosting fit": (18, 132, 10),
     "regression fit": (17, 126, 17),
-    "FairnessLoss.from_labels": (12, 67, 7),
+    "FairnessLoss.from_labels": (11, 63, 7),
     "FairnessLoss.forward": (4, 19, 5),
-    "net fit": (18, 190, 14),
-    "save and load": (5, 27, 13),
+    "net fit": (17, 180, 14),
+    "save and load": (5, 26, 13),
 }
 SCRIPT = Path(__file__).with_name("hops.py")
 

@@ -90,7 +90,7 @@ def test_the_penalty_of_a_batch_is_right_on_average():
         encoded = model._encode(given)
     problem, rows = encoded.problem, encoded.rows
     assert isinstance(rows, Rows)
-    columns = model._critic(given, encoded)
+    columns = model._critic(encoded)
     penalty = CriticPenalty(
         columns, ["s"], problem.objective, rows, n_models=2, seed=0, n_classes=2
     ).eval()

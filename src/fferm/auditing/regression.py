@@ -17,8 +17,7 @@ from fferm.data.groups import (
     Attribute,
     Binning,
     GroupMode,
-    assign,
-    band_names,
+    cut,
     encode_column,
     find_edges,
     partition,
@@ -480,7 +479,7 @@ def _read_columns(
         if is_number or known is not None:
             numbers = read_numbers(series, name)
             edges = find_edges(numbers) if known is None else np.array(known)
-            attribute = Attribute(name, band_names(edges), assign(numbers, edges))
+            attribute = cut(numbers, edges, name)
         else:
             attribute = encode_column(values, name, n_samples)
         columns.append((attribute, numbers, {"has_trained_bands": known is not None}))

@@ -243,7 +243,7 @@ def _read_cell(
             f"The share of a group must be a number of at least 0; got {share!r} for "
             f"{key!r}."
         )
-    values = [None if pd.isna(v) else group_name(v) for v in parts[has_labels:]]
+    values = [group_name(value) for value in parts[has_labels:]]
     return parts[0] if has_labels else None, tuple(values)
 
 

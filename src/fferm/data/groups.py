@@ -32,6 +32,8 @@ ColumnKind = Literal["continuous", "number", "label"]
 BandEdges: TypeAlias = Mapping[str, tuple[float, ...]]
 # Name of a single column that has none.
 UNNAMED = "group"
+# The group of rows without a value. None: they train the loss and are in no group.
+MISSING_GROUP: str | None = None
 # A column of fractional numbers with more distinct values than this is continuous.
 MOST_FRACTIONAL_VALUES = 20
 # Bands of a continuous column, unless the caller asks for another number.
@@ -146,9 +148,7 @@ def encode_sensitive(
         series = read_series(values, name, n_samples)
         edges = binning.edges_for(series, name, len(parts))
         if edges is not None:
-            code = assign(read_numbers(series, name), edges)
-            bands = {name: tuple(edges.tolist())}
-            columns.append(Attribute(name, band_names(edges), code, bands))
+            columns.append(cut(read_numbers(series, name), edges, name))
             continue
         columns.append(encode_column(series, name, n_samples))
         n_groups = len(columns[-1].groups)
@@ -214,8 +214,9 @@ def encode_column(
             ) from error
         if any(isinstance(value, float) for value in distinct):
             refuse_continuous(series, name)
-        groups, position = number_groups([group_name(value) for value in distinct])
-        code = np.append(position, -1)[np.asarray(code)]
+        values = [*distinct, None] if np.any(code < 0) else distinct
+        groups, position = number_groups([group_name(value) for value in values])
+        code = position[code]  # -1 is the last
     if len(groups) > MOST_FRACTIONAL_VALUES and not is_batch:
         refuse_identifiers(name, len(groups), int(np.sum(code >= 0)))
     return Attribute(name, groups, code)
@@ -350,11 +351,13 @@ def refuse_identifiers(name: str, n_groups: int, n_rows: int) -> None:
         )
 
 
-def group_name(value: object) -> str:
-    """Return the name of the group that has a value.
+def group_name(value: object) -> str | None:
+    """Return the name of the group that has a value, `MISSING_GROUP` if it has none.
 
     1 and "1" look the same in every table that a person sees, so they are one group.
     """
+    if value is None or value is pd.NA or value != value:
+        return MISSING_GROUP
     if isinstance(value, float) and value.is_integer():
         return str(int(value))  # a missing value turns integers into floats
     return str(value)
@@ -443,6 +446,19 @@ def quantile_edges(values: FloatArray, n_bins: int, weight: FloatArray) -> Float
 def assign(numbers: FloatArray, edges: FloatArray) -> IntArray:
     """Return the band of each number, -1 where it is missing."""
     return np.where(np.isnan(numbers), -1, np.searchsorted(edges, numbers, "right"))
+
+
+def cut(numbers: FloatArray, edges: FloatArray, name: str) -> Attribute:
+    """Return the groups that the bands between edges make of a column's numbers."""
+    code, groups = assign(numbers, edges), band_names(edges)
+    if np.any(code < 0) and MISSING_GROUP is not None:
+        code, groups = np.where(code < 0, len(groups), code), (*groups, MISSING_GROUP)
+    return Attribute(name, groups, code, {name: tuple(edges.tolist())})
+
+
+def missing_code(groups: Sequence[str]) -> int:
+    """Return the code of rows without a value, -1 if they are in no group."""
+    return groups.index(MISSING_GROUP) if MISSING_GROUP in groups else -1
 
 
 def name_bands(numbers: FloatArray, edges: FloatArray) -> NDArray[Any]:

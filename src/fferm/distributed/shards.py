@@ -459,7 +459,7 @@ def _as_class(value: object) -> Hashable:
 def _as_group(value: object) -> Hashable:
     """Return the name of a group, None where it is unknown."""
     name = group_name(value)
-    return None if name == UNKNOWN else name
+    return group_name(None) if name == UNKNOWN else name
 
 
 def _codes(
@@ -474,7 +474,7 @@ def _codes(
 def _distinct(
     column: pa.ChunkedArray | pa.Array, key: Key
 ) -> tuple[list[Hashable], IntArray]:
-    """Return keys of distinct values, the last None: missing, and which a row has."""
+    """Return keys of distinct values, of missing ones last, and which a row has."""
     if isinstance(column, pa.ChunkedArray):
         column = column.unify_dictionaries().combine_chunks()
     if isinstance(column, pa.ChunkedArray):  # an older pyarrow keeps empty ones so
@@ -483,8 +483,9 @@ def _distinct(
         column = column.dictionary_encode()
     values = column.dictionary.to_pylist()
     index = column.indices.fill_null(len(values)).to_numpy(zero_copy_only=False)
-    keys = [None if v is None or v != v else key(v) for v in values]
-    return [*keys, None], index.astype(np.int64)
+    missing = group_name(None) if key is _as_group else None
+    keys = [missing if v is None or v != v else key(v) for v in values]
+    return [*keys, missing], index.astype(np.int64)
 
 
 def _positions(values: Sequence[Any]) -> dict[Hashable, int]:

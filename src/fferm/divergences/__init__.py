@@ -23,6 +23,7 @@ any class, ours or a user's, to the laws.
 
 from typing import Literal
 
+from fferm.divergences import classical
 from fferm.divergences.base import (
     RATIO_FLOOR,
     Affine,
@@ -32,35 +33,21 @@ from fferm.divergences.base import (
     strip,
     trainable,
 )
-from fferm.divergences.classical import (
-    KL,
-    Alpha,
-    Chi2,
-    JensenShannon,
-    ReverseKL,
-    SquaredHellinger,
-    TotalVariation,
-)
+from fferm.divergences.classical import *  # noqa: F403
 from fferm.errors import InvalidParameterError
 
 __all__ = [
-    "KL",
     "RATIO_FLOOR",
     "STANDARD",
     "Affine",
-    "Alpha",
-    "Chi2",
     "Divergence",
-    "JensenShannon",
     "LinearTail",
-    "ReverseKL",
-    "SquaredHellinger",
-    "TotalVariation",
     "curvature_scaled",
     "get",
     "strip",
     "trainable",
 ]
+__all__ += classical.__all__
 
 # The six divergences that need no parameters, the default first.
 STANDARD = (

@@ -13,6 +13,15 @@ from fferm._typing import Namespace, Operand
 from fferm.divergences.base import Divergence
 from fferm.errors import InvalidParameterError
 
+__all__ = [
+    "KL",
+    "Alpha",
+    "Chi2",
+    "JensenShannon",
+    "ReverseKL",
+    "SquaredHellinger",
+    "TotalVariation",
+]
 # Width of the quadratic that replaces the kink of total variation in training.
 KINK_WIDTH = 1e-3
 

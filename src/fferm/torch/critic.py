@@ -254,7 +254,15 @@ class CriticReader(LabelReader):
         parts = split_columns(sensitive_features)
         series = {name: read_series(part, name, n_rows) for name, part in parts}
         Binning(continuous).check([*series])
-        is_known = np.logical_and.reduce([part.notna() for part in series.values()])
+        is_known = np.ones(n_rows, dtype=bool)
+        self.columns: list[tuple[str, tuple[str, ...] | None]] = []
+        for name, part in series.items():
+            is_number = name in continuous
+            if continuous == "auto":
+                is_number = column_kind(part) == "continuous"
+            column = None if is_number else encode_column(part, name, n_rows)
+            is_known &= part.notna() if column is None else column.code >= 0
+            self.columns.append((name, None if column is None else column.groups))
         if not is_known.any():
             raise InvalidInputError(
                 f"No row has a value in each of {', '.join(series)}. Check how "
@@ -266,13 +274,6 @@ class CriticReader(LabelReader):
                 f"{' × '.join(series)}. They are left out of the penalty.",
                 MissingGroupWarning,
             )
-        self.columns: list[tuple[str, tuple[str, ...] | None]] = []
-        for name, part in series.items():
-            is_number = name in continuous
-            if continuous == "auto":
-                is_number = column_kind(part) == "continuous"
-            groups = None if is_number else encode_column(part, name, n_rows).groups
-            self.columns.append((name, groups))
         self._cells: IntArray | None = None
         s = self._encode(list(series.values()))
         self.n_groups = 0 if self._cells is None else self._cells.size

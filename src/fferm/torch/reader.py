@@ -26,6 +26,9 @@ from fferm.data.groups import (
     column_kind,
     encode_column,
     encode_sensitive,
+    group_name,
+    missing_code,
+    number_groups,
     partition,
     quantile_edges,
     split_columns,
@@ -84,6 +87,7 @@ class Column(nn.Module):
     ) -> None:
         super().__init__()
         self.name, self.groups, self.edges = name, groups, edges
+        self.missing = missing_code(groups)
         try:
             values = np.array([int(group) for group in groups], dtype=np.int64)
         except (ValueError, OverflowError):
@@ -104,7 +108,9 @@ class Column(nn.Module):
     def encode(self, values: Table) -> IntArray:
         """Return the whole number of each value, -1 where it is missing."""
         if self.edges is not None:
-            return assign(np.asarray(values, dtype=np.float64), np.array(self.edges))
+            numbers = np.asarray(values, dtype=np.float64)
+            band = assign(numbers, np.array(self.edges))
+            return np.where(band < 0, self.missing, band)
         place = positions(values, self.name, self.groups)
         return np.append(self.values, -1)[place]
 
@@ -116,7 +122,7 @@ class Column(nn.Module):
                 edges = torch.tensor(self.edges, dtype=torch.float64)
                 numbers = values.double().contiguous()
                 band = torch.bucketize(numbers, edges.to(values.device), right=True)
-                return torch.where(is_missing, -1, band)
+                return torch.where(is_missing, self.missing, band)
             values = torch.where(is_missing, -1, values)
         whole = values.long()
         place = whole - self.low
@@ -138,7 +144,9 @@ class Column(nn.Module):
                 f"{self.name} contains {int(whole[is_unknown][0])}, which is not in "
                 f"the training data. Pass one of {known}, or -1 where it is unknown."
             )
-        return position
+        if self.missing < 0:
+            return position
+        return torch.where(position < 0, self.missing, position)
 
 
 @dataclass(frozen=True)
@@ -593,10 +601,9 @@ def _without_unknown(attribute: Attribute) -> Attribute:
     # -1 is not a group: batches use it where a group is unknown.
     if UNKNOWN not in attribute.groups:
         return attribute
-    k = attribute.groups.index(UNKNOWN)
-    code = np.where(attribute.code == k, -1, attribute.code)
-    groups = attribute.groups[:k] + attribute.groups[k + 1 :]
-    return Attribute(attribute.name, groups, np.where(code > k, code - 1, code))
+    names = [group_name(None) if g == UNKNOWN else g for g in attribute.groups]
+    groups, position = number_groups(names)
+    return Attribute(attribute.name, groups, np.append(position, -1)[attribute.code])
 
 
 def _aligned(values: Tensor, like: Tensor, name: str) -> Tensor:

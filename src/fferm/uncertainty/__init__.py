@@ -14,8 +14,11 @@ The package stands between the divergences, whose formulas it uses, and the tabl
 which turn its slopes into a payoff.
 """
 
+from fferm.uncertainty import large, small
 from fferm.uncertainty.base import Uncertainty
-from fferm.uncertainty.large import LargeShift
-from fferm.uncertainty.small import SmallShift
+from fferm.uncertainty.large import *  # noqa: F403
+from fferm.uncertainty.small import *  # noqa: F403
 
-__all__ = ["LargeShift", "SmallShift", "Uncertainty"]
+__all__ = ["Uncertainty"]
+__all__ += large.__all__
+__all__ += small.__all__

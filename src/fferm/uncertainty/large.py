@@ -29,6 +29,8 @@ from fferm.uncertainty.base import (
     times,
 )
 
+__all__ = ["LargeShift"]
+
 # The ends of p and q at the four corners of a cell, 0 lower and 1 upper. The first is
 # the paper's; of corners that tie it wins, so that a radius of 0 gives the slopes of
 # the divergence itself.

@@ -18,6 +18,8 @@ from fferm.uncertainty.base import (
     times,
 )
 
+__all__ = ["SmallShift"]
+
 ORDERS: tuple[float | str, ...] = (1, 2, math.inf, "inf")
 
 
