@@ -16,7 +16,7 @@ for _package in ("torch", "lightgbm"):
 # The most files, functions and frames at once; lower them, never raise them.
 CEILING = {
     "linear fit": (14, 117, 14),
-    "linear fit, sgda": (23, 176, 15),
+    "linear fit, sgda": (21, 168, 13),
     "predict": (4, 10, 7),
     "audit": (15, 118, 8),
     "tradeoff_curve": (23, 191, 18),
