@@ -16,7 +16,7 @@ from fferm.cli.inputs import drop_unlabelled, open_source, read_table, require_c
 from fferm.cli.options import TaskKind
 from fferm.cli.outputs import Output, check_writable
 from fferm.data.validate import Number, check_params
-from fferm.datasets._catalog import CATALOG
+from fferm.datasets._store import CATALOG
 from fferm.errors import InvalidInputError, InvalidParameterError
 from fferm.estimators.frame import (
     FrameModel,

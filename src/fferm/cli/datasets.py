@@ -2,8 +2,7 @@
 
 from fferm.cli import options
 from fferm.cli.outputs import Output, table_text
-from fferm.datasets._catalog import CATALOG
-from fferm.datasets._store import data_home
+from fferm.datasets._store import CATALOG, data_home
 
 
 def datasets(quiet: options.Quiet = False, json: options.Json = False) -> int:

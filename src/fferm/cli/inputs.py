@@ -10,14 +10,15 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 
+from fferm import datasets
 from fferm.cli.options import TaskKind
 from fferm.data.frame import as_pandas
 from fferm.data.groups import assign, encode_sensitive, find_edges
 from fferm.data.rows import combine
 from fferm.data.split import split_strata
 from fferm.data.validate import Number, check_params
-from fferm.datasets._catalog import CATALOG, load
 from fferm.datasets._dataset import SHARE
+from fferm.datasets._store import CATALOG
 from fferm.errors import (
     DataFairnessWarning,
     InvalidInputError,
@@ -128,7 +129,9 @@ def open_source(
             f"got {target}."
         )
     columns = tuple(dict.fromkeys(sensitive or entry.sensitive))
-    rows = load(data, columns, target)
+    # A loader with one target does not ask which.
+    options = {"target": target} if len(entry.targets) > 1 else {}
+    rows = getattr(datasets, f"load_{data}")(sensitive=columns, **options)
     train, test = (
         frame.drop(columns=list(columns), errors="ignore")
         .join(groups)
