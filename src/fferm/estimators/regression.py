@@ -229,8 +229,7 @@ class FairRegressor(RegressorMixin, FairEstimator):
             )
         if objective.fairness_weight > 0 and y.size < 2:
             raise InvalidInputError(
-                "X has 1 sample, which is fair whatever is predicted. Pass rows of at "
-                "least two groups, or set fairness_weight=0."
+                "X has 1 sample. Pass two groups, or set fairness_weight=0."
             )
         centre = float(np.average(y, weights=weight)) if self.fit_intercept else 0.0
         scale = float(np.sqrt(np.average((y - centre) ** 2, weights=weight)))
@@ -242,8 +241,7 @@ class FairRegressor(RegressorMixin, FairEstimator):
         parts = super()._read_penalty_data(passed)
         if len(parts) > 2:
             raise InvalidInputError(
-                "penalty_data of a regressor must be (X, sensitive_features), because "
-                "no notion of a regression looks at y; got three parts."
+                "penalty_data of a regressor must be (X, sensitive_features)."
             )
         return parts
 
@@ -264,8 +262,7 @@ class FairRegressor(RegressorMixin, FairEstimator):
         data, rows, passed = encoded.data, encoded.rows, encoded.passed
         if rows is None or passed.penalty_data is not None:
             raise InvalidInputError(
-                "max_violation is judged on held-out training rows; leave penalty_data "
-                "out."
+                "max_violation is judged on training rows; leave penalty_data out."
             )
         kind = kinds(rows, np.zeros(data.y.size, dtype=np.int64))
         held = hold_out(kind, self.validation_fraction, self.random_state)
@@ -311,15 +308,13 @@ class FairRegressor(RegressorMixin, FairEstimator):
                 yield from self._minibatches(encoded, weights, callbacks)
                 return
             plain = self._train_plain(encoded.problem, start)
-            problem = self._place_bins(encoded, Fitted.linear(encoded.problem, plain))
+            problem = self._place_bins(encoded, plain)
             if problem.penalty is None:
-                yield from [Fitted.linear(problem, plain)] * len(weights)
+                yield from [plain] * len(weights)
                 return
+            first: Any = plain.theta if start is None else start
             path = self._linear_solver().solve_path(
-                problem,
-                weights,
-                start=plain.value if start is None else start[None],
-                callbacks=callbacks,
+                problem, weights, start=first[None], callbacks=callbacks
             )
             for weight, solution in zip(weights, path, strict=True):
                 yield Fitted.linear(problem.with_weight(weight), solution)
@@ -327,14 +322,12 @@ class FairRegressor(RegressorMixin, FairEstimator):
     def _solver_name(self) -> str:
         if self.method == "critic" and self.sharpness != 1:
             raise InvalidParameterError(
-                "sharpness must be 1 with method='critic', which has no bins to "
-                f"sharpen; got {self.sharpness!r}. Use method='bins'."
+                f"sharpness must be 1 with method='critic'; got {self.sharpness!r}."
             )
         is_full = self.hidden is None and self.method == "bins"
         if self.solver == "lbfgs" and not is_full:
             raise InvalidParameterError(
-                "solver='lbfgs' trains linear models with soft bins only. Use "
-                "solver='sgda' for networks and critics."
+                "solver='lbfgs' fits linear models with bins. Use solver='sgda'."
             )
         if self.solver != "auto":
             return str(self.solver)
@@ -348,10 +341,11 @@ class FairRegressor(RegressorMixin, FairEstimator):
             evaluator=Evaluator(),
         )
 
-    def _train_plain(self, problem: Problem, start: FloatArray | None) -> Solution:
+    def _train_plain(self, problem: Problem, start: FloatArray | None) -> Fitted:
         plain = replace(problem, penalty=None, penalty_X=None)
         first = None if start is None else start[None]
-        return self._linear_solver().solve(plain, start=first)
+        solution = self._linear_solver().solve(plain, start=first)
+        return Fitted.linear(problem, solution)
 
     def _place_bins(self, encoded: Encoded, plain: Fitted) -> Problem:
         # Bins lie between quantiles of the plain model's predictions.
@@ -383,7 +377,7 @@ class FairRegressor(RegressorMixin, FairEstimator):
         parts = encoded.data.X, problem.share, hidden, config.seed
         module = torch.make_module(*parts, bool(self.fit_intercept))
         if self.hidden is None:
-            plain = Fitted.linear(problem, self._train_plain(problem, None))
+            plain = self._train_plain(problem, None)
             module.set_linear(plain.theta)
         else:
             trained = torch.train(module, problem, rows, config)
@@ -408,8 +402,7 @@ class FairRegressor(RegressorMixin, FairEstimator):
     def _check_minibatches(self, objective: Objective) -> list[int]:
         if objective.uncertainty is not None:
             raise InvalidParameterError(
-                "uncertainty needs the exact tables of the full batch. Use "
-                "solver='lbfgs' with hidden=None and method='bins'."
+                "uncertainty needs solver='lbfgs', hidden=None and method='bins'."
             )
         if self.hidden is not None and not self.fit_intercept:
             raise InvalidParameterError(
@@ -419,17 +412,14 @@ class FairRegressor(RegressorMixin, FairEstimator):
         widths: Any = () if self.hidden is None else self.hidden
         if isinstance(widths, str) or not isinstance(widths, Iterable):
             raise InvalidParameterError(
-                "hidden must be a list of widths, such as (64, 64), or None for a "
-                f"linear model; got {widths!r}."
+                f"hidden must be widths, such as (64, 64), or None; got {widths!r}."
             )
         return [check_whole("hidden", width) for width in widths]
 
     def _store(self, fitted: Fitted, encoded: Encoded, *, is_path: bool) -> None:
         data = encoded.data
         for name in ("coef_", "intercept_", "module_", "unit_"):
-            self.__dict__.pop(
-                name, None
-            )  # of an earlier fit, perhaps of the other sort
+            self.__dict__.pop(name, None)  # of an earlier fit
         if fitted.theta is not None:
             self.coef_ = fitted.theta[:-1] * data.scale
             self.intercept_ = float(fitted.theta[-1] * data.scale + data.centre)
