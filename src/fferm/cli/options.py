@@ -61,6 +61,5 @@ Task = Annotated[
     TaskKind, Option(help="Classes or numbers; auto: many values are numbers.")
 ]
 TestShare = Annotated[
-    float,
-    Option(help="The share of rows held out to measure on, by label and group."),
+    float, Option(help="The share of rows held out to measure on, by label and group.")
 ]

@@ -93,11 +93,7 @@ class GroupCounts:
         self._mass: dict[tuple[object, Values], float] = defaultdict(float)
 
     def update(
-        self,
-        *,
-        sensitive_features: Table,
-        y: Table = None,
-        sample_weight: Table = None,
+        self, *, sensitive_features: Table, y: Table = None, sample_weight: Table = None
     ) -> None:
         """Count a batch of the data.
 

@@ -12,11 +12,7 @@ from sklearn.utils import _safe_indexing, check_random_state
 from fferm._typing import IntArray, Table, is_sparse
 from fferm.data.rows import FitInput, Rows, check_aligned, combine
 from fferm.data.validate import TrainingData, one_column
-from fferm.errors import (
-    InvalidInputError,
-    InvalidParameterError,
-    MissingSensitiveError,
-)
+from fferm.errors import InvalidInputError, InvalidParameterError, MissingSensitiveError
 
 
 def kinds(rows: Rows, label: IntArray) -> IntArray:

@@ -19,11 +19,7 @@ from pathlib import Path
 import pandas as pd
 
 from fferm._files import replacing
-from fferm.errors import (
-    DataUnavailableError,
-    MissingDependencyError,
-    PersistenceError,
-)
+from fferm.errors import DataUnavailableError, MissingDependencyError, PersistenceError
 
 TIMEOUT_SECONDS = 60.0
 

@@ -50,12 +50,7 @@ from fferm.data.groups import (
 from fferm.data.rows import Rows
 from fferm.data.validate import COUNT, OneOf, check_params, encode_weight
 from fferm.divergences import Divergence, strip
-from fferm.errors import (
-    FfermWarning,
-    InvalidInputError,
-    MissingGroupWarning,
-    warn_user,
-)
+from fferm.errors import FfermWarning, InvalidInputError, MissingGroupWarning, warn_user
 from fferm.notions import ConditionalParity, Notion
 from fferm.penalty.dual import DualVariable, dual_variable, group_weights
 from fferm.penalty.objective import Objective

@@ -185,10 +185,7 @@ def find_bins(X: Table) -> Cuts:
 
 
 def make_network(
-    module: nn.Module | Factory,
-    n_features: int,
-    n_classes: int,
-    seed: int,
+    module: nn.Module | Factory, n_features: int, n_classes: int, seed: int
 ) -> nn.Module:
     """Return a fresh network; an instance is copied and keeps its parameters."""
     if isinstance(module, nn.Module):

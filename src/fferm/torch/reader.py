@@ -33,12 +33,7 @@ from fferm.data.groups import (
     quantile_edges,
     split_columns,
 )
-from fferm.data.rows import (
-    Rows,
-    add_control,
-    check_aligned,
-    warn_of_gaps,
-)
+from fferm.data.rows import Rows, add_control, check_aligned, warn_of_gaps
 from fferm.data.validate import (
     SUM_TOLERANCE,
     OneOf,
@@ -80,10 +75,7 @@ class Column(nn.Module):
     """
 
     def __init__(
-        self,
-        name: str,
-        groups: tuple[str, ...],
-        edges: tuple[float, ...] | None = None,
+        self, name: str, groups: tuple[str, ...], edges: tuple[float, ...] | None = None
     ) -> None:
         super().__init__()
         self.name, self.groups, self.edges = name, groups, edges

@@ -14,13 +14,7 @@ from fferm._typing import Table
 from fferm.data.groups import Binning, encode_sensitive
 from fferm.data.rows import FitInput, check_aligned
 from fferm.data.split import read_rows
-from fferm.data.validate import (
-    COUNT,
-    Number,
-    check_number,
-    check_params,
-    encode_labels,
-)
+from fferm.data.validate import COUNT, Number, check_number, check_params, encode_labels
 from fferm.divergences import STANDARD, Divergence
 from fferm.errors import (
     FfermWarning,
