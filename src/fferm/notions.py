@@ -137,11 +137,13 @@ class Notion(Registered, abstract=True):
     needs_labels: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        weights = getattr(self, "weights", "unit")
-        if weights not in ("unit", "frequency"):
+        # A notion that weights by a rule of its own may mean anything by `weights`.
+        has_rule = type(self).weighting is not Notion.weighting
+        if not has_rule and self.weighting not in ("unit", "frequency"):
             raise InvalidParameterError(
                 "weights must be 'unit' (one penalty per stratum, added up) or "
-                f"'frequency' (weighted by the share of the stratum); got {weights!r}."
+                "'frequency' (weighted by the share of the stratum); got "
+                f"{self.weighting!r}."
             )
 
     @abstractmethod

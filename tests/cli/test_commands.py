@@ -15,7 +15,7 @@ from unseen import GROUPS, MARKUP, make_table
 
 import fferm
 from fferm.cli.outputs import Counted
-from fferm.datasets._catalog import CATALOG
+from fferm.datasets._store import CATALOG
 from fferm.estimators.frame import FrameClassifier
 
 COLUMNS = ("--target", "outcome", "--sensitive", "region")

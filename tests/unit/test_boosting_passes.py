@@ -51,12 +51,12 @@ def test_attributes_one_by_one_and_empty_cells_are_those_of_tables(n_classes):
 class Merged(Notion, abstract=True):
     """A notion with tables of its own, for tests."""
 
-    share: str  # how strata are weighted
+    weights: str
     is_moving: bool
 
     @property
     def weighting(self):
-        return self.share
+        return self.weights
 
     def strata(self, labels):
         return EqualizedOdds().strata(labels)

@@ -7,7 +7,6 @@ column of what the transformers return, not of the raw table that is passed to a
 """
 
 import dataclasses
-import importlib
 import inspect
 import math
 import os
@@ -90,9 +89,24 @@ def resolve(
     control = compared.control_feature()
     is_looked_up = notion is None and isinstance(control, str | int | np.integer)
     if is_looked_up:
+        passed = f"{type(compared).__name__}(values)"
+        advice = f"Pass its values, one per row: audit(..., notion={passed})."
+        if any(isinstance(part, Pipeline) for part in _parameters(last).values()):
+            raise InvalidParameterError(
+                f"The control feature {control!r} belongs to a pipeline inside of a "
+                f"{type(last).__name__}, so it is unknown which table it is a column "
+                f"of. {advice}"
+            )
         for step in steps:
             X = step.transform(X)
-        _check_control(compared, last, X, n_samples if steps else None)
+        try:
+            if steps:
+                add_control(Labels(n_samples), compared, X)
+        except (InvalidInputError, InvalidParameterError) as error:
+            raise InvalidParameterError(
+                f"The control feature {control!r} was looked up in X after the "
+                f"pipeline's transformers, as in training. {error} {advice}"
+            ) from error
     seed = options.pop("random_state")  # a generator cannot be repeated
     spec = AuditSpec(
         notion=code_of(compared, "notion"),
@@ -130,28 +144,6 @@ def parameter_of(estimator: Any, name: str) -> Any:
     keys = [key for key in parameters if f"__{key}".endswith(f"__{name}")]
     # If several have the name, the outermost counts.
     return parameters[min(keys, key=len)] if keys else None
-
-
-def _check_control(
-    notion: Notion, model: Any, table: Table, n_samples: int | None
-) -> None:
-    name, control = type(notion).__name__, notion.control_feature()
-    advice = f"Pass its values, one per row: audit(..., notion={name}(values))."
-    if any(isinstance(part, Pipeline) for part in _parameters(model).values()):
-        raise InvalidParameterError(
-            f"The control feature {control!r} belongs to a pipeline inside of a "
-            f"{type(model).__name__}, so it is unknown which table it is a column of. "
-            f"{advice}"
-        )
-    if n_samples is None:
-        return
-    try:
-        add_control(Labels(n_samples), notion, table)
-    except (InvalidInputError, InvalidParameterError) as error:
-        raise InvalidParameterError(
-            f"The control feature {control!r} was looked up in X after the pipeline's "
-            f"transformers, as in training. {error} {advice}"
-        ) from error
 
 
 class Audit(ABC):
@@ -206,19 +198,16 @@ class Audit(ABC):
             chosen: Any = cls
             if cls is Audit:
                 # Late, because both kinds of audits stand above this file.
+                from fferm import auditing
+
                 names = {None: "ClassificationAudit", "regression": "RegressionAudit"}
-                home = importlib.import_module("fferm.auditing")
-                chosen = getattr(home, names[plain.get("kind")])
-            return chosen._restore(plain)  # type: ignore[no-any-return]
+                chosen = getattr(auditing, names[plain.get("kind")])
+            return cast(Self, _from_plain(chosen, plain))
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise PersistenceError(
                 f"These values are not an audit ({type(error).__name__}: {error}). "
                 f"Pass what {cls.__name__}.to_dict() returns."
             ) from error
-
-    @classmethod
-    def _restore(cls, plain: Mapping[str, Any]) -> Self:
-        return cast(Self, _from_plain(cls, plain))
 
     def to_html(
         self,
@@ -252,11 +241,9 @@ class Audit(ABC):
         line, tables = self._summary()
         lines = [f"<p>{escape(text)}</p>" for text in (line, *self.notes)]
         for table in tables:
-            has_index = not isinstance(table.index, pd.RangeIndex)
             options: Any = {"float_format": self.format_number, "border": 0}
-            lines.append(
-                table.to_html(index=has_index, na_rep=self.no_value, **options)
-            )
+            options["index"] = not isinstance(table.index, pd.RangeIndex)
+            lines.append(table.to_html(na_rep=self.no_value, **options))
         return "".join(lines)
 
     @classmethod
@@ -270,7 +257,7 @@ class Audit(ABC):
 def json_ready(value: Any) -> Any:
     """Return a value for JSON: undefined is None, infinite is ``"inf"``."""
     if dataclasses.is_dataclass(value):
-        value = {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
+        value = vars(value)
     elif hasattr(value, "_asdict"):  # a named tuple
         value = value._asdict()
     if isinstance(value, dict):
@@ -299,7 +286,7 @@ def _from_plain(hint: Any, plain: Any) -> Any:
         parts = [options[0]] * len(plain) if options[-1] is ... else options
         return tuple(map(_from_plain, parts, plain))
     if dataclasses.is_dataclass(hint) or hasattr(hint, "_fields"):
-        hints = {k: v for k, v in get_type_hints(hint).items() if k in plain}
-        known = {name for name in inspect.signature(hint).parameters if name in hints}
+        hints = get_type_hints(hint)
+        known = [name for name in inspect.signature(hint).parameters if name in plain]
         return hint(**{name: _from_plain(hints[name], plain[name]) for name in known})
     return hint(plain)

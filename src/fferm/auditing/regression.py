@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, cast
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from pandas.api.types import is_numeric_dtype
 from scipy.stats import norm
 from scipy.stats import t as student
 
@@ -17,14 +16,8 @@ from fferm.data.groups import (
     Attribute,
     Binning,
     GroupMode,
-    cut,
-    encode_column,
-    find_edges,
-    partition,
+    encode_columns,
     quantile_edges,
-    read_numbers,
-    read_series,
-    split_columns,
 )
 from fferm.data.rows import check_aligned
 from fferm.data.validate import check_params, encode_weight, rescaled
@@ -38,8 +31,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 DEFAULT_METRIC = "kolmogorov_smirnov"
-# A column of numbers with more distinct values than this is compared as numbers.
-MOST_GROUPS = 20
 # Places of a density, and cells that rows are counted in for it.
 N_PLACES = 80
 N_FINE = 400
@@ -178,11 +169,8 @@ class RegressionAudit(Audit):
     @property
     def frame(self) -> pd.DataFrame:
         """One row per column and measure."""
-        return pd.DataFrame(
-            {"column": name, "measure": measure, **measured._asdict()}
-            for name, column in self.columns.items()
-            for measure, measured in column.measures.items()
-        ).astype(dict.fromkeys(Measured._fields, float))
+        limits = dict.fromkeys(Measured._fields, float)
+        return self._rows("measure", "measures").astype(limits)
 
     @property
     def group_frame(self) -> pd.DataFrame:
@@ -196,7 +184,8 @@ class RegressionAudit(Audit):
 
     def _rows(self, what: str, field_name: str) -> pd.DataFrame:
         return pd.DataFrame(
-            {"column": name, what: key, **row}
+            {"column": name, what: key}
+            | (row if isinstance(row, dict) else row._asdict())
             for name, column in self.columns.items()
             for key, row in getattr(column, field_name).items()
         )
@@ -445,7 +434,7 @@ def audit_regression(  # noqa: PLR0913 - one call states all that an audit depen
     weight = rescaled(encode_weight(sample_weight, n))
     auditor = _Auditor(prediction, target, weight, strata, confidence, spec)
     binning, how = Binning(continuous, edges), cast(GroupMode, spec.groups)
-    columns = _read_columns(sensitive_features, n, how, binning)
+    columns = encode_columns(sensitive_features, n, how, binning)
     error, variance = dependence.squared_error(target, prediction, weight)
     result = RegressionAudit(
         n_rows=n,
@@ -460,33 +449,6 @@ def audit_regression(  # noqa: PLR0913 - one call states all that an audit depen
     )
     result.value(metric)  # raises if no column has it
     return result
-
-
-def _read_columns(
-    sensitive_features: Table, n_samples: int, how: GroupMode, binning: Binning
-) -> list[tuple[Attribute, FloatArray | None, dict[str, bool]]]:
-    # The sensitive columns and several of them jointly: the groups, the numbers behind
-    # bands, and what the audit says of the column.
-    parts, columns = split_columns(sensitive_features), []
-    binning.check([name for name, _ in parts])
-    for name, values in parts:
-        series = read_series(values, name, n_samples).infer_objects()
-        is_numeric, numbers = is_numeric_dtype(series.dtype), None
-        known = binning.known(name, len(parts)) if is_numeric else None
-        is_number = is_numeric and series.nunique() > MOST_GROUPS
-        if not isinstance(binning.continuous, str):
-            is_number = name in binning.continuous
-        if is_number or known is not None:
-            numbers = read_numbers(series, name)
-            edges = find_edges(numbers) if known is None else np.array(known)
-            attribute = cut(numbers, edges, name)
-        else:
-            attribute = encode_column(values, name, n_samples)
-        columns.append((attribute, numbers, {"has_trained_bands": known is not None}))
-    joint = partition([attribute for attribute, _, _ in columns], how)
-    if len(columns) > 1 and len(joint) == 1:
-        columns.append((joint[0], None, {"is_joint": True}))
-    return columns
 
 
 @dataclass(frozen=True)

@@ -10,14 +10,15 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 
+from fferm import datasets
 from fferm.cli.options import TaskKind
 from fferm.data.frame import as_pandas
 from fferm.data.groups import assign, encode_sensitive, find_edges
 from fferm.data.rows import combine
 from fferm.data.split import split_strata
 from fferm.data.validate import Number, check_params
-from fferm.datasets._catalog import CATALOG, load
 from fferm.datasets._dataset import SHARE
+from fferm.datasets._store import CATALOG
 from fferm.errors import (
     DataFairnessWarning,
     InvalidInputError,
@@ -93,10 +94,8 @@ class Source:
         distinct, label = np.unique(labels, return_inverse=True)
         if distinct.size < 2:
             what = "class" if labels.dtype.kind == "U" else "value"
-            raise InvalidInputError(
-                f"The target needs two values, but has only one {what}, "
-                f"{str(labels[0])!r}."
-            )
+            only = f"only one {what}, {str(labels[0])!r}"
+            raise InvalidInputError(f"The target needs two values, but has {only}.")
         attributes = encode_sensitive(groups, len(groups), model.estimator.groups)
         for attribute in attributes:
             if len(attribute.groups) < 2:
@@ -128,7 +127,9 @@ def open_source(
             f"got {target}."
         )
     columns = tuple(dict.fromkeys(sensitive or entry.sensitive))
-    rows = load(data, columns, target)
+    # A loader with one target does not ask which.
+    options = {"target": target} if len(entry.targets) > 1 else {}
+    rows = getattr(datasets, f"load_{data}")(sensitive=columns, **options)
     train, test = (
         frame.drop(columns=list(columns), errors="ignore")
         .join(groups)
@@ -195,13 +196,12 @@ def drop_unlabelled(frame: pd.DataFrame, target: str) -> pd.DataFrame:
     n_missing = int((~is_known).sum())
     if n_missing == len(frame):
         raise InvalidInputError(f"The target {target!r} is missing in every row.")
-    if n_missing:
-        warn_user(
-            f"{n_missing} of {len(frame)} rows have no label in {target!r} and are "
-            "left out.",
-            DataFairnessWarning,
-        )
-    return frame[is_known].reset_index(drop=True) if n_missing else frame
+    if n_missing == 0:
+        return frame
+    rows = f"{n_missing} of {len(frame)} rows"
+    message = f"{rows} have no label in {target!r} and are left out."
+    warn_user(message, DataFairnessWarning)
+    return frame[is_known].reset_index(drop=True)
 
 
 def _read_csv(path: Path) -> pa.Table:

@@ -124,14 +124,10 @@ class Measure:
         with warnings.catch_warnings():
             # Training has warned about the same groups already.
             warnings.simplefilter("ignore", DataFairnessWarning)
+            tables = split.sensitive_features, model.groups, split.sample_weight
+            binning = Binning(model.continuous, edges)
             self.tabulator = make_tabulator(
-                labels,
-                objective.notion,
-                split.sensitive_features,
-                model.groups,
-                split.sample_weight,
-                split.X,
-                Binning(model.continuous, edges),
+                labels, objective.notion, *tables, split.X, binning
             )
         rows = self.tabulator.rows
         self.X, self.y, self.weight = split.X, np.asarray(labels.y), rows.weight
@@ -239,16 +235,11 @@ class RegressionMeasure:
         self.edges = {name: e for column in columns for name, e in column.edges.items()}
         measures = {"violation": model.violation_metric}
         measures |= {name: name for name in dependence.GROUP_MEASURES}
+        compared = split.sensitive_features, model._objective().notion, model.groups
+        weight = None if split.sample_weight is None else self.weight
+        rows = *compared, split.X, replace(binning, edges=self.edges), weight
         self.tabulators = {
-            column: dependence.make_regression_tabulator(
-                measure,
-                split.sensitive_features,
-                model._objective().notion,
-                model.groups,
-                split.X,
-                replace(binning, edges=self.edges),
-                None if split.sample_weight is None else self.weight,
-            )
+            column: dependence.make_regression_tabulator(measure, *rows)
             for column, measure in measures.items()
         }
 

@@ -117,7 +117,7 @@ class Table:
         Columns that are dropped are in neither `X` nor `frame`.
         """
         check_params({"test_size": test_size}, {"test_size": SHARE})
-        rng = random_generator(random_state)
+        rng = make_rng(random_state)
         return self.assemble(*split_strata(self.strata(), test_size, rng), drop)
 
     def assemble(
@@ -187,9 +187,7 @@ def pick_names(
     return names
 
 
-def random_generator(
-    random_state: int | np.random.Generator | None,
-) -> np.random.Generator:
+def make_rng(random_state: int | np.random.Generator | None) -> np.random.Generator:
     """Return the generator that a seed stands for."""
     try:
         return np.random.default_rng(random_state)

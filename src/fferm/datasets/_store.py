@@ -1,7 +1,8 @@
 """Where the files come from: the package, the data folder or their publisher.
 
-Nothing is parsed before its sha256 has been checked. The data folder is the
-environment variable ``FFERM_DATA_HOME``, else ``fferm`` in the user's cache folder.
+``files/catalog.toml`` says what is known of each data set. Nothing is parsed before its
+sha256 has been checked. The data folder is the environment variable
+``FFERM_DATA_HOME``, else ``fferm`` in the user's cache folder.
 """
 
 import gzip
@@ -11,8 +12,10 @@ import importlib.resources
 import importlib.util
 import io
 import os
+import tomllib
 import urllib.error
 import urllib.request
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,28 +25,45 @@ from fferm._files import replacing
 from fferm.errors import DataUnavailableError, MissingDependencyError, PersistenceError
 
 TIMEOUT_SECONDS = 60.0
+FOLDER = importlib.resources.files("fferm.datasets") / "files"
 
 
 @dataclass(frozen=True)
 class DataFile:
-    """A file that does not ship with the package.
+    """A data set and its file.
 
     Attributes
     ----------
     name : str
-        Its name in the data folder.
-    sha256 : tuple of str
+        The name of the file.
+    sha256 : sequence of str
         Checksums of the accepted forms of it.
     source : str
         Where it is published, for messages.
     url : str or None
         Where exactly these bytes can be downloaded, if anywhere.
+    is_shipped : bool
+        Whether the package holds it.
+    targets, sensitive : sequence of str
+        What can be predicted, and the sensitive columns; defaults first.
+    about, description : str
+        What the label says; source, licence, and who may be harmed by careless use.
     """
 
     name: str
-    sha256: tuple[str, ...]
-    source: str
+    sha256: Sequence[str]
+    source: str = ""
     url: str | None = None
+    is_shipped: bool = False
+    targets: Sequence[str] = ()
+    sensitive: Sequence[str] = ()
+    about: str = ""
+    description: str = ""
+
+
+_entries = tomllib.loads((FOLDER / "catalog.toml").read_text(encoding="utf-8"))
+# The data sets that commands know by name.
+CATALOG = {name: DataFile(**entry) for name, entry in _entries.items()}
 
 
 def data_home() -> Path:
@@ -54,14 +74,11 @@ def data_home() -> Path:
     return Path(cache).expanduser() / "fferm"
 
 
-def read_shipped(name: str, sha256: str) -> pd.DataFrame:
+def read_shipped(file: DataFile) -> pd.DataFrame:
     """Return the table of a gzipped CSV in the package's ``files`` folder."""
-    packed = importlib.resources.files("fferm.datasets") / "files" / name
-    content = packed.read_bytes()
-    if problem := _problem(content, sha256):
-        raise DataUnavailableError(
-            f"The file {name} inside the fferm package {problem}. Reinstall fferm."
-        )
+    content = (FOLDER / file.name).read_bytes()
+    if problem := _problem(content, *file.sha256):
+        raise DataUnavailableError(f"{file.name} {problem}. Reinstall fferm.")
     return pd.read_csv(io.BytesIO(gzip.decompress(content)), keep_default_na=False)
 
 

@@ -7,23 +7,10 @@ import pandas as pd
 
 from fferm.data.split import split_strata
 from fferm.data.validate import check_params
-from fferm.datasets._dataset import (
-    SHARE,
-    FairDataset,
-    Table,
-    pick_names,
-    random_generator,
-)
-from fferm.datasets._store import DataFile, read_parquet
+from fferm.datasets._dataset import SHARE, FairDataset, Table, make_rng, pick_names
+from fferm.datasets._store import CATALOG, read_parquet
 
-FILE = DataFile(
-    name="acs_income_2018_sample46.parquet",
-    sha256=("4adde24588f65d53eeaa68897d1eaecf305e357d41ca65a529f0e79cd3c1955f",),
-    source=(
-        "a 46 % sample of folktables' ACSIncome 2018 with the state of each row, "
-        "derived from github.com/dssg/aequitas, datasets/FolkTables/ACSIncome.*.parquet"
-    ),
-)
+FILE = CATALOG["acs_income"]
 
 # fmt: off
 STATES = (
@@ -63,16 +50,6 @@ BIRTHPLACE = {
     360: "South America", 399: "Americas, not specified", 400: "Africa", 500: "Oceania",
 }
 # fmt: on
-
-DESCRIPTION = """\
-ACSIncome 2018 (F. Ding, M. Hardt, J. Miller, L. Schmidt, Retiring Adult, NeurIPS 2021):
-a random 46 % of its rows, from github.com/dssg/aequitas, with the state of each row
-worked out from its position. Source: US Census Bureau, ACS PUMS 2018, under the
-Bureau's terms of use.
-Harm: answers of living people; trying to find one of them again is forbidden and does
-harm. Rows carry no survey weight, so no rate here is a rate of a state's population.
-Income reflects how people are treated: a model of it repeats that.
-"""
 
 
 def load_acs_income(
@@ -124,7 +101,7 @@ def load_acs_income(
     rows = rows[rows["STATE"].isin({*train_on, *test_on})].set_index(["STATE", "ROW"])
     table = _table(rows, names)
     state = rows.index.get_level_values("STATE")
-    rng = random_generator(random_state)
+    rng = make_rng(random_state)
     is_train, is_test = state.isin(train_on), state.isin(test_on)
     shared = np.flatnonzero(is_train & is_test)
     if len(shared):
@@ -155,7 +132,7 @@ def _table(rows: pd.DataFrame, names: tuple[str, ...]) -> Table:
     sensitive = pd.DataFrame({name: groups[name] for name in names})
     y = rows[TARGET].to_numpy(dtype=np.int64)
     columns = pd.DataFrame(model)
-    return Table("acs_income", DESCRIPTION, frame, y, sensitive, columns)
+    return Table("acs_income", FILE.description, frame, y, sensitive, columns)
 
 
 def _band(code: pd.Series, bands: Mapping[int, str]) -> pd.Series:

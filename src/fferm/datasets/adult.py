@@ -5,22 +5,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from fferm.datasets._dataset import FairDataset, Table, as_text, pick_names
-from fferm.datasets._store import read_shipped
+from fferm.datasets._store import CATALOG, read_shipped
 
-FILE = "adult.csv.gz"
-SHA256 = "76217534ab28f29c353a4c75048791a662a90460c9b9efba1fe05165adbc7636"
+FILE = CATALOG["adult"]
 
 RACES = ("Amer-Indian-Eskimo", "Asian-Pac-Islander", "Black", "Other", "White")
 SENSITIVE = ("sex", "race", "age")
-
-DESCRIPTION = """\
-Adult (census income). B. Becker and R. Kohavi, UCI Machine Learning Repository, 1996,
-doi 10.24432/C5XW20. CC BY 4.0. Changed: the survey weight fnlwgt is left out, '?' is a
-level of its own.
-Harm: the people are from the US in 1994, sex and race are two and five boxes that
-others drew, and 50,000 dollars then says nothing about anybody's worth or ability. A
-model of it says little about people today and should decide about none.
-"""
 
 
 def load_adult(
@@ -54,12 +44,12 @@ def load_adult(
     1555
     """
     names = pick_names("sensitive column", sensitive, SENSITIVE)
-    rows = read_shipped(FILE, SHA256)
+    rows = read_shipped(FILE)
     if races is not None:
         rows = rows[rows["race"].isin(pick_names("race", races, RACES))]
     frame = as_text(rows.drop(columns=["part", "income"]))
     y = (rows["income"] == ">50K").to_numpy().astype(np.int64)
-    table = Table("adult", DESCRIPTION, frame, y, as_text(frame[list(names)], str))
+    table = Table("adult", FILE.description, frame, y, as_text(frame[list(names)], str))
     is_train = (rows["part"] == "train").to_numpy()
     train, test = np.flatnonzero(is_train), np.flatnonzero(~is_train)
     return table.assemble(train, test, names if drop_sensitive else ())

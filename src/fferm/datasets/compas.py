@@ -7,22 +7,9 @@ import numpy as np
 import pandas as pd
 
 from fferm.datasets._dataset import FairDataset, Table, as_text, pick_names
-from fferm.datasets._store import DataFile, read_external
+from fferm.datasets._store import CATALOG, read_external
 
-FILE = DataFile(
-    name="compas-scores-two-years.csv",
-    sha256=(
-        # as published
-        "c451db85908b2f7fef1d83203bedf6b71ecda0d5af468d82ae62178f91d0cc7d",
-        # without names, birth dates and case numbers
-        "30eb20d79ba476ec24979ea00d0e77ef74fb5adc0ee843fd0d00079465a6089d",
-    ),
-    source="https://github.com/propublica/compas-analysis",
-    url=(
-        "https://raw.githubusercontent.com/propublica/compas-analysis/"
-        "bafff5da3f2e45eca6c2d5055faad269defd135a/compas-scores-two-years.csv"
-    ),
-)
+FILE = CATALOG["compas"]
 
 # fmt: off
 COLUMNS = (
@@ -36,15 +23,6 @@ RACES = (
 TARGET = "two_year_recid"
 FILTER_COLUMNS = ("days_b_screening_arrest", "is_recid", "score_text")
 SENSITIVE = ("race", "sex", "age")
-
-DESCRIPTION = """\
-COMPAS, two-year recidivism. ProPublica (J. Larson, S. Mattu, L. Kirchner, J. Angwin,
-2016), github.com/propublica/compas-analysis; the repository states no licence.
-Harm: these are real people of Broward County, Florida, and the published file names
-them; only the columns a model needs are read. The label is a new charge, which depends
-on where the police look, not only on what people do. No model of it should decide
-about anybody's freedom.
-"""
 
 
 def load_compas(
@@ -86,7 +64,8 @@ def load_compas(
     rows = rows[rows["race"].isin(kept_races)]
     frame = as_text(rows[list(COLUMNS)])
     y = rows[TARGET].to_numpy(dtype=np.int64)
-    table = Table("compas", DESCRIPTION, frame, y, as_text(frame[list(names)], str))
+    groups = as_text(frame[list(names)], str)
+    table = Table("compas", FILE.description, frame, y, groups)
     return table.split(test_size, random_state, names if drop_sensitive else ())
 
 

@@ -6,10 +6,9 @@ import numpy as np
 import pandas as pd
 
 from fferm.datasets._dataset import FairDataset, Table, as_text, pick_names
-from fferm.datasets._store import read_shipped
+from fferm.datasets._store import CATALOG, read_shipped
 
-FILE = "german.csv.gz"
-SHA256 = "c3e3a663b81307adedd3094f1fcb0b3fddf57da969dbc037c29620e294599ece"
+FILE = CATALOG["german"]
 
 FEMALE_STATUS = ("A92", "A95")
 # A sensitive feature, and the raw column that tells it.
@@ -18,15 +17,6 @@ SENSITIVE = {
     "age_over_25": "age",
     "foreign_worker": "foreign_worker",
 }
-
-DESCRIPTION = """\
-German Credit (Statlog). H. Hofmann, UCI Machine Learning Repository, 1994,
-doi 10.24432/C5NC77. CC BY 4.0. Changed: columns named, rows unchanged.
-Harm: 1,000 applicants of one bank, bad risks oversampled, so no rate here is a rate of
-a population. Sex is read from personal_status as the documentation codes it; according
-to U. Groemping (South German Credit, UCI, 2019) that code mixes single men with women,
-so sex cannot be recovered. Fit for testing methods, not for any claim about lending.
-"""
 
 
 def load_german(
@@ -62,7 +52,7 @@ def load_german(
     False
     """
     names = pick_names("sensitive column", sensitive, SENSITIVE)
-    rows = read_shipped(FILE, SHA256)
+    rows = read_shipped(FILE)
     is_female = rows["personal_status"].isin(FEMALE_STATUS)
     columns = {
         "sex": np.where(is_female, "female", "male"),
@@ -73,5 +63,5 @@ def load_german(
     frame = as_text(rows.drop(columns="class"))
     y = (rows["class"] == 1).to_numpy().astype(np.int64)
     drop = {SENSITIVE[name] for name in names} if drop_sensitive else ()
-    table = Table("german", DESCRIPTION, frame, y, groups)
+    table = Table("german", FILE.description, frame, y, groups)
     return table.split(test_size, random_state, drop)

@@ -5,16 +5,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from fferm.datasets._dataset import FairDataset, Table, as_text, pick_names
-from fferm.datasets._store import DataFile, read_parquet
+from fferm.datasets._store import CATALOG, read_parquet
 
-FILE = DataFile(
-    name="acs_gov_census_2018.parquet",
-    sha256=("6bc55686f5a77325c7cd05f225eaa02db49c833f5b8f2f89853fce7e2151b315",),
-    source=(
-        "data/gov_census.rda of the R package fairadapt 1.0.0 on CRAN, "
-        "converted to Parquet"
-    ),
-)
+FILE = CATALOG["gov_census"]
 
 # Numbers that are names of levels.
 CODES = ("citizenship", "education_level", "english_level")
@@ -28,14 +21,6 @@ SENSITIVE = {
     "age": ("age",),
     "nativity": ("nativity", "citizenship"),
 }
-
-DESCRIPTION = """\
-Government employees, ACS 2018. From the R package fairadapt 1.0.0 (D. Plecko,
-N. Bennett; GPL >= 3), after the US Census Bureau's American Community Survey.
-The region labels "Rocky Mountain" and "Southwest" look swapped in the source.
-Harm: answers of living people; trying to find one of them again does harm. Salaries
-reflect how people are hired and paid: a model of them repeats that.
-"""
 
 
 def load_gov_census(
@@ -82,5 +67,5 @@ def load_gov_census(
     model = as_text(frame.assign(**short).astype(dict.fromkeys(CODES, str)))
     groups = as_text(frame[list(names)], str)
     drop = {raw for name in names for raw in SENSITIVE[name]} if drop_sensitive else ()
-    table = Table("gov_census", DESCRIPTION, frame, y, groups, model)
+    table = Table("gov_census", FILE.description, frame, y, groups, model)
     return table.split(test_size, random_state, drop)

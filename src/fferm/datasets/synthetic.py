@@ -8,7 +8,7 @@ from scipy.special import softmax
 
 from fferm._typing import FloatArray
 from fferm.data.validate import COUNT, POSITIVE, Number, check_params
-from fferm.datasets._dataset import FairDataset, Table, random_generator
+from fferm.datasets._dataset import FairDataset, Table, make_rng
 from fferm.errors import InvalidParameterError
 
 TWO = Number(2, is_whole=True)
@@ -92,16 +92,15 @@ def make_biased(  # noqa: PLR0913 (a generator lists its parameters)
             f"group_weights must be {n_groups} positive numbers, one per group; got "
             f"{group_weights!r}."
         )
-    rng = random_generator(random_state)
+    rng = make_rng(random_state)
     group = rng.choice(n_groups, size=n_samples, p=weights / weights.sum())
     # Inverse transform: the label is the number of cumulative sums below u. The last
     # sum is 1 up to rounding and is left out, so no label can exceed m - 1.
     below = np.cumsum(rates[group], axis=1)[:, :-1] <= rng.random(n_samples)[:, None]
     y = below.sum(axis=1, dtype=np.int64)
     centre = 2 * y / (n_classes - 1) - 1 + bias * _spread(n_groups)[group] / 2
-    X = centre[:, None] / np.sqrt(n_features) + noise * rng.standard_normal(
-        (n_samples, n_features)
-    )
+    drawn = rng.standard_normal((n_samples, n_features))
+    X = centre[:, None] / np.sqrt(n_features) + noise * drawn
     frame = pd.DataFrame(X, columns=[f"x{i}" for i in range(n_features)])
     # Groups are names, not numbers: as strings they stratify the split.
     sensitive = pd.DataFrame({"group": group.astype(str)})

@@ -314,7 +314,8 @@ class FairBoostingClassifier(FairClassifier):
             raise InvalidInputError(
                 "warm_start needs the features, the columns and levels of categories, "
                 f"and the classes of the last fit, {last.n_features_in_} features and "
-                f"{last.classes_.tolist()}. Fit with warm_start=False."
+                f"{last.classes_.tolist()}; got {self.n_features_in_} features and "
+                f"{classes.tolist()}. Fit with warm_start=False."
             )
         if self.n_estimators < last.n_iter_:
             raise InvalidParameterError(

@@ -364,7 +364,8 @@ class FairLogisticRegression(FairClassifier):
             raise InvalidInputError(
                 "warm_start needs the features and classes of the last fit, "
                 f"{last.coef_.shape[1]} and {last.classes_.tolist()}; got "
-                f"{data.X.shape[1]} and {data.classes.tolist()}."
+                f"{data.X.shape[1]} and {data.classes.tolist()}. Fit with "
+                "warm_start=False."
             )
         return theta
 

@@ -1,7 +1,7 @@
 """The report of a trade-off curve, on which a click shows what a model does to groups.
 
-The figure is drawn twice: by matplotlib, for readers without scripts, and by plotly
-from the traces made here. Colours of traces are names of the page's own, such as
+The same layers are drawn twice: by matplotlib, for readers without scripts, and by
+plotly from the traces made here. Colours of traces are names of the page's own, such as
 ``--ink``; the script of the page puts in what they stand for in light or dark. plotly
 reads text as HTML, so names are escaped.
 """
@@ -9,7 +9,6 @@ reads text as HTML, so names are escaped.
 import base64
 import hashlib
 import os
-from collections.abc import Iterable
 from functools import partial
 from html import escape
 from importlib.resources import files
@@ -20,17 +19,8 @@ import pandas as pd
 from fferm.auditing import Audit, ClassificationAudit
 from fferm.curve import Key, TradeoffCurve
 from fferm.errors import InvalidInputError
+from fferm.report import figures
 from fferm.report.audits import compare, describe_audit, draw_columns, scale_of
-from fferm.report.figures import (
-    CURVES,
-    MEASURES,
-    accuracy_range,
-    average,
-    baselines,
-    draw_svg,
-    mean,
-    plot_curve,
-)
 from fferm.report.pages import brief, report_extra, write_page
 from fferm.report.snippets import curve_snippet
 from fferm.report.wording import curve_words, explain
@@ -38,7 +28,10 @@ from fferm.solvers import Result
 
 TITLE = "What fairness costs: accuracy against violation"
 NUMBER_TITLE = "What fairness costs: variance explained against violation"
-MARKS = ("circle", "square", "triangle-up", "triangle-down")
+# What plotly calls marks, and how it draws lines and the edge of a band.
+SHAPES = ("circle", "square", "triangle-up", "triangle-down", "diamond", "x")
+SYMBOLS = dict(zip((*figures.MARKS, "D", "x"), SHAPES, strict=True))
+STROKES = {"-": (1.5, "solid"), "--": (1.5, "dash"), figures.BAND: (0, "solid")}
 POINT = ["curve", "fairness_weight"]
 PICK = "<i>click to look at it</i><extra></extra>"
 
@@ -141,7 +134,7 @@ def write_curve(
         "max_violation": max_violation,
         "description": about,
         "notion": explain(about["notion"]),
-        "picture": draw_svg(partial(plot_curve, curve)),
+        "picture": figures.draw_svg(partial(figures.plot_curve, curve)),
         "front": {**traces(curve, models), "picked": picked},
         "plotly": plotly,
         "script": script,
@@ -170,7 +163,7 @@ def write_curve(
 
 def points(curve: TradeoffCurve) -> list[Point]:
     """Return the points of each curve, in ascending order of their weights."""
-    records, front = curve.records, average(curve).pareto()
+    records, front = curve.records, figures.average(curve).pareto()
     best = set(zip(front["curve"], front["fairness_weight"], strict=True))
     order = {name: number for number, name in enumerate(records["curve"].unique())}
     listed = []
@@ -183,7 +176,7 @@ def points(curve: TradeoffCurve) -> list[Point]:
                 *key,
                 train,
                 test,
-                seconds=mean(rows["seconds"]),
+                seconds=figures.mean(rows["seconds"]),
                 is_best=key[:2] in best,
                 is_collapsed=bool(rows["collapsed"].any()),
                 is_converged=all(Result[each].is_success for each in rows["result"]),
@@ -196,8 +189,8 @@ def points(curve: TradeoffCurve) -> list[Point]:
 def _spreads(rows: pd.DataFrame, split: str) -> dict[str, Spread]:
     rows = rows[rows["split"] == split]
     return {
-        name: Spread(mean(rows[name]), rows[name].min(), rows[name].max())
-        for name in MEASURES
+        name: Spread(figures.mean(rows[name]), rows[name].min(), rows[name].max())
+        for name in figures.MEASURES
     }
 
 
@@ -222,86 +215,60 @@ def _chosen(
 
 def traces(curve: TradeoffCurve, points: list[Point]) -> dict[str, Any]:
     """Return what the script of a page needs to draw points that can be picked."""
-    names = list(dict.fromkeys(point.curve for point in points))
-    words = curve_words(curve.description.get("metric"))
-    # The violation is undefined where no two groups can be compared.
-    at = [point.test["violation"].mean for point in points]
-    shown = [k for k, violation in enumerate(at) if violation == violation]
+    words, drawn = curve_words(curve.description.get("metric")), []
     measured = f"{words.accuracy.lower()} %{{y:.2%}}<br>violation %{{x:.4~g}}"
-    marks = partial(_marks, points, f"%{{text}}<br>{measured}<br>{PICK}")
-    dashes = {"color": "--faint", "width": 1.5, "dash": "dash"}
-    drawn = [
-        _line(line["violation"], line["accuracy"], dashes)
-        | {"name": "naive: thinned at random", "showlegend": k == 0}
-        for k, line in enumerate(baselines(curve, "test"))
-    ]
-    for number, name in enumerate(names):
-        color = f"--curve{number % len(CURVES)}"
-        rows = curve.curves[name].bands().sort_values("violation")
-        there_and_back = pd.concat([rows, rows[::-1]])["violation"]
-        ends = pd.concat([rows["accuracy_high"], rows["accuracy_low"][::-1]])
-        band = _line(there_and_back, ends, {"width": 0, "color": color})
-        filled = {"fill": "toself", "opacity": 0.15, "fillcolor": color}
-        drawn.append(band | filled | {"showlegend": False})
-        others = [k for k in shown if points[k].curve == name]
-        others = [k for k in others if not points[k].is_plain | points[k].is_collapsed]
-        label = "models" if len(names) == 1 else escape(name)
-        look = {"symbol": MARKS[number % len(MARKS)], "color": color, "size": 9}
-        drawn.append(marks(others, label, **look))
+    place = {point[:2]: k for k, point in enumerate(points)}
+    texts = [f"fairness weight {brief(point.fairness_weight)}" for point in points]
+    if len({point.curve for point in points}) > 1:
+        texts = [f"{escape(p.curve)}, {t}" for p, t in zip(points, texts, strict=True)]
+    for rows, label, color, mark in figures.layers(curve, "test"):
+        # The violation is undefined where no two groups can be compared.
+        known, paint = rows.dropna(subset="violation"), figures.PAGE_COLORS[color][4:-1]
+        x, y = known["violation"], known["accuracy"]
+        trace: dict[str, Any] = {"name": escape(label), "showlegend": bool(label)}
+        if mark in SYMBOLS:
+            keys = zip(known["curve"], known["fairness_weight"], strict=True)
+            shown, size = (
+                [place[key] for key in keys],
+                9 if mark in figures.MARKS else 12,
+            )
+            trace |= {
+                "mode": "markers",
+                "customdata": shown,
+                "text": [texts[k] for k in shown],
+                "hovertemplate": f"%{{text}}<br>{measured}<br>{PICK}",
+                "marker": {"symbol": SYMBOLS[mark], "color": paint, "size": size},
+            }
+        else:
+            width, dash = STROKES[mark]
+            line = {"color": paint, "width": width, "dash": dash}
+            trace |= {"mode": "lines", "hoverinfo": "skip", "line": line}
+        if mark == figures.BAND:
+            x = pd.concat([x, x[::-1]])
+            y = pd.concat([known["accuracy_high"], known["accuracy_low"][::-1]])
+            filled = {"fill": "toself", "opacity": 0.15, "fillcolor": paint}
+            trace |= {**filled, "showlegend": False}
+        if len(x):
+            drawn.append(trace | {"x": x.tolist(), "y": y.tolist()})
+    at = [point.test["violation"].mean for point in points]
     # From the fairest to the most accurate of the best trade-offs.
-    front = sorted((k for k in shown if points[k].is_best), key=lambda k: at[k])
-    accuracies = [point.test["accuracy"].mean for point in points]
-    ink = {"color": "--ink", "width": 1.5}
-    line = _line([at[k] for k in front], [accuracies[k] for k in front], ink)
-    plain = [k for k in shown if points[k].is_plain]
-    collapsed = [k for k in shown if points[k].is_collapsed]
-    drawn += [
-        line | {"name": "best trade-offs"},
-        marks(plain, "plain model (weight 0)", symbol="diamond", color="--plain"),
-        marks(collapsed, words.collapsed, symbol="x", color="--ink"),
-    ]
-    highest = max((at[k] for k in shown), default=1.0) or 1.0
-    places = [
-        {"violation": at[k] if k in shown else None, "accuracy": accuracy}
-        for k, accuracy in enumerate(accuracies)
-    ]
+    best = (k for k, point in enumerate(points) if point.is_best)
+    highest = max((v for v in at if v == v), default=1.0) or 1.0
     return {
         "titles": {
             "violation": f"{words.violation_axis} (left is fairer)",
             "accuracy": f"{words.accuracy} (up is better)",
         },
-        "traces": [trace for trace in drawn if trace["x"]],
-        "accuracy": accuracy_range(curve),
+        # Bands are behind all else.
+        "traces": sorted(drawn, key=lambda trace: "fill" not in trace),
+        "accuracy": figures.accuracy_range(curve),
         "violation": (-0.03 * highest, 1.06 * highest),
-        "points": places,
-        "front": front,
-    }
-
-
-def _marks(
-    points: list[Point], hover: str, shown: list[int], name: str, **marker: object
-) -> dict[str, Any]:
-    is_alone = len({point.curve for point in points}) == 1
-    models = [points[k] for k in shown]
-    return {
-        "x": [point.test["violation"].mean for point in models],
-        "y": [point.test["accuracy"].mean for point in models],
-        "customdata": shown,
-        "text": [
-            ("" if is_alone else f"{escape(point.curve)}, ")
-            + f"fairness weight {brief(point.fairness_weight)}"
-            for point in models
+        "points": [
+            {"violation": v if v == v else None, "accuracy": p.test["accuracy"].mean}
+            for v, p in zip(at, points, strict=True)
         ],
-        "mode": "markers",
-        "hovertemplate": hover,
-        "name": name,
-        "marker": {"size": 12, **marker},
+        "front": sorted(best, key=lambda k: at[k]),
     }
-
-
-def _line(x: Iterable[float], y: Iterable[float], line: object) -> dict[str, Any]:
-    look = {"mode": "lines", "hoverinfo": "skip", "line": line}
-    return {"x": list(x), "y": list(y), **look}
 
 
 def digest(script: str) -> str:

@@ -7,9 +7,8 @@ apart; marks differ in shape as well.
 import io
 import re
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -29,6 +28,7 @@ PAPER = "#fefefe"
 # less than colours, twenty curves look different.
 CURVES = ("#0072b2", "#00805d", "#a8548a", "#8f6c00", "#5b3fa3")
 MARKS = ("o", "s", "^", "v")
+BAND = "band"
 # On a page the same colours are the page's own, which follow light and dark.
 PAGE_COLORS = {
     INK: "var(--ink)",
@@ -89,39 +89,29 @@ def plot_curve(
     --------
     >>> plot_curve(curve).figure.savefig("curve.png")  # doctest: +SKIP
     """
-    means = average(curve)
-    front = means.pareto(split)
-    rows = means.records[means.records["split"] == split]
-    drawn = _new_axes() if ax is None else ax
-    draw = partial(_draw, drawn)
+    drawn: Any = _new_axes() if ax is None else ax
     words = curve_words(curve.description.get("metric"))
-    is_alone = len(curve.descriptions) == 1
-    for k, line in enumerate(baselines(curve, split)):
-        label = "_" if k else "naive: decisions thinned at random"
-        draw("plot", line, color=FAINT, linestyle="--", linewidth=1, label=label)
-    dots: dict[str, Any] = {"s": 18, "marker": MARKS[0]}
-    if is_alone:
-        other = means.records[means.records["split"] != split]
+    if len(curve.descriptions) == 1:
+        rows = average(curve).records
+        rows = rows[(rows["split"] != split) & ~rows["collapsed"]]
         label = f"models, {'train' if split == 'test' else 'test'} rows"
-        other = other[~other["collapsed"]]
-        draw("scatter", other, **dots, color=FAINT, alpha=0.5, label=label)
-    for k, (name, alone) in enumerate(curve.curves.items()):
-        dots |= {"color": CURVES[k % len(CURVES)], "marker": MARKS[k % len(MARKS)]}
-        shown = rows[(rows["curve"] == name) & ~rows["collapsed"]]
-        label = as_text(f"{'models' if is_alone else name}, {split} rows")
-        draw("scatter", shown, **dots, label=label)
-        if split == "test":
-            label = "_" if k else "95 % intervals"
-            _draw_band(drawn, alone.bands(), dots["color"], label)
-    color, width = (CURVES[0], 1.5) if is_alone else (INK, 1)
-    draw("plot", front, color=color, linewidth=width, label="best trade-offs")
-    for is_marked, mark, color, label in (
-        (rows["fairness_weight"] == 0, "D", PLAIN, "plain model (weight 0)"),
-        (rows["collapsed"], "x", INK, words.collapsed),
-    ):
-        if is_marked.any():
-            dots = {"s": 46, "marker": mark, "color": color, "zorder": 3}
-            draw("scatter", rows[is_marked], **dots, label=label)
+        faint = {"color": FAINT, "alpha": 0.5, "s": 18, "marker": MARKS[0]}
+        drawn.scatter("violation", "accuracy", data=rows, label=label, **faint)
+    for rows, label, color, mark in layers(curve, split):
+        look = {"data": rows, "color": color, "label": as_text(label)}
+        if mark == BAND:
+            ends = "violation", "accuracy_low", "accuracy_high"
+            drawn.fill_between(*ends, **look, linewidth=0, alpha=0.15)
+            ends = "accuracy", "violation_low", "violation_high"
+            drawn.hlines(*ends, data=rows, color=color, linewidth=0.8, alpha=0.4)
+        elif mark in LINES:
+            look |= {"linestyle": mark, "linewidth": 1.5 if color in CURVES else 1}
+            drawn.plot("violation", "accuracy", **look)
+        elif mark in MARKS:
+            look["label"] = as_text(f"{label}, {split} rows")
+            drawn.scatter("violation", "accuracy", **look, s=18, marker=mark)
+        else:
+            drawn.scatter("violation", "accuracy", **look, s=46, marker=mark, zorder=3)
     drawn.set_ylabel(f"{words.accuracy} (up is better)")
     # From zero, the fair end, with room for the marks on it.
     drawn.set_xlim(left=-0.02 * drawn.get_xlim()[1])
@@ -129,6 +119,33 @@ def plot_curve(
     # The baseline may pass behind it.
     drawn.legend(loc="lower right", edgecolor="none", framealpha=0.9)
     return _finished(drawn, f"{words.violation_axis} (left is fairer)")
+
+
+def layers(
+    curve: TradeoffCurve, split: str
+) -> Iterator[tuple[pd.DataFrame, str, str, str]]:
+    """Yield what a figure of a curve shows: rows, label, colour, mark.
+
+    The mark is that of points, the dashes of a line, or `BAND`; a label may be empty.
+    """
+    means, is_alone = average(curve), len(curve.descriptions) == 1
+    front, rows = means.pareto(split), means.records[means.records["split"] == split]
+    for k, line in enumerate(baselines(curve, split)):
+        yield line, "" if k else "naive: decisions thinned at random", FAINT, "--"
+    for k, (name, alone) in enumerate(curve.curves.items()):
+        color, label = CURVES[k % len(CURVES)], "models" if is_alone else name
+        is_shown = (rows["curve"] == name) & ~rows["collapsed"]
+        yield rows[is_shown], label, color, MARKS[k % len(MARKS)]
+        bands = alone.bands().sort_values("violation")
+        if split == "test" and not bands.empty:
+            yield bands, "" if k else "95 % intervals", color, BAND
+    yield front, "best trade-offs", CURVES[0] if is_alone else INK, "-"
+    plain, collapsed = rows[rows["fairness_weight"] == 0], rows[rows["collapsed"]]
+    if not plain.empty:
+        yield plain, "plain model (weight 0)", PLAIN, "D"
+    if not collapsed.empty:
+        words = curve_words(curve.description.get("metric"))
+        yield collapsed, words.collapsed, INK, "x"
 
 
 def average(curve: TradeoffCurve) -> TradeoffCurve:
@@ -208,21 +225,6 @@ def as_text(text: str) -> str:
     """Return text as matplotlib writes it out: no mathematics, nothing hidden."""
     # A dollar begins mathematics in matplotlib, an underscore hides from a legend.
     return text.replace("$", r"\$").removeprefix("_")
-
-
-def _draw(ax: "Axes", how: str, rows: pd.DataFrame, *ends: str, **look: Any) -> None:
-    getattr(ax, how)(*(ends or ("violation", "accuracy")), data=rows, **look)
-
-
-def _draw_band(ax: "Axes", bands: pd.DataFrame, color: str, label: str) -> None:
-    rows = bands.sort_values("violation")
-    if rows.empty:
-        return
-    ends = "violation", "accuracy_low", "accuracy_high"
-    look = {"color": color, "linewidth": 0, "label": label}
-    _draw(ax, "fill_between", rows, *ends, **look, alpha=0.15)
-    ends = "accuracy", "violation_low", "violation_high"
-    _draw(ax, "hlines", rows, *ends, color=color, linewidth=0.8, alpha=0.4)
 
 
 def plot_column(column: ColumnAudit, name: str, ax: "Axes | None" = None) -> "Axes":

@@ -65,13 +65,13 @@ def write_page(
         temporary.write_bytes(text.encode("utf-8", "xmlcharrefreplace"))
 
 
-def number(value: float | None, digits: int = 4) -> str:
-    """Return a number with fixed digits; undefined and infinite in words."""
+def number(value: float | None, form: int | str = 4) -> str:
+    """Return a number in a format, or with fixed digits; undefined in words."""
     if value is None:
         return "not given"
-    if math.isnan(value):
-        return "undefined"
-    return f"{value:.{digits}f}" if math.isfinite(value) else "unbounded"
+    if not math.isfinite(value):
+        return "undefined" if math.isnan(value) else "unbounded"
+    return f"{value:.{form}f}" if isinstance(form, int) else f"{value:{form}}"
 
 
 def percent(value: float | None, digits: int = 1) -> str:
@@ -88,26 +88,21 @@ def points(value: float) -> str:
 
 def signed(value: float) -> str:
     """Return a change with its sign, a minus as long as a plus."""
-    if not math.isfinite(value):
-        return number(value)
-    return f"{value:+.1f}".replace("-", "\N{MINUS SIGN}")
+    return number(value, "+.1f").replace("-", "\N{MINUS SIGN}")
 
 
 def brief(value: float | None) -> str:
     """Return a number with three significant digits."""
-    if value is None or not math.isfinite(value):
-        return number(value)
-    return f"{value:.3g}"
+    return number(value, ".3g")
 
 
 def plain(value: float) -> str:
     """Return a quantity of any size with four significant digits or more."""
-    if not math.isfinite(value):
-        return number(value)
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+    return number(value, ",.0f" if abs(value) >= 1000 else ".4g")
 
 
 def amount(value: float | None, digits: int = 4) -> str:
     """Return a measure: with fixed digits below 10, as a quantity above."""
-    is_large = value is not None and math.isfinite(value) and abs(value) >= 10
-    return plain(float(value or 0.0)) if is_large else number(value, digits)
+    if value is None or abs(value) < 10:
+        return number(value, digits)
+    return plain(value)

@@ -91,5 +91,5 @@ def _pack(header: list[str], rows: list[list[str]]) -> bytes:
 
 if __name__ == "__main__":
     source, target = Path(sys.argv[1]), Path(sys.argv[2])
-    (target / adult.FILE).write_bytes(pack_adult(source))
-    (target / german.FILE).write_bytes(pack_german(source))
+    (target / adult.FILE.name).write_bytes(pack_adult(source))
+    (target / german.FILE.name).write_bytes(pack_german(source))

@@ -114,6 +114,6 @@ def test_the_shipped_file_holds_the_published_rows(data_file):
     published = data_file("adult.data").parent
     data_file("adult.test")
     packed = pack_files.pack_adult(published)
-    shipped = pack_files.shipped(adult.FILE)
+    shipped = pack_files.shipped(adult.FILE.name)
     # Contents, since another zlib may compress to other bytes.
     assert gzip.decompress(packed) == gzip.decompress(shipped)

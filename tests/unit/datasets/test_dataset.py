@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from fferm.data.split import split_strata
 from fferm.datasets import FairDataset
-from fferm.datasets._dataset import Table, as_text, pick_names, random_generator
+from fferm.datasets._dataset import Table, as_text, make_rng, pick_names
 from fferm.errors import InvalidParameterError, UnknownNameError
 
 
@@ -137,7 +137,7 @@ def test_a_split_that_leaves_a_part_empty_is_refused():
 @pytest.mark.parametrize("seed", [-1, "zero", 0.5])
 def test_a_random_state_that_is_no_seed_is_refused(seed):
     with pytest.raises(InvalidParameterError, match="random_state must be"):
-        random_generator(seed)
+        make_rng(seed)
 
 
 def test_an_unknown_name_is_answered_with_the_known_ones_and_a_guess():

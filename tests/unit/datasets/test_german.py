@@ -88,4 +88,5 @@ def test_a_test_size_above_one_is_refused():
 @pytest.mark.data
 def test_the_shipped_file_holds_the_published_rows(data_file):
     packed = pack_files.pack_german(data_file("german.data").parent)
-    assert gzip.decompress(packed) == gzip.decompress(pack_files.shipped(german.FILE))
+    shipped = pack_files.shipped(german.FILE.name)
+    assert gzip.decompress(packed) == gzip.decompress(shipped)

@@ -103,7 +103,7 @@ def test_a_changed_file_in_the_folder_is_refused(empty_home):
 
 def test_a_changed_file_in_the_package_asks_to_reinstall():
     with pytest.raises(DataUnavailableError, match=r"expected 000.*Reinstall fferm"):
-        _store.read_shipped("german.csv.gz", "000")
+        _store.read_shipped(DataFile("german.csv.gz", ("000",)))
 
 
 def test_without_pyarrow_the_error_says_what_to_install(monkeypatch):
