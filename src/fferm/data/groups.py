@@ -158,6 +158,37 @@ def encode_sensitive(
     return partition(columns, how)
 
 
+def encode_columns(
+    sensitive_features: Table, n_samples: int, how: GroupMode, binning: Binning
+) -> list[tuple[Attribute, FloatArray | None, dict[str, bool]]]:
+    """Return the sensitive columns, and several jointly, for an audit of numbers.
+
+    The groups of each, the numbers behind bands, and whether the bands are those of
+    training, or the groups those of several columns. Whole numbers are cut as well if
+    they are many.
+    """
+    parts, columns = split_columns(sensitive_features), []
+    binning.check([name for name, _ in parts])
+    for name, values in parts:
+        series = read_series(values, name, n_samples).infer_objects()
+        is_numeric, numbers = pd.api.types.is_numeric_dtype(series.dtype), None
+        known = binning.known(name, len(parts)) if is_numeric else None
+        is_number = is_numeric and series.nunique() > MOST_FRACTIONAL_VALUES
+        if not isinstance(binning.continuous, str):
+            is_number = name in binning.continuous
+        if is_number or known is not None:
+            numbers = read_numbers(series, name)
+            edges = find_edges(numbers) if known is None else np.array(known)
+            attribute = cut(numbers, edges, name)
+        else:
+            attribute = encode_column(values, name, n_samples)
+        columns.append((attribute, numbers, {"has_trained_bands": known is not None}))
+    joint = partition([attribute for attribute, _, _ in columns], how)
+    if len(columns) > 1 and len(joint) == 1:
+        columns.append((joint[0], None, {"is_joint": True}))
+    return columns
+
+
 def partition(columns: Sequence[Attribute], how: GroupMode) -> tuple[Attribute, ...]:
     """Return one partition per column, or one for their intersection."""
     if how not in ("intersection", "marginal"):
