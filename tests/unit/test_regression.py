@@ -109,7 +109,9 @@ def test_edges_that_do_not_grow_are_refused(edges):
 
 
 def test_a_steepness_that_is_not_positive_is_refused():
-    with pytest.raises(InvalidParameterError, match="must be a positive number; got 0"):
+    with pytest.raises(
+        InvalidParameterError, match="must be a finite number above 0; got 0"
+    ):
         make_bins(np.zeros(1), steepness=0)
 
 

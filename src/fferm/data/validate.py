@@ -146,6 +146,15 @@ def check_whole(name: str, value: Any) -> int:
     return int(value)
 
 
+def check_widths(hidden: Any) -> list[int]:
+    """Return the widths of hidden layers, each at least 1, else raise."""
+    if isinstance(hidden, str) or not isinstance(hidden, Iterable):
+        raise InvalidParameterError(
+            f"hidden must be a list of widths, such as (64, 64); got {hidden!r}."
+        )
+    return [check_whole("hidden", width) for width in hidden]
+
+
 def encode_decisions(
     y_true: Table, y_pred: Table, known: Sequence[object] = ()
 ) -> tuple[Labels, IntArray]:
