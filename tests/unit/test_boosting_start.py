@@ -108,7 +108,7 @@ def test_what_the_trees_do_not_fit_is_refused():
     with pytest.raises(InvalidInputError, match="classes of the last fit"):
         model.fit(**rows(y=DATA.y.astype(str)))
     model, _ = gone_on()
-    with pytest.raises(InvalidInputError, match=r"last fit, 5 features and .*; got 3"):
+    with pytest.raises(InvalidInputError, match=r"of the last fit; got 3"):
         model.fit(**rows(DATA.X[:, :3]))
 
 
@@ -119,5 +119,5 @@ def test_categories_have_to_be_the_same():
     assert model.n_iter_ == 20
     score = model.booster_.predict(frame.astype({"kind": "category"}), raw_score=True)
     assert_array_equal(score, model.decision_function(frame))
-    with pytest.raises(InvalidInputError, match="columns and levels of categories"):
+    with pytest.raises(InvalidInputError, match="levels of categories"):
         model.fit(**rows(frame.assign(kind=np.where(kind == "a", "a", "c"))))

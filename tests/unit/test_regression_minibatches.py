@@ -197,8 +197,14 @@ def test_a_model_may_change_from_network_to_line_and_back():
         ({"method": "table"}, "method must be 'bins' or 'critic'"),
         ({"solver": "adam"}, "solver must be 'auto', 'lbfgs' or 'sgda'"),
         ({"solver": "lbfgs", "hidden": (4,)}, "Use solver='sgda'"),
-        ({"solver": "sgda", "uncertainty": LargeShift(0.01)}, "needs the exact tables"),
-        ({"hidden": (4,), "uncertainty": LargeShift(0.01)}, "needs the exact tables"),
+        (
+            {"solver": "sgda", "uncertainty": LargeShift(0.01)},
+            "needs solver=",
+        ),
+        (
+            {"hidden": (4,), "uncertainty": LargeShift(0.01)},
+            "needs solver=",
+        ),
         ({"hidden": (4,), "fit_intercept": False}, "needs a linear model"),
     ],
 )
@@ -311,7 +317,7 @@ def test_a_critic_refuses_what_it_cannot_compare():
     nobody = {"age": [0.5, np.nan] * 9, "sex": [None, "m"] * 9}
     with pytest.raises(InvalidInputError, match="No row has a value in each"):
         CriticFairnessLoss.from_labels(np.arange(18), nobody, continuous=["age"])
-    with pytest.raises(InvalidParameterError, match="continuous names 'race'"):
+    with pytest.raises(InvalidParameterError, match=r"continuous must be.*'race'"):
         CriticFairnessLoss.from_labels([0, 1], {"sex": [0, 1]}, continuous=["race"])
     with pytest.raises(InvalidParameterError, match="sampling must be 'epochs'"):
         CriticFairnessLoss.from_labels([0, 1], {"sex": [0, 1]}, sampling="cycles")
