@@ -81,8 +81,7 @@ def open_records(
         stream = path.open("ab")
     except OSError as error:
         raise PersistenceError(
-            f"Cannot write records to {folder} ({error.strerror}). Choose a writable "
-            "folder."
+            f"Cannot write records to {folder} ({error.strerror}). Choose another."
         ) from error
 
     def append(line: dict[str, Any]) -> None:  # on disk when this returns
@@ -148,8 +147,7 @@ def check_folder(folder: Path, headers: list[dict[str, Any]]) -> None:
     """Raise if a folder holds records that do not belong to this sweep."""
     if folder.exists() and not folder.is_dir():
         raise PersistenceError(
-            f"records must be a folder; {str(folder)!r} is a file. A missing folder is "
-            "created."
+            f"records must be a folder, which may be missing; {folder} is a file."
         )
     for recorded in read_folder(folder):
         for header in headers:
