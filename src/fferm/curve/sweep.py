@@ -230,9 +230,8 @@ def _header(
 
 def _seeds(seeds: int | Sequence[int]) -> list[int]:
     numbers = list(range(seeds)) if isinstance(seeds, int | np.integer) else seeds
-    limits = Number(is_whole=True)
     is_list = np.ndim(numbers) == 1 and len(numbers) > 0
-    if not is_list or not all(map(limits.accepts, numbers)):
+    if not is_list or not all(map(Number(is_whole=True).accepts, numbers)):
         raise InvalidParameterError(
             "seeds must be a list of integers of at least 0, or how many, at least "
             f"one; got {seeds!r}."

@@ -480,8 +480,7 @@ def _tuples(value: Any) -> Any:
 # The first pass
 
 
-@dataclass(frozen=True)
-class Scan:
+class Scan(NamedTuple):
     """What one file, or several, hold.
 
     Attributes
@@ -575,9 +574,7 @@ def _moments(batch: pa.RecordBatch, names: Sequence[str], path: Path) -> FloatAr
     return np.stack([count, mean, square])
 
 
-def _count(
-    batch: pa.RecordBatch, roles: Roles, pairs: Sequence[Distinct]
-) -> Counter[Cell]:
+def _count(batch: pa.RecordBatch, roles: Roles, pairs: list[Distinct]) -> Counter[Cell]:
     """Return the rows of each class and groups in a batch."""
     for name in roles.sensitive:
         column = batch.column(name)

@@ -463,12 +463,9 @@ def _joined_ranks(device: str, timeout: float) -> Iterator[torch.device]:
         if os.environ.get("GROUP_WORLD_SIZE") == "1":
             attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
             store = PrefixStore(f"attempt_{attempt}", store)
+        backend = "nccl" if chosen.type == "cuda" else "gloo"
         dist.init_process_group(
-            "nccl" if chosen.type == "cuda" else "gloo",
-            store=store,
-            rank=rank,
-            world_size=n_ranks,
-            timeout=wait,
+            backend, store=store, rank=rank, world_size=n_ranks, timeout=wait
         )
     # Left as it is after an error: to take it apart, all ranks would have to answer.
     yield chosen

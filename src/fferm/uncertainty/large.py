@@ -172,11 +172,9 @@ def worst_corners(
     winner, cells = np.argmax(phi, axis=0), np.arange(phi.shape[1])
     at_p, at_q = (end_p[winner], cells), (end_q[winner], cells)
     by_p, by_q = divergence.slopes(joint.ends[at_p], product.ends[at_q])
-    return (
-        float(phi[winner, cells].sum()),
-        base.times(by_p, joint.rates[at_p]),
-        base.times(by_q, product.rates[at_q]),
-    )
+    by_p = base.times(by_p, joint.rates[at_p])
+    by_q = base.times(by_q, product.rates[at_q])
+    return float(phi[winner, cells].sum()), by_p, by_q
 
 
 class Vertices(NamedTuple):
