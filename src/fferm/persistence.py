@@ -270,16 +270,13 @@ def _read_files(path: Path) -> dict[str, bytes]:
     except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError) as error:
         if "CRC" in str(error):
             raise UnsafeFileError(f"{path} was changed: {error}.") from error
-        raise PersistenceError(
-            f"{path} is not a saved fferm model ({error})."
-        ) from error
+        message = f"{path} is not a saved fferm model ({error})."
+        raise PersistenceError(message) from error
 
 
 def _read_manifest(files: dict[str, bytes], path: object) -> dict[str, Any]:
     if MANIFEST not in files:
-        raise PersistenceError(
-            f"{path} has no {MANIFEST}: fferm.save did not write it."
-        )
+        raise PersistenceError(f"{path} has no {MANIFEST}, so it is not a saved model.")
     checksum = files.get(CHECKSUM, b"").decode("ascii", "replace")
     if checksum != _digest(files[MANIFEST]):
         raise UnsafeFileError(f"{path}: {MANIFEST} does not match its checksum.")

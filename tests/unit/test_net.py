@@ -548,7 +548,7 @@ def test_a_module_of_the_users_own_is_passed_when_loading(data, tmp_path):
             r"there are 2 classes; got \(2, 5\)",
         ),
         ({"module": torch.nn.ReLU()}, InvalidParameterError, "nothing to train"),
-        ({"hidden": 64}, InvalidTypeError, "hidden must be a list of widths"),
+        ({"hidden": 64}, InvalidParameterError, "hidden must be a list of widths"),
         (
             {"hidden": (0,)},
             InvalidParameterError,

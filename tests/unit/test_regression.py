@@ -104,12 +104,14 @@ def test_edges_hold_like_shares_and_cut_no_value_in_two():
 
 @pytest.mark.parametrize("edges", [[], [1.0, 1.0], [2.0, 1.0], [np.nan]])
 def test_edges_that_do_not_grow_are_refused(edges):
-    with pytest.raises(InvalidInputError, match="edges must be at least one"):
+    with pytest.raises(InvalidInputError, match="edges must be finite numbers"):
         make_bins(np.array(edges))
 
 
 def test_a_steepness_that_is_not_positive_is_refused():
-    with pytest.raises(InvalidParameterError, match="must be a positive number; got 0"):
+    with pytest.raises(
+        InvalidParameterError, match="must be a finite number above 0; got 0"
+    ):
         make_bins(np.zeros(1), steepness=0)
 
 

@@ -190,7 +190,7 @@ REFUSED = {
     ),
     "columns that training lacked": (
         (LOGITS, torch.zeros(N, 4)),
-        "sensitive must have 1 columns, .* got 4",
+        r"sensitive must have shape \(60, 1\), .* got \(60, 4\)",
     ),
     "a group that training lacked": (
         (LOGITS, torch.tensor(Y + 1)),
@@ -200,7 +200,7 @@ REFUSED = {
         (LOGITS, ["x"] * N),
         "'x', which is not in the training",
     ),
-    "no labels": ((LOGITS, torch.tensor(Y)), "so y is needed"),
+    "no labels": ((LOGITS, torch.tensor(Y)), "so y= is needed"),
     "labels of other rows": (
         (LOGITS, torch.tensor(Y), torch.tensor(Y[:3])),
         r"y must have shape \(60,\), .* got \(3,\)",

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, cast
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from pandas.api.types import is_numeric_dtype
 from scipy.stats import norm
 from scipy.stats import t as student
 
@@ -17,14 +16,8 @@ from fferm.data.groups import (
     Attribute,
     Binning,
     GroupMode,
-    cut,
-    encode_column,
-    find_edges,
-    partition,
+    encode_columns,
     quantile_edges,
-    read_numbers,
-    read_series,
-    split_columns,
 )
 from fferm.data.rows import check_aligned
 from fferm.data.validate import check_params, encode_weight, rescaled
@@ -38,8 +31,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 DEFAULT_METRIC = "kolmogorov_smirnov"
-# A column of numbers with more distinct values than this is compared as numbers.
-MOST_GROUPS = 20
 # Places of a density, and cells that rows are counted in for it.
 N_PLACES = 80
 N_FINE = 400
@@ -178,11 +169,8 @@ class RegressionAudit(Audit):
     @property
     def frame(self) -> pd.DataFrame:
         """One row per column and measure."""
-        return pd.DataFrame(
-            {"column": name, "measure": measure, **measured._asdict()}
-            for name, column in self.columns.items()
-            for measure, measured in column.measures.items()
-        ).astype(dict.fromkeys(Measured._fields, float))
+        limits = dict.fromkeys(Measured._fields, float)
+        return self._rows("measure", "measures").astype(limits)
 
     @property
     def group_frame(self) -> pd.DataFrame:
@@ -196,7 +184,8 @@ class RegressionAudit(Audit):
 
     def _rows(self, what: str, field_name: str) -> pd.DataFrame:
         return pd.DataFrame(
-            {"column": name, what: key, **row}
+            {"column": name, what: key}
+            | (row if isinstance(row, dict) else row._asdict())
             for name, column in self.columns.items()
             for key, row in getattr(column, field_name).items()
         )
@@ -434,18 +423,14 @@ def audit_regression(  # noqa: PLR0913 - one call states all that an audit depen
     dependence.get_measure(metric)
     if not isinstance(continuous, str):
         continuous = tuple(continuous)
-    compared, table, edges, spec = resolve(
-        estimator,
-        *(X, n, sample_weight, notion, groups),
-        **drawn,
-        random_state=random_state,
-        continuous=continuous,
-    )
+    options = drawn | {"random_state": random_state, "continuous": continuous}
+    asked = X, n, sample_weight, notion, groups
+    compared, table, edges, spec = resolve(estimator, *asked, **options)
     strata = dependence.control_strata(compared, table, n)
     weight = rescaled(encode_weight(sample_weight, n))
     auditor = _Auditor(prediction, target, weight, strata, confidence, spec)
     binning, how = Binning(continuous, edges), cast(GroupMode, spec.groups)
-    columns = _read_columns(sensitive_features, n, how, binning)
+    columns = encode_columns(sensitive_features, n, how, binning)
     error, variance = dependence.squared_error(target, prediction, weight)
     result = RegressionAudit(
         n_rows=n,
@@ -460,33 +445,6 @@ def audit_regression(  # noqa: PLR0913 - one call states all that an audit depen
     )
     result.value(metric)  # raises if no column has it
     return result
-
-
-def _read_columns(
-    sensitive_features: Table, n_samples: int, how: GroupMode, binning: Binning
-) -> list[tuple[Attribute, FloatArray | None, dict[str, bool]]]:
-    # The sensitive columns and several of them jointly: the groups, the numbers behind
-    # bands, and what the audit says of the column.
-    parts, columns = split_columns(sensitive_features), []
-    binning.check([name for name, _ in parts])
-    for name, values in parts:
-        series = read_series(values, name, n_samples).infer_objects()
-        is_numeric, numbers = is_numeric_dtype(series.dtype), None
-        known = binning.known(name, len(parts)) if is_numeric else None
-        is_number = is_numeric and series.nunique() > MOST_GROUPS
-        if not isinstance(binning.continuous, str):
-            is_number = name in binning.continuous
-        if is_number or known is not None:
-            numbers = read_numbers(series, name)
-            edges = find_edges(numbers) if known is None else np.array(known)
-            attribute = cut(numbers, edges, name)
-        else:
-            attribute = encode_column(values, name, n_samples)
-        columns.append((attribute, numbers, {"has_trained_bands": known is not None}))
-    joint = partition([attribute for attribute, _, _ in columns], how)
-    if len(columns) > 1 and len(joint) == 1:
-        columns.append((joint[0], None, {"is_joint": True}))
-    return columns
 
 
 @dataclass(frozen=True)
@@ -552,22 +510,19 @@ class _Auditor:
     ) -> Iterator[dict[str, tuple[float, Interval | None, list[float]]]]:
         # By stratum and measure: its value, interval, and values by chance.
         spec, n_permutations = self.spec, self.spec.n_permutations or 0
+        seed = spec.random_state
+        drawn: Any = {"n_bootstrap": spec.n_bootstrap, "random_state": seed or 0}
+        # Without draws there are none.
+        bounded = list(dependence.GROUP_MEASURES) if spec.n_bootstrap else []
+        # All parts hold at once if each takes its share of the risk.
+        level = 1 - (1 - self.confidence) / len(parts)
         seeded = ("groups", *dependence.NUMBER_MEASURES)
-        rngs = {name: np.random.default_rng(spec.random_state) for name in seeded}
+        rngs = {name: np.random.default_rng(seed) for name in seeded}
         for rows in parts.values():
             u, group = self.prediction[rows], code[rows]
             weight = self.weight[rows] if spec.is_weighted else None
             ordered = dependence.OrderedPredictions(u)
-            limits = ordered.intervals(
-                group,
-                # Without draws there are none.
-                list(dependence.GROUP_MEASURES) if spec.n_bootstrap else [],
-                # All parts hold at once if each takes its share of the risk.
-                1 - (1 - self.confidence) / len(parts),
-                n_bootstrap=spec.n_bootstrap,
-                random_state=spec.random_state or 0,
-                weight=weight,
-            )
+            limits = ordered.intervals(group, bounded, level, **drawn, weight=weight)
             observed, shuffled = ordered.below(group, weight), []
             for _ in range(n_permutations):
                 order = rngs["groups"].permutation(group.size)

@@ -78,10 +78,7 @@ def audit(
                 **{"--target": target, "--sensitive": sensitive},
                 **{"--task": None if task is TaskKind.auto else task},
             )
-            fitted = _load_model(Path(model))
-            trained_metric = getattr(fitted, "violation_metric", None)
-            _check_bound(max_violation, metric or trained_metric)
-            audited = measure(fitted, _rows_of(fitted, data), notion, metric)
+            audited = _measure_model(Path(model), data, max_violation, notion, metric)
         else:
             _refuse(
                 f"cannot be a second file, because --prediction audits {model}. Leave "
@@ -122,17 +119,16 @@ def _check_bound(max_violation: float | None, metric: str | None) -> None:
         check_params({"--max-violation": max_violation}, {"--max-violation": limits})
 
 
-def _load_model(path: Path) -> FrameModel:
+def _measure_model(
+    path: Path, data: str | None, max_violation: float | None, *how: str | None
+) -> Audit:
     model = fferm.load(path)
     if not isinstance(model, FrameModel):
         raise InvalidInputError(
             f"{path} must be a model of `fferm fit`; got a {type(model).__name__}, "
             "which does not know the columns of a table. Audit it from Python."
         )
-    return model
-
-
-def _rows_of(model: FrameModel, data: str | None) -> pd.DataFrame:
+    _check_bound(max_violation, how[1] or getattr(model, "violation_metric", None))
     if data is None:
         raise InvalidParameterError(
             "Missing argument DATA. Name a table: fferm audit MODEL DATA; or the "
@@ -143,19 +139,14 @@ def _rows_of(model: FrameModel, data: str | None) -> pd.DataFrame:
     is_default = is_named and model.target not in CATALOG[data].targets
     source = open_source(data, None if is_default else model.target, model.sensitive)
     rows = source.frame if source.test is None else source.test
-    return drop_unlabelled(rows, model.target)
+    return measure(model, drop_unlabelled(rows, model.target), *how)
 
 
-def measure(
-    model: FrameModel,
-    rows: pd.DataFrame,
-    notion: str | None = None,
-    metric: str | None = None,
-) -> Audit:
-    """Return the audit of a model on some rows."""
+def measure(model: FrameModel, rows: pd.DataFrame, *how: str | None) -> Audit:
+    """Return the audit of a model on some rows, by a notion and a metric if named."""
     is_number = isinstance(model, FrameRegressor)
     groups = model.sensitive_values(rows) if is_number else model.groups(rows)
-    return _audit(is_number, model, rows, model.labels(rows), groups, notion, metric)
+    return _audit(is_number, model, rows, model.labels(rows), groups, *how)
 
 
 def _measure_column(
@@ -183,14 +174,9 @@ def _measure_column(
 
 
 def _audit(
-    is_number: bool,
-    model: Any,
-    X: Table,
-    y: Table,
-    groups: Table,
-    notion: str | None,
-    metric: str | None,
+    is_number: bool, model: Any, X: Table, y: Table, groups: Table, *how: str | None
 ) -> Audit:
+    notion, metric = how or (None, None)
     if is_number:
         why = "needs predictions of classes, but these are numbers. Use --metric."
         _refuse(why, **{"--notion": notion})

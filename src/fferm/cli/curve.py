@@ -15,6 +15,7 @@ from fferm.curve import tradeoff_curve
 from fferm.data.validate import COUNT, Number, check_params
 
 SHOWN = ["curve", "fairness_weight", "accuracy", "violation", "soft_violation"]
+LIMITS = {"--weights": Number(2, is_whole=True), "--seeds": COUNT, "--jobs": COUNT}
 SHOWN_OF_REGRESSION = [*SHOWN[:3], "loss", "violation", "mean_gap"]
 
 
@@ -49,10 +50,7 @@ def curve(
     """
     output = Output(quiet, json)
     divergences = divergence or ["kl"]
-    check_params({"--weights": weights}, {"--weights": Number(2, is_whole=True)})
-    check_params(
-        {"--seeds": seeds, "--jobs": jobs}, {"--seeds": COUNT, "--jobs": COUNT}
-    )
+    check_params({"--weights": weights, "--seeds": seeds, "--jobs": jobs}, LIMITS)
     check_writable(out, is_folder=True)
     if html is not None:
         check_writable(html, data)
@@ -64,20 +62,17 @@ def curve(
         estimator = make(notion=notion, groups=groups.value, divergence=divergences[0])
         columns = source.model(estimator, drop, drop_sensitive, bands)
         train, test = source.split(columns, test_share, seed)
-        encoder = columns.learn_encoding(train)
+        encode = columns.learn_encoding(train).transform
+        held_out = encode(test), columns.labels(test), columns.groups(test, train)
         total = weights * seeds * len(divergences)
         folder = out / "models"
         with output.progress("models", total, lambda: len([*folder.glob("*.fferm")])):
             curve = tradeoff_curve(
                 estimator,
-                encoder.transform(train),
+                encode(train),
                 columns.labels(train),
                 sensitive_features=columns.groups(train),
-                test=(
-                    encoder.transform(test),
-                    columns.labels(test),
-                    columns.groups(test, train),
-                ),
+                test=held_out,
                 fairness_weights=weights,
                 seeds=[seed + number for number in range(seeds)],
                 divergences=divergences,
@@ -90,7 +85,7 @@ def curve(
     front, shown = curve.pareto(), SHOWN if chosen is None else SHOWN_OF_REGRESSION
     names = [name for name in shown if name in front.columns]
     rows = front[names].to_dict("records")
-    table = table_text(names, [list(row.values()) for row in rows])
+    table = table_text(names, rows)
     words = f"The models that no other beats, on held-out rows:\n\n{table}\n\n"
     if chosen is not None:
         words += (

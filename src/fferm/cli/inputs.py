@@ -94,10 +94,8 @@ class Source:
         distinct, label = np.unique(labels, return_inverse=True)
         if distinct.size < 2:
             what = "class" if labels.dtype.kind == "U" else "value"
-            raise InvalidInputError(
-                f"The target needs two values, but has only one {what}, "
-                f"{str(labels[0])!r}."
-            )
+            only = f"only one {what}, {str(labels[0])!r}"
+            raise InvalidInputError(f"The target needs two values, but has {only}.")
         attributes = encode_sensitive(groups, len(groups), model.estimator.groups)
         for attribute in attributes:
             if len(attribute.groups) < 2:
@@ -198,13 +196,12 @@ def drop_unlabelled(frame: pd.DataFrame, target: str) -> pd.DataFrame:
     n_missing = int((~is_known).sum())
     if n_missing == len(frame):
         raise InvalidInputError(f"The target {target!r} is missing in every row.")
-    if n_missing:
-        warn_user(
-            f"{n_missing} of {len(frame)} rows have no label in {target!r} and are "
-            "left out.",
-            DataFairnessWarning,
-        )
-    return frame[is_known].reset_index(drop=True) if n_missing else frame
+    if n_missing == 0:
+        return frame
+    rows = f"{n_missing} of {len(frame)} rows"
+    message = f"{rows} have no label in {target!r} and are left out."
+    warn_user(message, DataFairnessWarning)
+    return frame[is_known].reset_index(drop=True)
 
 
 def _read_csv(path: Path) -> pa.Table:

@@ -6,26 +6,19 @@ import os
 import secrets
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import rich.progress
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    SpinnerColumn,
-    Task,
-    TextColumn,
-    TimeElapsedColumn,
-)
 from rich.table import Table as RichTable
 from rich.text import Text
 
 from fferm.errors import InvalidInputError
 
+Count = Callable[[], int]
 SECONDS_BETWEEN_COUNTS = 0.2
 
 
@@ -54,10 +47,7 @@ class Output:
 
     @contextlib.contextmanager
     def progress(
-        self,
-        what: str,
-        total: int | None = None,
-        count: Callable[[], int] | None = None,
+        self, what: str, total: int | None = None, count: Count | None = None
     ) -> Iterator[None]:
         """Show progress on a terminal.
 
@@ -72,11 +62,11 @@ class Output:
             Without it, a spinner.
         """
         console = Console(stderr=True, markup=False)
-        shown = [BarColumn(), Counted(count)] if count else [SpinnerColumn()]
-        bar = Progress(
-            TextColumn("{task.description}", markup=False),
-            *shown,
-            TimeElapsedColumn(),
+        columns = rich.progress.BarColumn(), rich.progress.SpinnerColumn()
+        bar = rich.progress.Progress(
+            rich.progress.TextColumn("{task.description}", markup=False),
+            *((columns[0], Counted(count)) if count else columns[1:]),
+            rich.progress.TimeElapsedColumn(),
             console=console,
             transient=True,
             disable=self.is_quiet or self.is_json or not console.is_terminal,
@@ -104,28 +94,28 @@ class Output:
             yield
 
 
-class Counted(MofNCompleteColumn):
+class Counted(rich.progress.MofNCompleteColumn):
     """How much is done, asked for whenever it is drawn."""
 
     max_refresh = SECONDS_BETWEEN_COUNTS
 
-    def __init__(self, count: Callable[[], int]) -> None:
+    def __init__(self, count: Count) -> None:
         super().__init__()
         self.count = count
 
-    def render(self, task: Task) -> Text:
+    def render(self, task: rich.progress.Task) -> Text:
         """Return the count of a task, after updating it."""
         task.completed = self.count()
         return super().render(task)
 
 
-def table_text(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+def table_text(columns: Iterable[str], rows: Iterable[Mapping[Any, object]]) -> str:
     """Return rows as an aligned table of text."""
-    table = RichTable(*columns, box=None, pad_edge=False, header_style="bold")
-    for column in table.columns:
-        column.overflow = "fold"
+    table = RichTable(box=None, pad_edge=False, header_style="bold")
+    for name in columns:
+        table.add_column(name, overflow="fold")
     for row in rows:
-        texts = (f"{c:.4f}" if isinstance(c, float) else str(c) for c in row)
+        texts = (f"{c:.4f}" if isinstance(c, float) else str(c) for c in row.values())
         table.add_row(*map(printable, texts))
     console = Console(width=100, color_system=None, highlight=False, markup=False)
     with console.capture() as capture:

@@ -51,16 +51,12 @@ def options(
 
 def run(arguments: list[str]) -> int:
     """Run a command line and return its exit code."""
-    command = typer.main.get_command(app)
+    command, code = typer.main.get_command(app), BAD_INPUT
     try:
-        return int(
-            command.main(arguments, prog_name="fferm", standalone_mode=False) or 0
-        )
+        status = command.main(arguments, prog_name="fferm", standalone_mode=False)
+        return int(status or 0)
     except UsageError as error:
-        message, code = (
-            f"{one_line(error.format_message())} Try: fferm --help",
-            BAD_INPUT,
-        )
+        message = f"{one_line(error.format_message())} Try: fferm --help"
     except (KeyboardInterrupt, typer.Abort):
         sys.stderr.write("interrupted\n")
         return INTERRUPTED
@@ -69,9 +65,9 @@ def run(arguments: list[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILURE
     except MemoryError:
-        message, code = NO_MEMORY, BAD_INPUT
+        message = NO_MEMORY
     except (FfermError, OSError) as error:
-        message, code = one_line(str(error)), BAD_INPUT
+        message = one_line(str(error))
     except Exception as error:
         if os.environ.get("FFERM_TRACEBACK"):
             raise

@@ -37,9 +37,8 @@ def report(
         raise InvalidInputError(f"{source} does not exist. {ADVICE}")
     check_writable(out, str(source))
     with output.warnings_as_lines():
-        result: TradeoffCurve | Audit
-        result = TradeoffCurve.load(source) if source.is_dir() else _read_audit(source)
-        result.to_html(out, title=title, max_violation=max_violation)
+        read: Any = TradeoffCurve.load if source.is_dir() else _read_audit
+        read(source).to_html(out, title=title, max_violation=max_violation)
     output.result(f"Wrote {out}", {"report": str(out)})
     return 0
 
@@ -49,8 +48,7 @@ def _read_audit(path: Path) -> Audit:
         content: Any = json_format.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:
         raise InvalidInputError(f"{path} is not JSON ({error}). {ADVICE}") from error
-    if isinstance(content, dict) and isinstance(content.get("audit"), dict):
-        content = content["audit"]
     if not isinstance(content, dict):
         raise InvalidInputError(f"{path} is not an audit. {ADVICE}")
-    return Audit.from_dict(content)
+    audit = content.get("audit")
+    return Audit.from_dict(audit if isinstance(audit, dict) else content)

@@ -99,9 +99,8 @@ def make_biased(  # noqa: PLR0913 (a generator lists its parameters)
     below = np.cumsum(rates[group], axis=1)[:, :-1] <= rng.random(n_samples)[:, None]
     y = below.sum(axis=1, dtype=np.int64)
     centre = 2 * y / (n_classes - 1) - 1 + bias * _spread(n_groups)[group] / 2
-    X = centre[:, None] / np.sqrt(n_features) + noise * rng.standard_normal(
-        (n_samples, n_features)
-    )
+    drawn = rng.standard_normal((n_samples, n_features))
+    X = centre[:, None] / np.sqrt(n_features) + noise * drawn
     frame = pd.DataFrame(X, columns=[f"x{i}" for i in range(n_features)])
     # Groups are names, not numbers: as strings they stratify the split.
     sensitive = pd.DataFrame({"group": group.astype(str)})

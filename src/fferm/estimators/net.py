@@ -3,7 +3,8 @@
 import copy
 import functools
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
@@ -22,7 +23,7 @@ from fferm.data.validate import (
     OneOf,
     TrainingData,
     check_number,
-    check_whole,
+    check_widths,
 )
 from fferm.errors import (
     InvalidInputError,
@@ -35,28 +36,21 @@ from fferm.errors import (
 from fferm.estimators.base import Encoded, FairClassifier, progress
 from fferm.penalty.objective import Penalty, Problem
 from fferm.solvers.base import Callback
-from fferm.torch import losses, networks, training
-from fferm.torch.critic import CriticPenalty
+from fferm.torch import networks, serialize, training
 from fferm.torch.networks import DeviceRows, Features
-from fferm.torch.reader import CellReader, table_cells
 from fferm.torch.training import BatchObjective, Trained, TrainingConfig
 
 if TYPE_CHECKING:
-    import os
-
     import torch
     from torch import nn
 
-    from fferm.torch.serialize import Checkpoint
-
+# Makes a network from a seed.
+Maker = Callable[[int], "nn.Module"]
 SOME_COUNT = Number(low=1, is_whole=True, is_optional=True)
 # Networks in one stack; more hardly share anything more, and need memory.
 MOST_STACKED = {"cpu": 32, "cuda": 256}
 # So many numbers are trained in double precision on a CPU, where that costs nothing.
 SMALL_DATA = 100_000
-# The learning rate falls to 0 in the end, so the dual may average over more members
-# than in a loop that keeps its pace; with 30, weight 100 ended 0.7 % higher on Adult.
-WINDOW = 100.0
 # Passes for semi-stochastic payoffs in an epoch, where the user did not say.
 PASSES = 8
 
@@ -195,7 +189,7 @@ class FairNetClassifier(FairClassifier):
     refresh_every: int | None = None
     batch_size: int = 256
     max_epochs: int | None = None
-    optimizer: "str | training.MakeOptimizer" = "adamw"
+    optimizer: str | training.MakeOptimizer = "adamw"
     learning_rate: float | None = None
     schedule: str | Callable[[float], float] = "cosine"
     weight_decay: float = 1e-2
@@ -203,7 +197,7 @@ class FairNetClassifier(FairClassifier):
     early_stopping: Literal["training", "validation"] | None = None
     patience: int = 5
     callbacks: Sequence[Callback] = ()
-    checkpoint: "str | os.PathLike[str] | None" = None
+    checkpoint: str | os.PathLike[str] | None = None
     device: "str | torch.device" = "auto"
     dtype: str = "auto"
 
@@ -231,8 +225,6 @@ class FairNetClassifier(FairClassifier):
         return state
 
     def _to_saved(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        from fferm.torch import serialize
-
         parameters, learned = super()._to_saved()
         if self.module is not None:
             del parameters["module"]
@@ -241,8 +233,6 @@ class FairNetClassifier(FairClassifier):
         return {**parameters, "device": str(self.device)}, learned
 
     def _from_saved(self, learned: dict[str, Any]) -> None:
-        from fferm.torch import serialize
-
         name, packed = learned.pop("own_module_", None), learned.pop("module_")
         super()._from_saved(learned)
         if name is not None and self.module is None:
@@ -255,9 +245,8 @@ class FairNetClassifier(FairClassifier):
         if module is None:
             numeric = state["0.numeric"].numpy()
             cuts = numeric, np.zeros((numeric.size, networks.N_BINS + 1))
-            module = functools.partial(
-                networks.DefaultNet, hidden=self._widths(), cuts=cuts
-            )
+            hidden = check_widths(self.hidden)
+            module = functools.partial(networks.DefaultNet, hidden=hidden, cuts=cuts)
         made = networks.make_network(module, *sizes, 0)
         self.module_ = serialize.load(state, made)
 
@@ -269,9 +258,8 @@ class FairNetClassifier(FairClassifier):
         if is_same and n_features == data.X.shape[1]:
             return last.module_
         raise InvalidInputError(
-            f"warm_start needs the features and classes of the last fit, {n_features} "
-            f"and {last.classes_.tolist()}; got {data.X.shape[1]} and "
-            f"{data.classes.tolist()}. Fit with warm_start=False."
+            f"warm_start needs the {n_features} features and the classes of the last "
+            f"fit, {last.classes_.tolist()}. Fit with warm_start=False."
         )
 
     def _path_start(self, encoded: Encoded) -> "nn.Module":
@@ -304,11 +292,7 @@ class FairNetClassifier(FairClassifier):
                 yield from run.train()
 
     def _stack_size(
-        self,
-        problem: Problem,
-        make: "Callable[[int], nn.Module]",
-        config: TrainingConfig,
-        n_weights: int,
+        self, problem: Problem, make: Maker, config: TrainingConfig, n_weights: int
     ) -> int:
         # How many networks train as one: those whose module vmap supports. An optimizer
         # of the user's own may look at whole tensors, as LBFGS does.
@@ -339,7 +323,7 @@ class FairNetClassifier(FairClassifier):
     ) -> BatchObjective:
         data, problem, rows, _, held = encoded
         X, y, weight, held_out = problem.X, data.y, self._loss_weight(data), None
-        objective, many = problem.objective, len(weights)
+        objective, every = problem.objective, 0
         if held is not None:
             judged = DeviceRows(Features(X[held], config), y[held], weight[held])
             X, y, weight, exact = X[~held], y[~held], weight[~held], None
@@ -349,41 +333,22 @@ class FairNetClassifier(FairClassifier):
             if critic is not None:
                 critic = take_rows(critic, np.flatnonzero(~held))
             held_out = judged, exact
-        features = Features(X, config)
-        trained = DeviceRows(features, y, weight)
-        if rows is None:
-            return BatchObjective(trained, weights, config, held_out=held_out)
-        if problem.penalty_X is not None:
-            features = Features(problem.penalty_X, config)
-        penalty: losses.BatchPenalty
-        classes, cells = data.classes.tolist(), table_cells(rows)
-        reader = CellReader(rows, classes, objective.sharpness)
-        if critic is not None:
-            cells = np.arange(len(cells))[:, None]
-            parts = critic, self.continuous, objective, rows, many, config.seed
-            penalty = CriticPenalty(*parts, n_classes=len(classes))
-        elif objective.has_linear_dual and self.solver != "semi_stochastic":
-            steps = losses.DualSteps(window=WINDOW)
-            dual = losses.Dual(objective, rows, len(classes), steps, many)
-            penalty = losses.FairnessLoss(reader, dual, objective)
-        else:
+        if not objective.has_linear_dual or self.solver == "semi_stochastic":
             n_batches = training.count_batches(len(y), config.batch_size)
             every = self.refresh_every or max(1, n_batches // PASSES)
-            penalty = losses.SemiStochasticFairnessLoss(reader, objective, many, every)
-        placed = DeviceRows(features, cells, rows.weight)
-        penalty = penalty.to(config.device)
-        return BatchObjective(trained, weights, config, penalty, placed, held_out)
+        trained = DeviceRows(Features(X, config), y, weight)
+        seen = None if critic is None else (critic, self.continuous)
+        parts = trained, weights, config, problem, rows, seen
+        return BatchObjective(*parts, every=every, held_out=held_out)
 
     def _checkpoint(
         self,
         encoded: Encoded,
         critic: dict[str, Table] | None,
-        make: "Callable[[int], nn.Module]",
+        make: Maker,
         config: TrainingConfig,
         weights: Sequence[float],
-    ) -> "Checkpoint":
-        from fferm.torch.serialize import Checkpoint
-
+    ) -> serialize.Checkpoint:
         # A seed that nobody chose does not tell runs apart; data and settings do.
         seed = config.seed if self.random_state is not None else 0
         module, (data, problem, rows, _, held) = make(seed), encoded
@@ -405,14 +370,13 @@ class FairNetClassifier(FairClassifier):
             columns = critic.values()
             tables += [hash_array(np.asarray(part, dtype=object)) for part in columns]
         tables += [part.detach().cpu().numpy() for part in module.state_dict().values()]
-        return Checkpoint(str(self.checkpoint), settings, tables)
+        return serialize.Checkpoint(str(self.checkpoint), settings, tables)
 
     def _config(self, problem: Problem) -> TrainingConfig:
-        is_list = isinstance(self.callbacks, Sequence)
-        if not is_list or not all(map(callable, self.callbacks)):
+        calls = self.callbacks
+        if not isinstance(calls, Sequence) or not all(map(callable, calls)):
             raise InvalidTypeError(
-                "callbacks must be a list of functions of a record, a dict of numbers; "
-                f"got {self.callbacks!r}. One that returns True stops training."
+                f"callbacks must be a list of functions of a record; got {calls!r}."
             )
         device, dtype = training.find_device(self.device), self.dtype
         n_rows, n_features = problem.X.shape
@@ -433,7 +397,7 @@ class FairNetClassifier(FairClassifier):
             device=device,
             dtype=training.DTYPES[dtype],
             seed=int(generator.randint(2**31 - 1)),
-            callbacks=tuple(self.callbacks),
+            callbacks=tuple(calls),
         )
 
     def _critic(self, encoded: Encoded) -> dict[str, Table] | None:
@@ -442,9 +406,8 @@ class FairNetClassifier(FairClassifier):
         objective = problem.objective
         if self.solver == "sgda" and not objective.has_linear_dual:
             raise InvalidParameterError(
-                "solver='sgda' needs a penalty whose dual is linear in the predictions,"
-                f" and that of {objective.uncertainty or objective.notion!r} is not. "
-                "Use solver='semi_stochastic' or 'auto'."
+                "solver='sgda' needs a penalty with a linear dual, unlike that of "
+                f"{objective.uncertainty or objective.notion!r}. Use solver='auto'."
             )
         if self.method == "bins":
             return None
@@ -452,11 +415,6 @@ class FairNetClassifier(FairClassifier):
             raise InvalidParameterError(
                 "method='critic' does not support uncertainty, sufficiency or "
                 "solver='semi_stochastic'. Use method='bins' with these."
-            )
-        if self.batch_size == 1:
-            raise InvalidParameterError(
-                "batch_size must be at least 2 with method='critic', which compares "
-                "pairs of rows; got 1."
             )
         return None if rows is None else self._penalty_columns(encoded)
 
@@ -500,7 +458,7 @@ class FairNetClassifier(FairClassifier):
 
     def _module_maker(
         self, problem: Problem, start: "nn.Module | None", config: TrainingConfig
-    ) -> "Callable[[int], nn.Module]":
+    ) -> Maker:
         # What makes a network from a seed; with a start, a copy of that.
         module: Any = self.module if start is None else start
         if not (module is None or callable(module)):
@@ -508,7 +466,8 @@ class FairNetClassifier(FairClassifier):
                 "module must be None, a torch.nn.Module, or a function that makes one "
                 f"from (n_features, n_classes); got {type(module).__name__}."
             )
-        hidden, sizes = self._widths(), (problem.X.shape[1], problem.n_classes)
+        hidden = check_widths(self.hidden)
+        sizes = problem.X.shape[1], problem.n_classes
         if module is None:
             cuts = networks.find_bins(problem.X)
             module = functools.partial(networks.DefaultNet, hidden=hidden, cuts=cuts)
@@ -518,19 +477,10 @@ class FairNetClassifier(FairClassifier):
             if any(p.requires_grad for p in made.parameters()):
                 return made.to(config.device, config.dtype)
             raise InvalidParameterError(
-                f"{type(made).__name__} has no parameter with requires_grad=True, so "
-                "there is nothing to train. Unfreeze some."
+                f"{type(made).__name__} has nothing to train: unfreeze some parameters."
             )
 
         return make
-
-    def _widths(self) -> list[int]:
-        if isinstance(self.hidden, str) or not isinstance(self.hidden, Iterable):
-            raise InvalidTypeError(
-                "hidden must be a list of widths, such as (64, 64), or () for none; "
-                f"got {self.hidden!r}."
-            )
-        return [check_whole("hidden", width) for width in self.hidden]
 
     def _store(self, trained: Trained, encoded: Encoded, *, is_path: bool) -> None:
         data, problem = encoded.data, encoded.problem

@@ -1,7 +1,7 @@
 """Fair regression of a number, by a linear model or a network."""
 
 import copy
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
@@ -20,7 +20,7 @@ from fferm.data.validate import (
     Number,
     OneOf,
     TrainingData,
-    check_whole,
+    check_widths,
     validate_training,
 )
 from fferm.errors import InvalidInputError, InvalidParameterError
@@ -28,7 +28,7 @@ from fferm.estimators.base import Encoded, FairEstimator, all_classes, progress
 from fferm.estimators.weight_search import HeldOut, Judged
 from fferm.metrics.dependence import RegressionTabulator, make_regression_tabulator
 from fferm.penalty.losses import Loss
-from fferm.penalty.objective import Objective, Problem
+from fferm.penalty.objective import Problem
 from fferm.penalty.soft_bins import UNUSED_BINS, make_bins
 from fferm.solvers import LBFGS, Result, Solution
 from fferm.solvers.base import Callback
@@ -223,14 +223,12 @@ class FairRegressor(RegressorMixin, FairEstimator):
         objective, y, weight = self._objective(), data.y, data.weight
         if objective.fairness_weight > 0 and objective.notion.needs_labels:
             raise InvalidParameterError(
-                f"notion={objective.notion.name!r} conditions on a label, and y is "
-                "numeric. Use ConditionalParity(control); given the target itself, "
-                "ConditionalParity(pandas.qcut(y, 5, labels=False))."
+                f"notion={objective.notion.name!r} conditions on a label; y is "
+                "numeric. Use ConditionalParity(pandas.qcut(y, 5, labels=False))."
             )
         if objective.fairness_weight > 0 and y.size < 2:
             raise InvalidInputError(
-                "X has 1 sample, which is fair whatever is predicted. Pass rows of at "
-                "least two groups, or set fairness_weight=0."
+                "X has 1 sample. Pass rows of two groups, or set fairness_weight=0."
             )
         centre = float(np.average(y, weights=weight)) if self.fit_intercept else 0.0
         scale = float(np.sqrt(np.average((y - centre) ** 2, weights=weight)))
@@ -242,8 +240,7 @@ class FairRegressor(RegressorMixin, FairEstimator):
         parts = super()._read_penalty_data(passed)
         if len(parts) > 2:
             raise InvalidInputError(
-                "penalty_data of a regressor must be (X, sensitive_features), because "
-                "no notion of a regression looks at y; got three parts."
+                "penalty_data must be (X, sensitive_features); got three parts."
             )
         return parts
 
@@ -251,21 +248,15 @@ class FairRegressor(RegressorMixin, FairEstimator):
         encoded = super()._encode(passed)
         y = (encoded.data.y - encoded.data.centre) / encoded.data.scale
         # Bins are placed later. Two classes make one output.
-        problem = replace(
-            encoded.problem,
-            y=y,
-            n_classes=2,
-            loss_of=Loss.resolve(self.loss),
-            bins=UNUSED_BINS,
-        )
+        problem, loss = encoded.problem, Loss.resolve(self.loss)
+        problem = replace(problem, y=y, n_classes=2, loss_of=loss, bins=UNUSED_BINS)
         return encoded._replace(problem=problem)
 
     def _hold_out(self, encoded: Encoded) -> "HeldOutNumbers":
         data, rows, passed = encoded.data, encoded.rows, encoded.passed
         if rows is None or passed.penalty_data is not None:
             raise InvalidInputError(
-                "max_violation is judged on held-out training rows; leave penalty_data "
-                "out."
+                "max_violation is judged on held-out training rows; omit penalty_data."
             )
         kind = kinds(rows, np.zeros(data.y.size, dtype=np.int64))
         held = hold_out(kind, self.validation_fraction, self.random_state)
@@ -277,15 +268,11 @@ class FairRegressor(RegressorMixin, FairEstimator):
             notion = replace(notion, control=taken)
         X = passed.X.tocsr() if is_sparse(passed.X) else passed.X
         judged = _safe_indexing(X, position)
-        measured = make_regression_tabulator(
-            self.violation_metric,
-            take_rows(passed.sensitive_features, position),
-            notion,
-            self.groups,
-            judged,
-            Binning(self.continuous, rows.band_edges),
-            None if passed.sample_weight is None else data.weight[held],
-        )
+        weight = None if passed.sample_weight is None else data.weight[held]
+        sensitive = take_rows(passed.sensitive_features, position)
+        binning = Binning(self.continuous, rows.band_edges)
+        parts = sensitive, notion, self.groups, judged, binning, weight
+        measured = make_regression_tabulator(self.violation_metric, *parts)
         bound = float(self.max_violation or 0.0)
         shown = keep_rows(passed, data, ~held)
         return HeldOutNumbers(shown, bound, judged, measured)
@@ -305,7 +292,7 @@ class FairRegressor(RegressorMixin, FairEstimator):
     def _train(
         self, encoded: Encoded, weights: Sequence[float], start: Any, *, is_path: bool
     ) -> Iterator[Fitted]:
-        is_full = self._solver_name() == "lbfgs"
+        is_full = self._is_full_batch()
         with progress(0 if is_path else self.verbose, self.max_iter) as callbacks:
             if not is_full:
                 yield from self._minibatches(encoded, weights, callbacks)
@@ -315,30 +302,23 @@ class FairRegressor(RegressorMixin, FairEstimator):
             if problem.penalty is None:
                 yield from [Fitted.linear(problem, plain)] * len(weights)
                 return
-            path = self._linear_solver().solve_path(
-                problem,
-                weights,
-                start=plain.value if start is None else start[None],
-                callbacks=callbacks,
-            )
+            first = plain.value if start is None else start[None]
+            solver = self._linear_solver()
+            path = solver.solve_path(problem, weights, start=first, callbacks=callbacks)
             for weight, solution in zip(weights, path, strict=True):
                 yield Fitted.linear(problem.with_weight(weight), solution)
 
-    def _solver_name(self) -> str:
+    def _is_full_batch(self) -> bool:
         if self.method == "critic" and self.sharpness != 1:
             raise InvalidParameterError(
-                "sharpness must be 1 with method='critic', which has no bins to "
-                f"sharpen; got {self.sharpness!r}. Use method='bins'."
+                f"sharpness must be 1 with method='critic'; got {self.sharpness!r}."
             )
         is_full = self.hidden is None and self.method == "bins"
         if self.solver == "lbfgs" and not is_full:
             raise InvalidParameterError(
-                "solver='lbfgs' trains linear models with soft bins only. Use "
-                "solver='sgda' for networks and critics."
+                "solver='lbfgs' trains linear models in bins. Use solver='sgda'."
             )
-        if self.solver != "auto":
-            return str(self.solver)
-        return "lbfgs" if is_full else "sgda"
+        return is_full and self.solver != "sgda"
 
     def _linear_solver(self) -> LBFGS:
         return LBFGS(
@@ -371,14 +351,23 @@ class FairRegressor(RegressorMixin, FairEstimator):
         weights: Sequence[float],
         callbacks: tuple[Callback, ...],
     ) -> Iterator[Fitted]:
-        hidden = self._check_minibatches(encoded.problem.objective)
         torch, problem, rows = _torch(), encoded.problem, encoded.rows
+        if problem.objective.uncertainty is not None:
+            raise InvalidParameterError(
+                "uncertainty needs the exact tables of the full batch. Use "
+                "solver='lbfgs' with hidden=None and method='bins'."
+            )
+        if self.hidden is not None and not self.fit_intercept:
+            raise InvalidParameterError(
+                "fit_intercept=False needs a linear model: use hidden=None."
+            )
+        hidden = check_widths(() if self.hidden is None else self.hidden)
         rate = LINEAR_RATE if self.hidden is None else NETWORK_RATE
         config = torch.make_config(
-            min(int(self.batch_size), encoded.data.y.size),
-            int(self.max_epochs),
             float(self.learning_rate or rate),
-            int(check_random_state(self.random_state).randint(2**31 - 1)),
+            batch_size=min(int(self.batch_size), encoded.data.y.size),
+            n_epochs=int(self.max_epochs),
+            seed=int(check_random_state(self.random_state).randint(2**31 - 1)),
         )
         parts = encoded.data.X, problem.share, hidden, config.seed
         module = torch.make_module(*parts, bool(self.fit_intercept))
@@ -386,50 +375,27 @@ class FairRegressor(RegressorMixin, FairEstimator):
             plain = Fitted.linear(problem, self._train_plain(problem, None))
             module.set_linear(plain.theta)
         else:
-            trained = torch.train(module, problem, rows, config)
+            trained = torch.train(module, problem, None, config)
             module = trained.module
             plain = Fitted(problem, None, module, trained.result, (), 0)
         problem = self._place_bins(encoded, plain)
-        config, columns = replace(config, callbacks=callbacks), None
+        config, critic = replace(config, callbacks=callbacks), None
         if self.method == "critic" and rows is not None:
-            columns = self._penalty_columns(encoded)
+            critic = self._penalty_columns(encoded), self.continuous
         for weight in weights:
-            weighted, penalty = problem.with_weight(weight), None
-            if rows is not None and weight > 0:
-                seen = columns, self.continuous
-                penalty = torch.make_penalty(weighted, rows, *seen, config)
-            start = copy.deepcopy(module)
-            trained = torch.train(start, weighted, rows, config, penalty)
+            weighted, start = problem.with_weight(weight), copy.deepcopy(module)
+            judged = rows if weight > 0 else None
+            trained = torch.train(start, weighted, judged, config, critic)
             theta = trained.module.linear() if self.hidden is None else None
             result, history = trained.result, trained.history
             n_epochs = len(history)
             yield Fitted(weighted, theta, trained.module, result, history, n_epochs)
 
-    def _check_minibatches(self, objective: Objective) -> list[int]:
-        if objective.uncertainty is not None:
-            raise InvalidParameterError(
-                "uncertainty needs the exact tables of the full batch. Use "
-                "solver='lbfgs' with hidden=None and method='bins'."
-            )
-        if self.hidden is not None and not self.fit_intercept:
-            raise InvalidParameterError(
-                "fit_intercept=False needs a linear model, because hidden layers have "
-                "intercepts of their own. Use hidden=None, or fit_intercept=True."
-            )
-        widths: Any = () if self.hidden is None else self.hidden
-        if isinstance(widths, str) or not isinstance(widths, Iterable):
-            raise InvalidParameterError(
-                "hidden must be a list of widths, such as (64, 64), or None for a "
-                f"linear model; got {widths!r}."
-            )
-        return [check_whole("hidden", width) for width in widths]
-
     def _store(self, fitted: Fitted, encoded: Encoded, *, is_path: bool) -> None:
         data = encoded.data
         for name in ("coef_", "intercept_", "module_", "unit_"):
-            self.__dict__.pop(
-                name, None
-            )  # of an earlier fit, perhaps of the other sort
+            # Of an earlier fit, perhaps of the other sort.
+            self.__dict__.pop(name, None)
         if fitted.theta is not None:
             self.coef_ = fitted.theta[:-1] * data.scale
             self.intercept_ = float(fitted.theta[-1] * data.scale + data.centre)
@@ -446,9 +412,7 @@ class FairRegressor(RegressorMixin, FairEstimator):
     def _to_saved(self) -> tuple[dict[str, Any], dict[str, Any]]:
         parameters, learned = super()._to_saved()
         if "module_" in learned:
-            from fferm.torch import serialize
-
-            learned["module_"] = serialize.pack(learned["module_"])
+            learned["module_"] = _torch().serialize.pack(learned["module_"])
         return parameters, learned
 
     def _from_saved(self, learned: dict[str, Any]) -> None:

@@ -20,18 +20,9 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import ArrayLike
 
+from fferm import divergences
 from fferm._typing import FloatArray
-from fferm.divergences import (
-    KL,
-    Affine,
-    Alpha,
-    Chi2,
-    Divergence,
-    JensenShannon,
-    ReverseKL,
-    SquaredHellinger,
-    TotalVariation,
-)
+from fferm.divergences import Divergence
 from fferm.errors import InvalidInputError, InvalidParameterError
 
 # Closer than this, relative to the rate, d_f / (r - c)^2 is integrated from f'':
@@ -127,7 +118,8 @@ def _modulus(
     # The constant and the power of the violation that D is at least.
     base, scale, is_certain = _untransformed(divergence, class_rate)
     spread = float(np.sum(1 / _smallest_weights(prior)))
-    if isinstance(base, TotalVariation) and base.smoothing == 0 and not is_certain:
+    is_linear = isinstance(base, divergences.TotalVariation) and base.smoothing == 0
+    if is_linear and not is_certain:
         return scale * 2 / spread, 1
     return curvature_constant(divergence, class_rate) / spread, 2
 
@@ -224,16 +216,16 @@ def _binary(divergence: Divergence, r: FloatArray, c: FloatArray | float) -> Flo
 
 def _closed_constant(divergence: Divergence, c: float | None) -> float | None:
     match divergence:
-        case Chi2():
+        case divergences.Chi2():
             return 4.0 if c is None else 1 / (c * (1 - c))
-        case KL() if c is not None:
+        case divergences.KL() if c is not None:
             x = 1 - 2 * c  # ln((1 - c) / c) is 2 artanh(x), exact near c = 1/2
             return 2 * math.atanh(x) / x if x else 2.0
-        case KL() | ReverseKL() if c is None:
+        case divergences.KL() | divergences.ReverseKL() if c is None:
             return 2.0
-        case JensenShannon() | SquaredHellinger() if c is None:
+        case divergences.JensenShannon() | divergences.SquaredHellinger() if c is None:
             return 1.0
-        case Alpha(power=power) if c is None and -1 <= power <= 2:
+        case divergences.Alpha(power=power) if c is None and -1 <= power <= 2:
             return 2.0
     return None
 
@@ -289,7 +281,7 @@ def _untransformed(
             f"class_rate must be between 0 and 1, or None; got {class_rate!r}."
         )
     base, scale = Divergence.resolve(divergence), 1.0
-    while isinstance(base, Affine):
+    while isinstance(base, divergences.Affine):
         scale *= base.scale
         base = base.base
     return base, scale, class_rate in (0, 1)

@@ -148,9 +148,7 @@ def draw_columns(
     for k, (name, column) in enumerate(columns.items()):
         by_size = sorted(column.groups, key=lambda group: -column.groups[group]["rows"])
         lines = column.densities.by_group
-        shown = {
-            group: lines[group] for group in lines if group in by_size[:MOST_LINES]
-        }
+        shown = {g: line for g, line in lines.items() if g in by_size[:MOST_LINES]}
         densities = replace(column.densities, by_group=shown)
         draw = partial(plot_densities, densities, name)
         pictures[name] = [draw_svg(draw, f"{label}{k}a")]

@@ -19,19 +19,8 @@ import pandas as pd
 from fferm.auditing import Audit, ClassificationAudit
 from fferm.curve import Key, TradeoffCurve
 from fferm.errors import InvalidInputError
+from fferm.report import figures
 from fferm.report.audits import compare, describe_audit, draw_columns, scale_of
-from fferm.report.figures import (
-    BAND,
-    MARKS,
-    MEASURES,
-    PAGE_COLORS,
-    accuracy_range,
-    average,
-    draw_svg,
-    layers,
-    mean,
-    plot_curve,
-)
 from fferm.report.pages import brief, report_extra, write_page
 from fferm.report.snippets import curve_snippet
 from fferm.report.wording import curve_words, explain
@@ -41,8 +30,8 @@ TITLE = "What fairness costs: accuracy against violation"
 NUMBER_TITLE = "What fairness costs: variance explained against violation"
 # What plotly calls marks, and how it draws lines and the edge of a band.
 SHAPES = ("circle", "square", "triangle-up", "triangle-down", "diamond", "x")
-SYMBOLS = dict(zip((*MARKS, "D", "x"), SHAPES, strict=True))
-STROKES = {"-": (1.5, "solid"), "--": (1.5, "dash"), BAND: (0, "solid")}
+SYMBOLS = dict(zip((*figures.MARKS, "D", "x"), SHAPES, strict=True))
+STROKES = {"-": (1.5, "solid"), "--": (1.5, "dash"), figures.BAND: (0, "solid")}
 POINT = ["curve", "fairness_weight"]
 PICK = "<i>click to look at it</i><extra></extra>"
 
@@ -145,7 +134,7 @@ def write_curve(
         "max_violation": max_violation,
         "description": about,
         "notion": explain(about["notion"]),
-        "picture": draw_svg(partial(plot_curve, curve)),
+        "picture": figures.draw_svg(partial(figures.plot_curve, curve)),
         "front": {**traces(curve, models), "picked": picked},
         "plotly": plotly,
         "script": script,
@@ -174,7 +163,7 @@ def write_curve(
 
 def points(curve: TradeoffCurve) -> list[Point]:
     """Return the points of each curve, in ascending order of their weights."""
-    records, front = curve.records, average(curve).pareto()
+    records, front = curve.records, figures.average(curve).pareto()
     best = set(zip(front["curve"], front["fairness_weight"], strict=True))
     order = {name: number for number, name in enumerate(records["curve"].unique())}
     listed = []
@@ -182,26 +171,19 @@ def points(curve: TradeoffCurve) -> list[Point]:
         first = rows.iloc[0]
         key = Key(first["curve"], float(first["fairness_weight"]), int(first["seed"]))
         train, test = (_spreads(rows, split) for split in ("train", "test"))
-        listed.append(
-            Point(
-                *key,
-                train,
-                test,
-                seconds=mean(rows["seconds"]),
-                is_best=key[:2] in best,
-                is_collapsed=bool(rows["collapsed"].any()),
-                is_converged=all(Result[each].is_success for each in rows["result"]),
-                audit=curve.audits.get(key),
-            )
-        )
+        measured = train, test, figures.mean(rows["seconds"])
+        is_best, is_collapsed = key[:2] in best, bool(rows["collapsed"].any())
+        is_converged = all(Result[each].is_success for each in rows["result"])
+        flags = is_best, is_collapsed, is_converged
+        listed.append(Point(*key, *measured, *flags, curve.audits.get(key)))
     return listed
 
 
 def _spreads(rows: pd.DataFrame, split: str) -> dict[str, Spread]:
     rows = rows[rows["split"] == split]
     return {
-        name: Spread(mean(rows[name]), rows[name].min(), rows[name].max())
-        for name in MEASURES
+        name: Spread(figures.mean(rows[name]), rows[name].min(), rows[name].max())
+        for name in figures.MEASURES
     }
 
 
@@ -232,14 +214,17 @@ def traces(curve: TradeoffCurve, points: list[Point]) -> dict[str, Any]:
     texts = [f"fairness weight {brief(point.fairness_weight)}" for point in points]
     if len({point.curve for point in points}) > 1:
         texts = [f"{escape(p.curve)}, {t}" for p, t in zip(points, texts, strict=True)]
-    for rows, label, color, mark in layers(curve, "test"):
+    for rows, label, color, mark in figures.layers(curve, "test"):
         # The violation is undefined where no two groups can be compared.
-        known, paint = rows.dropna(subset="violation"), PAGE_COLORS[color][4:-1]
+        known, paint = rows.dropna(subset="violation"), figures.PAGE_COLORS[color][4:-1]
         x, y = known["violation"], known["accuracy"]
         trace: dict[str, Any] = {"name": escape(label), "showlegend": bool(label)}
         if mark in SYMBOLS:
             keys = zip(known["curve"], known["fairness_weight"], strict=True)
-            shown, size = [place[key] for key in keys], 9 if mark in MARKS else 12
+            shown, size = (
+                [place[key] for key in keys],
+                9 if mark in figures.MARKS else 12,
+            )
             trace |= {
                 "mode": "markers",
                 "customdata": shown,
@@ -251,7 +236,7 @@ def traces(curve: TradeoffCurve, points: list[Point]) -> dict[str, Any]:
             width, dash = STROKES[mark]
             line = {"color": paint, "width": width, "dash": dash}
             trace |= {"mode": "lines", "hoverinfo": "skip", "line": line}
-        if mark == BAND:
+        if mark == figures.BAND:
             x = pd.concat([x, x[::-1]])
             y = pd.concat([known["accuracy_high"], known["accuracy_low"][::-1]])
             filled = {"fill": "toself", "opacity": 0.15, "fillcolor": paint}
@@ -269,7 +254,7 @@ def traces(curve: TradeoffCurve, points: list[Point]) -> dict[str, Any]:
         },
         # Bands are behind all else.
         "traces": sorted(drawn, key=lambda trace: "fill" not in trace),
-        "accuracy": accuracy_range(curve),
+        "accuracy": figures.accuracy_range(curve),
         "violation": (-0.03 * highest, 1.06 * highest),
         "points": [
             {"violation": v if v == v else None, "accuracy": p.test["accuracy"].mean}

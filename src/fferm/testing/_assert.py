@@ -79,7 +79,7 @@ def _everywhere(is_kept: Any, left: Any, is_what: str, right: Any, *at: Any) -> 
         raise BrokenLawError(f"at {name}={points.flat[first]:.6g}, {values}")
 
 
-def is_a_number(value: ArrayLike, at: FloatArray, formula: str) -> None:
+def not_nan(value: ArrayLike, at: FloatArray, formula: str) -> None:
     """Claim that a formula made no NaN."""
     broken = np.broadcast_to(np.isnan(value), at.shape)
     claim(not broken.any(), f"{formula} is NaN at t={at[np.argmax(broken)]:.6g}")

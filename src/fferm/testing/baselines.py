@@ -3,6 +3,7 @@
 import inspect
 import warnings
 from functools import partial
+from typing import Any
 
 import numpy as np
 from sklearn.base import clone
@@ -68,21 +69,16 @@ def check_baseline(baseline: Baseline) -> None:
             with refused(FfermError, complaint):
                 _fitted(baseline, data, y=np.arange(len(data.y)) % 3)
         if isinstance(baseline, PenalizedBaseline):
-            with law("a penalty takes any batch"):
-                _takes_any_batch(baseline)
-            with law("a penalty writes its own derivative"):
-                _differentiates_its_penalty(baseline)
+            _hold_penalty(baseline, law)
         _hold_models(baseline, data, law)
 
 
 def _hold_declarations(baseline: Baseline, law: Law) -> None:
     with law("a trade-off parameter is declared"):
         name, values = baseline.tradeoff_param, baseline.tradeoff_values
-        claim(
-            name in baseline.get_params(),
-            f"tradeoff_param is {name!r}, which is not a parameter of "
-            f"{type(baseline).__name__}",
-        )
+        owner = type(baseline).__name__
+        complaint = f"tradeoff_param is {name!r}, which is not a parameter of {owner}"
+        claim(name in baseline.get_params(), complaint)
         steps = np.diff(values)
         is_one_way = len(values) > 1 and bool(np.all(steps > 0) or np.all(steps < 0))
         claim(is_one_way, f"tradeoff_values {values!r} do not go one way")
@@ -124,23 +120,15 @@ def _hold_models(baseline: Baseline, data: FairDataset, law: Law) -> None:
         chance, expected = (m.predict_proba(data.X_test, **groups) for m in models)
         equal(chance, expected, 1e-9, expected, "the chance")
     with law("the same seed gives the same model"):
-        first, again = (_fitted(baseline, data, values[1]) for _ in range(2))
-        chance = first.predict_proba(data.X_test, **groups)
-        equal(
-            chance,
-            again.predict_proba(data.X_test, **groups),
-            1e-12,
-            0.0,
-            "a second fit",
-        )
-        decisions = first.predict(data.X_test, **groups)
-        is_same = np.array_equal(decisions, again.predict(data.X_test, **groups))
+        twice = [_fitted(baseline, data, values[1]) for _ in range(2)]
+        first, again = (model.predict_proba(data.X_test, **groups) for model in twice)
+        equal(first, again, 1e-12, 0.0, "a second fit")
+        first, again = (model.predict(data.X_test, **groups) for model in twice)
+        is_same = np.array_equal(first, again)
         claim(is_same, "two fits with one random_state decide differently")
     with law("the parameter trades accuracy for fairness"):
-        plain, fair = (
-            _violation(_fitted(baseline, data, end), data)
-            for end in (values[0], values[-1])
-        )
+        ends = (_fitted(baseline, data, end) for end in (values[0], values[-1]))
+        plain, fair = (_violation(model, data) for model in ends)
         rest, name = baseline.largest_rest, baseline.tradeoff_param
         claim(
             fair < rest * plain,
@@ -163,44 +151,36 @@ def _fitted(
 
 
 def _violation(model: Baseline, data: FairDataset) -> float:
-    groups = data.sensitive_features_test
-    chance = model.predict_proba(data.X_test, sensitive_features=groups)
+    groups = {"sensitive_features": data.sensitive_features_test}
+    chance = model.predict_proba(data.X_test, **groups)
     if not model.is_randomized:
         chance = np.eye(2)[(chance[:, 1] > 0.5).astype(np.int64)]
-    return soft_violation(
-        data.y_test,
-        chance,
-        classes=[0, 1],
-        notion=model.notion,
-        sensitive_features=groups,
-    )
+    how: dict[str, Any] = {"classes": [0, 1], "notion": model.notion, **groups}
+    return soft_violation(data.y_test, chance, **how)
 
 
-def _takes_any_batch(baseline: PenalizedBaseline) -> None:
-    for chances, codes in BARE_BATCHES:
-        batch = f"a batch of probabilities {chances} and groups {codes}"
-        try:
-            value, slope = _penalty(baseline, np.array(chances), np.array(codes))
-        except ZeroDivisionError:
-            claim(False, f"{batch} made it divide by zero")
-        claim(
-            bool(np.isfinite(value) and np.all(np.isfinite(slope))),
-            f"{batch} gave the value {value:g} and the slopes {slope}",
-        )
-
-
-def _differentiates_its_penalty(baseline: PenalizedBaseline) -> None:
-    rng = np.random.default_rng(0)
-    for size in BATCH_SIZES:
-        prob = rng.uniform(0.05, 0.95, size)
-        group = rng.integers(0, N_GROUPS, size)
-        slope = _penalty(baseline, prob, group)[1]
-        moves = STEP * np.eye(size)
-        up = [_penalty(baseline, prob + move, group)[0] for move in moves]
-        down = [_penalty(baseline, prob - move, group)[0] for move in moves]
-        expected = (np.array(up) - np.array(down)) / (2 * STEP)
-        slack = DERIVATIVE_SLACK * (1 + np.abs(expected))
-        equal(slope, expected, slack, prob, "the slope at a probability")
+def _hold_penalty(baseline: PenalizedBaseline, law: Law) -> None:
+    with law("a penalty takes any batch"):
+        for chances, codes in BARE_BATCHES:
+            batch = f"a batch of probabilities {chances} and groups {codes}"
+            try:
+                value, slope = _penalty(baseline, np.array(chances), np.array(codes))
+            except ZeroDivisionError:
+                claim(False, f"{batch} made it divide by zero")
+            is_finite = bool(np.isfinite(value) and np.all(np.isfinite(slope)))
+            claim(is_finite, f"{batch} gave the value {value:g} and the slopes {slope}")
+    with law("a penalty writes its own derivative"):
+        rng = np.random.default_rng(0)
+        for size in BATCH_SIZES:
+            prob = rng.uniform(0.05, 0.95, size)
+            group = rng.integers(0, N_GROUPS, size)
+            slope = _penalty(baseline, prob, group)[1]
+            moves = STEP * np.eye(size)
+            up = [_penalty(baseline, prob + move, group)[0] for move in moves]
+            down = [_penalty(baseline, prob - move, group)[0] for move in moves]
+            expected = (np.array(up) - np.array(down)) / (2 * STEP)
+            slack = DERIVATIVE_SLACK * (1 + np.abs(expected))
+            equal(slope, expected, slack, prob, "the slope at a probability")
 
 
 def _penalty(

@@ -6,7 +6,6 @@ from typing import get_args
 
 import numpy as np
 
-from fferm._typing import IntArray
 from fferm.errors import FfermError
 from fferm.notions import Labels, Notion, Weighting
 from fferm.testing._assert import claim, equal, law_of, refused, strictly
@@ -38,7 +37,14 @@ def check_notion(notion: Notion, *, classes: tuple[object, ...] = (0, 1)) -> Non
     with law("one stratum per row"):
         strata = notion.strata(labels)
         code, names = np.asarray(strata.code), strata.names
-        _is_one_code_per_row(code, labels.n_samples, len(names))
+        n_rows, low, high = labels.n_samples, code.min(), code.max()
+        is_long = code.shape == (n_rows,)
+        claim(is_long, f"codes have shape {code.shape} for {n_rows} rows")
+        is_whole = code.dtype == np.int64
+        claim(is_whole, f"codes have dtype {code.dtype}, int64 is expected")
+        span = f"codes run from {low} to {high} for {len(names)} names of strata"
+        claim(bool(low >= -1 and high < len(names)), span)
+        claim(bool(np.any(code >= 0)), "every row is left out")
     with law("names tell strata apart"):
         is_distinct = len(set(names)) == len(names)
         is_text = all(isinstance(name, str) for name in names)
@@ -76,28 +82,16 @@ def _made_up_labels(classes: tuple[object, ...]) -> Labels:
     )
 
 
-def _is_one_code_per_row(code: IntArray, n_rows: int, n_strata: int) -> None:
-    claim(code.shape == (n_rows,), f"codes have shape {code.shape} for {n_rows} rows")
-    claim(code.dtype == np.int64, f"codes have dtype {code.dtype}, int64 is expected")
-    claim(
-        bool(code.min() >= -1 and code.max() < n_strata),
-        f"codes run from {code.min()} to {code.max()} for {n_strata} names of strata",
-    )
-    claim(bool(np.any(code >= 0)), "every row is left out")
-
-
 def _weights_and_comparison_are_known(
     notion: Notion, strata: tuple[str, ...], classes: tuple[object, ...]
 ) -> None:
     claim(notion.weighting in get_args(Weighting), f"weighting is {notion.weighting!r}")
     compared = notion.comparison(strata, classes)
     place = compared.place
-    if place is None:
-        return
-    shape, n_rows = place.shape, len(compared.conditions) * len(compared.outcomes)
-    expected = len(strata), len(classes)
-    claim(shape == expected, f"place has shape {shape}, {expected} is expected")
-    claim(
-        bool(place.min() >= -1 and place.max() < n_rows),
-        f"places run from {place.min()} to {place.max()} for {n_rows} outcomes",
-    )
+    if place is not None:
+        low, high, shape = place.min(), place.max(), place.shape
+        n_rows = len(compared.conditions) * len(compared.outcomes)
+        expected = len(strata), len(classes)
+        claim(shape == expected, f"place has shape {shape}, {expected} is expected")
+        span = f"places run from {low} to {high} for {n_rows} outcomes"
+        claim(bool(low >= -1 and high < n_rows), span)

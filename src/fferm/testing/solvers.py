@@ -10,7 +10,7 @@ from fferm.data.rows import FitInput
 from fferm.datasets import make_biased
 from fferm.estimators import FairLogisticRegression
 from fferm.penalty.objective import Problem
-from fferm.solvers import LBFGS, Result, Solution, Solver
+from fferm.solvers import LBFGS, Result, Solver
 from fferm.solvers.linear import parameter_shape, value_and_gradient
 from fferm.testing._assert import claim, law_of
 
@@ -58,7 +58,15 @@ def _hold(solver: Solver[Any], problem: Problem, slack: float, setting: str) -> 
         after = problem.X, problem.y, problem.share
         claim(all(map(np.array_equal, before, after)), "solve() wrote into the data")
     with law("a whole solution"):
-        _is_whole(solution, problem)
+        shape, expected = solution.value.shape, parameter_shape(problem)
+        claim(shape == expected, f"value has shape {shape}, not {expected}")
+        claim(isinstance(solution.result, Result), f"result is {solution.result!r}")
+        stats = sorted(solution.stats)
+        claim("n_iter" in stats, f"stats are {stats}, without n_iter")
+        claim(len(solution.history) > 0, "the monitor was never called")
+        tables = LBFGS().solve(problem).dual, solution.dual
+        duals, shapes = ([dual.shape for dual in table] for table in tables)
+        claim(shapes == duals, f"dual tables have shapes {shapes}, not {duals}")
     with law("near the optimum"):
         _is_near_optimum(problem, solution.value, slack)
     with law("a path in the order of its weights"):
@@ -70,18 +78,6 @@ def _hold(solver: Solver[Any], problem: Problem, slack: float, setting: str) -> 
     with law("two runs agree"):
         is_same = np.array_equal(solution.value, solver.solve(problem).value)
         claim(is_same, "two runs with the same seed differ")
-
-
-def _is_whole(solution: Solution, problem: Problem) -> None:
-    shape, expected = solution.value.shape, parameter_shape(problem)
-    claim(shape == expected, f"value has shape {shape}, not {expected}")
-    claim(isinstance(solution.result, Result), f"result is {solution.result!r}")
-    stats = sorted(solution.stats)
-    claim("n_iter" in stats, f"stats are {stats}, without n_iter")
-    claim(len(solution.history) > 0, "the monitor was never called")
-    tables = LBFGS().solve(problem).dual, solution.dual
-    duals, shapes = ([dual.shape for dual in table] for table in tables)
-    claim(shapes == duals, f"dual tables have shapes {shapes}, not {duals}")
 
 
 def _is_near_optimum(problem: Problem, theta: FloatArray, slack: float) -> None:

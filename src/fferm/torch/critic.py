@@ -121,15 +121,9 @@ def make_features(
             extra = torch.randn(n_groups - rank, rank, dtype=torch.float64)
             table[rank:] = extra / rank**0.5
         return nn.Embedding(n_groups, rank, _weight=table)
-    return Standardised(
-        torch.from_numpy(centre),
-        torch.from_numpy(scale),
-        nn.Linear(centre.size, width),
-        nn.Tanh(),
-        nn.Linear(width, width),
-        nn.Tanh(),
-        nn.Linear(width, rank),
-    )
+    first, second = nn.Linear(centre.size, width), nn.Linear(width, width)
+    layers = first, nn.Tanh(), second, nn.Tanh(), nn.Linear(width, rank)
+    return Standardised(torch.from_numpy(centre), torch.from_numpy(scale), *layers)
 
 
 class Critic(nn.Module):
@@ -145,10 +139,8 @@ class Critic(nn.Module):
 
     def __init__(self, left: list[Any], right: list[Any], kind: DualVariable) -> None:
         super().__init__()
-        self.left = nn.ModuleList(left)
-        self.right = nn.ModuleList(right)
-        self.kind = kind
-        self.limit = -kind.lower
+        self.left, self.right = nn.ModuleList(left), nn.ModuleList(right)
+        self.kind, self.limit = kind, -kind.lower
         # At 0 the value is 0, the dual of independence; the other side's features are
         # not 0, so that gradients do not vanish here.
         for side in right:
@@ -192,7 +184,6 @@ class CriticReader(LabelReader):
         y: Table,
         sensitive_features: Table,
         notion: Notion,
-        *,
         classes: Sequence[object] | None,
         sample_weight: Table,
         outputs: Outputs,
@@ -260,8 +251,7 @@ class CriticReader(LabelReader):
             self.columns.append((name, None if column is None else column.groups))
         if not is_known.any():
             raise InvalidInputError(
-                f"No row has a value in each of {', '.join(series)}. Check how "
-                "sensitive_features was read."
+                f"No row has a value in each of {', '.join(series)}."
             )
         if not is_known.all():
             warn_user(
@@ -294,8 +284,7 @@ class CriticReader(LabelReader):
         group = np.searchsorted(self._cells, cell).clip(max=self._cells.size - 1)
         if np.any(is_known & (self._cells[group] != cell)):
             raise InvalidInputError(
-                "sensitive_features contains a combination of values that is not in "
-                "the training data. Pass None where a value is unknown."
+                "sensitive_features has a combination of values that training had not."
             )
         return np.where(is_known, group, -1)
 
@@ -311,13 +300,11 @@ class CriticReader(LabelReader):
 
         Weights have mean 1 over the training rows; they are 0 where a value is missing.
         """
-        side = (
-            as_numbers(output)
-            if self.n_classes == 0
-            else penalized_prob(
-                output, self.n_classes, 1.0, self.outputs, self.can_check(output)
-            )
-        )
+        if self.n_classes == 0:
+            side = as_numbers(output)
+        else:
+            how = self.outputs, self.can_check(output)
+            side = penalized_prob(output, self.n_classes, 1.0, *how)
         s = self.encode(sensitive).to(output.device)
         is_known = s >= 0 if self.n_groups else ~s.isnan().any(dim=1)
         s = s.clamp(min=0) if self.n_groups else s.nan_to_num()
@@ -373,14 +360,10 @@ class CriticFairnessLoss(BatchPenalty):
         n_ascents: int,
     ) -> None:
         super().__init__()
-        self.reader = reader
-        self.critic = critic
-        self.scale = scale
-        self.sampling = sampling
-        self.n_ascents = n_ascents
-        self._ascent = torch.optim.Adam(
-            critic.parameters(), lr=learning_rate, maximize=True
-        )
+        self.reader, self.critic, self.scale = reader, critic, scale
+        self.sampling, self.n_ascents = sampling, n_ascents
+        parameters = critic.parameters()
+        self._ascent = torch.optim.Adam(parameters, lr=learning_rate, maximize=True)
 
     @classmethod
     def from_labels(
@@ -428,15 +411,8 @@ class CriticFairnessLoss(BatchPenalty):
             {"sampling": OneOf(("epochs", "independent")), "n_ascents": COUNT},
         )
         objective = linear_objective(divergence, notion)
-        reader = CriticReader(
-            y,
-            sensitive_features,
-            objective.notion,
-            classes=classes,
-            sample_weight=sample_weight,
-            outputs=outputs,
-            continuous=continuous,
-        )
+        parts = objective.notion, classes, sample_weight, outputs, continuous
+        reader = CriticReader(y, sensitive_features, *parts)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(random_state)
             left, right = (
@@ -539,9 +515,8 @@ class CriticFairnessLoss(BatchPenalty):
                 product = inside @ (conjugate @ reader.prior[r]) / n
             else:
                 joint = dual.diagonal()
-                both = (
-                    pairs * inside[:, None] * inside[None, :] * float(reader.share[r])
-                )
+                share = float(reader.share[r])
+                both = pairs * inside[:, None] * inside[None, :] * share
                 product = (both * conjugate).sum()
             value = value + factor * (inside @ joint / n - product)
         return self.scale * value
@@ -584,9 +559,8 @@ class CriticPenalty(BatchPenalty):
         control = None
         if len(names) > 1 or np.any(code != 0):
             values = np.array([*map(str, range(len(names))), None], dtype=object)
-            notion = ConditionalParity(
-                values[code].tolist(), objective.notion.weighting
-            )
+            weighting = objective.notion.weighting
+            notion = ConditionalParity(values[code].tolist(), weighting)
             control = torch.tensor(code)
         self.sharpness = objective.sharpness
         with warnings.catch_warnings():
@@ -633,17 +607,9 @@ class CriticPenalty(BatchPenalty):
         s, control = self.values[row[:, 0]], None
         if self.control is not None:
             control = self.control[row[:, 0]]
-        penalties = torch.stack(
-            [
-                loss(
-                    self.sharpness * part,
-                    s,
-                    control=control,
-                    sample_weight=sample_weight,
-                )
-                for loss, part in zip(self.losses, output, strict=True)
-            ]
-        )
+        options = {"control": control, "sample_weight": sample_weight}
+        parts = zip(self.losses, self.sharpness * output, strict=True)
+        penalties = torch.stack([loss(part, s, **options) for loss, part in parts])
         self.total += penalties.detach().double()
         self.n_batches += 1
         return penalties
@@ -670,8 +636,7 @@ def pair_weights(n_batch: int, n_total: int, sampling: Sampling) -> Tensor:
     """
     if n_batch < 2 and n_total > 1:
         raise InvalidInputError(
-            "A continuous sensitive attribute is compared over pairs of rows, so it "
-            "needs batches of at least 2 rows; got 1."
+            "A numeric sensitive column needs batches of at least 2 rows; got 1."
         )
     same = torch.eye(n_batch, dtype=torch.float64)
     if n_total == 1:

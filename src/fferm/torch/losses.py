@@ -26,7 +26,6 @@ from typing import TYPE_CHECKING, Any, Self, cast
 
 import numpy as np
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 
 from fferm._typing import FloatArray, Namespace, Table
@@ -91,8 +90,7 @@ class DualSteps:
         is_count = isinstance(self.accumulate, int) and self.accumulate >= 1
         if not (self.lr > 0 and self.window > 0 and is_count):
             raise InvalidParameterError(
-                "lr and window must be positive and accumulate an integer of at least "
-                f"1; got {self!r}."
+                f"lr and window must be positive, accumulate at least 1; got {self!r}."
             )
 
 
@@ -428,16 +426,9 @@ class FairnessLoss(TableLoss):
             is left out there.
         """
         objective = linear_objective(divergence, notion, sharpness)
+        parts = objective, groups, classes, sample_weight, outputs
         reader, rows = read_training(
-            y,
-            sensitive_features,
-            objective,
-            how=groups,
-            classes=classes,
-            sample_weight=sample_weight,
-            outputs=outputs,
-            bins=bins,
-            check=check,
+            y, sensitive_features, *parts, bins=bins, check=check
         )
         steps = dual_steps or DualSteps()
         return cls(reader, Dual(objective, rows, reader.shape[1], steps), objective)
@@ -493,8 +484,7 @@ class FairnessLoss(TableLoss):
         """
         n_rows = float(self.n_seen)
         if n_rows == 0:
-            nan = math.nan
-            return Diagnostics(nan, nan, nan, nan, 0)
+            return Diagnostics(math.nan, math.nan, math.nan, math.nan, 0)
         tables = self._split(self.seen.cpu().numpy())
         variables = self._split(self.dual_variable.detach().cpu().numpy())
         square = weight = 0.0
@@ -537,8 +527,7 @@ class FairnessLoss(TableLoss):
     def _observe(self, rows: BatchRows) -> None:
         mass = rows.mass(self.reader.shape)
         n_rows = mass.new_full((), float(rows.prob.shape[-2]))
-        if dist.is_available() and dist.is_initialized():
-            mass, n_rows = add_ranks(mass, n_rows)
+        mass, n_rows = add_ranks(mass, n_rows)
         # A batch that is not finite moves nothing.
         finite = torch.isfinite(mass).all()
         mass, n_rows = (torch.where(finite, part, 0.0) for part in (mass, n_rows))
@@ -621,16 +610,8 @@ class SemiStochasticFairnessLoss(TableLoss):
         `SmallShift` or `LargeShift`, and every notion is allowed.
         """
         objective = make_objective(divergence, notion, uncertainty, sharpness=sharpness)
-        reader, _ = read_training(
-            y,
-            sensitive_features,
-            objective,
-            how=groups,
-            classes=classes,
-            sample_weight=sample_weight,
-            outputs=outputs,
-            check=check,
-        )
+        parts = objective, groups, classes, sample_weight, outputs
+        reader, _ = read_training(y, sensitive_features, *parts, check=check)
         return cls(reader, objective)
 
     def refresh(self, model: nn.Module, loader: Iterable[Sequence[Any]]) -> Diagnostics:
@@ -708,8 +689,7 @@ class SemiStochasticFairnessLoss(TableLoss):
         """Return the linearised penalty of a batch; parameters as in `FairnessLoss`."""
         if not self._is_fresh:
             raise InvalidInputError(
-                "There is no payoff yet. Call fair.refresh(model, loader) before the "
-                "first batch, and again every epoch."
+                "There is no payoff yet. Call fair.refresh(model, loader) first."
             )
         rows: BatchRows = self.reader(output, sensitive, y, control, sample_weight)
         return rows.term(self.payoff) + self.offset.to(rows.prob.dtype)
@@ -735,9 +715,8 @@ class SemiStochasticFairnessLoss(TableLoss):
         payoff = np.concatenate(payoffs, axis=2)
         if not (np.isfinite(value) and np.all(np.isfinite(payoff))):
             raise NonFiniteError(
-                "The penalty is infinite here: the worst case gives some cell no "
-                "probability. Give LargeShift a floor, or choose a divergence that "
-                "stays finite (jensen_shannon, squared_hellinger, total_variation)."
+                "The penalty is infinite here. Give LargeShift a floor, or choose "
+                "jensen_shannon, squared_hellinger or total_variation."
             )
         offset = value - float(np.sum(payoff * mass)) / n_rows
         violation = worst_gap([rates_of(comparison.tables(table)) for table in tables])

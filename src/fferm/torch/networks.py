@@ -195,8 +195,7 @@ def make_network(
         made = module(n_features, n_classes)
     if not isinstance(made, nn.Module):
         raise InvalidTypeError(
-            "module(n_features, n_classes) must return a torch.nn.Module; it returned "
-            f"a {type(made).__name__}."
+            f"module must make a torch.nn.Module; it returned a {type(made).__name__}."
         )
     return made
 
@@ -211,8 +210,7 @@ def probe(module: nn.Module, x: Tensor, n_classes: int) -> None:
     except (RuntimeError, ValueError, TypeError) as error:
         raise InvalidInputError(
             f"{type(module).__name__} cannot be called on a {x.dtype} tensor of shape "
-            f"{tuple(x.shape)} ({error}). It must take (n, {x.shape[1]}) rows of X; a "
-            "network for images begins with nn.Unflatten."
+            f"{tuple(x.shape)} ({error}). For images, begin with nn.Unflatten."
         ) from error
     finally:
         module.train(was_training)
@@ -307,8 +305,13 @@ class Stacked(Network):
             if isinstance(part, Bins)
             for name, _ in part.named_buffers()
         }
+
+        def one(*arguments: Any) -> Tensor:
+            *state, x = arguments
+            return self.read(functional_call(self.module, tuple(state), (x,)))
+
         # The same draws of dropout for all: each trains as it would alone.
-        self._call = vmap(self._one, in_dims=(0, 0, None, None), randomness="same")
+        self._call = vmap(one, in_dims=(0, 0, None, None), randomness="same")
 
     def __call__(self, x: Tensor) -> Tensor:
         """Return (n_models, b, m) logits."""
@@ -324,7 +327,3 @@ class Stacked(Network):
     def state(self) -> dict[str, Tensor]:
         """Return the stacked tensors."""
         return {n: t.detach() for n, t in {**self.params, **self.buffers}.items()}
-
-    def _one(self, *arguments: Any) -> Tensor:
-        *state, x = arguments
-        return self.read(functional_call(self.module, tuple(state), (x,)))

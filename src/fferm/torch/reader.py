@@ -86,8 +86,7 @@ class Column(nn.Module):
             values = np.arange(len(groups))
         if np.ptp(values) >= MOST_WHOLE_NUMBERS:
             raise InvalidInputError(
-                f"{name} contains {values.min()} to {values.max()}, too far apart for "
-                "a table. Number the groups 0, 1, 2..., or use strings."
+                f"{name} has {values.min()} to {values.max()}. Number the groups 0, 1."
             )
         self.values, self.low = values, int(values.min())
         table = np.full(int(np.ptp(values)) + 1, -1, dtype=np.int64)
@@ -268,8 +267,7 @@ class LabelReader(nn.Module):
         row, column = (0 if c is None else c + 1 for c in (labels.y, labels.control))
         if np.any(table.numpy()[row, column] != strata.code):
             raise InvalidParameterError(
-                f"{notion!r} gives rows of the same label different strata. A notion "
-                "must look at one row at a time, because batches hold few."
+                f"{notion!r} must assign strata by looking at one row at a time."
             )
         # Where the label changes nothing it need not be known.
         self.needs_labels = bool((table != table[:1]).any())
@@ -290,23 +288,24 @@ class LabelReader(nn.Module):
     def strata(self, y: Table, control: Table, like: Tensor) -> Tensor:
         """Return the (n,) stratum of each row of an output, -1 where it is in none."""
         row = column = torch.zeros(len(like), dtype=torch.int64, device=like.device)
-        check = self.can_check(like)
         if self.needs_labels:
-            if y is None:
-                raise InvalidInputError(
-                    "The notion conditions on the label, so y is needed in each call."
-                )
-            codes = y if isinstance(y, Tensor) else self.encode_labels(y)
-            row = 1 + self.label(_aligned(codes, like, "y"), check)
+            codes = y if isinstance(y, Tensor | None) else self.encode_labels(y)
+            row = 1 + self._place(codes, like, "y", self.label)
         if self.control is not None:
-            if control is None:
-                raise InvalidInputError(
-                    "The notion conditions on a control feature, so control= is needed."
-                )
-            is_read = isinstance(control, Tensor)
+            is_read = isinstance(control, Tensor | None)
             codes = control if is_read else self.encode_control(control)
-            column = 1 + self.control(_aligned(codes, like, "control"), check)
+            column = 1 + self._place(codes, like, "control", self.control)
         return self.stratum_of[row, column]
+
+    def _place(
+        self, codes: Tensor | None, like: Tensor, name: str, column: Column
+    ) -> Tensor:
+        if codes is None:
+            raise InvalidInputError(
+                f"The notion conditions on it, so {name}= is needed in each call."
+            )
+        position: Tensor = column(_aligned(codes, like, name), self.can_check(like))
+        return position
 
     def weights(self, sample_weight: Table, n: int) -> Tensor:
         """Return (n,) weights of mean 1 over the training rows."""
@@ -314,11 +313,10 @@ class LabelReader(nn.Module):
         weight = _aligned(weight, weight.new_empty(n), "sample_weight")
         if self.can_check(weight):
             is_sound = torch.isfinite(weight) & (weight >= 0)
-            if not bool(is_sound.all()):
+            if len(wrong := weight[~is_sound]):
                 raise InvalidInputError(
-                    f"sample_weight contains {float(weight[~is_sound][0]):g} in "
-                    f"{int((~is_sound).sum())} of {n} rows. Weights must be finite and "
-                    "at least 0; pass 0 for rows that are not to count."
+                    f"sample_weight contains {float(wrong[0]):g} in {len(wrong)} of "
+                    f"{n} rows. Weights must be finite and at least 0."
                 )
         return weight / self.mean_weight
 
@@ -426,11 +424,11 @@ class BatchReader(LabelReader):
             sensitive = self.encode(sensitive)
         sensitive = sensitive.to(like.device, non_blocking=True)
         table = sensitive[:, None] if sensitive.dim() == 1 else sensitive
-        if table.dim() != 2 or len(table) != n:
+        widths = n_columns, n_groups
+        if table.dim() != 2 or len(table) != n or table.shape[1] not in widths:
             raise InvalidInputError(
-                f"sensitive must have shape ({n},), ({n}, {n_columns}) with one number "
-                f"a column, or ({n}, {n_groups}) one-hot, because the output has {n} "
-                f"rows; got {tuple(sensitive.shape)}."
+                f"sensitive must have shape ({n}, {n_columns}), or ({n}, {n_groups}) "
+                f"one-hot; the output has {n} rows; got {tuple(sensitive.shape)}."
             )
         if table.shape[1] == n_groups != n_columns:
             groups = []
@@ -439,11 +437,6 @@ class BatchReader(LabelReader):
                 hot = part.argmax(dim=1) + begin
                 groups.append(torch.where(part.amax(dim=1) > 0, hot, -1))
             return torch.stack(groups, dim=1)
-        if table.shape[1] != n_columns:
-            raise InvalidInputError(
-                f"sensitive must have {n_columns} columns, as in training, or "
-                f"{n_groups} one-hot, one for each group; got {table.shape[1]}."
-            )
         positions = [
             column(table[:, a], check) for a, column in enumerate(self.columns)
         ]
@@ -473,11 +466,11 @@ def read_training(
     y: Table,
     sensitive_features: Table,
     objective: Objective,
-    *,
     how: GroupMode,
     classes: Sequence[object] | None,
     sample_weight: Table,
     outputs: Outputs,
+    *,
     bins: int | SoftBins | None = None,
     check: bool,
 ) -> tuple[BatchReader, Rows]:
@@ -505,8 +498,7 @@ def read_training(
     for column in columns:
         if not column.groups:
             raise InvalidInputError(
-                f"No row has a value of {column.name}; -1 and NaN mean that the group "
-                "is unknown. Check how sensitive_features was read."
+                f"No row has a value of {column.name}; -1 and NaN mean unknown."
             )
     weight = encode_weight(plain(sample_weight), labels.n_samples)
     rows = Rows(partition(columns, how), notion.strata(labels), weight)
@@ -531,8 +523,7 @@ def split_like_training(sensitive_features: Table, n_columns: int) -> list[Table
     values = [part for _, part in split_columns(plain(sensitive_features))]
     if len(values) != n_columns:
         raise InvalidInputError(
-            f"sensitive_features has {len(values)} columns; training had {n_columns}. "
-            "Pass the same columns."
+            f"sensitive_features has {len(values)} columns; training had {n_columns}."
         )
     return values
 
@@ -553,15 +544,13 @@ def read_labels(
     """
     if y is None and classes is None:
         raise InvalidParameterError(
-            "Either y or classes is needed. Pass the training labels, or name the "
-            "classes that the model predicts: classes=[0, 1]."
+            "Either y or classes is needed: the training labels, or classes=[0, 1]."
         )
     names = np.unique(np.asarray(y)).tolist() if classes is None else classes
     labels = encode_labels(y, n_rows if y is None else count_rows(y), names, "y")
     if len(labels.classes) == 1:
         raise InvalidInputError(
-            f"y has one class only, {labels.classes[0]!r}. Name all classes that the "
-            "model predicts: classes=[0, 1]."
+            f"y has one class only, {labels.classes[0]!r}. Name all: classes=[0, 1]."
         )
     feature = notion.control_feature()
     if isinstance(feature, str | int | np.integer):
@@ -599,10 +588,9 @@ def _without_unknown(attribute: Attribute) -> Attribute:
 
 
 def _aligned(values: Tensor, like: Tensor, name: str) -> Tensor:
-    if values.numel() != len(like):
+    if values.numel() != (n := len(like)):
         raise InvalidInputError(
-            f"{name} must have shape ({len(like)},), because the output has "
-            f"{len(like)} rows; got {tuple(values.shape)}."
+            f"{name} must have shape ({n},), as the output; got {tuple(values.shape)}."
         )
     return values.reshape(-1).to(like.device, non_blocking=True)
 
@@ -662,22 +650,16 @@ def check_shape(output: Tensor, n_classes: int) -> bool:
     if not is_tensor or not output.is_floating_point():
         what = f"tensor of {output.dtype}" if is_tensor else type(output).__name__
         raise InvalidTypeError(
-            "The output of the model must be a floating tensor: logits, or what "
-            f"outputs='probabilities' or outputs='numbers' names; got a {what}."
+            f"The output must be a floating tensor, such as logits; got a {what}."
         )
     is_single = output.dim() == 1 or (output.dim() == 2 and output.shape[1] == 1)
     is_full = output.dim() == 2 and output.shape[1] == n_classes
     if is_full or (is_single and n_classes <= 2):
         return is_single
-    shape = (
-        f"(n, {n_classes}), (n, 1) or (n,)" if n_classes == 2 else f"(n, {n_classes})"
-    )
-    reason = f"there are {n_classes} classes"
-    if n_classes == 1:
-        shape, reason = "(n,) or (n, 1)", "there is one number a row"
+    shape = f"(n, {n_classes})" if n_classes > 2 else f"(n, {n_classes}) or (n,)"
+    reason = "is one number a row" if n_classes == 1 else f"are {n_classes} classes"
     raise InvalidInputError(
-        f"The output of the model must have shape {shape}, because {reason}; got "
-        f"{tuple(output.shape)}."
+        f"Outputs must have shape {shape}: there {reason}; got {tuple(output.shape)}."
     )
 
 
@@ -704,8 +686,7 @@ def read_bins(y: Table, bins: int | SoftBins, notion: Notion) -> SoftBins:
     edges = quantile_edges(values, int(bins), np.ones(values.size))
     if edges.size == 0:
         raise InvalidInputError(
-            "y has one distinct number only, so there are no bins to predict. Check y, "
-            "or pass bins=fferm.penalty.soft_bins.make_bins(edges)."
+            "y has one distinct number only, so there are no bins to predict."
         )
     return make_bins(edges)
 

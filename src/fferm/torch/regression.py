@@ -14,14 +14,19 @@ from torch import Tensor, nn
 
 from fferm._typing import FloatArray, Table, is_sparse
 from fferm.data.rows import Rows
-from fferm.errors import InvalidParameterError
 from fferm.penalty.objective import Problem
 from fferm.torch import networks, serialize
-from fferm.torch.critic import CriticPenalty, Standardised
-from fferm.torch.losses import TORCH, BatchPenalty, Dual, DualSteps, FairnessLoss
+from fferm.torch.critic import Standardised
+from fferm.torch.losses import TORCH
 from fferm.torch.networks import DeviceRows, Features
-from fferm.torch.reader import CellReader, table_cells
-from fferm.torch.training import Batch, BatchObjective, Run, Trained, TrainingConfig
+from fferm.torch.training import (
+    Batch,
+    BatchObjective,
+    Run,
+    Seen,
+    Trained,
+    TrainingConfig,
+)
 
 # Share of the steps, at their end, over which parameters are averaged.
 AVERAGED = 0.5
@@ -121,42 +126,15 @@ def predict(module: nn.Module, X: Table) -> FloatArray:
     return networks.predict(module, X, nn.Identity())
 
 
-def make_config(
-    batch_size: int, n_epochs: int, learning_rate: float, seed: int
-) -> TrainingConfig:
+def make_config(learning_rate: float, **options: Any) -> TrainingConfig:
     """Return how a regressor is trained: by Adam, averaged over the last steps."""
     return TrainingConfig(
-        batch_size=batch_size,
-        n_epochs=n_epochs,
         learning_rate=learning_rate,
         optimizer=functools.partial(torch.optim.Adam, lr=learning_rate),
         schedule=lambda done: 0.51 + 0.49 * math.cos(math.pi * done),
         averaged=AVERAGED,
-        seed=seed,
+        **options,
     )
-
-
-def make_penalty(
-    problem: Problem,
-    rows: Rows,
-    columns: dict[str, Table] | None,
-    continuous: Sequence[str] | str,
-    config: TrainingConfig,
-) -> BatchPenalty:
-    """Return the penalty in soft bins, or by a critic of some columns."""
-    objective, bins = problem.objective, problem.bins
-    if columns is None:
-        reader = CellReader(rows, range(bins.n_bins), objective.sharpness, bins)
-        dual = Dual(objective, rows, bins.n_bins, DualSteps(window=WINDOW), 1)
-        return FairnessLoss(reader, dual, objective)
-    parts = columns, continuous, objective, rows, 1, config.seed
-    penalty = CriticPenalty(*parts, target=problem.y)
-    if config.batch_size < 2 and not penalty.is_discrete:
-        raise InvalidParameterError(
-            "batch_size must be at least 2 with method='critic' and numeric sensitive "
-            "columns, which are compared over pairs of rows; got 1."
-        )
-    return penalty
 
 
 class NumberObjective(BatchObjective):
@@ -164,36 +142,30 @@ class NumberObjective(BatchObjective):
 
     Parameters
     ----------
-    problem, rows
-        The data and what is minimised, and the rows of the penalty.
-    config
-        Batch size and seed.
-    penalty
-        The penalty, or None.
+    problem, config
+        The data and what is minimised, batch size and seed.
+    rows, critic
+        Of the penalty, as in `BatchObjective`.
     """
+
+    window = WINDOW
 
     def __init__(
         self,
         problem: Problem,
-        rows: Rows | None,
         config: TrainingConfig,
-        penalty: BatchPenalty | None,
+        rows: Rows | None,
+        critic: Seen | None,
     ) -> None:
-        n, X = problem.y.size, Features(problem.X, config)
-        trained, judged = DeviceRows(X, problem.y, problem.share), None
-        if penalty is not None and rows is not None:
-            if problem.penalty_X is not None:
-                X = Features(problem.penalty_X, config)
-            cells = np.arange(X.n_rows)[:, None]
-            if not isinstance(penalty, CriticPenalty):
-                cells = table_cells(rows)
-            judged = DeviceRows(X, cells, rows.weight)
+        n, features = problem.y.size, Features(problem.X, config)
+        trained = DeviceRows(features, problem.y, problem.share)
         weights = [problem.objective.fairness_weight]
-        super().__init__(trained, weights, config, penalty, judged)
+        super().__init__(trained, weights, config, problem, rows, critic)
         self.problem = problem
         self.n_batches = max(n // config.batch_size, 1)
         others: Iterator[Tensor | None] = itertools.repeat(None)
-        if judged is not None and judged.X is not trained.X:
+        judged = self.penalty_rows
+        if judged is not None and judged.X is not features:
             others = _rounds(judged.X.n_rows, config.batch_size, config.seed + 1)
         first = _rounds(n, config.batch_size, config.seed)
         self._rounds = zip(first, others, strict=False)
@@ -232,10 +204,10 @@ def train(
     problem: Problem,
     rows: Rows | None,
     config: TrainingConfig,
-    penalty: BatchPenalty | None = None,
+    critic: Seen | None = None,
 ) -> Trained:
     """Return a module trained by Adam, averaged over the last half of its steps."""
-    objective = NumberObjective(problem, rows, config, penalty)
+    objective = NumberObjective(problem, config, rows, critic)
     (trained,) = Run(networks.Network(module, nn.Identity()), objective, config).train()
     return trained
 

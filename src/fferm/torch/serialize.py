@@ -108,8 +108,7 @@ class Checkpoint:
             )
         except Exception as error:  # whatever a damaged file may provoke
             raise PersistenceError(
-                f"{self.path} is not a readable checkpoint ({error}). Delete it "
-                "to train from the beginning."
+                f"{self.path}: {error}. Delete it to train from the beginning."
             ) from error
         return content
 

@@ -252,11 +252,8 @@ def write_experiment(spec: Spec, records: pd.DataFrame, path: Path) -> None:
 
 def _table(summary: pd.DataFrame) -> str:
     """Return the summary as a Markdown table, intervals beside their means."""
-    columns = [
-        name
-        for name in summary.columns
-        if name not in ("panel", "method") and not name.endswith("_pm")
-    ]
+    names = summary.columns.drop(["panel", "method"])
+    columns = names[~names.str.endswith("_pm")]
     lines = [
         f"| panel | method | {' | '.join(columns)} |",
         "|---|---|" + "---:|" * len(columns),
@@ -317,13 +314,9 @@ def _draw_noise(ax: "Axes", spec: Spec, summary: pd.DataFrame) -> None:
     ordered = summary.assign(share=summary["panel"].map(shares)).sort_values("share")
     for number, method in enumerate(spec.methods):
         rows = ordered[ordered["method"] == method.label]
-        ax.errorbar(
-            rows["share"],
-            rows["violation"],
-            yerr=rows["violation_pm"],
-            capsize=2,
-            **_style(number, method.label),
-        )
+        share, violation = rows["share"], rows["violation"]
+        style = {"capsize": 2, **_style(number, method.label)}
+        ax.errorbar(share, violation, rows["violation_pm"], **style)
     ax.set_xlabel("groups flipped in training, %")
     ax.set_ylabel(f"test violation at accuracy {spec.bounds['at_accuracy']:g}")
 

@@ -21,17 +21,11 @@ import pandas as pd
 from joblib import Parallel, delayed
 from sklearn.base import clone
 
-from fferm import divergences
+from fferm import datasets, divergences
 from fferm.data.rows import FitInput
 from fferm.data.split import take_rows
 from fferm.data.validate import Number, OneOf, check_params, encode_labels
-from fferm.datasets import (
-    FairDataset,
-    load_acs_income,
-    load_adult,
-    load_compas,
-    load_german,
-)
+from fferm.datasets import FairDataset
 from fferm.divergences import Divergence
 from fferm.errors import FfermWarning, UnknownNameError
 from fferm.estimators.linear import FairLogisticRegression
@@ -51,8 +45,6 @@ Model = FairLogisticRegression | Baseline
 DATA_HOME = "FFERM_DATA_HOME"
 TRAIN_SHARE = 0.8
 TARGET_SHARE = 0.05
-# Those with a random split, which follows the seed; Adult has a published one.
-SPLIT_BY_SEED = {"compas": load_compas, "german": load_german}
 
 
 class Task(NamedTuple):
@@ -183,18 +175,13 @@ def run_task(task: Task, size: Size) -> list[Record]:
             "seed": seed,
             "choice": task.choice,
         }
-        values = trade_offs(method, model, size.n_values)
-        return [
-            {
-                **about,
-                "part": name,
-                "value": value,
-                **_measure(fitted, part, tables[name]),
-                "seconds": seconds,
-            }
-            for value, fitted, seconds in fit_sweep(method, model, parts, values)
-            for name, part in judged.items()
-        ]
+        values, records = trade_offs(method, model, size.n_values), []
+        for value, fitted, seconds in fit_sweep(method, model, parts, values):
+            for name, part in judged.items():
+                measured = _measure(fitted, part, tables[name])
+                point = {**about, "part": name, "value": value}
+                records.append({**point, **measured, "seconds": seconds})
+        return records
 
 
 def _measure(model: Model, part: FitInput, tabulator: Tabulator) -> Record:
@@ -245,9 +232,9 @@ def load_parts(data: str, size: Size, seed: int) -> Parts:
     if loader == "acs_income":
         parts = _acs_income(options, size, rng, seed)
     elif loader == "adult":
-        parts = _split(load_adult(**options), size.train_rows, rng)
-    else:
-        whole = SPLIT_BY_SEED[loader](**options, random_state=seed)
+        parts = _split(datasets.load_adult(**options), size.train_rows, rng)
+    else:  # the random split follows the seed; Adult has a published one
+        whole = getattr(datasets, f"load_{loader}")(**options, random_state=seed)
         parts = _split(whole, len(whole.y), rng)
     judged = {"train": parts.train, **parts.judged}
     if flip is None:
@@ -279,7 +266,7 @@ def _acs_income(
     left out: there the largest gap is chance.
     """
     races, least_rows = options.pop("races", None), options.pop("least_rows", 0)
-    data = load_acs_income(**options, test_states="all", random_state=seed)
+    data = datasets.load_acs_income(**options, test_states="all", random_state=seed)
     whole = _split(data, size.train_rows, rng)
     train, everywhere = whole.train, whole.judged["test"]
 
