@@ -91,8 +91,8 @@ def boosting_objective(
     is_coded = np.array_equal(classes, np.arange(max(classes.size, 2)))
     if codes.ndim != 1 or not is_coded:
         raise InvalidInputError(
-            "y must hold one class code per row, 0, 1, ..., each in some row; got shape "
-            f"{codes.shape} and {classes[:5].tolist()}. Encode other labels."
+            "y must hold one class code per row, 0, 1, ..., each in some row; got "
+            f"shape {codes.shape} and {classes[:5].tolist()}. Encode other labels."
         )
     labels = encode_labels(codes, codes.size, tuple(classes.tolist()), "y")
     rows = encode_rows(sensitive_features, objective.notion, labels, X, how=groups)
