@@ -31,13 +31,11 @@ class Registered:
         missing = [name for name in cls.required if _is_abstract(cls, name)]
         if missing:
             raise ComponentError(
-                f"{cls.__name__} misses {', '.join(missing)}. Every {cls.kind} "
-                f"defines {', '.join(cls.required)}; add the missing methods."
+                f"{cls.__name__} misses {', '.join(missing)}. Every {cls.kind} has it."
             )
         if "name" not in cls.__dict__ or not cls.name:
             raise ComponentError(
-                f'{cls.__name__} has no name. Add `name: ClassVar[str] = "..."`, by '
-                "which estimators find it."
+                f'{cls.__name__} has no name. Add `name: ClassVar[str] = "..."`.'
             )
         # Inherited aliases still belong to the parent.
         for name in (cls.name, *cls.__dict__.get("aliases", ())):
@@ -73,8 +71,7 @@ class Registered:
             return component()
         except TypeError as error:
             raise InvalidParameterError(
-                f"{spec!r} needs parameters ({error}). Pass an instance, "
-                f"{component.__name__}(...)."
+                f"{spec!r} needs parameters ({error}). Pass {component.__name__}(...)."
             ) from error
 
     @classmethod
@@ -88,8 +85,7 @@ class Registered:
 
     def parameters(self) -> dict[str, Any]:
         """Return the values of the fields by name."""
-        names = [field.name for field in dataclasses.fields(self)]
-        return {name: getattr(self, name) for name in names}
+        return {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
 
 
 class Saved:

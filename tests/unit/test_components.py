@@ -101,7 +101,7 @@ def test_a_component_of_another_kind_is_refused():
 
 
 def test_a_name_that_needs_parameters_says_so():
-    with pytest.raises(InvalidParameterError, match=r"Pass an instance, Affine\("):
+    with pytest.raises(InvalidParameterError, match=r"Pass Affine\("):
         Divergence.resolve("affine")
 
 

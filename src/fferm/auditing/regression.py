@@ -423,13 +423,9 @@ def audit_regression(  # noqa: PLR0913 - one call states all that an audit depen
     dependence.get_measure(metric)
     if not isinstance(continuous, str):
         continuous = tuple(continuous)
-    compared, table, edges, spec = resolve(
-        estimator,
-        *(X, n, sample_weight, notion, groups),
-        **drawn,
-        random_state=random_state,
-        continuous=continuous,
-    )
+    options = drawn | {"random_state": random_state, "continuous": continuous}
+    asked = X, n, sample_weight, notion, groups
+    compared, table, edges, spec = resolve(estimator, *asked, **options)
     strata = dependence.control_strata(compared, table, n)
     weight = rescaled(encode_weight(sample_weight, n))
     auditor = _Auditor(prediction, target, weight, strata, confidence, spec)
@@ -514,22 +510,19 @@ class _Auditor:
     ) -> Iterator[dict[str, tuple[float, Interval | None, list[float]]]]:
         # By stratum and measure: its value, interval, and values by chance.
         spec, n_permutations = self.spec, self.spec.n_permutations or 0
+        seed = spec.random_state
+        drawn: Any = {"n_bootstrap": spec.n_bootstrap, "random_state": seed or 0}
+        # Without draws there are none.
+        bounded = list(dependence.GROUP_MEASURES) if spec.n_bootstrap else []
+        # All parts hold at once if each takes its share of the risk.
+        level = 1 - (1 - self.confidence) / len(parts)
         seeded = ("groups", *dependence.NUMBER_MEASURES)
-        rngs = {name: np.random.default_rng(spec.random_state) for name in seeded}
+        rngs = {name: np.random.default_rng(seed) for name in seeded}
         for rows in parts.values():
             u, group = self.prediction[rows], code[rows]
             weight = self.weight[rows] if spec.is_weighted else None
             ordered = dependence.OrderedPredictions(u)
-            limits = ordered.intervals(
-                group,
-                # Without draws there are none.
-                list(dependence.GROUP_MEASURES) if spec.n_bootstrap else [],
-                # All parts hold at once if each takes its share of the risk.
-                1 - (1 - self.confidence) / len(parts),
-                n_bootstrap=spec.n_bootstrap,
-                random_state=spec.random_state or 0,
-                weight=weight,
-            )
+            limits = ordered.intervals(group, bounded, level, **drawn, weight=weight)
             observed, shuffled = ordered.below(group, weight), []
             for _ in range(n_permutations):
                 order = rngs["groups"].permutation(group.size)

@@ -12,7 +12,7 @@ from scipy.stats import norm
 from sklearn import config_context
 
 from fferm._typing import FloatArray
-from fferm.auditing import Audit, audit
+from fferm.auditing import Audit, audit, audit_regression
 from fferm.curve.curve import CONFIDENCE
 from fferm.data.groups import BandEdges, Binning, encode_sensitive
 from fferm.data.rows import FitInput
@@ -24,6 +24,7 @@ from fferm.errors import (
     warn_user,
 )
 from fferm.estimators.base import FairClassifier, FairEstimator
+from fferm.metrics import dependence
 from fferm.metrics.intervals import interval_of_tables, wilson_interval
 from fferm.metrics.tabulator import Tabulator, make_tabulator, rates_of, worst_gap
 from fferm.penalty.objective import Penalty
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 LARGEST_SURPRISE = 690.0
 # The shares of decisions that the random baseline replaces.
 RANDOM_SHARES = np.linspace(0, 1, 11)
+LIMITS = ("accuracy_low", "accuracy_high", "violation_low", "violation_high")
 # Draws of the bootstrap behind the interval of a regressor's violation.
 N_DRAWS = 50
 
@@ -93,8 +95,6 @@ def audit_rows(model: FairEstimator, rows: FitInput) -> Audit | None:
         options: dict[str, Any] = {**rows.tables, "confidence": CONFIDENCE}
         if isinstance(model, FairClassifier):
             return audit(model, **options, n_bootstrap=0, random_state=0)
-        from fferm.auditing import audit_regression
-
         try:
             options |= {"n_permutations": 0, "n_bootstrap": N_DRAWS}
             return audit_regression(model, **options)
@@ -159,8 +159,8 @@ class Measure:
         accuracy = float(sums.right[0] / self.total)
         # What the rows are worth to an interval, as in `RateTable.size`.
         size = float(self.total**2 / np.sum(self.weight**2))
-        low, high = wilson_interval(accuracy, size, CONFIDENCE)
-        violation_low, violation_high = interval_of_tables(tables, CONFIDENCE)
+        ends = interval_of_tables(tables, CONFIDENCE)
+        limits = *wilson_interval(accuracy, size, CONFIDENCE), *ends
         return {
             "accuracy": accuracy,
             "violation": violation,
@@ -169,10 +169,7 @@ class Measure:
             "divergence": float(distance),
             "collapsed": bool(np.all(sums.decided == sums.decided[0])),
             "result": model.result_.name,
-            "accuracy_low": low,
-            "accuracy_high": high,
-            "violation_low": violation_low,
-            "violation_high": violation_high,
+            **dict(zip(LIMITS, limits, strict=True)),
         }
 
     def _violation(self, masses: Iterable[FloatArray]) -> float:
@@ -224,8 +221,6 @@ class RegressionMeasure:
     def __init__(
         self, model: "FairRegressor", split: FitInput, edges: BandEdges
     ) -> None:
-        from fferm.metrics import dependence
-
         self.X, self.y = split.X, dependence.read_finite(split.y, "y")
         self.weight = encode_weight(split.sample_weight, self.y.size)
         binning = Binning(model.continuous, edges)
@@ -251,9 +246,7 @@ class RegressionMeasure:
         self, model: "FairRegressor", prediction: FloatArray
     ) -> dict[str, Any]:
         """Return the measures of a model with these predictions."""
-        from fferm.metrics.dependence import f_information, squared_error
-
-        error, variance = squared_error(self.y, prediction, self.weight)
+        error, variance = dependence.squared_error(self.y, prediction, self.weight)
         share = self.weight / self.weight.sum()
         deviations = share * ((self.y - prediction) ** 2 - error)
         half = norm.ppf((1 + CONFIDENCE) / 2) * np.sqrt(np.sum(deviations**2))
@@ -264,7 +257,7 @@ class RegressionMeasure:
             for column, tabulator in self.tabulators.items()
         }
         ends = self.tabulators["violation"].interval(prediction, CONFIDENCE, N_DRAWS)
-        information = partial(f_information, divergence=model.divergence)
+        information = partial(dependence.f_information, divergence=model.divergence)
         return {
             "accuracy": 1 - error / variance,
             **violations,
@@ -276,10 +269,7 @@ class RegressionMeasure:
             ),
             "collapsed": bool(np.ptp(prediction) == 0),
             "result": model.result_.name,
-            "accuracy_low": low,
-            "accuracy_high": min(high, 1.0),
-            "violation_low": ends[0],
-            "violation_high": ends[1],
+            **dict(zip(LIMITS, (low, min(high, 1.0), *ends), strict=True)),
         }
 
 

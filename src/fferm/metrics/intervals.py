@@ -285,11 +285,9 @@ def bootstrap_interval(
     # A row of mean weight more in every cell of the groups that are present.
     cells = np.flatnonzero(sample.is_present)
     extra = diags_array(sample.is_present * sample.row_weight).tocsr()[cells]
-    sample = replace(
-        sample,
-        count=np.concatenate([sample.count, np.ones(cells.size, dtype=np.int64)]),
-        totals=csr_array(vstack([sample.totals, extra])),
-    )
+    count = np.append(sample.count, np.ones(cells.size, dtype=np.int64))
+    totals = csr_array(vstack([sample.totals, extra]))
+    sample = replace(sample, count=count, totals=totals)
     observed = sample.rates((sample.count @ sample.totals)[None])
     gaps, errors, largest = [], [], np.zeros(n_bootstrap)
     drawn = _drawn_rates(sample, n_bootstrap, np.random.default_rng(random_state))

@@ -171,18 +171,11 @@ def points(curve: TradeoffCurve) -> list[Point]:
         first = rows.iloc[0]
         key = Key(first["curve"], float(first["fairness_weight"]), int(first["seed"]))
         train, test = (_spreads(rows, split) for split in ("train", "test"))
-        listed.append(
-            Point(
-                *key,
-                train,
-                test,
-                seconds=figures.mean(rows["seconds"]),
-                is_best=key[:2] in best,
-                is_collapsed=bool(rows["collapsed"].any()),
-                is_converged=all(Result[each].is_success for each in rows["result"]),
-                audit=curve.audits.get(key),
-            )
-        )
+        measured = train, test, figures.mean(rows["seconds"])
+        is_best, is_collapsed = key[:2] in best, bool(rows["collapsed"].any())
+        is_converged = all(Result[each].is_success for each in rows["result"])
+        flags = is_best, is_collapsed, is_converged
+        listed.append(Point(*key, *measured, *flags, curve.audits.get(key)))
     return listed
 
 

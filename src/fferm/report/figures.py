@@ -40,15 +40,9 @@ PAGE_COLORS = {
 }
 # Inches; narrow, so that the text is still readable where a phone shrinks it.
 PAGE_SIZE = (4.9, 3.7)
-INKED = (
-    "axes.edgecolor",
-    "axes.labelcolor",
-    "text.color",
-    "xtick.color",
-    "ytick.color",
-)
+INKS = ("axes.edgecolor", "axes.labelcolor", "text.color", "xtick.color", "ytick.color")
 PAGE_STYLE = {
-    **dict.fromkeys(INKED, INK),
+    **dict.fromkeys(INKS, INK),
     **dict.fromkeys(("axes.facecolor", "figure.facecolor"), "none"),
     "font.size": 9,
     "legend.facecolor": PAPER,

@@ -102,9 +102,8 @@ class PenalizedBaseline(LinearBaseline):
             theta = train(penalty, rows, terms)
         except ZeroDivisionError as error:  # compiled code says no more than that
             raise NonFiniteError(
-                f"The penalty of {type(self).__name__} divided by zero. In a batch any "
-                "group may be missing, and probabilities may be 0 or 1: keep them from "
-                "the divisor."
+                f"The penalty of {type(self).__name__} divided by zero. A batch may "
+                "lack a group and hold probabilities 0 or 1: guard the divisor."
             ) from error
         self._store(theta)
 
