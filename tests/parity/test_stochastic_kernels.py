@@ -238,7 +238,7 @@ def test_semi_stochastic_steps_are_those_of_plain_numpy(case, monkeypatch):
 
 def table_payoffs(problem, theta):
     tables = problem.penalty.tables(seen_by_penalty(problem, theta))
-    return [problem.penalty.on_table(table)[1] for table in tables]
+    return problem.penalty.on_tables(tables)[1]
 
 
 # SREDA.

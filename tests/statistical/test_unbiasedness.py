@@ -255,7 +255,7 @@ def test_the_penalty_for_training_averages_to_its_own_gradient(
     penalty = Penalty(Objective(divergence, notion), rows)
     prob = softmax(case.X @ case.theta, axis=1)
     (table,) = penalty.tables(prob)
-    _, payoff = penalty.on_table(table)
+    _, (payoff,) = penalty.on_tables([table])
     by_prob = penalty.by_prob(prob, [payoff])
     mean = np.mean(
         [surrogate_gradient(case, [i], payoff) for i in range(N_SAMPLES)], axis=0

@@ -245,7 +245,7 @@ def test_a_bound_on_the_violation_is_kept():
 def test_early_stopping_keeps_the_best_round(criterion, weight, data):
     options = {"early_stopping": criterion, "patience": 5, "n_estimators": 200}
     if weight == 0 and criterion == "violation":
-        with pytest.raises(InvalidParameterError, match="reads no groups"):
+        with pytest.raises(InvalidParameterError, match="fairness_weight above 0"):
             fit(data, fairness_weight=0, **options)
         return
     model = fit(data, fairness_weight=weight, learning_rate=0.3, **options)

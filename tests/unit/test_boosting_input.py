@@ -97,7 +97,7 @@ def test_codes_in_an_array_can_be_categories(data):
     model = fit(data, X, categorical_features=[0])
     assert model.categorical_ == (0,)
     assert "num_cat=1" in model.booster_.model_to_string()
-    with pytest.raises(InvalidInputError, match="category codes"):
+    with pytest.raises(InvalidInputError, match="must hold integers"):
         fit(data, categorical_features=[0])
 
 

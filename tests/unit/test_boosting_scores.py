@@ -130,7 +130,7 @@ def hessian(divergence, notion, table):
 
     def payoff(flat):
         cells = flat.reshape(shape[0], shape[2], shape[1]).transpose(0, 2, 1)
-        return penalty.on_table(cells)[1].transpose(0, 2, 1).ravel()
+        return penalty.on_tables([cells])[1][0].transpose(0, 2, 1).ravel()
 
     second = central(payoff, cells.ravel(), 1e-6)
     return compiled.root(cells), (second + second.T) / 2

@@ -149,7 +149,7 @@ def test_what_a_mask_hides_is_not_trained_on(name, model, frames):
     X, y, s = frames
     given = {"X": X.to_numpy(), "y": y.to_numpy(), "sample_weight": np.ones(len(y))}
     given[name] = np.ma.array(given[name], mask=given[name] == given[name].max())
-    with pytest.raises(InvalidInputError, match=f"{name} is a masked array with"):
+    with pytest.raises(InvalidInputError, match=f"{name} has .* masked values"):
         model().fit(**given, sensitive_features=s)
 
 
@@ -355,7 +355,7 @@ def test_regressors_refuse_what_is_none(options, y, message):
         ({"confidence": 2}, "confidence must be"),
         ({"n_permutations": 1.5}, "n_permutations must be .* 1.5"),
         ({"n_permutations": None}, "n_permutations must be .* None"),
-        ({"sample_weight": ["a"] * 60}, "sample_weight contains non-numeric values"),
+        ({"sample_weight": ["a"] * 60}, "sample_weight must be non-negative numbers"),
         ({"sample_weight": (GROUPS == 0) * 1.0}, r"got 1 in 30 rows"),
         ({"sensitive_features": GROUPS[:5]}, "sensitive_features has 5"),
     ],

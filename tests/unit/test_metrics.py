@@ -416,7 +416,7 @@ def test_it_scores_a_search_with_groups_routed_by_scikit_learn():
     ("y", "decision", "message"),
     [
         ([0, 1, 0], [0, 1], "y_true has 3 labels for 2 rows"),
-        ([], [], "at least one label"),
+        ([], [], "not empty"),
         ([0, None], [0, 1], "y_true has 1 missing labels"),
         ([0, 1], [0, math.nan], "y_pred has 1 missing labels"),
         (["a", "b"], [0, 1], "Labels must be all numbers or all strings"),
@@ -447,7 +447,7 @@ def test_weights_that_cannot_be_used_are_refused(weight, message):
 @pytest.mark.parametrize(
     ("prob", "message"),
     [
-        ([0.2, 0.8], "as predict_proba returns"),
+        ([0.2, 0.8], "prob must have shape"),
         ([[0.2, 0.3, 0.5]] * 2, "\\(n_samples, 2\\)"),
         ([[2.0, -1.0]] * 2, "softmax"),
         ([[0.2, 0.2]] * 2, "softmax"),

@@ -120,7 +120,7 @@ def test_the_penalty_of_a_batch_is_right_on_average():
         ({"uncertainty": LargeShift(0.01)}, "Use method='bins'"),
         ({"notion": "sufficiency"}, "Use method='bins'"),
         ({"solver": "semi_stochastic"}, "Use method='bins'"),
-        ({"continuous": ["age"]}, "continuous names 'age'"),
+        ({"continuous": ["age"]}, "continuous must be.*'age'"),
         ({"batch_size": 1}, "batch_size must be at least 2"),
     ],
 )

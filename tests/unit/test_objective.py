@@ -547,7 +547,7 @@ def test_the_penalty_on_a_table_agrees_with_the_penalty_on_rows():
     (table,) = problem.penalty.tables(prob)
 
     value = problem.fairness(logits)[0] / problem.objective.fairness_weight
-    assert problem.penalty.on_table(table)[0] == pytest.approx(value, rel=1e-15)
+    assert problem.penalty.on_tables([table])[0] == pytest.approx(value, rel=1e-15)
     assert table.sum() == pytest.approx(1.0, rel=1e-15)
 
 

@@ -104,7 +104,7 @@ def test_edges_hold_like_shares_and_cut_no_value_in_two():
 
 @pytest.mark.parametrize("edges", [[], [1.0, 1.0], [2.0, 1.0], [np.nan]])
 def test_edges_that_do_not_grow_are_refused(edges):
-    with pytest.raises(InvalidInputError, match="edges must be at least one"):
+    with pytest.raises(InvalidInputError, match="edges must be finite numbers"):
         make_bins(np.array(edges))
 
 

@@ -131,7 +131,7 @@ def test_numbers_are_told_from_groups_by_their_values_unless_said(rows):
         None, u, u, sensitive_features={"sex": group * 1.0}, **options
     )
     assert list(coded.columns["sex"].groups) == ["0", "1"]
-    with pytest.raises(InvalidParameterError, match="continuous names"):
+    with pytest.raises(InvalidParameterError, match="continuous must be"):
         audit_regression(
             None, u, u, sensitive_features={"age": ages}, continuous=["size"], **options
         )

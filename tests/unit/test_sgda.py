@@ -283,7 +283,7 @@ def test_auto_takes_minibatches_where_stopping_is_asked_for(data):
         ({"early_stopping": "loss"}, "early_stopping must be .*; got 'loss'"),
         (
             {"early_stopping": "training", "solver": "lbfgs"},
-            "which stops at the optimum. Use solver='sgda'",
+            "no early_stopping. Use solver='sgda'",
         ),
         ({"early_stopping": "training", "patience": 0}, "patience must be .*; got 0"),
         ({"dual": "primal"}, "dual must be .*; got 'primal'"),

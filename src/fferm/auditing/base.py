@@ -195,13 +195,8 @@ class Audit(ABC):
             What `to_dict` returned, as it is or back from JSON.
         """
         try:
-            chosen: Any = cls
-            if cls is Audit:
-                # Late, because both kinds of audits stand above this file.
-                from fferm import auditing
-
-                names = {None: "ClassificationAudit", "regression": "RegressionAudit"}
-                chosen = getattr(auditing, names[plain.get("kind")])
+            kinds: dict[str | None, Any] = {c.kind: c for c in Audit.__subclasses__()}
+            chosen = kinds[plain.get("kind")] if cls is Audit else cls
             return cast(Self, _from_plain(chosen, plain))
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise PersistenceError(

@@ -12,7 +12,7 @@ from scipy.stats import norm
 from sklearn import config_context
 
 from fferm._typing import FloatArray
-from fferm.auditing import Audit, audit
+from fferm.auditing import Audit, audit, audit_regression
 from fferm.curve.curve import CONFIDENCE
 from fferm.data.groups import BandEdges, Binning, encode_sensitive
 from fferm.data.rows import FitInput
@@ -95,8 +95,6 @@ def audit_rows(model: FairEstimator, rows: FitInput) -> Audit | None:
         options: dict[str, Any] = {**rows.tables, "confidence": CONFIDENCE}
         if isinstance(model, FairClassifier):
             return audit(model, **options, n_bootstrap=0, random_state=0)
-        from fferm.auditing import audit_regression
-
         try:
             options |= {"n_permutations": 0, "n_bootstrap": N_DRAWS}
             return audit_regression(model, **options)

@@ -135,8 +135,7 @@ def as_pandas(table: Table) -> pd.DataFrame:
     frame = read_frame(table)
     if not isinstance(frame, nw.DataFrame):
         raise InvalidTypeError(
-            "The data must be a data frame with named columns; got "
-            f"{type(table).__name__}."
+            f"The data must be a data frame with names; got {type(table).__name__}."
         )
     pandas = table if isinstance(table, pd.DataFrame) else frame.to_pandas()
     if not all(isinstance(name, str) for name in pandas.columns):
@@ -254,6 +253,5 @@ def _parse_numbers(name: str, column: "pd.Series[Any]") -> FloatArray:
 def _refuse_infinite(name: str, numbers: FloatArray) -> None:
     if np.any(np.abs(numbers[~np.isnan(numbers)]) > LARGEST_FEATURE):
         raise InvalidInputError(
-            f"Column {name!r} contains infinity, or numbers above {LARGEST_FEATURE:g}. "
-            "Correct them, or drop the column."
+            f"Column {name!r} contains infinity, or numbers above {LARGEST_FEATURE:g}."
         )

@@ -129,8 +129,7 @@ class GroupCounts:
         check_columns(self.columns, cells.columns)
         if self._mass and self.has_labels != (None not in labels):
             raise InvalidInputError(
-                "Some batches have labels and some have none. Pass update(y=...) for "
-                "all batches or for none."
+                "Some batches have labels. Pass update(y=...) for all or for none."
             )
         shape = len(labels), len(cells.values)
         flat = code * shape[1] + cells.code
@@ -138,8 +137,7 @@ class GroupCounts:
         seen = np.bincount(flat, minlength=mass.size).reshape(shape)
         if not np.isfinite(mass.sum() + self.total):
             raise InvalidInputError(
-                "The sample weights add up to more than a number can hold. Scale them "
-                "down, by the same factor in every batch."
+                "The sample weights sum to infinity. Scale them down in every batch."
             )
         for j, c in zip(*np.nonzero(seen), strict=True):
             self._mass[labels[j], cells.values[c]] += float(mass[j, c])
@@ -236,8 +234,7 @@ def _read_cell(
         )
     if not Number().accepts(share):
         raise InvalidInputError(
-            f"The share of a group must be a number of at least 0; got {share!r} for "
-            f"{key!r}."
+            f"The share of {key!r} must be a number of at least 0; got {share!r}."
         )
     values = [group_name(value) for value in parts[has_labels:]]
     return parts[0] if has_labels else None, tuple(values)

@@ -104,16 +104,11 @@ class Binning:
         """Raise if ``continuous`` names a column that does not exist."""
         if self.continuous == "auto":
             return
-        if isinstance(self.continuous, str):
+        is_text = isinstance(self.continuous, str)
+        if is_text or any(name not in names for name in self.continuous):
             raise InvalidParameterError(
-                "continuous must be 'auto' or a list of names of sensitive columns; "
-                f"got {self.continuous!r}."
-            )
-        strange = [name for name in self.continuous if name not in names]
-        if strange:
-            raise InvalidParameterError(
-                f"continuous names {strange[0]!r}, which is not a sensitive column. "
-                f"Sensitive columns: {', '.join(names)}."
+                "continuous must be 'auto' or a list of sensitive columns, "
+                f"{', '.join(names)}; got {self.continuous!r}."
             )
 
 
@@ -155,10 +150,9 @@ def encode_sensitive(
         # Codes and ages look alike, so whole numbers are cut only when asked to.
         if n_groups > MOST_FRACTIONAL_VALUES and column_kind(series) != "label":
             warn_user(
-                f"{name} makes {n_groups} groups, one per number. If these are "
-                "quantities, such as ages, cut them into bands with "
-                "fferm.data.groups.quantile_bands(values), or --bands on the command "
-                "line. If they are codes, pass them as text.",
+                f"{name} makes {n_groups} groups, one per number. Cut quantities, such "
+                "as ages, with fferm.data.groups.quantile_bands(values), or --bands on "
+                "the command line. Pass codes as text.",
                 DataFairnessWarning,
             )
     return partition(columns, how)
@@ -240,8 +234,7 @@ def encode_column(
             code, distinct = pd.factorize(series, use_na_sentinel=True)
         except TypeError as error:
             raise InvalidInputError(
-                f"{name} contains values that cannot be compared ({error}). Sensitive "
-                "values must be strings, numbers or booleans."
+                f"{name} must hold strings, numbers or booleans ({error})."
             ) from error
         if any(isinstance(value, float) for value in distinct):
             refuse_continuous(series, name)
@@ -289,10 +282,7 @@ def split_columns(sensitive_features: Table) -> list[tuple[str, Table]]:
     else:
         columns = _array_columns(read_array(data, "sensitive_features"))
     if not columns:
-        raise InvalidInputError(
-            "sensitive_features has no columns. Pass at least one, with one value per "
-            "row."
-        )
+        raise InvalidInputError("sensitive_features has no columns. Pass at least one.")
     return columns
 
 
@@ -302,8 +292,7 @@ def _array_columns(array: NDArray[Any]) -> list[tuple[str, Table]]:
     if array.ndim == 2:
         return [(f"{UNNAMED}_{a}", column) for a, column in enumerate(array.T)]
     raise InvalidInputError(
-        "sensitive_features must have shape (n_samples,) or (n_samples, n_columns); "
-        f"got {array.shape}."
+        f"sensitive_features must have shape (n,) or (n, a); got {array.shape}."
     )
 
 
@@ -528,8 +517,7 @@ def read_numbers(series: "pd.Series[Any]", name: str) -> FloatArray:
         numbers = np.asarray(pd.to_numeric(series), dtype=np.float64)
     except (TypeError, ValueError) as error:
         raise InvalidInputError(
-            f"{name} contains non-numeric values ({error}), so it cannot be cut into "
-            "bands."
+            f"{name} contains non-numeric values, which have no bands ({error})."
         ) from error
     if np.isinf(numbers).any():
         raise InvalidInputError(f"{name} contains infinity. Numbers must be finite.")

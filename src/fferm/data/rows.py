@@ -271,8 +271,7 @@ def check_aligned(*, are_equal: bool = False, **tables: Table) -> None:
     if len(set(sizes.values())) > 1 or 0 in sizes.values():
         counts = ", ".join(f"{name} has {n}" for name, n in sizes.items())
         raise InvalidInputError(
-            f"All tables must have the same number of rows, at least one; {counts}. "
-            "Rows are matched by position."
+            f"All tables must have the same number of rows, at least one; {counts}."
         )
     indexed = [
         (name, table.index)

@@ -60,8 +60,7 @@ def read_rows(
         )
     if sensitive_features is None:
         raise MissingSensitiveError(
-            "Fairness is measured, which needs sensitive_features. Pass the groups of "
-            "all rows, sensitive_features=..."
+            "Fairness is measured, which needs sensitive_features. Pass the groups."
         )
     native = nw.from_native(sensitive_features, pass_through=True)
     if isinstance(native, nw.LazyFrame):

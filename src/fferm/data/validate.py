@@ -41,6 +41,8 @@ CLEARER = {
     "Negative values in data passed to `sample_weight`": "sample_weight contains "
     "negative numbers. Weights must be at least 0.",
     "sample_weight.shape ==": "{} Pass one weight per row.",
+    "could not convert string to float": "{}. X must be numeric; put a OneHotEncoder "
+    "before this estimator in a Pipeline.",
 }
 # Up to so many distinct labels scikit-learn does not ask whether they are a target.
 FEW_LABELS = 20
@@ -234,8 +236,7 @@ def read_array(values: Table, name: str) -> NDArray[Any]:
         return np.asarray(values, dtype=object) if array.dtype.kind in "US" else array
     except ValueError as error:
         raise InvalidInputError(
-            f"{name} is ragged ({error}). Every row must have the same number of "
-            "values."
+            f"{name} is ragged ({error}). Give every row as many values."
         ) from error
 
 
@@ -244,14 +245,12 @@ def factorize(values: Table, name: str) -> tuple[IntArray, list[object]]:
     array = read_array(one_column(values), name)
     if array.ndim != 1 or array.size == 0:
         raise InvalidInputError(
-            f"{name} must be one-dimensional with at least one label; got shape "
-            f"{array.shape}."
+            f"{name} must be one-dimensional, not empty; got shape {array.shape}."
         )
     code, labels = pd.factorize(array, use_na_sentinel=True)
     if np.any(code < 0):
         raise InvalidInputError(
-            f"{name} has {int(np.sum(code < 0))} missing labels. Every row needs one; "
-            "drop those rows first."
+            f"{name} has {int(np.sum(code < 0))} missing labels. Drop those rows first."
         )
     seen = _plain(labels)
     fractions = [label for label in seen if isinstance(label, float) and label % 1]
@@ -295,13 +294,10 @@ def encode_prob(prob: Table, n_classes: int) -> FloatArray:
     array = np.asarray(prob, dtype=np.float64)
     if array.ndim != 2 or array.shape[1] != n_classes or len(array) == 0:
         raise InvalidInputError(
-            f"prob must have shape (n_samples, {n_classes}), as predict_proba returns; "
-            f"got {array.shape}."
+            f"prob must have shape (n_samples, {n_classes}); got {array.shape}."
         )
-    is_sound = np.all(array >= 0) and np.allclose(
-        array.sum(axis=1), 1, rtol=0, atol=SUM_TOLERANCE
-    )
-    if not is_sound:
+    is_off = np.abs(array.sum(axis=1) - 1) > SUM_TOLERANCE
+    if not np.all(array >= 0) or np.any(is_off):
         raise InvalidInputError(
             "prob has rows that are negative, missing or do not sum to 1. Pass "
             "probabilities; turn scores into them with a softmax first."
@@ -317,8 +313,7 @@ def encode_weight(sample_weight: Table, n_samples: int) -> FloatArray:
         weight = np.asarray(one_column(sample_weight), dtype=np.float64)
     except (TypeError, ValueError) as error:
         raise InvalidInputError(
-            f"sample_weight contains non-numeric values ({error}). Pass one "
-            "non-negative weight per row."
+            f"sample_weight must be non-negative numbers, one per row ({error})."
         ) from error
     is_sound = weight.shape == (n_samples,) and np.all(np.isfinite(weight))
     if not (is_sound and np.all(weight >= 0) and np.any(weight > 0)):
@@ -371,13 +366,8 @@ def named_errors() -> Iterator[None]:
         raise InvalidTypeError(str(error)) from error
     except (ValueError, OverflowError) as error:
         message = str(error)
-        if "could not convert string to float" in message:
-            message += (
-                ". X must be numeric; put a OneHotEncoder before this estimator in a "
-                "Pipeline."
-            )
         for known, clearer in CLEARER.items():
-            if message.startswith(known):
+            if known in message:
                 message = clearer.format(message)
         raise InvalidInputError(message) from error
 
@@ -423,16 +413,7 @@ def validate_training(
     X, y, weight = validate_rows(
         estimator, X, y, sample_weight, reset=True, is_number=is_number
     )
-    kept: NDArray[np.bool_] = np.broadcast_to(True, weight.shape)
-    if weight.strides[0]:
-        kept = weight > 0
-    if not kept.any():
-        raise InvalidInputError(
-            "Every sample_weight is 0. At least one weight must be positive."
-        )
-    if not kept.all():
-        X, y, weight = X[kept], y[kept], weight[kept]
-    classes = np.array([])
+    X, y, weight, kept = keep_weighted(X, y, weight)
     if not is_number:
         classes, y = encode_classes(y)
         return TrainingData(X, y, classes, rescaled(weight), kept)
@@ -445,10 +426,21 @@ def validate_training(
         ) from error
     if np.abs(y).max() > LARGEST_FEATURE:
         raise InvalidInputError(
-            f"y contains values above {LARGEST_FEATURE:g}, whose squares overflow. "
-            "Pass y in larger units."
+            f"y contains values above {LARGEST_FEATURE:g}. Pass y in larger units."
         )
-    return TrainingData(X, y, classes, rescaled(weight), kept)
+    return TrainingData(X, y, np.array([]), rescaled(weight), kept)
+
+
+def keep_weighted(
+    X: Table, y: NDArray[Any], weight: FloatArray
+) -> tuple[Table, NDArray[Any], FloatArray, NDArray[np.bool_]]:
+    """Return the rows of positive weight, and which these are."""
+    kept = weight > 0 if weight.strides[0] else np.broadcast_to(True, weight.shape)
+    if not kept.any():
+        raise InvalidInputError("Every sample_weight is 0. One must be positive.")
+    if kept.all():
+        return X, y, weight, kept
+    return X[kept], y[kept], weight[kept], kept
 
 
 def read_penalty_data(penalty_data: tuple[Table, ...] | None) -> tuple[Table, ...]:
@@ -456,8 +448,7 @@ def read_penalty_data(penalty_data: tuple[Table, ...] | None) -> tuple[Table, ..
     if isinstance(penalty_data, tuple | list) and len(penalty_data) in (2, 3):
         return tuple(penalty_data)
     raise InvalidParameterError(
-        "penalty_data must be (X, sensitive_features) or (X, sensitive_features, y); "
-        f"got {type(penalty_data).__name__}."
+        "penalty_data must be (X, sensitive_features) or (X, sensitive_features, y)."
     )
 
 
@@ -533,8 +524,7 @@ def validate_rows(
         return X, y, weight
     if max(stored.max(), -stored.min()) > LARGEST_FEATURE:
         raise InvalidInputError(
-            f"X contains values above {LARGEST_FEATURE:g}, whose products overflow. "
-            "Scale the features, for example with sklearn.preprocessing.StandardScaler."
+            f"X contains values above {LARGEST_FEATURE:g}. Scale it (StandardScaler)."
         )
     return X, y, weight
 
@@ -563,8 +553,7 @@ def refuse_unusable(X: Table, **others: Table) -> None:
         if np.ma.is_masked(table):
             n_masked = int(np.ma.getmaskarray(table).sum())
             raise InvalidInputError(
-                f"{name} is a masked array with {n_masked} masked values. Fill them "
-                "in, or drop these rows."
+                f"{name} has {n_masked} masked values. Fill them in, or drop the rows."
             )
     frame = X if isinstance(X, np.ndarray) else read_frame(X)
     if isinstance(frame, nw.DataFrame):

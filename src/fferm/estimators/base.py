@@ -333,9 +333,8 @@ class FairEstimator(Attributes, Saved, BaseEstimator, ABC):
             is_bound = self.max_violation is not None
             name = "max_violation" if is_bound else "fairness_weight"
             raise MissingSensitiveError(
-                f"{name}={getattr(self, name)!r} needs sensitive_features. Pass "
-                "fit(X, y, sensitive_features=...), or set fairness_weight=0"
-                f"{' without it' if is_bound else ''} to train without fairness."
+                f"{name}={getattr(self, name)!r} needs sensitive_features. Pass them "
+                "to fit, or set fairness_weight=0 and max_violation=None."
             )
         else:
             weight = data.weight
@@ -476,9 +475,8 @@ class FairClassifier(ClassifierMixin, FairEstimator):
         if uncertainty.reach >= smallest:
             warn_user(
                 f"The radius {uncertainty.reach:g} reaches the smallest cell of class "
-                f"and group, {smallest:.3g}. There the worst case is the same whatever "
-                "the model does, so the model may stay unfair. Lower the radius, and "
-                "check the violation.",
+                f"and group, {smallest:.3g}, so the model may stay unfair. Lower it, "
+                "and check the violation.",
                 WideShiftWarning,
             )
 

@@ -40,6 +40,7 @@ from fferm.data.validate import (
     OneOf,
     TrainingData,
     encode_classes,
+    keep_weighted,
     named_errors,
     refuse_unusable,
     rescaled,
@@ -213,13 +214,7 @@ class FairBoostingClassifier(FairClassifier):
             weight = _check_sample_weight(
                 passed.sample_weight, X, dtype=np.float64, ensure_non_negative=True
             )
-        kept = weight > 0
-        if not kept.any():
-            raise InvalidInputError(
-                "Every sample_weight is 0. At least one weight must be positive."
-            )
-        if not kept.all():
-            X, y, weight = X[kept], y[kept], weight[kept]
+        X, y, weight, kept = keep_weighted(X, y, weight)
         with np.errstate(over="ignore"):
             is_plain = PLAIN_WEIGHTS[0] <= np.mean(weight) <= PLAIN_WEIGHTS[1]
         weight = weight if is_plain else rescaled(weight)
@@ -236,8 +231,7 @@ class FairBoostingClassifier(FairClassifier):
             with named_errors():
                 validate_data(self, X, skip_check_array=True, **options)
             if reset:
-                n_columns = len(frame.columns)
-                self.categorical_ = self._find_categories(n_columns, frame)
+                self.categorical_ = self._find_categories(len(frame.columns), frame)
             if self.categorical_:
                 return _read_frame(frame, self.categorical_)
         options |= {"accept_sparse": "csr", "dtype": np.float64, "order": "C"}
@@ -250,9 +244,8 @@ class FairBoostingClassifier(FairClassifier):
             known = column[~np.isnan(column)]
             if np.any(known < 0) or np.any(known % 1):
                 raise InvalidInputError(
-                    f"Column {n} is among categorical_features and must contain "
-                    "category codes: integers of at least 0, or NaN. A data frame may "
-                    "contain text."
+                    f"Column {n} of categorical_features must hold integers of at "
+                    "least 0, or NaN. Pass a data frame for categories of text."
                 )
         return sp.csr_matrix(X) if is_sparse(X) else X  # LightGBM takes no sparse array
 
@@ -312,10 +305,9 @@ class FairBoostingClassifier(FairClassifier):
             or levels not in (None, last.booster_.pandas_categorical or [])
         ):
             raise InvalidInputError(
-                "warm_start needs the features, the columns and levels of categories, "
-                f"and the classes of the last fit, {last.n_features_in_} features and "
-                f"{last.classes_.tolist()}; got {self.n_features_in_} features and "
-                f"{classes.tolist()}. Fit with warm_start=False."
+                "warm_start needs features, levels of categories and classes of the "
+                f"last fit, {last.n_features_in_} features and {last.classes_.tolist()}"
+                f"; got {self.n_features_in_} and {classes.tolist()}. Fit without it."
             )
         if self.n_estimators < last.n_iter_:
             raise InvalidParameterError(
@@ -331,8 +323,8 @@ class FairBoostingClassifier(FairClassifier):
         if self.early_stopping is not None:
             if encoded.passed.penalty_data is not None:
                 raise InvalidParameterError(
-                    "early_stopping must be None with penalty_data, because it holds "
-                    f"out training rows; got {self.early_stopping!r}."
+                    "early_stopping must be None with penalty_data; got "
+                    f"{self.early_stopping!r}."
                 )
             encoded, watched = self._watch(encoded)
         data, problem = encoded.data, encoded.problem
@@ -460,8 +452,7 @@ class FairBoostingClassifier(FairClassifier):
 def _violation(watched: Encoded) -> Callable[[FloatArray], float]:
     if watched.rows is None:
         raise InvalidParameterError(
-            "early_stopping='violation' needs a penalty, and fairness_weight=0 reads "
-            "no groups. Use early_stopping='loss'."
+            "early_stopping='violation' needs fairness_weight above 0. Use 'loss'."
         )
     data, problem = watched.data, watched.problem
     labels = Labels(data.y.size, None, tuple(data.classes.tolist()))

@@ -303,8 +303,7 @@ def label_text(column: "pd.Series[Any]") -> NDArray[Any]:
     n_missing = int(column.isna().sum())
     if n_missing:
         raise InvalidInputError(
-            f"The target {column.name!r} is missing in {n_missing} of {len(column)} "
-            "rows. Every row needs a label; drop those rows first."
+            f"The target {column.name!r} has {n_missing} gaps. Drop those rows first."
         )
     values = column.tolist()
     fractions = [v for v in values if isinstance(v, float) and not v.is_integer()]
@@ -328,8 +327,7 @@ def target_numbers(column: "pd.Series[Any]") -> FloatArray:
     numbers = as_numbers(column)
     if numbers is None:
         raise InvalidInputError(
-            f"The target {column.name!r} contains {column.dropna().iloc[0]!r}. A "
-            "regression needs a numeric target."
+            f"Target {column.name!r} must be numbers; got {column.dropna().iloc[0]!r}."
         )
     n_bad = int((~np.isfinite(numbers)).sum())
     if n_bad:

@@ -15,7 +15,7 @@ from fferm.errors import InvalidInputError, InvalidParameterError
 from fferm.estimators.base import Encoded, FairClassifier, progress
 from fferm.penalty.objective import Objective, Problem
 from fferm.solvers import LANES_FROM, Solution
-from fferm.solvers.linear import parameter_shape, penalized_logits, predicted_codes
+from fferm.solvers.linear import linear_logits, parameter_shape, predicted_codes
 
 # Models predict together, as long as their logits take no more than 64 MB.
 LOGITS_TOGETHER = 2**23
@@ -272,12 +272,7 @@ class FairLogisticRegression(FairClassifier):
     def _fit_best_divergence(self, passed: FitInput) -> Self:
         from fferm.estimators.weight_search import choose_divergence
 
-        best = choose_divergence(self, passed).fit(
-            passed.X,
-            passed.y,
-            sensitive_features=passed.sensitive_features,
-            sample_weight=passed.sample_weight,
-        )
+        best = choose_divergence(self, passed).fit(**passed.tables)
         for name in self._to_saved()[1]:  # of an earlier fit, on other columns perhaps
             delattr(self, name)
         self._from_saved(best._to_saved()[1])
@@ -317,8 +312,7 @@ class FairLogisticRegression(FairClassifier):
             return name
         if self.solver == "lbfgs":
             raise InvalidParameterError(
-                f"early_stopping={self.early_stopping!r} does not work with "
-                "solver='lbfgs', which stops at the optimum. Use solver='sgda'."
+                "solver='lbfgs' has no early_stopping. Use solver='sgda'."
             )
         if self.solver != "auto":
             return self.solver
@@ -364,8 +358,7 @@ class FairLogisticRegression(FairClassifier):
             raise InvalidInputError(
                 "warm_start needs the features and classes of the last fit, "
                 f"{last.coef_.shape[1]} and {last.classes_.tolist()}; got "
-                f"{data.X.shape[1]} and {data.classes.tolist()}. Fit with "
-                "warm_start=False."
+                f"{data.X.shape[1]} and {data.classes.tolist()}. Set warm_start=False."
             )
         return theta
 
@@ -374,11 +367,8 @@ class FairLogisticRegression(FairClassifier):
         self.classes_ = encoded.data.classes
         self.coef_ = solution.value[:, :-1].copy()
         self.intercept_ = solution.value[:, -1].copy()
-        self.dual_ = (
-            np.concatenate(solution.dual, axis=2)
-            if solution.dual
-            else np.zeros((0, 0, 0))
-        )
+        dual = solution.dual or (np.zeros((0, 0, 0)),)
+        self.dual_ = np.concatenate(dual, axis=2)
         self.n_iter_ = int(solution.stats["n_iter"])
         self.history_ = solution.history
         self.result_ = solution.result
@@ -386,5 +376,6 @@ class FairLogisticRegression(FairClassifier):
         self._partial = None
         if not is_path:  # the caller of a path looks for collapsed models itself
             if problem.objective.uncertainty is not None:
-                self._warn_of_reach(problem, penalized_logits(problem, solution.value))
+                logits = linear_logits(problem.penalized_X, solution.value)
+                self._warn_of_reach(problem, logits)
             self._warn_of_collapse(predicted_codes(problem.X, solution.value))

@@ -67,13 +67,12 @@ class KnownGroups:
         Sizes of the groups.
     is_passed
         Whether the user passed them; otherwise they are counted.
-    columns, names
-        Names of the sensitive columns and of the groups.
+    names
+        Names of the groups.
     """
 
     counts: GroupCounts
     is_passed: bool
-    columns: tuple[str, ...]
     names: tuple[str, ...]
 
 
@@ -167,8 +166,7 @@ def _objective(
         )
     if model.max_violation is not None:
         raise InvalidParameterError(
-            "partial_fit cannot keep max_violation, because it holds out no rows. Set "
-            "max_violation=None and choose a fairness_weight."
+            "partial_fit holds out no rows. Set max_violation=None."
         )
     objective = model._objective()
     if objective.fairness_weight > 0:
@@ -189,8 +187,7 @@ def _objective(
     for name, value in old.items():
         if new[name] != value:
             raise InvalidParameterError(
-                f"{name} must stay {value!r}, as in earlier batches; got "
-                f"{new[name]!r}. Start over with a clone."
+                f"{name} must stay {value!r}; got {new[name]!r}. Fit a clone."
             )
     return objective
 
@@ -227,8 +224,7 @@ def _place_rows(
         )
     notion, classes = objective.notion, tuple(data.classes.tolist())
     cells = read_cells(sensitive_features, data.y.size)
-    columns = before.columns if before else cells.columns
-    check_columns(columns, cells.columns)
+    check_columns(before.counts.columns if before else None, cells.columns)
     is_passed = groups is not None or (before is not None and before.is_passed)
     counts = before.counts.copy() if before else GroupCounts()
     if groups is not None:
@@ -243,7 +239,7 @@ def _place_rows(
     group = _find_groups(rows, values, cells)
     weights = group_weights(rows, notion.weighting)
     _check_shares(weights, stratum[data.kept], group[data.kept], rows)
-    known = KnownGroups(counts, is_passed, columns, rows.group_names)
+    known = KnownGroups(counts, is_passed, rows.group_names)
     return known, weights, stratum, group
 
 
@@ -305,8 +301,7 @@ def _check_groups(rows: Rows, before: KnownGroups | None, is_passed: bool) -> No
         _refuse_new([name for name in names if name not in before.names])
         gone = ", ".join(name for name in before.names if name not in names)
         raise InvalidInputError(
-            f"groups lacks {gone}, known from earlier batches. Give every group its "
-            "share."
+            f"groups lacks {gone}, known from earlier batches. Give its share."
         )
     for attribute in rows.attributes:
         if len(attribute.groups) < 2:

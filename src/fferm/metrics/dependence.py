@@ -85,10 +85,9 @@ def correlation(
     """Return the absolute linear correlation, which sees no other dependence."""
     if np.ptp(prediction) == 0 or np.ptp(attribute) == 0:
         return 0.0
-    if weight is None:
-        return float(abs(np.corrcoef(prediction, attribute)[0, 1]))
     covariance = np.cov(prediction, attribute, aweights=weight, ddof=0)
-    return float(abs(covariance[0, 1] / np.sqrt(covariance[0, 0] * covariance[1, 1])))
+    scale = np.sqrt(covariance[0, 0] * covariance[1, 1])
+    return float(min(abs(covariance[0, 1] / scale), 1.0))
 
 
 def distance_correlation(

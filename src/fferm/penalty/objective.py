@@ -92,8 +92,7 @@ def make_objective(
     """
     if uncertainty is not None and not isinstance(uncertainty, Uncertainty):
         raise InvalidParameterError(
-            "uncertainty must be None, SmallShift(radius) or LargeShift(radius); got "
-            f"{uncertainty!r}."
+            f"uncertainty must be None, SmallShift or LargeShift; got {uncertainty!r}."
         )
     return Objective(
         Divergence.resolve(divergence), Notion.resolve(notion), uncertainty, **factors
@@ -256,13 +255,10 @@ class Penalty:
             cells.table(prob, cells.share, prob.shape[1]) for cells in self.rows.cells
         ]
 
-    def on_table(self, table: FloatArray) -> tuple[float, FloatArray]:
-        """Return the penalty on one attribute's table, and its payoff."""
-        return table_penalty(self.objective, table, self.comparison)
-
     def on_tables(self, joints: list[FloatArray]) -> tuple[float, list[FloatArray]]:
         """Return the penalty on the tables of all attributes, and their payoffs."""
-        parts = [self.on_table(joint) for joint in joints]
+        objective, compared = self.objective, self.comparison
+        parts = [table_penalty(objective, joint, compared) for joint in joints]
         return sum(value for value, _ in parts), [payoff for _, payoff in parts]
 
     def value(self, joints: list[FloatArray]) -> float:
@@ -378,17 +374,7 @@ class Problem:
         if not np.all(np.isfinite(logits)):
             raise NonFiniteError("Some predictions are not finite numbers.")
         prob = self.penalized_prob(logits)
-        value, payoffs = 0.0, []
-        for table in self.penalty.tables(prob):
-            part, payoff = compared_penalty(
-                table,
-                self.penalty.comparison,
-                o.trained_divergence,
-                o.uncertainty,
-                o.notion.weighting,
-            )
-            value += part
-            payoffs.append(payoff)
+        value, payoffs = self.penalty.on_tables(self.penalty.tables(prob))
         by_prob = self.penalty.by_prob(prob, payoffs)
         check_finite(value, by_prob)
         centre = np.sum(prob * by_prob, axis=1, keepdims=True)

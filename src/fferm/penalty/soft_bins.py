@@ -81,8 +81,7 @@ def make_bins(edges: FloatArray, steepness: float = STEEPNESS) -> SoftBins:
     is_growing = np.all(np.isfinite(edges)) and np.all(gaps > 0)
     if edges.ndim != 1 or edges.size == 0 or not is_growing:
         raise InvalidInputError(
-            "edges must be at least one finite number, each larger than the one before;"
-            f" got {edges}."
+            f"edges must be finite numbers in rising order, at least one; got {edges}."
         )
     check_params({"steepness": steepness}, {"steepness": POSITIVE})
     nearest = np.ones(edges.size)

@@ -45,11 +45,6 @@ def predicted_codes(X: Table, theta: FloatArray) -> IntArray:
     return codes
 
 
-def penalized_logits(problem: Problem, theta: FloatArray) -> FloatArray:
-    """Return the logits of the rows that the penalty is taken on."""
-    return linear_logits(problem.penalized_X, theta)
-
-
 def value_and_gradient(problem: Problem, theta: FloatArray) -> tuple[float, FloatArray]:
     """Return the whole objective at linear parameters, and its gradient."""
     coef, l2 = theta[:, :-1], problem.objective.l2
@@ -59,9 +54,8 @@ def value_and_gradient(problem: Problem, theta: FloatArray) -> tuple[float, Floa
         fairness, by_fairness = problem.fairness(logits)
         parts = [(problem.X, by_logits + by_fairness)]
     else:
-        fairness, by_fairness = problem.fairness(
-            linear_logits(problem.penalty_X, theta)
-        )
+        penalized = linear_logits(problem.penalty_X, theta)
+        fairness, by_fairness = problem.fairness(penalized)
         parts = [(problem.X, by_logits), (problem.penalty_X, by_fairness)]
     gradient = np.zeros(theta.shape)
     gradient[:, :-1] = l2 * coef
@@ -84,7 +78,7 @@ class Evaluator:
         """Return the optimal dual of each attribute, none without a penalty."""
         if problem.penalty is None:
             return ()
-        prob = problem.penalized_prob(penalized_logits(problem, theta))
+        prob = problem.penalized_prob(linear_logits(problem.penalized_X, theta))
         return problem.penalty.duals(problem.penalty.tables(prob))
 
 
