@@ -175,7 +175,7 @@ REGRESSION = [
     ),
     ("confidence", csv(NUMBERS), FIT + " --confident", "--confident cannot"),
     ("an unknown task", csv(NUMBERS), FIT + " --task ranking", "--task"),
-    ("labels for numbers", csv(GOOD), FIT + " --task regression", "numeric target"),
+    ("labels for numbers", csv(GOOD), FIT + " --task regression", "must be numbers"),
     ("no such bands", csv(NUMBERS), FIT + " --bands q", "not a sensitive column"),
     ("bands of words", csv(NUMBERS), FIT + " --bands g", "non-numeric"),
     ("one number", csv("n,g,y\n" + "1,a,2\n2,b,2\n" * 9), FIT + " --task regression",
