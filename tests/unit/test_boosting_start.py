@@ -108,7 +108,7 @@ def test_what_the_trees_do_not_fit_is_refused():
     with pytest.raises(InvalidInputError, match="classes of the last fit"):
         model.fit(**rows(y=DATA.y.astype(str)))
     model, _ = gone_on()
-    with pytest.raises(InvalidInputError, match=r"of the last fit; got 3"):
+    with pytest.raises(InvalidInputError, match=r"last fit, 5 features and .*; got 3"):
         model.fit(**rows(DATA.X[:, :3]))
 
 

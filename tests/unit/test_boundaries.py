@@ -340,7 +340,7 @@ def test_curves_of_regressors_refuse_missing_numbers_of_test_rows():
             NUMBERS,
             "steepness must be a finite number above 0; got 'a'",
         ),
-        ({"hidden": 5}, NUMBERS, "hidden must be widths.*got 5"),
+        ({"hidden": 5}, NUMBERS, "hidden must be a list of widths.*got 5"),
         ({}, ["a", "b"] * 30, "y contains non-numeric values"),
     ],
 )

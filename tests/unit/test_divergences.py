@@ -249,7 +249,7 @@ def test_unknown_options_are_refused(options):
 
 @pytest.mark.parametrize("power", [math.inf, math.nan])
 def test_alpha_refuses_a_power_that_is_no_number(power):
-    with pytest.raises(InvalidParameterError, match="power must be a finite number"):
+    with pytest.raises(InvalidParameterError, match="power must be finite"):
         Alpha(power=power)
 
 

@@ -470,7 +470,7 @@ def test_a_number_of_weights_takes_the_default_ones(data):
         ({"seeds": 0}, "seeds must be a list of integers of at least 0"),
         ({"seeds": []}, "at least one; got []."),
         ({"seeds": 1.5}, "at least one; got 1.5."),
-        ({"test": (1, 2)}, "test must be a dict with keys X, y"),
+        ({"test": (1, 2)}, "test must be None, or X, y"),
         ({"model": LogisticRegression()}, "by name; got LogisticRegression."),
         ({"model": FairLogisticRegression(l2=-1)}, "l2 must be"),
     ],

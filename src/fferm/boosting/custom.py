@@ -5,11 +5,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fferm._typing import FloatArray, Table
 from fferm.boosting.newton import Descent
-from fferm.boosting.objective import ScoreObjective
+from fferm.boosting.objective import Gradients, ScoreObjective
 from fferm.data.groups import GroupMode
 from fferm.data.rows import Rows, encode_rows
 from fferm.data.validate import check_number, encode_labels
@@ -92,9 +91,8 @@ def boosting_objective(
     is_coded = np.array_equal(classes, np.arange(max(classes.size, 2)))
     if codes.ndim != 1 or not is_coded:
         raise InvalidInputError(
-            "y must hold one class code per row, 0, 1, ..., each of them in some row, "
-            "because neither library takes other labels; got shape "
-            f"{codes.shape} and {classes[:5].tolist()}."
+            "y must hold one class code per row, 0, 1, ..., each in some row; got "
+            f"shape {codes.shape} and {classes[:5].tolist()}. Encode other labels."
         )
     labels = encode_labels(codes, codes.size, tuple(classes.tolist()), "y")
     rows = encode_rows(sensitive_features, objective.notion, labels, X, how=groups)
@@ -119,9 +117,7 @@ class BoostingObjective:
     _descent: Descent | None = None
     _last: FloatArray | None = None
 
-    def __call__(
-        self, scores: FloatArray, data: Any
-    ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    def __call__(self, scores: FloatArray, data: Any) -> Gradients:
         """Return gradient and curvature in the shape of the scores.
 
         Parameters
@@ -158,9 +154,8 @@ class BoostingObjective:
         expected = (self._labels.n_samples, bound.n_scores)
         if shaped.size != expected[0] * expected[1]:
             raise InvalidInputError(
-                f"Scores must have shape {expected}, for the rows that the objective "
-                f"was made with; got {shaped.shape}. With more than two classes, pass "
-                "num_class to the training call."
+                f"Scores must have shape {expected}, as the objective; got "
+                f"{shaped.shape}. With more than two classes, pass num_class too."
             )
         return np.ascontiguousarray(shaped.reshape(expected).T)
 

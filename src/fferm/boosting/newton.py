@@ -153,10 +153,9 @@ class Descent:
         # Offsets a step nearer to those that lead to the tables of decisions. Decisions
         # that hardly contain a class, as those before the first tree, are equal for all
         # groups and carry no information; following them would keep them so.
-        goal, ends = self._offsets.copy(), self.objective.penalty.ends
-        kernels.update_offsets_into(
-            at.cells, at.decided, ends, self._rate, LEAST_DECIDED, goal
-        )
+        goal = self._offsets.copy()
+        tables = at.cells, at.decided, self.objective.penalty.ends
+        kernels.update_offsets_into(*tables, self._rate, LEAST_DECIDED, goal)
         return goal
 
     def _accept(self, at: RowPass, offsets: FloatArray, most: float) -> bool:

@@ -38,6 +38,8 @@ SAME_OUTPUT = 1e-12
 N_KEYS = 256
 # Probabilities nearer to 0 or 1 than this have scores that are only rounding.
 LEAST_PROBABILITY = 1e-15
+# Gradient and diagonal curvature, in the single precision that LightGBM takes.
+Gradients = tuple[NDArray[np.float32], NDArray[np.float32]]
 
 
 def mean_loss(scores: FloatArray, y: IntArray, weight: FloatArray) -> float:
@@ -241,9 +243,7 @@ class ScoreObjective:
         scaled = self.objective.fairness_weight * self.total * payoff
         return np.ascontiguousarray((self._member.T @ (scaled - scaled[:, :1])).T)
 
-    def gradients(
-        self, at: RowPass, payoff: FloatArray
-    ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    def gradients(self, at: RowPass, payoff: FloatArray) -> Gradients:
         """Return (n_scores, n) gradient and curvature, times ``W``.
 
         Parameters
@@ -304,9 +304,8 @@ class ScoreObjective:
             parts.append(part)
         if len(parts) == 1:
             return leaves, parts[0]
-        return leaves, LeafSums(
-            *(np.concatenate(each, axis=-1) for each in zip(*parts, strict=True))
-        )
+        joined = (np.concatenate(each, axis=-1) for each in zip(*parts, strict=True))
+        return leaves, LeafSums(*joined)
 
 
 def merge_leaves(

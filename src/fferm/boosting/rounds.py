@@ -11,7 +11,7 @@ is a plain booster; the fairness was in the training alone.
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -38,8 +38,7 @@ LEAF_VALUES = "\nleaf_value="
 TreeData: TypeAlias = tuple[lgb.Dataset, lgb.Dataset | None]
 
 
-@dataclass(frozen=True)
-class Start:
+class Start(NamedTuple):
     """Trees to continue after, and their scores.
 
     Attributes

@@ -87,14 +87,9 @@ def fit(
         words.append("NOT KEPT: no fairness weight keeps the bound.")
     if dropped:
         words.append(f"Columns that say nothing and are not used: {', '.join(dropped)}")
-    result = {
-        "model": str(out),
-        "fairness_weight": weight,
-        "feasible": feasible,
-        "unused_columns": dropped,
-        "audit": audit.to_dict(),
-    }
-    output.result("\n".join([*words, "", str(audit)]), result)
+    result = {"model": str(out), "fairness_weight": weight, "feasible": feasible}
+    measured = {"unused_columns": dropped, "audit": audit.to_dict()}
+    output.result("\n".join([*words, "", str(audit)]), {**result, **measured})
     return 0 if feasible in (None, True) else 1
 
 

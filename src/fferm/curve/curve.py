@@ -248,10 +248,8 @@ class TradeoffCurve:
         split
             ``"train"`` or ``"test"``.
         """
-        key = self.choose(
-            how, max_violation=max_violation, min_accuracy=min_accuracy, split=split
-        )
-        return self.models[key]
+        bounds = {"max_violation": max_violation, "min_accuracy": min_accuracy}
+        return self.models[self.choose(how, **bounds, split=split)]
 
     def hypervolume(
         self, split: str = "test", reference: tuple[float, float] = (0.0, 1.0)
@@ -270,12 +268,10 @@ class TradeoffCurve:
                 "reference must be the worst accuracy and the worst violation that "
                 f"count, such as (0.0, 1.0); got {reference!r}."
             )
-        worst_accuracy, worst_violation = reference
-        front = self.pareto(split).query(
-            "accuracy > @worst_accuracy and violation < @worst_violation"
-        )
-        edges = np.append(front["violation"], worst_violation)
-        return float(np.sum((front["accuracy"] - worst_accuracy) * np.diff(edges)))
+        least, most = reference
+        front = self.pareto(split).query("accuracy > @least and violation < @most")
+        edges = np.append(front["violation"], most)
+        return float(np.sum((front["accuracy"] - least) * np.diff(edges)))
 
     def plot(self, ax: "Axes | None" = None, *, split: str = "test") -> "Axes":
         """Draw accuracy against violation and return the axes (needs matplotlib).
@@ -351,19 +347,16 @@ def usable_points(records: pd.DataFrame, split: str) -> pd.DataFrame:
     is_usable = ~rows["collapsed"] & rows["violation"].notna()
     by_point = is_usable.groupby([rows[name] for name in POINT]).transform("all")
     numbers = rows.select_dtypes("number").columns.difference([*POINT, "seed"])
-    how = {
-        name: "mean" if name in numbers else "first"
-        for name in rows.columns.drop(POINT)
-    }
+    columns = rows.columns.drop(POINT)
+    how = dict.fromkeys(columns, "first") | dict.fromkeys(numbers, "mean")
     points = rows[by_point].groupby(POINT, as_index=False, sort=False).agg(how)
     return points[rows.columns]
 
 
 def pareto_front(points: pd.DataFrame) -> pd.DataFrame:
     """Return the points that no other beats, from the fairest to the most accurate."""
-    rows = points.sort_values(
-        ["violation", "accuracy"], ascending=[True, False], kind="stable"
-    )
+    order = ["violation", "accuracy"]
+    rows = points.sort_values(order, ascending=[True, False], kind="stable")
     best_before = rows["accuracy"].cummax().shift(fill_value=-np.inf)
     return rows[rows["accuracy"] > best_before].reset_index(drop=True)
 
@@ -379,9 +372,7 @@ def _values_of(values: Mapping[Key, T], curve: str) -> Mapping[Key, T]:
     return LazyValues(lazy)
 
 
-def _best_within(
-    rows: pd.DataFrame, name: str, bound: float | None
-) -> "pd.Series[Any]":
+def _best_within(rows: pd.DataFrame, name: str, bound: float | None) -> Any:
     # The best point within a bound, by the measure that is not bounded.
     bound = check_number(name, bound)
     bounded, other, sign = "violation", "accuracy", 1

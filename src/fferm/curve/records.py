@@ -13,10 +13,9 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -44,8 +43,7 @@ BASELINE = ["curve", "seed", "split", "thinning", "accuracy", "violation"]
 NOT_NUMBERS = {"curve", "seed", "split", "collapsed", "result"}
 
 
-@dataclass(frozen=True)
-class Recorded:
+class Recorded(NamedTuple):
     """The records of one curve and seed.
 
     Attributes
@@ -81,8 +79,7 @@ def open_records(
         stream = path.open("ab")
     except OSError as error:
         raise PersistenceError(
-            f"Cannot write records to {folder} ({error.strerror}). Choose a writable "
-            "folder."
+            f"Cannot write records to {folder} ({error.strerror}). Choose another."
         ) from error
 
     def append(line: dict[str, Any]) -> None:  # on disk when this returns
@@ -148,8 +145,7 @@ def check_folder(folder: Path, headers: list[dict[str, Any]]) -> None:
     """Raise if a folder holds records that do not belong to this sweep."""
     if folder.exists() and not folder.is_dir():
         raise PersistenceError(
-            f"records must be a folder; {str(folder)!r} is a file. A missing folder is "
-            "created."
+            f"records must be a folder, which may be missing; {folder} is a file."
         )
     for recorded in read_folder(folder):
         for header in headers:
@@ -159,13 +155,10 @@ def check_folder(folder: Path, headers: list[dict[str, Any]]) -> None:
 
 
 def _check_same(recorded: dict[str, Any], header: dict[str, Any], folder: Path) -> None:
-    for name, what in (
-        ("data", "rows"),
-        ("weights", "fairness weights"),
-        ("description", "settings"),
-        ("settings", "settings"),
-    ):
+    words = {"data": "rows", "weights": "fairness weights"}
+    for name in ("data", "weights", "description", "settings"):
         if recorded[name] != header[name]:
+            what = words.get(name, "settings")
             raise PersistenceError(
                 f"{folder} holds records of another sweep: its {what} differ. Choose "
                 "another folder, or repeat the call that began these records."

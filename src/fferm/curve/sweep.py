@@ -36,6 +36,7 @@ logger = logging.getLogger(__name__)
 SWEPT = ("fairness_weight", "random_state")
 # The share of rows that is held out if no test rows are passed.
 TEST_SHARE = 0.25
+Header = dict[str, Any]
 Opened = AbstractContextManager[tuple[Recorded, Any]]
 
 
@@ -127,10 +128,8 @@ def tradeoff_curve(
     paths = []
     for number, (name, model) in enumerate(models.items()):
         header = _header(name, model, rows, digest, fairness_weights)
-        paths += [
-            (model, {"number": number, **header, "seed": seed})
-            for seed in _seeds(seeds)
-        ]
+        header["number"] = number
+        paths += [(model, {**header, "seed": seed}) for seed in _seeds(seeds)]
     folder = None if records is None else Path(records)
     if folder is not None:
         check_folder(folder, [header for _, header in paths])
@@ -148,10 +147,9 @@ def _named_estimators(
     for model in several.values() or [several]:
         if not isinstance(model, FairEstimator):
             raise InvalidParameterError(
-                "tradeoff_curve needs a fair classifier such as "
-                "FairLogisticRegression(), a FairRegressor(), or several by name; got "
-                f"{model if model == {} else type(model).__name__}. Transform the "
-                "features before the curve: a pipeline has no path to train along."
+                "tradeoff_curve needs a fair estimator such as FairRegressor(), or "
+                f"several by name; got {model if model == {} else type(model).__name__}"
+                ". Transform features before the curve: a pipeline has no path."
             )
     if divergences is None:
         return {name or type(model).__name__: model for name, model in several.items()}
@@ -182,9 +180,8 @@ def _read_test(test: tuple[Table, ...] | Mapping[str, Table]) -> FitInput:
         return read_rows(**tables)
     parts = ", ".join(map(str, tables)) or "none of these"
     raise InvalidParameterError(
-        "test must be a dict with keys X, y, sensitive_features and perhaps "
-        "sample_weight, a tuple of them in this order, or None to hold out a quarter "
-        f"of the rows; got a {type(test).__name__} with {parts}."
+        "test must be None, or X, y, sensitive_features and perhaps sample_weight as "
+        f"a tuple or by name in a dict; got a {type(test).__name__} with {parts}."
     )
 
 
@@ -194,7 +191,7 @@ def _header(
     rows: SweepRows,
     digest: str,
     fairness_weights: int | Sequence[float],
-) -> dict[str, Any]:
+) -> Header:
     # What is swept; it becomes the first line of a file.
     objective = model._objective()
     parts = (objective.divergence, objective.notion, objective.uncertainty)
@@ -233,9 +230,8 @@ def _header(
 
 def _seeds(seeds: int | Sequence[int]) -> list[int]:
     numbers = list(range(seeds)) if isinstance(seeds, int | np.integer) else seeds
-    limits = Number(is_whole=True)
     is_list = np.ndim(numbers) == 1 and len(numbers) > 0
-    if not is_list or not all(map(limits.accepts, numbers)):
+    if not is_list or not all(map(Number(is_whole=True).accepts, numbers)):
         raise InvalidParameterError(
             "seeds must be a list of integers of at least 0, or how many, at least "
             f"one; got {seeds!r}."
@@ -244,10 +240,7 @@ def _seeds(seeds: int | Sequence[int]) -> list[int]:
 
 
 def _run_path(
-    estimator: FairEstimator,
-    header: dict[str, Any],
-    rows: SweepRows,
-    folder: Path | None,
+    estimator: FairEstimator, header: Header, rows: SweepRows, folder: Path | None
 ) -> Recorded:
     """Return the fits of one curve and seed, in order of their weights.
 
@@ -283,10 +276,7 @@ def _run_path(
 
 
 def _train_path(
-    estimator: FairEstimator,
-    header: dict[str, Any],
-    train: FitInput,
-    done: dict[float, Path],
+    estimator: FairEstimator, header: Header, train: FitInput, done: dict[float, Path]
 ) -> Iterator[tuple[list[FairEstimator], float]]:
     # Yields the models that were trained together, and the seconds that one took.
     weights = header["weights"]

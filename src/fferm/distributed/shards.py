@@ -13,13 +13,13 @@ from dataclasses import asdict, dataclass, field
 from functools import reduce
 from itertools import compress
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Self
+from typing import Any, Literal, NamedTuple, Self, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from fferm._typing import FloatArray, IntArray
 from fferm.data.groups import GroupMode, group_name, natural_order, refuse_continuous
@@ -39,9 +39,12 @@ from fferm.torch.reader import UNKNOWN, Column
 
 Key = Callable[[object], Hashable]
 Cell = tuple[Hashable, ...]
+Arrow: TypeAlias = pa.ChunkedArray | pa.Array
+# The different values of a column, and the position of each row among them.
+Distinct = tuple[list[Hashable], IntArray]
 
-# Bytes that a column chunk is read in: small, because many are open at once.
-READ_BYTES = 1 << 18
+# How column chunks are read: few bytes at a time, because many are open at once.
+READING = {"buffer_size": 1 << 18, "pre_buffer": False}
 SCAN_ROWS = 1 << 16
 # A column with more values than this names rows: it is neither a set of groups or of
 # classes, nor a category, and its vocabulary would not stay small.
@@ -102,10 +105,7 @@ class Roles:
     @property
     def labels(self) -> list[tuple[str, Key]]:
         """Target and sensitive columns, and what makes two of their values the same."""
-        return [
-            (self.target, _as_class),
-            *((name, _as_group) for name in self.sensitive),
-        ]
+        return [(self.target, _as_class), *((n, _as_group) for n in self.sensitive)]
 
 
 @dataclass(frozen=True)
@@ -165,7 +165,7 @@ class ShardSummary:
         return self.folder if self.folder.is_file() else self.folder / shard
 
     def features(
-        self, table: pa.Table, dtype: np.dtype[Any] | type = np.float32
+        self, table: pa.Table, dtype: DTypeLike = np.float32
     ) -> NDArray[np.floating]:
         """Return (n, d) standardised numbers and one-hot categories of a table.
 
@@ -183,9 +183,7 @@ class ShardSummary:
             begin += len(values)
         return x
 
-    def encode(
-        self, table: pa.Table, dtype: np.dtype[Any] | type = np.float32
-    ) -> EncodedRows:
+    def encode(self, table: pa.Table, dtype: DTypeLike = np.float32) -> EncodedRows:
         """Return the rows of a table as numbers."""
         codes: list[IntArray] = []
         values = self.classes, *self.groups
@@ -207,14 +205,12 @@ class ShardSummary:
         group = columns[0] if len(columns) == 1 else np.stack(columns, axis=1)
         return EncodedRows(self.features(table, dtype), codes[0], group)
 
-    def no_rows(self, dtype: np.dtype[Any] | type) -> EncodedRows:
+    def no_rows(self, dtype: DTypeLike) -> EncodedRows:
         """Return encoded rows, none of them."""
-        shape = (0,) if len(self.groups) == 1 else (0, len(self.groups))
-        return EncodedRows(
-            np.empty((0, len(self.feature_names)), dtype=dtype),
-            np.empty(0, dtype=np.int64),
-            np.empty(shape, dtype=np.int64),
-        )
+        x = np.empty((0, len(self.feature_names)), dtype=dtype)
+        group = np.empty((0, len(self.groups)), dtype=np.int64)
+        y = group[:, 0]
+        return EncodedRows(x, y, y if len(self.groups) == 1 else group)
 
     def labels(self) -> LabelCounts:
         """Return labels that stand for all rows: arguments of a loss."""
@@ -238,30 +234,24 @@ class ShardSummary:
         dual_steps: DualSteps | None = None,
     ) -> FairnessLoss:
         """Return the loss for all rows; parameters as in `FairnessLoss.from_labels`."""
-        labels = self.labels()
         with warnings.catch_warnings():
             # It would count the rows that stand for others.
             warnings.simplefilter("ignore", MissingGroupWarning)
             loss = FairnessLoss.from_labels(
-                labels.y,
-                labels.sensitive_features,
+                **self.labels()._asdict(),
                 divergence=divergence,
                 notion=notion,
                 sharpness=sharpness,
                 groups=groups,
                 classes=self.classes,
-                sample_weight=labels.sample_weight,
                 dual_steps=dual_steps,
             )
         is_unknown = np.array(self.cells)[:, 1:] < 0
         n_unknown = np.array(self.counts) @ is_unknown
         for name, n_missing in zip(self.roles.sensitive, n_unknown, strict=True):
             if n_missing:
-                warn_user(
-                    f"{n_missing} of {self.n_rows} rows have no value of {name}. They "
-                    "are left out of the penalty.",
-                    MissingGroupWarning,
-                )
+                text = f"{n_missing} of {self.n_rows} rows have no value of {name}."
+                warn_user(f"{text} The penalty leaves them out.", MissingGroupWarning)
         return loss
 
     def to_json(self) -> str:
@@ -344,25 +334,23 @@ def summarize(
 # The files
 
 
-def find_shards(
-    folder: Path,
-) -> tuple[dict[str, tuple[int, ...]], dict[str, pa.Schema]]:
+def find_shards(root: Path) -> tuple[dict[str, tuple[int, ...]], dict[str, pa.Schema]]:
     """Return the row groups and schemas of the Parquet files below a folder, by name.
 
     The folder may be one such file.
     """
-    paths = [folder] if folder.is_file() else sorted(folder.rglob("*.parquet"))
+    paths = [root] if root.is_file() else sorted(root.rglob("*.parquet"))
     paths = [path for path in paths if not path.name.startswith(("_", "."))]
     if not paths:
-        problem = "has no Parquet files" if folder.is_dir() else "is not a folder"
+        problem = "has no Parquet files" if root.is_dir() else "is not a folder"
         raise InvalidInputError(
-            f"{folder} {problem}. Pass a folder of *.parquet files, or one such file."
+            f"{root} {problem}. Pass a folder of *.parquet files, or one such file."
         )
     shards, schemas = {}, {}
     for path in paths:
         with open_shard(path) as file:
             groups = map(file.metadata.row_group, range(file.num_row_groups))
-            name = path.name if path == folder else path.relative_to(folder).as_posix()
+            name = path.name if path == root else path.relative_to(root).as_posix()
             shards[name] = tuple(group.num_rows for group in groups)
             schemas[name] = file.schema_arrow
     return shards, schemas
@@ -371,12 +359,7 @@ def find_shards(
 def open_shard(path: Path, categorical: Sequence[str] = ()) -> pq.ParquetFile:
     """Return an open file, read in small pieces; categories by their numbers in it."""
     try:
-        return pq.ParquetFile(
-            path,
-            buffer_size=READ_BYTES,
-            pre_buffer=False,
-            read_dictionary=list(categorical),
-        )
+        return pq.ParquetFile(path, read_dictionary=list(categorical), **READING)
     except (pa.ArrowInvalid, OSError) as error:
         raise InvalidInputError(
             f"{path} could not be read as Parquet ({error}). Write or move it."
@@ -443,7 +426,7 @@ def _kind_of(type_: pa.DataType) -> Literal["numeric", "text"] | None:
     return "numeric" if any(is_such(type_) for is_such in numbers) else None
 
 
-def _numbers(column: pa.ChunkedArray | pa.Array) -> FloatArray:
+def _numbers(column: Arrow) -> FloatArray:
     """Return a numeric column in double precision, NaN where a value is missing."""
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
@@ -462,18 +445,14 @@ def _as_group(value: object) -> Hashable:
     return group_name(None) if name == UNKNOWN else name
 
 
-def _codes(
-    column: pa.ChunkedArray | pa.Array, values: Sequence[Any], key: Key
-) -> IntArray:
+def _codes(column: Arrow, values: Sequence[Any], key: Key) -> IntArray:
     """Return the position of each value, `MISSING` or `UNSEEN` where it has none."""
     keys, index = _distinct(column, key)
     position_of = {None: MISSING, **_positions(values)}
     return np.array([position_of.get(k, UNSEEN) for k in keys], dtype=np.int64)[index]
 
 
-def _distinct(
-    column: pa.ChunkedArray | pa.Array, key: Key
-) -> tuple[list[Hashable], IntArray]:
+def _distinct(column: Arrow, key: Key) -> Distinct:
     """Return keys of distinct values, of missing ones last, and which a row has."""
     if isinstance(column, pa.ChunkedArray):
         column = column.unify_dictionaries().combine_chunks()
@@ -501,8 +480,7 @@ def _tuples(value: Any) -> Any:
 # The first pass
 
 
-@dataclass(frozen=True)
-class Scan:
+class Scan(NamedTuple):
     """What one file, or several, hold.
 
     Attributes
@@ -558,16 +536,21 @@ def _scan(path: Path, roles: Roles) -> Scan:
         for batch in batches:
             pairs = [_distinct(batch.column(name), key) for name, key in columns]
             values = tuple(frozenset(keys) - {None} for keys, _ in pairs)
-            cells = _count(batch, roles, pairs, path)
+            cells = _count(batch, roles, pairs)
             moments = _moments(batch, roles.numeric, path)
             total = total.plus(Scan(moments, values, cells))
             for (name, _), seen in zip(columns, total.values, strict=True):
                 if len(seen) > MOST_VALUES:
                     raise InvalidInputError(
-                        f"The column {name!r} has more than {MOST_VALUES} different "
-                        "values, so it names rows. Leave it out with features=, or cut "
-                        "it into bands."
+                        f"{name!r} has more than {MOST_VALUES} different values, so it "
+                        "names rows. Leave it out with features=, or cut it into bands."
                     )
+    n_missing = sum(n for cell, n in total.cells.items() if cell[0] is None)
+    if n_missing:
+        raise InvalidInputError(
+            f"{path} has {n_missing} rows without a value of {roles.target!r}. Every "
+            "row needs a label; drop those rows first."
+        )
     return total
 
 
@@ -591,12 +574,7 @@ def _moments(batch: pa.RecordBatch, names: Sequence[str], path: Path) -> FloatAr
     return np.stack([count, mean, square])
 
 
-def _count(
-    batch: pa.RecordBatch,
-    roles: Roles,
-    pairs: Sequence[tuple[list[Hashable], IntArray]],
-    path: Path,
-) -> Counter[Cell]:
+def _count(batch: pa.RecordBatch, roles: Roles, pairs: list[Distinct]) -> Counter[Cell]:
     """Return the rows of each class and groups in a batch."""
     for name in roles.sensitive:
         column = batch.column(name)
@@ -606,14 +584,6 @@ def _count(
     shape = tuple(map(len, keys))
     places, counts = np.unique(np.ravel_multi_index(index, shape), return_counts=True)
     cells: Counter[Cell] = Counter()
-    for *place, n in zip(
-        *np.unravel_index(places, shape), counts.tolist(), strict=True
-    ):
-        cells[tuple(key[k] for key, k in zip(keys, place, strict=True))] += n
-    n_missing = sum(n for cell, n in cells.items() if cell[0] is None)
-    if n_missing:
-        raise InvalidInputError(
-            f"{path} has {n_missing} rows without a value of {roles.target!r}. Every "
-            "row needs a label; drop those rows first."
-        )
+    for *at, n in zip(*np.unravel_index(places, shape), counts.tolist(), strict=True):
+        cells[tuple(key[k] for key, k in zip(keys, at, strict=True))] += n
     return cells

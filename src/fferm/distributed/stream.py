@@ -21,7 +21,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from fferm._typing import IntArray
-from fferm.data.validate import COUNT, check_params
+from fferm.data.validate import COUNT, OneOf, check_params
 from fferm.distributed.shards import EncodedRows, ShardSummary, open_shard
 from fferm.errors import InvalidParameterError
 from fferm.torch.distributed import rank_and_size
@@ -35,7 +35,7 @@ USUAL_STREAMS = 4
 # Rows that the shuffle buffer of a stream keeps.
 BUFFER = 16_384
 # Rows that are decoded at a time; a row group may hold many more.
-DECODE_ROWS = 1 << 14
+N_DECODED = 1 << 14
 
 
 class ShardDataset(IterableDataset[Batch]):
@@ -93,6 +93,7 @@ class ShardDataset(IterableDataset[Batch]):
             streams = streams if streams % self.n_ranks == 0 else self.n_ranks
         counts = {"batch_size": batch_size, "streams": streams, "buffer": buffer}
         check_params(counts, dict.fromkeys(counts, COUNT))
+        check_params({"dtype": dtype}, {"dtype": OneOf(tuple(NUMPY_TYPES))})
         if batch_size % streams:
             raise InvalidParameterError(
                 "batch_size must be a multiple of streams, because each stream gives "
@@ -102,10 +103,6 @@ class ShardDataset(IterableDataset[Batch]):
             raise InvalidParameterError(
                 "streams must be a multiple of the number of ranks, which count from "
                 f"0; got streams={streams} for rank {self.rank} of {self.n_ranks}."
-            )
-        if dtype not in NUMPY_TYPES:
-            raise InvalidParameterError(
-                f"dtype must be torch.float32 or torch.float64; got {dtype}."
             )
         self.summary, self.buffer = summary, buffer
         self.seed = seed if shuffle else None
@@ -307,15 +304,12 @@ class Stream:
         """Return a range of rows of a row group, onward from the last where it can."""
         if self._file is None or self._open != piece or self._at > begin:
             self.close()
-            path, row_group = self._homes[piece]
+            path, group = self._homes[piece]
             roles = self._data.summary.roles
             self._file, self._open = open_shard(path, roles.categorical), piece
             # Threads would outlive a fork, and processes already share the cores.
             self._batches = self._file.iter_batches(
-                DECODE_ROWS,
-                row_groups=[row_group],
-                columns=roles.columns,
-                use_threads=False,
+                N_DECODED, row_groups=[group], columns=roles.columns, use_threads=False
             )
             self._at, self._rest = 0, None
         slices = []

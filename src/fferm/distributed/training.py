@@ -11,6 +11,7 @@ import logging
 import math
 import os
 import pickle
+import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -52,10 +53,7 @@ ADVICE = "Choose an --out that is writable and has room."
 FREE = {"data", "out", "epochs", "streams", "workers", "device", "timeout"}
 FREE |= {"checkpoint_every", "restart"}
 # What messages of PyTorch say where a rank does not answer: its errors have no class.
-LOST_SIGNS = (
-    *("gloo", "nccl", "connection", "timed out", "timeout"),
-    *("peer", "socket", "store"),
-)
+LOST = re.compile("gloo|nccl|connection|timed out|timeout|peer|socket|store")
 # Options that take one value of the type of their default.
 PLAIN_OPTIONS = {
     "divergence": "between predictions and groups",
@@ -148,6 +146,10 @@ class Options:
             },
         )
 
+    def pick(self, *names: str) -> dict[str, Any]:
+        """Return some of the options by name."""
+        return {name: getattr(self, name) for name in names}
+
     def settings(self) -> dict[str, Any]:
         """Return what a checkpoint holds a run to."""
         return {
@@ -232,40 +234,32 @@ class Training:
         self.history: list[dict[str, Any]] = []
         self.total = torch.zeros(2, dtype=torch.float64, device=device)  # loss, rows
         if state is None:
-            names = ("target", "sensitive", "features", "drop_sensitive")
-            columns = {name: getattr(options, name) for name in names}
-            self.summary = summarize(options.data, **columns)
+            columns = ("target", "sensitive", "features", "drop_sensitive")
+            self.summary = summarize(options.data, **options.pick(*columns))
         else:
             self.summary = ShardSummary.from_json(state["summary"], options.data)
             shards = find_shards(options.data)[0]
             changed = shards.items() ^ self.summary.shards.items()
             if changed:
+                names = ", ".join(sorted({name for name, _ in changed}))
                 raise InvalidInputError(
-                    f"{options.data} changed since the checkpoint: "
-                    f"{', '.join(sorted({name for name, _ in changed}))}. Put the "
+                    f"{options.data} changed since the checkpoint: {names}. Put the "
                     "shards back, or start from scratch with --restart."
                 )
         dtype: torch.dtype = getattr(torch, options.dtype)
         dataset = ShardDataset(
             self.summary,
-            options.batch_size,
-            seed=options.seed,
-            buffer=options.buffer,
+            **options.pick("batch_size", "seed", "buffer"),
             streams=options.streams if state is None else state["streams"],
             dtype=dtype,
         )
         self.loader = ShardLoader(dataset, num_workers=options.workers)
         self.model = _make_model(self.summary, options.hidden, dtype, options.seed)
         self.model.to(device)
-        self.fair = self.summary.fairness_loss(
-            divergence=options.divergence,
-            notion=options.notion,
-            sharpness=options.sharpness,
-            groups=options.groups,
-        ).to(device)
-        self.optimizer = torch.optim.AdamW(
-            self.model.parameters(), lr=options.lr, weight_decay=options.weight_decay
-        )
+        penalty = options.pick("divergence", "notion", "sharpness", "groups")
+        self.fair = self.summary.fairness_loss(**penalty).to(device)
+        rates = options.pick("lr", "weight_decay")
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), **rates)
         if state is None:
             return
         for name in STATEFUL:
@@ -399,9 +393,7 @@ def load_model(folder: str | Path) -> tuple[nn.Module, ShardSummary]:
     """
     path = Path(folder) / MODEL
     if not path.exists():
-        raise PersistenceError(
-            f"{path} does not exist. Pass a folder that train wrote."
-        )
+        raise PersistenceError(f"{path} does not exist. Pass the --out of a run.")
     with safe_open(path, framework="pt") as file:
         metadata = file.metadata()
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
@@ -471,12 +463,9 @@ def _joined_ranks(device: str, timeout: float) -> Iterator[torch.device]:
         if os.environ.get("GROUP_WORLD_SIZE") == "1":
             attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
             store = PrefixStore(f"attempt_{attempt}", store)
+        backend = "nccl" if chosen.type == "cuda" else "gloo"
         dist.init_process_group(
-            "nccl" if chosen.type == "cuda" else "gloo",
-            store=store,
-            rank=rank,
-            world_size=n_ranks,
-            timeout=wait,
+            backend, store=store, rank=rank, world_size=n_ranks, timeout=wait
         )
     # Left as it is after an error: to take it apart, all ranks would have to answer.
     yield chosen
@@ -489,8 +478,7 @@ def _explain_lost(when: str, rescue: str) -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        text = str(error).lower()
-        if "RANK" not in os.environ or not any(sign in text for sign in LOST_SIGNS):
+        if "RANK" not in os.environ or not LOST.search(str(error).lower()):
             raise
         rank = rank_and_size()[0] if dist.is_initialized() else os.environ["RANK"]
         raise LostRankError(

@@ -140,9 +140,8 @@ class Divergence(Registered, abstract=True):
         with np.errstate(over="ignore", invalid="ignore"):
             if p.min(initial=1.0) > 0 and q.min(initial=1.0) > 0:  # no limits to take
                 t = p / q
-                return evaluate(self.f_prime, t), -evaluate(
-                    self.conjugate_at, np.log(t)
-                )
+                dual = evaluate(self.f_prime, t)
+                return dual, -evaluate(self.conjugate_at, np.log(t))
             t = np.where(q > 0, p, 1.0) / np.where(q > 0, q, 1.0)
             t = np.where((q <= 0) & (p > 0), np.inf, t)
             dual = np.asarray(self.f_prime(t, np), dtype=np.float64)
@@ -178,9 +177,8 @@ class Divergence(Registered, abstract=True):
         # Not 1 - sum of squares: that rounds to 0 beside one overwhelming group.
         off_diagonal = np.sum(prior * (prior.sum() - prior))
         worst = np.sum(self.perspective(prior, prior**2))
-        return float(
-            worst + (off_diagonal * self.value_at_zero if off_diagonal > 0 else 0.0)
-        )
+        empty = off_diagonal * self.value_at_zero if off_diagonal > 0 else 0.0
+        return float(worst + empty)
 
     def smoothed(self) -> "Divergence":
         """Return this divergence with its kinks rounded; itself where it has none."""
@@ -424,9 +422,8 @@ class LinearTail(Transformed):
         base, value = self.base, 0.0
         slopes: list[tuple[Operand, Operand]] = []
         try:
-            for mass, product in zip(
-                p.ravel().tolist(), q.ravel().tolist(), strict=True
-            ):
+            cells = zip(p.ravel().tolist(), q.ravel().tolist(), strict=True)
+            for mass, product in cells:
                 ratio = mass / product
                 safe = max(ratio, self.floor)
                 slope = base.f_prime(safe, SCALARS)

@@ -75,16 +75,12 @@ def log1p_minus(u: Operand, xp: Namespace) -> Operand:
 
 def exp_family(z: Operand, b: float, xp: Namespace) -> Operand:
     """Return ``(e^(b z) - 1) / b``, which is ``z`` at ``b = 0``."""
-    if b == 0:
-        return z
-    return expm1(b * z, xp) / b
+    return z if b == 0 else expm1(b * z, xp) / b
 
 
 def box_cox(y: Operand, b: float, xp: Namespace) -> Operand:
     """Return the inverse of `exp_family` in ``z``: ``ln(1 + b y) / b``."""
-    if b == 0:
-        return y
-    return log1p(b * y, xp) / b
+    return y if b == 0 else log1p(b * y, xp) / b
 
 
 def log_mean_exp(z: Operand, xp: Namespace) -> Operand:
@@ -194,9 +190,8 @@ class ReverseKL(Divergence):
         """Return ``1 - 1 / t``."""
         ratio = xp.where(t > 0, t, 1.0)
         # (t - 1) / t keeps its digits near 1; it is inf / inf at t = inf.
-        return xp.where(
-            t > 0, xp.where(t > 2, 1 - 1 / ratio, (t - 1) / ratio), -math.inf
-        )
+        slope = xp.where(t > 2, 1 - 1 / ratio, (t - 1) / ratio)
+        return xp.where(t > 0, slope, -math.inf)
 
     def f_second(self, t: Operand, xp: Namespace) -> Operand:
         """Return ``1 / t^2``."""
@@ -428,9 +423,7 @@ class Alpha(Divergence):
 
     def __post_init__(self) -> None:
         if not math.isfinite(self.power):
-            raise InvalidParameterError(
-                f"power must be a finite number; got {self.power!r}."
-            )
+            raise InvalidParameterError(f"power must be finite; got {self.power!r}.")
 
     def f(self, t: Operand, xp: Namespace) -> Operand:
         """Return the generator; a series near 1 keeps all its digits."""

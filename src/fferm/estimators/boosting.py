@@ -305,9 +305,9 @@ class FairBoostingClassifier(FairClassifier):
             or levels not in (None, last.booster_.pandas_categorical or [])
         ):
             raise InvalidInputError(
-                "warm_start needs the features, levels of categories and classes of "
-                f"the last fit; got {self.n_features_in_} features and classes "
-                f"{classes.tolist()}. Set warm_start=False."
+                "warm_start needs features, levels of categories and classes of the "
+                f"last fit, {last.n_features_in_} features and {last.classes_.tolist()}"
+                f"; got {self.n_features_in_} and {classes.tolist()}. Fit without it."
             )
         if self.n_estimators < last.n_iter_:
             raise InvalidParameterError(

@@ -356,7 +356,8 @@ class FairLogisticRegression(FairClassifier):
         is_same = np.array_equal(last.classes_, data.classes)
         if not is_same or theta.shape != parameter_shape(encoded.problem):
             raise InvalidInputError(
-                f"warm_start needs the features and classes of the last fit; got "
+                "warm_start needs the features and classes of the last fit, "
+                f"{last.coef_.shape[1]} and {last.classes_.tolist()}; got "
                 f"{data.X.shape[1]} and {data.classes.tolist()}. Set warm_start=False."
             )
         return theta

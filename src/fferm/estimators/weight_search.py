@@ -25,7 +25,7 @@ from sklearn.utils import _safe_indexing, check_random_state
 from fferm._typing import IntArray, Table, is_sparse
 from fferm.data.rows import FitInput
 from fferm.data.split import hold_out, keep_rows, kinds
-from fferm.divergences import STANDARD, Divergence
+from fferm.divergences import STANDARD
 from fferm.divergences import get as get_divergence
 from fferm.errors import (
     EmptyStratumWarning,
@@ -107,12 +107,14 @@ def choose_weight(model: E, held_out: HeldOut[E]) -> tuple[Choice, E]:
     # Training on all rows warns about them, and has checked the features.
     with warnings.catch_warnings(), config_context(assume_finite=True):
         warnings.simplefilter("ignore", FfermWarning)
-        usual, beyond = _weights(model._objective().divergence)
-        tried = _advance(model, held_out, usual, None)
+        weights = default_weights(model._objective().divergence, N_WEIGHTS + 1)
+        tried = _advance(model, held_out, weights.tolist(), None)
         last = tried[-1]
         can_help = model.supports_large_weights() and not last.is_within
         if can_help and not held_out.is_noise_limited(last):
-            tried += _advance(model, held_out, beyond, last.model)
+            step = weights[-1] / weights[-2]
+            beyond = weights[-1] * step ** np.arange(1, N_BEYOND + 1)
+            tried += _advance(model, held_out, beyond.tolist(), last.model)
         if tried[-1].is_within:
             best = tried[0]
             if len(tried) > 1:
@@ -155,14 +157,6 @@ def _bisect(
             else:
                 below = judged
     return within
-
-
-def _weights(divergence: Divergence) -> tuple[list[float], list[float]]:
-    # Those of the default range, and those beyond it.
-    weights = default_weights(divergence, N_WEIGHTS + 1)
-    step = weights[-1] / weights[-2]
-    beyond = weights[-1] * step ** np.arange(1, N_BEYOND + 1)
-    return weights.tolist(), beyond.tolist()
 
 
 class HeldOutDecisions(HeldOut[M]):
@@ -263,9 +257,8 @@ def _check_comparable(whole: Tabulator, part: Tabulator) -> int:
         if not table.is_judged.any():
             raise InvalidInputError(
                 f"The {part.labels.n_samples} held-out rows hold fewer than two groups "
-                f"of {table.attribute} wherever {part.notion.name} compares them, so "
-                "max_violation cannot be judged. Use more rows of each group, merge "
-                "groups, or change validation_fraction."
+                f"of {table.attribute} wherever {part.notion.name} compares them. Use "
+                "more rows, merge groups, or change validation_fraction."
             )
     judged, known = part.violations(anything[1]), whole.violations(anything[0])
     if judged.absent and judged.absent != known.absent:

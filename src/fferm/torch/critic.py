@@ -470,13 +470,11 @@ class CriticFairnessLoss(BatchPenalty):
         """Return what `repr` says first."""
         return f"{self.critic.kind.divergence!r}, n_strata={len(self.reader.factor)}"
 
-    def critic_gradient(
-        self, side: Tensor, s: Tensor, stratum: Tensor, weight: Tensor
-    ) -> tuple[Tensor, ...]:
+    def critic_gradient(self, *batch: Tensor) -> tuple[Tensor, ...]:
         """Return the gradient of the value by the critic's parameters."""
         parameters = dict(self.critic.named_parameters())
         with torch.enable_grad():
-            value = self._value(parameters, side, s, stratum, weight)
+            value = self._value(parameters, *batch)
             return torch.autograd.grad(value, list(parameters.values()))
 
     def _ascend(self, *slopes: Tensor) -> None:
@@ -489,14 +487,8 @@ class CriticFairnessLoss(BatchPenalty):
         for parameter in self.critic.parameters():
             parameter.grad = None
 
-    def _value(
-        self,
-        parameters: dict[str, Any],
-        side: Tensor,
-        s: Tensor,
-        stratum: Tensor,
-        weight: Tensor,
-    ) -> Tensor:
+    def _value(self, parameters: dict[str, Any], *batch: Tensor) -> Tensor:
+        side, s, stratum, weight = batch
         reader, n, pairs = self.reader, len(side), None
         value = side.new_zeros((), dtype=torch.float64)
         u = None if reader.n_classes else side[:, None]

@@ -91,11 +91,7 @@ class RegressionNet(Standardised):
 
 
 def make_module(
-    X: Table,
-    share: FloatArray,
-    hidden: Sequence[int],
-    seed: int,
-    has_intercept: bool = True,
+    X: Table, share: FloatArray, hidden: Sequence[int], seed: int, has_intercept: bool
 ) -> RegressionNet:
     """Return a new network for features like these, whose rows have these shares.
 

@@ -145,8 +145,7 @@ def tune(
     candidates = _candidates(estimator, divergences, radii)
     judge = _Judge(candidates[0][1], validation or CrossValidation(), passed)
     grids = [
-        weight_grid(fairness_weights, model._objective().divergence)
-        for _, model in candidates
+        weight_grid(fairness_weights, m._objective().divergence) for _, m in candidates
     ]
 
     def score(record: Mapping[str, Any]) -> float:
@@ -176,9 +175,8 @@ def tune(
         )
     if score(best) <= 0:
         warn_user(
-            "No candidate keeps the bound on the rows that judge. The closest has "
-            f"accuracy {best['accuracy']:.4f} at violation {best['violation']:.4f}. "
-            "Loosen the bound, or add weights.",
+            "No candidate keeps the bound. Loosen it, or add weights. The closest has "
+            f"accuracy {best['accuracy']:.4f} at violation {best['violation']:.4f}.",
             InfeasibleWarning,
         )
     model = next(model for key, model in candidates if key.items() <= best.items())
@@ -237,9 +235,8 @@ def _radii(shift: Uncertainty | None, radii: Sequence[float] | None) -> list[flo
     numbers = sorted({check_number("radii", radius) for radius in radii})
     if not numbers or (shift is None and numbers[-1] > 0):
         raise InvalidParameterError(
-            "radii must hold at least one number, and any above 0 needs an estimator "
-            "with an uncertainty set, for example uncertainty=SmallShift(radius=0.01); "
-            f"got {numbers}."
+            "radii must hold at least one number; one above 0 needs an estimator with "
+            f"an uncertainty set such as SmallShift(radius=0.01); got {numbers}."
         )
     return numbers
 
@@ -251,12 +248,8 @@ class _Judge:
         self, model: FairClassifier, validation: Validation, passed: FitInput
     ) -> None:
         # Bands are cut once, on the whole source, for every fold.
-        columns = encode_sensitive(
-            passed.sensitive_features,
-            len(passed.y),
-            "marginal",
-            Binning(model.continuous),
-        )
+        sensitive, binning = passed.sensitive_features, Binning(model.continuous)
+        columns = encode_sensitive(sensitive, len(passed.y), "marginal", binning)
         edges = {name: e for column in columns for name, e in column.edges.items()}
         self.folds, rows = validation.folds(replace(passed, edges=edges))
         self.classes = np.unique(np.asarray(passed.y))
@@ -303,10 +296,7 @@ class _Judge:
 
 
 def _search_with_optuna(
-    try_point: Callable[[int, float], float],
-    n_candidates: int,
-    n_trials: int,
-    sampler: Any,
+    score: Callable[[int, float], float], n_candidates: int, n_trials: int, sampler: Any
 ) -> None:
     # A weight is a share of its range in logarithm, because these differ by divergence.
     check_params({"n_trials": n_trials}, {"n_trials": COUNT})
@@ -318,7 +308,7 @@ def _search_with_optuna(
         study = optuna.create_study(direction="maximize", sampler=sampler)
         numbers = list(range(n_candidates))
         study.optimize(
-            lambda trial: try_point(
+            lambda trial: score(
                 trial.suggest_categorical("candidate", numbers),
                 trial.suggest_float("strength", 0.0, 1.0),
             ),

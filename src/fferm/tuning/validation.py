@@ -123,8 +123,7 @@ class EvenHoldout(Validation):
                 "Some group has too few rows to hold any out. Merge groups, or use "
                 "CrossValidation."
             )
-        rng = np.random.default_rng(self.random_state)
-        order = rng.permutation(group.size)
+        order = np.random.default_rng(self.random_state).permutation(group.size)
         parts = [order[group[order] == k][:n] for k, n in enumerate(wanted)]
         held = np.sort(np.concatenate(parts))
         return _take(passed, [(np.setdiff1d(np.arange(group.size), held), held)])

@@ -10,7 +10,7 @@ cut by a plane are enumerated (`worst_vertices`) or bounded by a Lagrangian
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
 import scipy.optimize
@@ -19,15 +19,7 @@ from numpy.typing import NDArray
 from fferm._typing import FloatArray, IntArray
 from fferm.divergences import Divergence
 from fferm.errors import InvalidParameterError
-from fferm.uncertainty.base import (
-    RADIUS,
-    Uncertainty,
-    dual_and_conjugate,
-    live_cells,
-    settled,
-    spread,
-    times,
-)
+from fferm.uncertainty import base
 
 __all__ = ["LargeShift"]
 
@@ -43,7 +35,7 @@ MODES = ("corners", "paper", "simplex", "coupled")
 
 
 @dataclass(frozen=True)
-class LargeShift(Uncertainty):
+class LargeShift(base.Uncertainty):
     r"""The worst case over tables whose cells move by at most the radius.
 
     .. math:: \max_{|P'-P| \le \delta, \, |Q'-Q| \le \delta} D_f(P' \| Q')
@@ -97,7 +89,7 @@ class LargeShift(Uncertainty):
     floor: float = 0.1
 
     def __post_init__(self) -> None:
-        self._check_number("radius", RADIUS, largest=1)
+        self._check_number("radius", base.RADIUS, largest=1)
         self._check_choice("mode", MODES)
         hint = "0.1 lets a product shrink to a tenth of itself."
         self._check_number("floor", hint, largest=1)
@@ -117,7 +109,7 @@ class LargeShift(Uncertainty):
     ) -> tuple[float, FloatArray, FloatArray]:
         """Return the worst case of the mode, and its slopes by both tables."""
         self._check_coupling(False)
-        live = live_cells(p, q)
+        live = base.live_cells(p, q)
         p, q = p[live], q[live]
         floor = 0.0 if self.mode == "paper" else self.floor
         intervals = interval(p, self.radius), interval(q, self.radius, floor)
@@ -127,7 +119,7 @@ class LargeShift(Uncertainty):
         else:
             n_corners = 1 if self.mode == "paper" else 4
             value, by_p, by_q = worst_corners(intervals, divergence, n_corners)
-        return value, spread(by_p, live), spread(by_q, live)
+        return value, base.spread(by_p, live), base.spread(by_q, live)
 
     def coupled_penalty(
         self, p: FloatArray, prior: FloatArray, divergence: Divergence
@@ -137,8 +129,7 @@ class LargeShift(Uncertainty):
         return worst_columns(p, prior, self.radius, divergence)
 
 
-@dataclass(frozen=True)
-class Interval:
+class Interval(NamedTuple):
     """Where the cells of one table may move, and how the ends follow their cell.
 
     Parameters
@@ -153,6 +144,9 @@ class Interval:
     rates: FloatArray
 
 
+Intervals = tuple[Interval, Interval]
+
+
 def interval(centre: FloatArray, radius: float, floor: float = 0.0) -> Interval:
     """Return ``[max(x - radius, floor x), min(x + radius, 1)]`` by cell."""
     low, high = centre - radius, centre + radius
@@ -160,13 +154,12 @@ def interval(centre: FloatArray, radius: float, floor: float = 0.0) -> Interval:
     low = np.where(is_free, low, floor * centre)
     low_rate = np.where(is_free, 1.0, floor)
     high_rate = np.where(high < 1, 1.0, 0.0)
-    return Interval(
-        np.stack([low, np.minimum(high, 1.0)]), np.stack([low_rate, high_rate])
-    )
+    ends = np.stack([low, np.minimum(high, 1.0)])
+    return Interval(ends, np.stack([low_rate, high_rate]))
 
 
 def worst_corners(
-    intervals: tuple[Interval, Interval], divergence: Divergence, n_corners: int = 4
+    intervals: Intervals, divergence: Divergence, n_corners: int = 4
 ) -> tuple[float, FloatArray, FloatArray]:
     """Return the sum over cells of the largest corner, and its slopes.
 
@@ -179,15 +172,12 @@ def worst_corners(
     winner, cells = np.argmax(phi, axis=0), np.arange(phi.shape[1])
     at_p, at_q = (end_p[winner], cells), (end_q[winner], cells)
     by_p, by_q = divergence.slopes(joint.ends[at_p], product.ends[at_q])
-    return (
-        float(phi[winner, cells].sum()),
-        times(by_p, joint.rates[at_p]),
-        times(by_q, product.rates[at_q]),
-    )
+    by_p = base.times(by_p, joint.rates[at_p])
+    by_q = base.times(by_q, product.rates[at_q])
+    return float(phi[winner, cells].sum()), by_p, by_q
 
 
-@dataclass(frozen=True)
-class Vertices:
+class Vertices(NamedTuple):
     """Vertices, and how they follow the table they were made around.
 
     Parameters
@@ -211,9 +201,9 @@ class Vertices:
         the total.
         """
         rates = self.rates[vertex]
-        rest = times(1 - rates, slopes[self.free[vertex]])
+        rest = base.times(1 - rates, slopes[self.free[vertex]])
         with np.errstate(invalid="ignore"):
-            pulled = times(rates, slopes) + rest
+            pulled = base.times(rates, slopes) + rest
         return np.where(np.isnan(pulled), 0.0, pulled)
 
 
@@ -241,10 +231,8 @@ def _patterns(n_cells: int) -> tuple[NDArray[np.bool_], IntArray]:
     """Return which coordinates are at their upper end, and the free coordinate."""
     codes = np.arange(2 ** (n_cells - 1))
     others = (codes[:, None] >> np.arange(n_cells - 1)) & 1 == 1
-    is_high = np.concatenate(
-        [np.insert(others, free, False, axis=1) for free in range(n_cells)]
-    )
-    return is_high, np.repeat(np.arange(n_cells), codes.size)
+    parts = [np.insert(others, free, False, axis=1) for free in range(n_cells)]
+    return np.concatenate(parts), np.repeat(np.arange(n_cells), codes.size)
 
 
 # Tables to look at: seconds of work, tens of megabytes. 16 groups of binary classes.
@@ -277,18 +265,17 @@ def worst_columns(
     # All choices of one vertex a column, (columns x tables).
     strides = np.cumprod([1, *sizes[:-1]])[:, None]
     choices = np.arange(total) // strides % np.array(sizes)[:, None]
-    tables = np.stack(
-        [column.points[choice] for column, choice in zip(ends, choices, strict=True)],
-        axis=2,
-    )  # (tables, m, columns)
+    chosen = zip(ends, choices, strict=True)
+    # Their shape is (tables, m, columns).
+    tables = np.stack([column.points[choice] for column, choice in chosen], axis=2)
     weights = prior[columns]
     products = tables.sum(axis=2, keepdims=True) * weights
     values = divergence.perspective(tables, products).sum(axis=(1, 2))
     best = int(np.argmax(values))
-    dual, conjugate = dual_and_conjugate(tables[best], products[best], divergence)
+    dual, conjugate = base.dual_and_conjugate(tables[best], products[best], divergence)
     with np.errstate(invalid="ignore"):
-        slopes = dual - times(conjugate, weights).sum(axis=1, keepdims=True)
-    slopes, payoff = settled(slopes, dual), np.zeros_like(p)
+        slopes = dual - base.times(conjugate, weights).sum(axis=1, keepdims=True)
+    slopes, payoff = base.settled(slopes, dual), np.zeros_like(p)
     for n, (k, column) in enumerate(zip(columns, ends, strict=True)):
         payoff[:, k] = column.pull_back(int(choices[n, best]), slopes[:, n])
     return float(values[best]), payoff
@@ -299,10 +286,7 @@ MAX_EXACT_CELLS = 6
 
 
 def worst_vertices(
-    p: FloatArray,
-    q: FloatArray,
-    intervals: tuple[Interval, Interval],
-    divergence: Divergence,
+    p: FloatArray, q: FloatArray, intervals: Intervals, divergence: Divergence
 ) -> tuple[float, FloatArray, FloatArray]:
     """Return the exact worst case over pairs of vertices, and its slopes.
 
@@ -319,10 +303,7 @@ def worst_vertices(
 
 
 def lagrangian_bound(
-    p: FloatArray,
-    q: FloatArray,
-    intervals: tuple[Interval, Interval],
-    divergence: Divergence,
+    p: FloatArray, q: FloatArray, intervals: Intervals, divergence: Divergence
 ) -> tuple[float, FloatArray, FloatArray]:
     r"""Return an upper bound of the worst case for any number of cells.
 
@@ -348,8 +329,8 @@ def lagrangian_bound(
     value = float((phi - mu * step_p - nu * step_q).max(axis=0).sum())
     by_p, by_q = divergence.slopes(ends_p, ends_q)
     # The step p_ic - p_i, which costs the price, moves by rate - 1 with its cell.
-    by_p = times(weights, times(joint.rates[END_P], by_p - mu) + mu)
-    by_q = times(weights, times(product.rates[END_Q], by_q - nu) + nu)
+    by_p = base.times(weights, base.times(joint.rates[END_P], by_p - mu) + mu)
+    by_q = base.times(weights, base.times(product.rates[END_Q], by_q - nu) + nu)
     return value, by_p.sum(axis=0), by_q.sum(axis=0)
 
 

@@ -8,15 +8,7 @@ import numpy as np
 
 from fferm._typing import FloatArray
 from fferm.divergences import Divergence
-from fferm.uncertainty.base import (
-    RADIUS,
-    Uncertainty,
-    dual_and_conjugate,
-    live_cells,
-    settled,
-    spread,
-    times,
-)
+from fferm.uncertainty import base
 
 __all__ = ["SmallShift"]
 
@@ -24,7 +16,7 @@ ORDERS: tuple[float | str, ...] = (1, 2, math.inf, "inf")
 
 
 @dataclass(frozen=True)
-class SmallShift(Uncertainty):
+class SmallShift(base.Uncertainty):
     r"""The first-order worst case in an l_p ball.
 
     With the optimal dual ``A = f'(P/Q)``, its conjugate ``C = f*(A)`` and N the norm
@@ -85,7 +77,7 @@ class SmallShift(Uncertainty):
     power: Literal[1, 2] = 1
 
     def __post_init__(self) -> None:
-        self._check_number("radius", RADIUS)
+        self._check_number("radius", base.RADIUS)
         self._check_choice("p", ORDERS)
         self._check_choice("norm", ("quotient", "dual"))
         self._check_choice("coupled", (False, True))
@@ -106,17 +98,17 @@ class SmallShift(Uncertainty):
         ``-C - radius W t / q``.
         """
         self._check_coupling(False)
-        live = live_cells(p, q)
-        dual, conjugate = dual_and_conjugate(p, q, divergence)
+        live = base.live_cells(p, q)
+        dual, conjugate = base.dual_and_conjugate(p, q, divergence)
         by_dual, s_dual = self._excess(dual[live])
         by_conjugate, s_conjugate = self._excess(conjugate[live])
         value = divergence.total(p, q) + by_dual + by_conjugate
         t, curvature = _curvature(p, q, divergence)
-        push = spread(s_dual, live) + times(t, spread(s_conjugate, live))
+        push = base.spread(s_dual, live) + base.times(t, base.spread(s_conjugate, live))
         with np.errstate(invalid="ignore", over="ignore"):
-            W = times(curvature, push) / _safe(q)
-            by_p, by_q = dual + W, -conjugate - times(W, t)
-        return value, settled(by_p, dual), settled(by_q, -conjugate)
+            W = base.times(curvature, push) / _safe(q)
+            by_p, by_q = dual + W, -conjugate - base.times(W, t)
+        return value, base.settled(by_p, dual), base.settled(by_q, -conjugate)
 
     def coupled_penalty(
         self, p: FloatArray, prior: FloatArray, divergence: Divergence
@@ -130,32 +122,32 @@ class SmallShift(Uncertainty):
         self._check_coupling(True)
         rows = p.sum(axis=1, keepdims=True)  # (m, 1)
         q = rows * prior  # (m, K)
-        live = live_cells(p, q)
-        dual, conjugate = dual_and_conjugate(p, q, divergence)
+        live = base.live_cells(p, q)
+        dual, conjugate = base.dual_and_conjugate(p, q, divergence)
         with np.errstate(invalid="ignore"):
-            payoff = dual - times(conjugate, prior).sum(axis=1, keepdims=True)
-            G = payoff - times(rows, conjugate).sum(axis=0)
-        payoff, G = settled(payoff, dual), settled(G, dual)
+            payoff = dual - base.times(conjugate, prior).sum(axis=1, keepdims=True)
+            G = payoff - base.times(rows, conjugate).sum(axis=0)
+        payoff, G = base.settled(payoff, dual), base.settled(G, dual)
         excess, slope = self._excess(G[live])
         value = divergence.total(p, q) + excess
-        s = spread(slope, live)
+        s = base.spread(slope, live)
         by_column = s.sum(axis=0)
         t, curvature = _curvature(p, q, divergence)
         with np.errstate(invalid="ignore", over="ignore"):
             pull = prior * s.sum(axis=1, keepdims=True) + rows * by_column
-            W = times(curvature, s - times(t, pull))
-            along_rows = times(W, t).sum(axis=1, keepdims=True) / _safe(rows)
-            marginal = times(conjugate, by_column).sum(axis=1, keepdims=True)
+            W = base.times(curvature, s - base.times(t, pull))
+            along_rows = base.times(W, t).sum(axis=1, keepdims=True) / _safe(rows)
+            marginal = base.times(conjugate, by_column).sum(axis=1, keepdims=True)
             payoff = payoff + W / _safe(q) - along_rows - marginal
-        return value, np.where(live, settled(payoff, dual), 0.0)
+        return value, np.where(live, base.settled(payoff, dual), 0.0)
 
     def _excess(self, g: FloatArray) -> tuple[float, FloatArray]:
         is_quotient = self.norm == "quotient"
         size, slope = norm_and_slope(g, float(self.p), is_quotient=is_quotient)
         if self.power == 1:
-            return float(times(self.radius, size)), self.radius * slope
+            return float(base.times(self.radius, size)), self.radius * slope
         by_size = 2 * self.radius * size if self.radius else 0.0
-        return float(times(self.radius, size * size)), times(by_size, slope)
+        return float(base.times(self.radius, size * size)), base.times(by_size, slope)
 
 
 def _curvature(

@@ -144,14 +144,10 @@ def _minimize(penalty: Any, rows: TrainingRows, terms: Terms) -> FloatArray:
         return float(value), np.append(push @ rows.X, push.sum()) + ridge
 
     theta = np.zeros(rows.X.shape[1] + 1)
+    limits: Any = {"maxiter": MAX_ITER, "ftol": LEAST_GAIN}
     for weight in sorted({0.0, terms[0]}):
         solution = minimize(
-            objective,
-            theta,
-            (weight,),
-            jac=True,
-            method="L-BFGS-B",
-            options={"maxiter": MAX_ITER, "ftol": LEAST_GAIN},
+            objective, theta, (weight,), "L-BFGS-B", jac=True, options=limits
         )
         theta = np.asarray(solution.x)
     # A kink stops the line search where nothing is left to gain; too few iterations

@@ -1,7 +1,7 @@
 """Zemel et al. 2013: learning fair representations."""
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy.optimize import minimize
@@ -12,7 +12,7 @@ from fferm._typing import FloatArray, Table
 from fferm.lab.baselines.base import Baseline, TrainingRows
 from fferm.notions import Notion
 
-MAX_ITER = 300
+LIMITS: Any = {"maxiter": 300}
 # Mixtures of logistic functions come this close to certainty.
 ROUNDING = 1e-9
 
@@ -85,12 +85,7 @@ class LearnedFairRepresentations(Baseline):
         start = np.concatenate([rows.X[chosen].ravel(), scale, rng.normal(size=count)])
 
         solution = minimize(
-            self._objective,
-            start,
-            (rows, count),
-            jac=True,
-            method="L-BFGS-B",
-            options={"maxiter": MAX_ITER},
+            self._objective, start, (rows, count), "L-BFGS-B", jac=True, options=LIMITS
         )
         prototypes, scale, label = _unpack(np.asarray(solution.x), count, d)
         self.prototypes_, self.feature_weights_ = prototypes, np.exp(scale)

@@ -168,18 +168,13 @@ def run_task(task: Task, size: Size) -> list[Record]:
             labels = encode_labels(part.y, len(part.y), (0, 1), "y")
             notion, groups = get_notion(panel.notion), part.sensitive_features
             tables[name] = make_tabulator(labels, notion, groups, "intersection", None)
-        about = {
-            "task": task.key,
-            "panel": panel.name,
-            "method": method.label,
-            "seed": seed,
-            "choice": task.choice,
-        }
+        about = {"task": task.key, "panel": panel.name, "method": method.label}
+        drawn = {"seed": seed, "choice": task.choice}
         values, records = trade_offs(method, model, size.n_values), []
         for value, fitted, seconds in fit_sweep(method, model, parts, values):
             for name, part in judged.items():
                 measured = _measure(fitted, part, tables[name])
-                point = {**about, "part": name, "value": value}
+                point = {**about, **drawn, "part": name, "value": value}
                 records.append({**point, **measured, "seconds": seconds})
         return records
 
