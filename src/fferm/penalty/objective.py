@@ -92,7 +92,8 @@ def make_objective(
     """
     if uncertainty is not None and not isinstance(uncertainty, Uncertainty):
         raise InvalidParameterError(
-            f"uncertainty must be None, SmallShift or LargeShift; got {uncertainty!r}."
+            "uncertainty must be None, SmallShift(radius) or LargeShift(radius); got "
+            f"{uncertainty!r}."
         )
     return Objective(
         Divergence.resolve(divergence), Notion.resolve(notion), uncertainty, **factors
