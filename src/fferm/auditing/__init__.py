@@ -7,9 +7,14 @@ interval, name every group that they could not judge, and become JSON and pages 
 same way. An audit imports `fferm.metrics` and `fferm.data`, and no model.
 """
 
+import importlib
+from typing import TYPE_CHECKING
+
 from fferm.auditing.base import Audit
 from fferm.auditing.classification import ClassificationAudit, DivergenceValue, audit
-from fferm.auditing.regression import RegressionAudit, audit_regression
+
+if TYPE_CHECKING:
+    from fferm.auditing.regression import RegressionAudit, audit_regression
 
 __all__ = [
     "Audit",
@@ -19,3 +24,10 @@ __all__ = [
     "audit",
     "audit_regression",
 ]
+
+
+def __getattr__(name: str) -> object:
+    """Import the audit of regressors when it is first used."""
+    if name not in ("RegressionAudit", "audit_regression"):
+        raise AttributeError(f"module 'fferm.auditing' has no attribute {name!r}")
+    return getattr(importlib.import_module("fferm.auditing.regression"), name)

@@ -1,9 +1,9 @@
 """The audit of a classifier: rates of decisions and probabilities by group."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, Self, cast
 
 import numpy as np
 import pandas as pd
@@ -117,16 +117,18 @@ class ClassificationAudit(Audit):
     bands: dict[str, int] = field(default_factory=dict)
     trained_bands: tuple[str, ...] = ()
 
-    def __post_init__(self) -> None:
-        """Tell undefined from not measured by the groups: JSON has null for both."""
-        if any(
-            key.startswith("soft_rate_") for row in self.groups.values() for key in row
-        ):
-            if self.soft_violation is None:
-                object.__setattr__(self, "soft_violation", math.nan)
-            for name, value in self.divergences.items():
+    @classmethod
+    def _restore(cls, plain: Mapping[str, Any]) -> Self:
+        audit = super()._restore(plain)
+        # JSON has null for undefined as for not measured; the groups tell which.
+        rows = audit.groups.values()
+        if any(key.startswith("soft_rate_") for row in rows for key in row):
+            if audit.soft_violation is None:
+                audit = replace(audit, soft_violation=math.nan)
+            for name, value in audit.divergences.items():
                 if value.soft is None:
-                    self.divergences[name] = value._replace(soft=math.nan)
+                    audit.divergences[name] = value._replace(soft=math.nan)
+        return audit
 
     @property
     def shown_classes(self) -> tuple[str, ...]:

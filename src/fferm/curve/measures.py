@@ -12,7 +12,7 @@ from scipy.stats import norm
 from sklearn import config_context
 
 from fferm._typing import FloatArray
-from fferm.auditing import Audit, audit, audit_regression
+from fferm.auditing import Audit, audit
 from fferm.curve.curve import CONFIDENCE
 from fferm.data.groups import BandEdges, Binning, encode_sensitive
 from fferm.data.rows import FitInput
@@ -24,7 +24,6 @@ from fferm.errors import (
     warn_user,
 )
 from fferm.estimators.base import FairClassifier, FairEstimator
-from fferm.metrics import dependence
 from fferm.metrics.intervals import interval_of_tables, wilson_interval
 from fferm.metrics.tabulator import Tabulator, make_tabulator, rates_of, worst_gap
 from fferm.penalty.objective import Penalty
@@ -95,6 +94,8 @@ def audit_rows(model: FairEstimator, rows: FitInput) -> Audit | None:
         options: dict[str, Any] = {**rows.tables, "confidence": CONFIDENCE}
         if isinstance(model, FairClassifier):
             return audit(model, **options, n_bootstrap=0, random_state=0)
+        from fferm.auditing import audit_regression
+
         try:
             options |= {"n_permutations": 0, "n_bootstrap": N_DRAWS}
             return audit_regression(model, **options)
@@ -221,6 +222,8 @@ class RegressionMeasure:
     def __init__(
         self, model: "FairRegressor", split: FitInput, edges: BandEdges
     ) -> None:
+        from fferm.metrics import dependence
+
         self.X, self.y = split.X, dependence.read_finite(split.y, "y")
         self.weight = encode_weight(split.sample_weight, self.y.size)
         binning = Binning(model.continuous, edges)
@@ -246,6 +249,8 @@ class RegressionMeasure:
         self, model: "FairRegressor", prediction: FloatArray
     ) -> dict[str, Any]:
         """Return the measures of a model with these predictions."""
+        from fferm.metrics import dependence
+
         error, variance = dependence.squared_error(self.y, prediction, self.weight)
         share = self.weight / self.weight.sum()
         deviations = share * ((self.y - prediction) ** 2 - error)

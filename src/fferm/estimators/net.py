@@ -36,13 +36,15 @@ from fferm.errors import (
 from fferm.estimators.base import Encoded, FairClassifier, progress
 from fferm.penalty.objective import Penalty, Problem
 from fferm.solvers.base import Callback
-from fferm.torch import networks, serialize, training
+from fferm.torch import networks, training
 from fferm.torch.networks import DeviceRows, Features
 from fferm.torch.training import BatchObjective, Trained, TrainingConfig
 
 if TYPE_CHECKING:
     import torch
     from torch import nn
+
+    from fferm.torch.serialize import Checkpoint
 
 # Makes a network from a seed.
 Maker = Callable[[int], "nn.Module"]
@@ -225,6 +227,8 @@ class FairNetClassifier(FairClassifier):
         return state
 
     def _to_saved(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        from fferm.torch import serialize
+
         parameters, learned = super()._to_saved()
         if self.module is not None:
             del parameters["module"]
@@ -233,6 +237,8 @@ class FairNetClassifier(FairClassifier):
         return {**parameters, "device": str(self.device)}, learned
 
     def _from_saved(self, learned: dict[str, Any]) -> None:
+        from fferm.torch import serialize
+
         name, packed = learned.pop("own_module_", None), learned.pop("module_")
         super()._from_saved(learned)
         if name is not None and self.module is None:
@@ -348,7 +354,9 @@ class FairNetClassifier(FairClassifier):
         make: Maker,
         config: TrainingConfig,
         weights: Sequence[float],
-    ) -> serialize.Checkpoint:
+    ) -> "Checkpoint":
+        from fferm.torch.serialize import Checkpoint
+
         # A seed that nobody chose does not tell runs apart; data and settings do.
         seed = config.seed if self.random_state is not None else 0
         module, (data, problem, rows, _, held) = make(seed), encoded
@@ -370,7 +378,7 @@ class FairNetClassifier(FairClassifier):
             columns = critic.values()
             tables += [hash_array(np.asarray(part, dtype=object)) for part in columns]
         tables += [part.detach().cpu().numpy() for part in module.state_dict().values()]
-        return serialize.Checkpoint(str(self.checkpoint), settings, tables)
+        return Checkpoint(str(self.checkpoint), settings, tables)
 
     def _config(self, problem: Problem) -> TrainingConfig:
         calls = self.callbacks

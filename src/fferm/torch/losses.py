@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any, Self, cast
 
 import numpy as np
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 
 from fferm._typing import FloatArray, Namespace, Table
@@ -527,7 +528,8 @@ class FairnessLoss(TableLoss):
     def _observe(self, rows: BatchRows) -> None:
         mass = rows.mass(self.reader.shape)
         n_rows = mass.new_full((), float(rows.prob.shape[-2]))
-        mass, n_rows = add_ranks(mass, n_rows)
+        if dist.is_available() and dist.is_initialized():
+            mass, n_rows = add_ranks(mass, n_rows)
         # A batch that is not finite moves nothing.
         finite = torch.isfinite(mass).all()
         mass, n_rows = (torch.where(finite, part, 0.0) for part in (mass, n_rows))

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -24,11 +24,9 @@ from fferm.penalty.objective import Penalty, Problem
 from fferm.solvers.base import Callback, EarlyStopping, Monitor, Record, Result
 from fferm.torch import losses
 from fferm.torch.critic import CriticPenalty
-from fferm.torch.cuda_graphs import CapturedSteps
 from fferm.torch.losses import Call
 from fferm.torch.networks import DeviceRows, Features, Network
 from fferm.torch.reader import CellReader, table_cells
-from fferm.torch.serialize import Checkpoint
 
 # An epoch of few batches has few steps: go on until there are this many.
 LEAST_STEPS = 400
@@ -42,6 +40,9 @@ BASE_RATE, BASE_SIZE = 1e-3, 256
 WARM_UP = 0.02
 # An epoch that lowers the objective by less than this share does not count.
 MIN_GAIN = 1e-4
+
+if TYPE_CHECKING:
+    from fferm.torch.serialize import Checkpoint
 
 MakeOptimizer = Callable[[Iterable[Tensor]], Optimizer]
 Schedule = Callable[[float], float]
@@ -355,7 +356,7 @@ class Run:
         networks: Network,
         objective: BatchObjective,
         config: TrainingConfig,
-        checkpoint: Checkpoint | None = None,
+        checkpoint: "Checkpoint | None" = None,
     ) -> None:
         self.networks, self.objective, self.config = networks, objective, config
         self.checkpoint = checkpoint
@@ -432,6 +433,8 @@ class Run:
         is_named = config.optimizer in ("adam", "adamw")
         if not (config.device.type == "cuda" and is_named and is_dense and is_table):
             return self.step
+        from fferm.torch.cuda_graphs import CapturedSteps
+
         return CapturedSteps(self)
 
     def _run_epoch(self, steps: Callable[[Tensor, Tensor | None], None]) -> None:
