@@ -20,9 +20,9 @@ from benchmarks.timing import spread
 from fferm import FairNetClassifier
 from fferm.data.rows import FitInput
 from fferm.datasets import load_adult
-from fferm.estimators.net import Plan
 from fferm.torch import FairnessLoss
-from fferm.torch.training import fast_products
+from fferm.torch.networks import Network, Stacked
+from fferm.torch.training import Run, fast_products
 
 REPETITIONS = 15
 N_GROUPS = 4
@@ -207,22 +207,13 @@ def _curve_stepper(
     model = FairNetClassifier(
         batch_size=4096, device=device, dtype="float32", random_state=0
     )
-    data, problem, rows, _ = model._encode(given)
-    plan = Plan(
-        problem,
-        rows,
-        data.classes.tolist(),
-        data.weight,
-        None,
-        model._module_maker(problem, None),
-        True,
-        None,
-        "auto",
-        None,
-        model._config(problem),
-    )
+    encoded = model._encode(given)
+    config = model._config(encoded.problem)
+    module = model._module_maker(encoded.problem, None, config)(config.seed)
     weights = list(np.geomspace(0.1, 100, n_models))
-    trained = plan.run(weights)
+    objective = model._batch_objective(encoded, None, config, weights)
+    network = Stacked(module, n_models) if n_models > 1 else Network(module)
+    trained = Run(network, objective, config, None)
     trained.networks.module.train(True)
     index = next(iter(trained.objective.batches(0)))[0]
     trained.prepare(0)

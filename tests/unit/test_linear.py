@@ -245,7 +245,9 @@ def test_a_cold_start_forgets_the_last_solution(binary):
 def test_a_warm_start_refuses_other_features_or_classes(binary, three):
     model = binary.fit(FairLogisticRegression(warm_start=True))
 
-    with pytest.raises(InvalidInputError, match=r"5 and .*got 3 and.*warm_start=False"):
+    with pytest.raises(
+        InvalidInputError, match=r"5 and .*got 3 and .*warm_start=False"
+    ):
         model.fit(binary.X[:, :3], binary.y, sensitive_features=binary.s)
     model = binary.fit(FairLogisticRegression(warm_start=True))
     with pytest.raises(InvalidInputError, match=r"and \[0, 1\]; got .*\[0, 1, 2\]"):

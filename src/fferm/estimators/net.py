@@ -89,7 +89,7 @@ class FairNetClassifier(FairClassifier):
     method
         ``"bins"``: the dual is a table, and numbers among the sensitive features are
         cut into bands. ``"critic"``: a network takes its place and sees the numbers
-        themselves; all sensitive columns count together. Needs batches of two rows.
+        themselves; all sensitive columns count together. Numbers need batches of two.
     continuous
         Names of the sensitive columns that are numbers, as in
         `FairLogisticRegression`.
@@ -366,8 +366,13 @@ class FairNetClassifier(FairClassifier):
                 options[name] = getattr(setting, "__qualname__", setting)
         objective = replace(problem.objective, fairness_weight=1.0)
         settings = [
-            *([float(weight) for weight in weights], objective, repr(module), options),
-            *(data.classes.tolist(), self.solver, self.refresh_every),
+            [float(weight) for weight in weights],
+            objective,
+            repr(module),
+            options,
+            data.classes.tolist(),
+            self.solver,
+            self.refresh_every,
         ]
         tables: list[Table] = [problem.X, problem.y, self._loss_weight(data), held]
         if rows is not None:
