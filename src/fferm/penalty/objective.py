@@ -375,7 +375,17 @@ class Problem:
         if not np.all(np.isfinite(logits)):
             raise NonFiniteError("Some predictions are not finite numbers.")
         prob = self.penalized_prob(logits)
-        value, payoffs = self.penalty.on_tables(self.penalty.tables(prob))
+        value, payoffs = 0.0, []
+        for table in self.penalty.tables(prob):
+            part, payoff = compared_penalty(
+                table,
+                self.penalty.comparison,
+                o.trained_divergence,
+                o.uncertainty,
+                o.notion.weighting,
+            )
+            value += part
+            payoffs.append(payoff)
         by_prob = self.penalty.by_prob(prob, payoffs)
         check_finite(value, by_prob)
         centre = np.sum(prob * by_prob, axis=1, keepdims=True)
