@@ -169,7 +169,8 @@ def test_a_model_that_is_fair_already_gets_no_penalty(biased):
 
 
 def test_a_weight_below_the_first_of_the_grid_is_found(biased, monkeypatch):
-    monkeypatch.setattr(bounds, "_weights", lambda divergence: ([0.0, 50.0], []))
+    grid = np.array([0.0, 50.0])
+    monkeypatch.setattr(bounds, "default_weights", lambda divergence, count: grid)
 
     model = fit(bounded(0.45), biased)
 
@@ -227,8 +228,13 @@ def test_an_impossible_bound_warns_and_gives_the_closest(biased):
     assert caught[0].filename == __file__
     assert model.feasible_ is False
     trial = search_of(model, biased)
-    weights, beyond = bounds._weights(model._objective().divergence)
-    path = [trial.judge(m) for m in model.fit_path(trial.passed, weights + beyond)]
+    divergence, count = model._objective().divergence, bounds.N_WEIGHTS + 1
+    weights = bounds.default_weights(divergence, count)
+    beyond = weights[-1] * (weights[-1] / weights[-2]) ** np.arange(
+        1, bounds.N_BEYOND + 1
+    )
+    grid = np.concatenate([weights, beyond]).tolist()
+    path = [trial.judge(m) for m in model.fit_path(trial.passed, grid)]
     closest = min(path, key=lambda judged: judged.violation)
     assert model.violation_ == closest.violation > 0
     assert model.fairness_weight_ == closest.fairness_weight

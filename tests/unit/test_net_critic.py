@@ -53,7 +53,9 @@ def test_groups_and_numbers_count_together_under_label_conditions(tmp_path):
     sex = np.where(np.arange(400) % 3 == 0, "f", "m").astype(object)
     sex[:20] = None
     sensitive = {"s": s, "sex": sex}
-    model = network(max_epochs=2, notion="equalized_odds", early_stopping="validation")
+    # On one device: two devices need not agree in the last bit.
+    model = network(max_epochs=2, notion="equalized_odds", device="cpu")
+    model.set_params(early_stopping="validation")
     with pytest.warns(FfermWarning, match="20 of 400 rows"):
         model.fit(X, y, sensitive_features=sensitive)
     assert all(np.isfinite(record["penalty"]) for record in model.history_)

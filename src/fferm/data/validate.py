@@ -448,7 +448,8 @@ def read_penalty_data(penalty_data: tuple[Table, ...] | None) -> tuple[Table, ..
     if isinstance(penalty_data, tuple | list) and len(penalty_data) in (2, 3):
         return tuple(penalty_data)
     raise InvalidParameterError(
-        "penalty_data must be (X, sensitive_features) or (X, sensitive_features, y)."
+        "penalty_data must be (X, sensitive_features) or (X, sensitive_features, y); "
+        f"got {type(penalty_data).__name__}."
     )
 
 

@@ -265,7 +265,8 @@ class FairNetClassifier(FairClassifier):
             return last.module_
         raise InvalidInputError(
             f"warm_start needs the {n_features} features and the classes of the last "
-            f"fit, {last.classes_.tolist()}. Fit with warm_start=False."
+            f"fit, {last.classes_.tolist()}; got {data.X.shape[1]} and "
+            f"{data.classes.tolist()}. Fit with warm_start=False."
         )
 
     def _path_start(self, encoded: Encoded) -> "nn.Module":
