@@ -4,8 +4,8 @@
 table that ascends and the two losses of tables, `critic` the loss of numbers, whose
 dual is a function. `training` is the one loop, `networks` what it trains and on which
 rows, `regression` its use for numbers; `serialize` keeps runs and networks,
-`cuda_graphs` captures steps, `distributed` adds up over ranks. Every formula is that of
-`fferm.divergences`; every constant comes from the NumPy path.
+`distributed` adds up over ranks. Every formula is that of `fferm.divergences`; every
+constant comes from the NumPy path.
 """
 
 try:
