@@ -636,7 +636,7 @@ BAD_PARAMETERS = [
     ({"groups": "both"}, "groups must be 'intersection' or 'marginal'; got 'both'"),
     (
         {"uncertainty": 0.1},
-        "uncertainty must be None, SmallShift(radius) or LargeShift(radius); got 0.1",
+        "None or a set such as LargeShift(radius) of fferm.uncertainty; got 0.1",
     ),
     ({"divergence": 3}, "divergence must be a name or an instance; got 3"),
     ({"notion": None}, "notion must be a name or an instance; got None"),

@@ -92,8 +92,8 @@ def make_objective(
     """
     if uncertainty is not None and not isinstance(uncertainty, Uncertainty):
         raise InvalidParameterError(
-            "uncertainty must be None, SmallShift(radius) or LargeShift(radius); got "
-            f"{uncertainty!r}."
+            "uncertainty must be None or a set such as LargeShift(radius) of "
+            f"fferm.uncertainty; got {uncertainty!r}."
         )
     return Objective(
         Divergence.resolve(divergence), Notion.resolve(notion), uncertainty, **factors

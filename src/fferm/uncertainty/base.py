@@ -39,7 +39,7 @@ class Uncertainty(Registered, abstract=True):
 
     @property
     def reach(self) -> float:
-        """How far one cell may move; 0 where the set takes slopes and moves none."""
+        """The absolute radius of a cell, to warn where it exceeds the cell; else 0."""
         return 0.0
 
     @abstractmethod
