@@ -508,7 +508,7 @@ def test_a_control_feature_may_be_values_with_gaps():
     assert labels.control_names == ("u", "v")
 
 
-def test_a_notion_without_control_has_no_add_control():
+def test_a_notion_without_a_control_feature_leaves_labels_as_they_are():
     labels = Labels(3)
 
     assert add_control(labels, DemographicParity(), FRAMES["pandas"]) is labels

@@ -28,28 +28,59 @@ SENSITIVE = {"sex": "SEX", "race": "RAC1P"}
 # Codes, bands and three-letter groups are those of the PUMS data dictionary 2018 of
 # the US Census Bureau; the names are shortened.
 SEX = {1: "Male", 2: "Female"}
-# fmt: off
 RACE = {
-    1: "White", 2: "Black", 3: "American Indian", 4: "Alaska Native",
+    1: "White",
+    2: "Black",
+    3: "American Indian",
+    4: "Alaska Native",
     5: "American Indian or Alaska Native, tribe not specified",
-    6: "Asian", 7: "Pacific Islander", 8: "Other", 9: "Two or more",
+    6: "Asian",
+    7: "Pacific Islander",
+    8: "Other",
+    9: "Two or more",
 }
 # First code of each group of occupations (OCCP).
 OCCUPATION = {
-    10: "MGR", 500: "BUS", 800: "FIN", 1005: "CMM", 1305: "ENG", 1600: "SCI",
-    2001: "CMS", 2100: "LGL", 2205: "EDU", 2600: "ENT", 3000: "MED", 3601: "HLS",
-    3700: "PRT", 4000: "EAT", 4200: "CLN", 4330: "PRS", 4700: "SAL", 5000: "OFF",
-    6005: "FFF", 6200: "CON", 6800: "EXT", 7000: "RPR", 7700: "PRD", 9005: "TRN",
+    10: "MGR",
+    500: "BUS",
+    800: "FIN",
+    1005: "CMM",
+    1305: "ENG",
+    1600: "SCI",
+    2001: "CMS",
+    2100: "LGL",
+    2205: "EDU",
+    2600: "ENT",
+    3000: "MED",
+    3601: "HLS",
+    3700: "PRT",
+    4000: "EAT",
+    4200: "CLN",
+    4330: "PRS",
+    4700: "SAL",
+    5000: "OFF",
+    6005: "FFF",
+    6200: "CON",
+    6800: "EXT",
+    7000: "RPR",
+    7700: "PRD",
+    9005: "TRN",
     9800: "MIL",
 }
 # First code of each region of birth (POBP); 300 and 301 are Bermuda and Canada, 303
 # is Mexico, 360 Argentina.
 BIRTHPLACE = {
-    1: "US state", 60: "US territory", 100: "Europe", 200: "Asia",
-    300: "Northern America", 303: "Mexico, Central America, Caribbean",
-    360: "South America", 399: "Americas, not specified", 400: "Africa", 500: "Oceania",
+    1: "US state",
+    60: "US territory",
+    100: "Europe",
+    200: "Asia",
+    300: "Northern America",
+    303: "Mexico, Central America, Caribbean",
+    360: "South America",
+    399: "Americas, not specified",
+    400: "Africa",
+    500: "Oceania",
 }
-# fmt: on
 
 
 def load_acs_income(

@@ -11,15 +11,24 @@ from fferm.datasets._store import CATALOG, read_external
 
 FILE = CATALOG["compas"]
 
-# fmt: off
 COLUMNS = (
-    "age", "sex", "race", "juv_fel_count", "juv_misd_count", "juv_other_count",
-    "priors_count", "c_charge_degree",
+    "age",
+    "sex",
+    "race",
+    "juv_fel_count",
+    "juv_misd_count",
+    "juv_other_count",
+    "priors_count",
+    "c_charge_degree",
 )
 RACES = (
-    "African-American", "Asian", "Caucasian", "Hispanic", "Native American", "Other",
+    "African-American",
+    "Asian",
+    "Caucasian",
+    "Hispanic",
+    "Native American",
+    "Other",
 )
-# fmt: on
 TARGET = "two_year_recid"
 FILTER_COLUMNS = ("days_b_screening_arrest", "is_recid", "score_text")
 SENSITIVE = ("race", "sex", "age")

@@ -284,7 +284,8 @@ class CriticReader(LabelReader):
         group = np.searchsorted(self._cells, cell).clip(max=self._cells.size - 1)
         if np.any(is_known & (self._cells[group] != cell)):
             raise InvalidInputError(
-                "sensitive_features has a combination of values that training had not."
+                "sensitive_features contains a combination of values that is not in "
+                "the training data. Pass None where a value is unknown."
             )
         return np.where(is_known, group, -1)
 
