@@ -147,7 +147,7 @@ def test_a_control_feature_comes_with_each_batch():
     value = fair(LOGITS, SEX, control=torch.tensor(BAND)).item()
     assert value == fair(LOGITS, SEX, control=notion.control).item() != 0
     assert fair(LOGITS, SEX, control=torch.full((N,), -1)).item() == 0
-    with pytest.raises(InvalidInputError, match="control= is needed"):
+    with pytest.raises(InvalidInputError, match="Pass control= in each"):
         fair(LOGITS, SEX)
     with pytest.raises(InvalidParameterError, match="a loss sees no X"):
         FairnessLoss.from_labels(Y, SEX, notion=ConditionalParity("department"))
@@ -200,7 +200,7 @@ REFUSED = {
         (LOGITS, ["x"] * N),
         "'x', which is not in the training",
     ),
-    "no labels": ((LOGITS, torch.tensor(Y)), "so y= is needed"),
+    "no labels": ((LOGITS, torch.tensor(Y)), "Pass y= in each call"),
     "labels of other rows": (
         (LOGITS, torch.tensor(Y), torch.tensor(Y[:3])),
         r"y must have shape \(60,\), .* got \(3,\)",

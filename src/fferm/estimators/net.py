@@ -446,8 +446,8 @@ class FairNetClassifier(FairClassifier):
             by_class = [check_number("class_weight", value) for value in values]
         if not any(by_class):
             raise InvalidParameterError(
-                "class_weight must be None, 'balanced' or a dict of a positive weight "
-                f"and labels of y, {labels!r}, alone; got {weights!r}."
+                "class_weight must be None, 'balanced' or a dict from labels of y, "
+                f"{labels!r}, to weights, one of them positive; got {weights!r}."
             )
         return np.asarray(data.weight * np.array(by_class)[data.y])
 

@@ -86,7 +86,8 @@ class Column(nn.Module):
             values = np.arange(len(groups))
         if np.ptp(values) >= MOST_WHOLE_NUMBERS:
             raise InvalidInputError(
-                f"{name} has {values.min()} to {values.max()}. Number the groups 0, 1."
+                f"{name} contains {values.min()} to {values.max()}, too far apart for "
+                "a table. Number the groups 0, 1, 2..., or use strings."
             )
         self.values, self.low = values, int(values.min())
         table = np.full(int(np.ptp(values)) + 1, -1, dtype=np.int64)
@@ -302,7 +303,7 @@ class LabelReader(nn.Module):
     ) -> Tensor:
         if codes is None:
             raise InvalidInputError(
-                f"The notion conditions on it, so {name}= is needed in each call."
+                f"The notion conditions on {name}. Pass {name}= in each call."
             )
         position: Tensor = column(_aligned(codes, like, name), self.can_check(like))
         return position

@@ -147,7 +147,8 @@ def find_device(device: Any) -> torch.device:
         chosen = torch.device("meta")
     if chosen.type not in ("cpu", "cuda"):
         raise InvalidParameterError(
-            f"device must be auto, cpu or cuda (double precision); got {device!r}."
+            "device must be 'auto', 'cpu' or 'cuda', because the dual needs double "
+            f"precision; got {device!r}."
         )
     n_devices = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if chosen.type == "cuda" and (chosen.index or 0) >= n_devices:
