@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from sklearn.base import BaseEstimator, ClassifierMixin, TransformerMixin
+from sklearn.dummy import DummyClassifier
 from sklearn.ensemble import BaggingClassifier
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV
@@ -18,6 +19,7 @@ from fferm import tables
 from fferm.auditing import audit
 from fferm.data.validate import encode_decisions, one_hot
 from fferm.divergences import STANDARD, Alpha
+from fferm.divergences import get as get_divergence
 from fferm.errors import (
     DataFairnessWarning,
     EmptyStratumWarning,
@@ -213,6 +215,22 @@ def test_a_divergence_is_a_share_of_the_largest_possible():
     assert found.divergences["reverse_kl"].hard == math.inf
     assert math.isnan(found.divergences["reverse_kl"].share_of_largest)
     assert found.certificates["reverse_kl"] == 1
+
+
+@pytest.mark.parametrize("name", STANDARD)
+def test_a_fair_model_is_audited_in_the_normalisation_of_the_paper(name):
+    rng = np.random.default_rng(0)
+    divergence = get_divergence(name, normalisation="paper")
+    for _ in range(20):
+        y, group = rng.integers(0, 2, 200), rng.choice(["a", "b", "c"], 200)
+        fair = DummyClassifier(strategy="prior").fit(y[:, None], y)
+        options = {"sensitive_features": group, "divergence": divergence}
+        found = quick(fair, y[:, None], y, **options, n_bootstrap=0)
+
+        value = found.divergences[found.divergence]
+        assert 0 <= value.hard < 1e-15
+        assert 0 <= value.soft < 1e-15
+        assert 0 <= found.certificates[found.divergence] < 1e-6
 
 
 def test_groups_hold_the_rates_of_decisions_labels_and_probabilities(data, model):

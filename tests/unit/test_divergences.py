@@ -1,6 +1,7 @@
 """Divergences: known relations, limits, boxes and refusals."""
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from fferm.divergences import (
     KL,
     RATIO_FLOOR,
+    STANDARD,
     Affine,
     Alpha,
     Divergence,
@@ -18,6 +20,7 @@ from fferm.divergences import (
     trainable,
 )
 from fferm.errors import InvalidInputError, InvalidParameterError
+from fferm.metrics.certificates import violation_bound
 
 T = np.exp(np.linspace(-6, 6, 49))
 JOINT = np.array([[0.30, 0.15], [0.25, 0.30]])
@@ -203,6 +206,67 @@ def test_the_paper_tilts_three_divergences_and_changes_no_value(name):
     paper = get(name, normalisation="paper")
     assert paper.f_prime(np.float64(1.0), np) in (-1.0, 1.0)
     assert paper.between(JOINT) == pytest.approx(get(name).between(JOINT), rel=1e-12)
+
+
+@dataclass(frozen=True)
+class Unnormalised(Divergence, abstract=True):  # abstract: other tests need not know it
+    """A user's own ``1000 t ln t - shift``, a tilted kl if nothing is taken away."""
+
+    shift: float = 0.0
+
+    def f(self, t, xp):
+        return 1000 * t * xp.log(t) - self.shift
+
+    def f_prime(self, t, xp):
+        return 1000 * (xp.log(t) + 1)
+
+    def conjugate(self, a, xp):
+        return 1000 * xp.exp(a / 1000 - 1) + self.shift
+
+    def conjugate_prime(self, a, xp):
+        return xp.exp(a / 1000 - 1)
+
+
+PAPER_FORMS = [get(name, normalisation="paper") for name in STANDARD]
+
+
+def independent_tables():
+    """Yield tables of few and many cells that differ from independence by rounding."""
+    rng = np.random.default_rng(0)
+    for _ in range(60):
+        shape = rng.integers(2, 6), rng.integers(2, 30)
+        yield np.outer(*(rng.dirichlet(np.full(n, 0.9)) for n in shape))
+
+
+@pytest.mark.parametrize(
+    "divergence",
+    [
+        *PAPER_FORMS,
+        *map(trainable, PAPER_FORMS),
+        *(Affine(d, scale=3.0, slope=1e6) for d in PAPER_FORMS),
+        get("kl", normalisation="paper", scale="curvature"),
+        Alpha(power=3.0),
+        Unnormalised(),
+    ],
+    ids=repr,
+)
+def test_rounding_never_makes_a_divergence_negative(divergence):
+    for table in independent_tables():
+        assert divergence.between(table) >= 0
+
+
+def test_a_tilt_adds_none_of_its_rounding_to_a_divergence():
+    tilted = Affine(get("kl"), slope=1e9)
+    for table in [JOINT, *independent_tables()]:
+        assert tilted.between(table) == get("kl").between(table)
+
+
+@pytest.mark.parametrize("shift", [1.0, 1e-9])
+def test_a_generator_that_is_negative_at_1_is_not_taken_for_rounding(shift):
+    value = Unnormalised(shift=shift).between(np.full((2, 2), 0.25))
+    assert value == pytest.approx(-shift, rel=1e-3)
+    with pytest.raises(InvalidInputError, match="non-negative"):
+        violation_bound(value, [0.5, 0.5], Unnormalised(shift=shift))
 
 
 @pytest.mark.parametrize("name", ["chi2", "tv", "js", "alpha"])

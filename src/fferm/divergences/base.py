@@ -26,6 +26,8 @@ RATIO_FLOOR = 1e-3
 # Below this ratio, differences of a bounded f' are nothing but rounding.
 LEAST_DIFFERENCED = 1e-8
 
+EPS = float(np.finfo(np.float64).eps)
+
 
 @dataclass(frozen=True)
 class Divergence(Registered, abstract=True):
@@ -168,7 +170,14 @@ class Divergence(Registered, abstract=True):
             )
         table = table / table.sum()
         product = table.sum(axis=1, keepdims=True) * table.sum(axis=0)
-        return self.total(table, product)
+        value = self.total(table, product)
+        if value < 0:
+            # Only rounding makes D negative, in each cell by an ulp of the terms of f,
+            # which near 1 are as large as its slope (of a tilt) and its curvature.
+            one = np.float64(1)
+            terms = abs(self.f_prime(one, np)) + abs(self.f_second(one, np))
+            return 0.0 if value >= -table.size * EPS * terms else value
+        return value
 
     def largest(self, prior: FloatArray) -> float:
         """Return the largest ``D_f`` that group weights allow (prediction = group)."""
@@ -324,6 +333,13 @@ class Affine(Transformed):
         Cell by cell the tilt would swamp a small ``f`` and then cancel.
         """
         return self.scale * self.base.total(p, q) + self.slope * float(np.sum(p - q))
+
+    def between(self, joint: FloatArray) -> float:
+        """Return the base's value, scaled.
+
+        Table and product have the same sum, so a tilt adds nothing but its rounding.
+        """
+        return self.scale * self.base.between(joint)
 
     @property
     def value_at_zero(self) -> float:

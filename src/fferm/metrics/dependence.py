@@ -21,7 +21,6 @@ import numpy as np
 from numpy.typing import NDArray
 from pandas.api.types import is_numeric_dtype
 
-from fferm import tables
 from fferm._typing import FloatArray, IntArray, Table
 from fferm.data.groups import (
     DEFAULT_BINNING,
@@ -141,7 +140,7 @@ def f_information(
     n independent rows in an r x c table raise it, by `information_bias` on average.
     """
     table = _table(prediction, attribute, n_bins, weight)
-    return float(tables.penalty(table, get_divergence(divergence))[0])
+    return get_divergence(divergence).between(table)
 
 
 def information_bias(

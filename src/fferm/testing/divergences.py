@@ -10,6 +10,7 @@ import numpy as np
 
 from fferm._typing import FloatArray
 from fferm.divergences import Divergence
+from fferm.divergences.base import EPS
 from fferm.testing._assert import Law, at_most, claim, equal, law_of, not_nan, strictly
 
 # A grid in log t that holds t = 1 and no other round number, where kinks live.
@@ -18,7 +19,6 @@ RATIOS = np.exp(LOG_RATIOS)
 ONE = np.float64(1.0)
 # Tables hold empty cells, and untrained models make ratios like these.
 EDGES = np.array([0.0, 1e-300, 1e-150, 1e150, 1e300])
-EPS = float(np.finfo(np.float64).eps)
 # Plain formulas, t ln t - t + 1 say, lose a few digits that stable ones keep.
 LOOSE = 1e-11
 # Steps of the secants, relative to the ratio, and within a gap between two duals.
