@@ -483,6 +483,52 @@ def test_counts_read_values_as_fit_does():
     }
 
 
+@pytest.mark.parametrize("has_labels", [False, True])
+def test_a_row_of_weight_3_counts_as_three_rows(has_labels):
+    rng = np.random.default_rng(0)
+    s, y = rng.choice(["a", "b", "c"], 60), rng.integers(0, 2, 60)
+    weight = np.where(s == "a", 3, rng.integers(0, 3, 60))
+    weighted, repeated = GroupCounts(), GroupCounts()
+    for rows in np.array_split(np.arange(60), 4):
+        labels = {"y": y[rows]} if has_labels else {}
+        weighted.update(
+            sensitive_features=s[rows], sample_weight=weight[rows], **labels
+        )
+        again = np.repeat(rows, weight[rows])
+        labels = {"y": y[again]} if has_labels else {}
+        repeated.update(sensitive_features=s[again], **labels)
+    assert weighted.total == repeated.total == weight.sum()
+    assert weighted.n_rows == np.sum(weight > 0)
+    assert weighted.shares() == pytest.approx(repeated.shares(), rel=1e-12)
+
+
+@pytest.mark.parametrize("notion", ["demographic_parity", "equalized_odds"])
+@pytest.mark.parametrize("is_counted", [False, True])
+def test_a_first_batch_counts_its_groups_with_their_weights(notion, is_counted, data):
+    s = data.sensitive_features["group"].to_numpy()
+    # As if the groups, and their labels, were of quite other sizes.
+    weight = np.where(s == s[0], 9.0, 1.0) * np.where(data.y == 1, 4.0, 1.0)
+    cells = pd.Series(weight).groupby([data.y, s]).sum()
+    if notion == "demographic_parity":
+        cells = cells.groupby(level=1).sum()
+    counts = GroupCounts()
+    counts.update(sensitive_features=s, y=data.y, sample_weight=weight)
+    first, second = (
+        FairLogisticRegression(
+            fairness_weight=3.0, notion=notion, random_state=0
+        ).partial_fit(
+            data.X,
+            data.y,
+            classes=[0, 1],
+            groups=groups,
+            sensitive_features=s,
+            sample_weight=weight,
+        )
+        for groups in (counts if is_counted else None, cells)
+    )
+    np.testing.assert_allclose(first.coef_, second.coef_, atol=1e-10)
+
+
 def test_counts_refuse_what_does_not_add_up():
     counts = GroupCounts()
     counts.update(sensitive_features=S4, y=Y4)
