@@ -1,5 +1,6 @@
 import math
 from dataclasses import dataclass
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -94,6 +95,136 @@ def test_the_tight_bound_lies_between_the_violation_and_the_closed_form(
 
     assert gap_per_class(table)[0] <= tight + 1e-9
     assert tight <= violation_bound(value, prior, divergence, rate)
+
+
+def exact_gaps(table):
+    """Return the gap of each class as a fraction, of the numbers as they are."""
+    cells = [[Fraction(float(cell)) for cell in row] for row in table]
+    weights = [sum(column) for column in zip(*cells, strict=True)]
+    rates = [[p / w for p, w in zip(row, weights, strict=True)] for row in cells]
+    return [max(row) - min(row) for row in rates]
+
+
+def uneven_table(seed):
+    """Return a table of groups down to 1e-15 of the whole, near independence or not."""
+    rng = np.random.default_rng(seed)
+    n_classes, n_groups = rng.integers(2, 5), rng.integers(2, 6)
+    weights = 10.0 ** rng.uniform(-rng.choice([1, 6, 12, 15]), 0, size=n_groups)
+    rates = np.repeat(rng.dirichlet(np.ones(n_classes))[:, None], n_groups, axis=1)
+    if seed % 2:
+        rates *= 1 + 10.0 ** rng.uniform(-16, -2) * rng.uniform(-1, 1, rates.shape)
+    # The more the smallest groups stand apart, the nearer a table comes to its bound.
+    apart = np.argsort(weights)[: rng.integers(0, 3)]
+    rates[:, apart] = rng.dirichlet(np.ones(n_classes), size=apart.size).T
+    return rates * weights
+
+
+@names
+@given(seed=st.integers(0, 2**32 - 1))
+@settings(max_examples=80, deadline=None, derandomize=True)
+def test_rounding_lets_no_table_exceed_the_bound(divergence, seed):
+    table = uneven_table(seed)
+    value, prior = divergence.between(table), table.sum(axis=0)
+
+    assert max(exact_gaps(table)) <= violation_bound(value, prior, divergence)
+
+
+@pytest.mark.parametrize("weight", [1e-15, 1e-12, 1e-9, 1e-3, 1.0])
+@pytest.mark.parametrize("n_groups", [2, 3, 7])
+@pytest.mark.parametrize("common", [0.3, 1 - 1e-6])
+@pytest.mark.parametrize("divergence", ["total_variation", "chi2"])
+def test_a_tiny_group_does_not_exceed_its_bound(divergence, common, n_groups, weight):
+    # These two reach their bound on tables of two groups and two classes.
+    prior = np.append(np.ones(n_groups - 1), weight)
+    for apart in np.linspace(0.05, 0.95, 19):
+        rate = np.append(np.full(n_groups - 1, common), apart)
+        table = np.stack([rate * prior, (1 - rate) * prior])
+        share = float(table[0].sum() / table.sum())
+        for class_rate in (None, share):
+            bound = violation_bound(
+                get(divergence).between(table), prior, divergence, class_rate
+            )
+            assert exact_gaps(table)[0] <= bound
+
+
+@names
+def test_training_to_the_divergence_for_a_violation_keeps_it(divergence):
+    for prior in ([0.5, 0.3, 0.2], [1.0, 1e-12], [1.0, 1e-6, 1e-12]):
+        for violation in (1e-9, 0.07, 1.0):
+            value = divergence_for(violation, prior, divergence)
+            bound = violation_bound(value, prior, divergence, capped=False)
+            # Where rounding alone hides more, no divergence promises the violation.
+            hidden = violation_bound(0.0, prior, divergence)
+            assert value >= 0
+            assert bound <= max(violation, hidden) * (1 + 1e-15)
+
+
+def best_split(name, c, upper, lower):
+    """Return a D and two group weights by which rates `upper` and `lower` are farthest.
+
+    At the best split the slopes of d_f, times the weights of the groups, are the same.
+    """
+
+    def slope(r):
+        divergence = get(name)
+        above, below = divergence.f_prime(np.array([r / c, (1 - r) / (1 - c)]), np)
+        return above - below
+
+    def distance(r):
+        p, q = np.array([r, 1 - r]), np.array([c, 1 - c])
+        return get(name).total(p, q)
+
+    weights = np.array([1 / slope(upper), -1 / slope(lower)])
+    weights *= 0.1 / weights.sum()
+    return weights @ [distance(upper), distance(lower)], weights
+
+
+@pytest.mark.parametrize(
+    ("c", "upper", "lower"),
+    [
+        # The other order of the groups, weights swapped, is never farther for these.
+        (0.05, 0.335, 0.03),
+        (0.05, 0.525, 0.025),
+        (0.37, 0.9559, 0.3626),
+        (0.37, 0.685, 0.185),
+        (0.5, 0.65, 0.3),
+        (0.5, 0.965, 0.49),
+        (0.8, 0.82, 0.08),
+        (0.8, 0.9, 0.4),
+    ],
+)
+@pytest.mark.parametrize("name", ["kl", "reverse_kl", "jensen_shannon", "hellinger"])
+def test_the_tight_bound_is_the_farthest_that_two_groups_can_be(name, c, upper, lower):
+    value, weights = best_split(name, c, upper, lower)
+    prior = np.append(weights, 1 - weights.sum())
+
+    tight = tight_violation_bound(value, prior, name, c)
+
+    assert upper - lower <= tight <= (upper - lower) * (1 + 1e-6)
+
+
+def test_the_tight_bound_of_two_groups_of_one_size_is_not_below_their_gap():
+    # Any split of a total variation is as good, so no allowance hides a rounding down.
+    for rate in np.linspace(0.01, 0.99, 99):
+        table = np.array([[0.5 * rate, 0.15], [0.5 - 0.5 * rate, 0.35]])
+        value, share = get("total_variation").between(table), float(table[0].sum())
+
+        tight = tight_violation_bound(value, [0.5, 0.5], "total_variation", share)
+
+        assert exact_gaps(table)[0] <= tight
+
+
+@given(seed=st.integers(0, 2**32 - 1))
+@settings(max_examples=40, deadline=None, derandomize=True)
+def test_rounding_lets_no_table_exceed_the_bounds_of_a_class(seed):
+    table = uneven_table(seed)
+    prior, rate = table.sum(axis=0), float(table[0].sum() / table.sum())
+    gap = exact_gaps(table)[0]
+
+    for name in ("total_variation", "chi2", "kl"):
+        value = get(name).between(table)
+        assert gap <= violation_bound(value, prior, name, rate)
+        assert gap <= tight_violation_bound(value, prior, name, rate)
 
 
 @names

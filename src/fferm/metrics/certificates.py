@@ -64,20 +64,22 @@ def violation_bound(
     Returns
     -------
     float
-        ``sqrt(D I / kappa)``, for total variation ``D I / 2``.
+        ``sqrt(D I / kappa)``, for total variation ``D I / 2``; and a little more,
+        because D is rounded and ``I`` multiplies what rounding hides.
 
     Examples
     --------
     >>> round(violation_bound(0.02, [0.6, 0.4], "kl"), 4)
     0.2041
     """
-    constant, power = _modulus(prior, divergence, class_rate)
+    constant, power, hidden, growth = _modulus(prior, divergence, class_rate)
     if not value >= 0:
         raise InvalidInputError(f"value must be non-negative; got {value!r}.")
-    if value == 0 or constant == math.inf:
+    if constant == math.inf:
         return 0.0
     # A generator that is flat at 1 bounds nothing.
     bound = (float(value) / constant) ** (1 / power) if constant > 0 else math.inf
+    bound = bound * growth + hidden
     return min(bound, 1.0) if capped else bound
 
 
@@ -108,20 +110,29 @@ def divergence_for(
         raise InvalidParameterError(
             f"violation must be between 0 and 1; got {violation!r}."
         )
-    constant, power = _modulus(prior, divergence, class_rate)
-    return constant if constant == math.inf else constant * violation**power
+    constant, power, hidden, growth = _modulus(prior, divergence, class_rate)
+    if constant == math.inf:
+        return constant
+    return constant * (max(violation - hidden, 0.0) / growth) ** power
 
 
 def _modulus(
     prior: ArrayLike, divergence: str | Divergence, class_rate: float | None
-) -> tuple[float, int]:
-    # The constant and the power of the violation that D is at least.
+) -> tuple[float, int, float, float]:
+    # The constant and the power of the violation that D is at least, the violation that
+    # rounding may hide in D, and the factor by which it may shrink a bound.
     base, scale, is_certain = _untransformed(divergence, class_rate)
     spread = float(np.sum(1 / _smallest_weights(prior)))
+    # The sums of a table are rounded, and so all ratios, by u. That changes the root of
+    # D by at most sqrt(kappa) u / 2, and total variation itself by u / 2. A class rate
+    # near 1 is known to an ulp of 1, which counts in 1 - c.
+    rounding = (np.count_nonzero(prior) + 2) * divergences.base.EPS
+    growth = 1 + rounding / (1 - (class_rate or 0.0)) if not is_certain else 1.0
     is_linear = isinstance(base, divergences.TotalVariation) and base.smoothing == 0
     if is_linear and not is_certain:
-        return scale * 2 / spread, 1
-    return curvature_constant(divergence, class_rate) / spread, 2
+        return scale * 2 / spread, 1, rounding * spread / 4, growth
+    kappa = curvature_constant(divergence, class_rate)
+    return kappa / spread, 2, rounding * math.sqrt(spread / 4), growth
 
 
 def curvature_constant(
@@ -159,9 +170,9 @@ def tight_violation_bound(
     .. math:: \max_x \; R_+(x D / \pi_a) - R_-((1 - x) D / \pi_b)
 
     over both orders of the two smallest weights, where ``R`` inverts ``d_f(. || c)``
-    upwards and downwards. The objective is concave in ``x``, so the secants of a grid
-    bound what lies between its points: the result is never below the maximum. It is
-    never above `violation_bound` either.
+    upwards and downwards. For either order the objective is concave in ``x``, so the
+    secants of a grid bound what lies between its points: the result is never below the
+    maximum. It is never above `violation_bound` either.
 
     Parameters
     ----------
@@ -177,20 +188,23 @@ def tight_violation_bound(
     >>> round(tight_violation_bound(0.2, [0.7, 0.3], "kl", class_rate=0.1), 4)
     0.5024
     """
-    closed = violation_bound(value, prior, divergence, class_rate)
-    base, scale, _ = _untransformed(divergence, class_rate)
-    if closed == 0 or not math.isfinite(value):
-        return closed
-    # The budget of either group, in both orders; the upper one spends a share of D.
-    budget = value / scale / _smallest_weights(prior)[:, None]
-    window = np.linspace(0, 1, 33)
+    closed = violation_bound(value, prior, divergence, class_rate, capped=False)
+    base, scale, is_certain = _untransformed(divergence, class_rate)
+    if is_certain or not math.isfinite(closed):
+        return min(closed, 1.0)
+    constant, power, *_ = _modulus(prior, divergence, class_rate)
+    # The budget of either group, in both orders, of a D that is rounded up as in the
+    # closed form; the upper one spends a share of it.
+    budget = constant * closed**power / scale / _smallest_weights(prior)[:, None]
+    window = np.tile(np.linspace(0, 1, 33), (2, 1))
     for _ in range(SPLIT_ROUNDS):
         split = np.stack([budget * window, budget[::-1] * (1 - window)])
-        gap = _reach(base, class_rate, split).sum(axis=0).max(axis=0)
-        best = int(np.argmax(gap))
-        window = _neighbourhood(window, best)
-    first = min(max(best - 1, 0), gap.size - 3)
-    return min(closed, float(gap[best] + np.ptp(gap[first : first + 3])))
+        gap = _reach(base, class_rate, split).sum(axis=0)
+        best = gap.argmax(axis=1)
+        window = np.stack([*map(_neighbourhood, window, best)])
+    first = np.clip(best - 1, 0, gap.shape[1] - 3)
+    around = np.take_along_axis(gap, first[:, None] + np.arange(3), axis=1)
+    return min(closed, 1.0, float(np.max(gap.max(axis=1) + np.ptp(around, axis=1))))
 
 
 def _reach(divergence: Divergence, c: float, budget: FloatArray) -> FloatArray:
