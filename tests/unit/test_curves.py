@@ -9,7 +9,13 @@ import pytest
 from scipy import stats
 from sklearn.base import clone
 
-from fferm import FairLogisticRegression, TradeoffCurve, audit, tradeoff_curve
+from fferm import (
+    FairLogisticRegression,
+    FairRegressor,
+    TradeoffCurve,
+    audit,
+    tradeoff_curve,
+)
 from fferm.curve import Key
 from fferm.curve.measures import RANDOM_SHARES
 from fferm.datasets import make_biased
@@ -221,14 +227,45 @@ def rows_of(accuracies, violations, is_collapsed=False):
     )
 
 
-def test_the_band_of_several_seeds_is_students_interval():
-    accuracies, violations = [0.80, 0.82, 0.90], [0.1, 0.2, 0.3]
-    band = TradeoffCurve(rows_of(accuracies, violations), {}, {}).bands().iloc[0]
-    low, high = stats.t.interval(0.95, 2, np.mean(accuracies), stats.sem(accuracies))
-    assert band["accuracy"] == pytest.approx(0.84)
-    assert (band["accuracy_low"], band["accuracy_high"]) == pytest.approx((low, high))
+@pytest.mark.parametrize(("test", "share"), [("given", 1.0), ("held out", 0.25)])
+def test_the_band_of_several_seeds_adds_their_spread_and_the_error_of_rows(test, share):
+    accuracies, violations = [0.80, 0.82, 0.84], [0.20, 0.22, 0.24]
+    rows = rows_of(accuracies, violations)
+    band = TradeoffCurve(rows, {}, {"c": {"test": test}}).bands().iloc[0]
+    # Of a t law with two degrees of freedom, times the standard error of the mean.
+    between = stats.t.ppf(0.975, 2) * stats.sem(accuracies)
+    assert band["accuracy"] == pytest.approx(0.82)
+    # The widest intervals reach from 0.84 to 0.7 and from 0.8 to 0.9.
+    assert band["accuracy_low"] == pytest.approx(
+        0.82 - np.hypot(between, np.sqrt(share) * 0.14)
+    )
+    assert band["accuracy_high"] == pytest.approx(
+        0.82 + np.hypot(between, np.sqrt(share) * 0.1)
+    )
     assert band["violation_low"] == 0  # the interval is cut at what there can be
+    assert band["violation_high"] == pytest.approx(
+        0.22 + np.hypot(between, np.sqrt(share) * 0.1)
+    )
     assert band["n_seeds"] == 3
+
+
+def test_a_violation_of_few_rows_is_not_far_from_0_because_seeds_agree():
+    # Each measured 0.2 where its rows cannot tell 0.2 from 0.
+    rows = rows_of([0.8] * 20, np.linspace(0.19, 0.21, 20))
+    band = TradeoffCurve(rows, {}, {"c": {"test": "held out"}}).bands().iloc[0]
+    assert band["violation_low"] == 0
+
+
+@pytest.mark.parametrize("is_regressor", [False, True])
+def test_seeds_of_a_model_that_needs_none_have_the_band_of_one(data, is_regressor):
+    model = FairRegressor() if is_regressor else FairLogisticRegression()
+    test = data.X[:200], data.y[:200], data.sensitive_features[:200]
+    options = {"test": test, "fairness_weights": [0, 3]}
+    one, several = (sweep(data, model, seeds=n, **options).bands() for n in (1, 4))
+    assert (one["accuracy_low"] < one["accuracy_high"]).all()
+    assert (one["violation_low"] < one["violation_high"]).all()
+    columns = one.columns.drop("n_seeds")
+    pd.testing.assert_frame_equal(several[columns], one[columns], rtol=1e-9)
 
 
 def test_the_band_of_one_seed_is_that_of_its_rows():

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 # The level of every interval of a curve.
 CONFIDENCE = 0.95
+# The share of rows that is held out if no test rows are passed.
+TEST_SHARE = 0.25
 POINT = ["curve", "fairness_weight"]
 
 
@@ -161,17 +163,31 @@ class TradeoffCurve:
         return pareto_front(usable_points(self.records, split))
 
     def bands(self) -> pd.DataFrame:
-        """Return accuracy and violation of each point on test rows, with intervals.
+        r"""Return accuracy and violation of each point on test rows, with intervals.
 
-        With several seeds, ``*_low`` and ``*_high`` are Student's 95 % interval of the
-        mean, which shows the variation of training and of the held-out rows. With one
-        seed they show the sampling error of the test rows. Collapsed points are left
-        out.
+        With one seed, ``*_low`` and ``*_high`` are the 95 % interval of its record, the
+        sampling error of the test rows. With ``S`` seeds of standard deviation ``s``
+        about their mean, an end is away from the mean by
+
+        .. math:: \sqrt{t_{S-1}^2 \, s^2 / S + c \, h^2},
+
+        where ``t`` is Student's quantile and ``h`` the largest distance from a record
+        to that end of its own interval. The share ``c`` of the sampling variance of one
+        test set stays, however many seeds there are: all of it if the test rows were
+        given, the same for all seeds; a quarter, the share held out, if each seed held
+        out its own part of the same rows. The low end of the violation takes all of it,
+        because a violation is biased upwards on few rows, whatever their seed.
+
+        Collapsed points are left out.
         """
         bands = usable_points(self.records, "test").set_index(POINT)
-        rows = self.records[self.records["split"] == "test"].groupby(POINT)
+        test = self.records[self.records["split"] == "test"]
+        rows = test.groupby(POINT)
         bands["n_seeds"] = rows.size().reindex(bands.index)
         quantile = student.ppf((1 + CONFIDENCE) / 2, bands["n_seeds"] - 1)
+        about = [self.descriptions.get(curve, {}) for curve, _ in bands.index]
+        is_held_out = np.array([each.get("test") == "held out" for each in about])
+        share = np.where(is_held_out, TEST_SHARE, 1.0)
         # The explained variance may be below 0, and a gap of means has the unit of y.
         is_rate = "mean_gap" not in bands
         limits = {
@@ -180,9 +196,13 @@ class TradeoffCurve:
         }
         shown = [*POINT, "n_seeds", *limits]
         for name, (least, most) in limits.items():
-            half = quantile * rows[name].sem().reindex(bands.index)  # NaN for one seed
+            between = quantile * rows[name].sem().reindex(bands.index)  # NaN of one
             for end, sign in (("low", -1), ("high", 1)):
                 shown.append(column := f"{name}_{end}")
+                kept = 1.0 if column == "violation_low" else share
+                distance = test.assign(distance=sign * (test[column] - test[name]))
+                within = distance.groupby(POINT)["distance"].max().reindex(bands.index)
+                half = np.sqrt(between**2 + kept * within**2)
                 limit = (bands[name] + sign * half).clip(least, most)
                 bands[column] = limit.fillna(bands[column])
         return bands.reset_index()[shown]

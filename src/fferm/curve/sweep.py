@@ -17,7 +17,7 @@ from sklearn.base import clone
 
 from fferm._typing import Table
 from fferm.auditing import Audit
-from fferm.curve.curve import TradeoffCurve
+from fferm.curve.curve import TEST_SHARE, TradeoffCurve
 from fferm.curve.measures import audit_rows, make_measures, measure_models
 from fferm.curve.records import Recorded, assemble, check_folder, open_records
 from fferm.data.rows import FitInput
@@ -34,8 +34,6 @@ logger = logging.getLogger(__name__)
 
 # A sweep sets these itself.
 SWEPT = ("fairness_weight", "random_state")
-# The share of rows that is held out if no test rows are passed.
-TEST_SHARE = 0.25
 Header = dict[str, Any]
 Opened = AbstractContextManager[tuple[Recorded, Any]]
 
