@@ -209,17 +209,19 @@ def test_models_of_frames_are_audited_in_the_bands_of_training(younger_test):
     assert unfitted.equals(clone(cut).fit(frame.iloc[train]).groups(rows))
 
 
-def test_all_folds_of_a_search_have_the_same_bands(younger_test, monkeypatch):
+def test_each_fold_of_a_search_cuts_bands_of_its_own(younger_test, monkeypatch):
     X, y, age, train, _ = younger_test
-    seen = []
+    edges, expected = [], []
     fit_path = FairLogisticRegression.fit_path
 
     def watched(self, given, *rest):
-        seen.append(given.edges)
-        return fit_path(self, given, *rest)
+        expected.append({"age": tuple(find_edges(given.sensitive_features["age"]))})
+        for model in fit_path(self, given, *rest):
+            edges.append(model.band_edges_)
+            yield model
 
     monkeypatch.setattr(FairLogisticRegression, "fit_path", watched)
-    found = tune(
+    tune(
         FairLogisticRegression(),
         X[train],
         y[train],
@@ -229,7 +231,8 @@ def test_all_folds_of_a_search_have_the_same_bands(younger_test, monkeypatch):
         divergences=["kl"],
         fairness_weights=[1.0],
     )
-    assert seen == [found.estimator.band_edges_] * 2
+    assert edges == expected
+    assert edges[0] != edges[1]
 
 
 def test_whole_numbers_of_many_values_stay_groups_with_a_warning(ages):

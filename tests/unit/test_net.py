@@ -318,9 +318,8 @@ def test_integer_weights_are_repetitions(solver, atol, data):
 def objective_on_held_out(model, data):
     """Return loss and penalty of a network on the rows that stop its training."""
     given = FitInput(data.X, data.y, data.sensitive_features)
-    held = model._held_out(model._encode(given))
-    part = FitInput(data.X[held], data.y[held], data.sensitive_features.iloc[held])
-    problem, score = model._encode(part)[1], model.decision_function(part.X)
+    problem = model._prepare(given).watched.problem
+    score = model.decision_function(problem.X)
     logits = np.column_stack([np.zeros_like(score), score])
     return problem.loss(logits)[0] + problem.fairness(logits)[0]
 

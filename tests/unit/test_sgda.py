@@ -227,7 +227,7 @@ def test_the_lanes_of_a_path_stop_together(data, monkeypatch):
 def validation_parts(model, data):
     """Return the problems that a model trains on and is judged by."""
     encoded = model._prepare(FitInput(data.X, data.y, data.sensitive_features))
-    return encoded.problem, encoded.watched
+    return encoded.problem, encoded.watched.problem
 
 
 def test_early_stopping_keeps_the_best_model_that_was_met(data):

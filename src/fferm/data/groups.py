@@ -76,10 +76,13 @@ class Binning:
     edges
         Edges learned on training rows, so that a person is in the same band wherever
         the model is measured. Other columns are cut at their own quantiles.
+    kept
+        (n_samples,) the rows whose quantiles count, None for all.
     """
 
     continuous: Sequence[str] | str = "auto"
     edges: BandEdges = field(default_factory=dict)
+    kept: NDArray[np.bool_] | None = None
 
     def edges_for(
         self, series: "pd.Series[Any]", name: str, n_columns: int
@@ -90,7 +93,8 @@ class Binning:
             return np.array(known, dtype=np.float64)
         is_named = not isinstance(self.continuous, str) and name in self.continuous
         if is_named or kind == "continuous":
-            return find_edges(read_numbers(series, name))
+            numbers = read_numbers(series, name)
+            return find_edges(numbers if self.kept is None else numbers[self.kept])
         return None
 
     def known(self, name: str, n_columns: int) -> tuple[float, ...] | None:

@@ -51,6 +51,8 @@ class FitInput:
     sensitive_features: Table = None
     sample_weight: Table = None
     penalty_data: tuple[Table, ...] | None = None
+    # Which rows of penalty_data count, None for all.
+    penalty_kept: NDArray[np.bool_] | None = None
     # Edges of the bands of continuous attributes, if they were learned before.
     edges: BandEdges = field(default_factory=dict)
 

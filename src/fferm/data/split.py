@@ -47,6 +47,18 @@ def keep_rows(
     return replace(passed, sample_weight=weight)
 
 
+def keep_penalty_rows(
+    passed: FitInput, counted: NDArray[np.bool_], kept: NDArray[np.bool_]
+) -> FitInput:
+    """Return the same arguments of `fit`, with some of the penalty's rows only.
+
+    ``kept`` says so for each row that counted before, ``counted``.
+    """
+    penalty_kept = counted.copy()
+    penalty_kept[counted] = kept
+    return replace(passed, penalty_kept=penalty_kept)
+
+
 def read_rows(
     X: Table, y: Table, sensitive_features: Table, sample_weight: Table = None
 ) -> FitInput:

@@ -11,7 +11,7 @@ import sys
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -23,7 +23,7 @@ from sklearn.utils.validation import check_is_fitted
 from fferm._typing import FloatArray, IntArray, Table
 from fferm.data.groups import BandEdges, Binning, GroupMode, take_rows
 from fferm.data.rows import FitInput, Rows, check_aligned, encode_rows
-from fferm.data.split import hold_out, keep_rows, kinds
+from fferm.data.split import hold_out, keep_penalty_rows, keep_rows, kinds
 from fferm.data.validate import (
     FLAG,
     POSITIVE,
@@ -68,7 +68,8 @@ class Encoded(NamedTuple):
     problem: Any  # Problem
     rows: Rows | None  # None without a penalty
     passed: FitInput
-    watched: Any = None  # the problem of held-out rows that early stopping watches
+    kept: NDArray[np.bool_]  # which of the rows passed to the penalty these are
+    watched: Any = None  # the held-out rows that early stopping watches, encoded
 
 
 @dataclass(frozen=True)
@@ -98,6 +99,7 @@ class Attributes:
     """What models have beside their parameters, declared for type checkers."""
 
     l2: float = 0.0  # networks have weight decay, trees reg_lambda
+    early_stopping: str | None = None  # regressors have none
     classes_: NDArray[Any]
     groups_: NDArray[Any]
     band_edges_: BandEdges
@@ -307,19 +309,20 @@ class FairEstimator(Attributes, Saved, BaseEstimator, ABC):
         objective = self._objective()
         data = self._read_training(passed)
         classes = tuple(data.classes.tolist())
-        penalty_X = rows = penalty = None
+        penalty_X, rows, penalty, kept = None, None, None, data.kept
         if objective.fairness_weight > 0:
-            penalty_X, rows = self._penalty_rows(passed, data, objective)
+            penalty_X, rows, kept = self._penalty_rows(passed, data, objective)
             penalty = Penalty(objective, rows, classes)
             penalty.check_comparable()
         parts = data.X, data.y, shares(data.weight), len(classes)
         problem = Problem(objective, *parts, penalty, penalty_X)
-        return Encoded(data, problem, rows, passed)
+        return Encoded(data, problem, rows, passed, kept)
 
     def _penalty_rows(
         self, passed: FitInput, data: TrainingData, objective: Objective
-    ) -> tuple[Table, Rows]:
-        # The rows of the penalty, and their features if they are not those of X.
+    ) -> tuple[Table, Rows, NDArray[np.bool_]]:
+        # Features of the penalty's rows if they are not those of X, the rows, and
+        # which of the rows passed these are.
         X, sensitive, penalty_X = passed.X, passed.sensitive_features, None
         y: Table = data.y
         weight, kept = None, data.kept
@@ -327,8 +330,9 @@ class FairEstimator(Attributes, Saved, BaseEstimator, ABC):
         if passed.penalty_data is not None:
             X, sensitive, *rest = self._read_penalty_data(passed)
             penalty_X, y = self._read_features(X), rest[0] if rest else None
-            name = "penalty_data's y"
-            labels = encode_labels(y, penalty_X.shape[0], classes, name)
+            name, some = "penalty_data's y", passed.penalty_kept
+            kept = np.ones(penalty_X.shape[0], dtype=bool) if some is None else some
+            labels = encode_labels(y, kept.size, classes, name)
         elif sensitive is None:
             is_bound = self.max_violation is not None
             name = "max_violation" if is_bound else "fairness_weight"
@@ -349,19 +353,17 @@ class FairEstimator(Attributes, Saved, BaseEstimator, ABC):
             X,
             how=self.groups,
             sample_weight=weight,
-            binning=Binning(self.continuous, passed.edges),
+            binning=Binning(self.continuous, passed.edges, kept),
         )
-        is_whole = penalty_X is not None or kept.all()
-        return penalty_X, rows if is_whole else rows.take(kept)
+        if kept.all():
+            return penalty_X, rows, kept
+        return None if penalty_X is None else penalty_X[kept], rows.take(kept), kept
 
     def _penalty_columns(self, encoded: Encoded) -> dict[str, Table]:
         """Return the sensitive columns of the penalty's rows, as a critic sees them."""
-        passed, kept = encoded.passed, np.flatnonzero(encoded.data.kept)
-        sensitive = passed.sensitive_features
-        if passed.penalty_data is not None:
-            sensitive = passed.penalty_data[1]
-            kept = np.arange(encoded.problem.penalty_X.shape[0])
-        return take_rows(sensitive, kept)
+        passed, other = encoded.passed, encoded.passed.penalty_data
+        sensitive = passed.sensitive_features if other is None else other[1]
+        return take_rows(sensitive, np.flatnonzero(encoded.kept))
 
     def _read_penalty_data(self, passed: FitInput) -> tuple[Table, ...]:
         if passed.sensitive_features is not None:
@@ -480,12 +482,13 @@ class FairClassifier(ClassifierMixin, FairEstimator):
                 WideShiftWarning,
             )
 
-    def _watch(self, encoded: Encoded) -> tuple[Encoded, Encoded]:
-        """Return rows to train on, and held-out rows that early stopping watches."""
-        data, rows, passed = encoded.data, encoded.rows, encoded.passed
-        kind = data.y
-        if rows is not None and passed.penalty_data is None:
-            kind = kinds(rows, data.y)
+    def _prepare(self, passed: FitInput) -> Encoded:
+        """Return rows to train on, with held-out rows that early stopping watches."""
+        encoded = self._encode(passed)
+        if self.early_stopping in (None, "training"):
+            return encoded
+        data, rows, is_own = encoded.data, encoded.rows, passed.penalty_data is None
+        kind = kinds(rows, data.y) if rows is not None and is_own else data.y
         held = hold_out(kind, self.validation_fraction, self.random_state)
         sides = [np.unique(data.y[side]).size for side in (held, ~held)]
         if min(sides) < data.classes.size:
@@ -496,8 +499,15 @@ class FairClassifier(ClassifierMixin, FairEstimator):
         with warnings.catch_warnings():
             # All rows together have warned already.
             warnings.simplefilter("ignore", FfermWarning)
-            watched = self._encode(keep_rows(passed, data, held))
-            return self._encode(keep_rows(passed, data, ~held)), watched
+            trained, watched = (keep_rows(passed, data, side) for side in (~held, held))
+            if rows is not None and not is_own:
+                kind = kinds(rows, rows.strata.code)
+                held = hold_out(kind, self.validation_fraction, self.random_state)
+                trained = keep_penalty_rows(trained, encoded.kept, ~held)
+                watched = keep_penalty_rows(watched, encoded.kept, held)
+            encoded = self._encode(trained)
+            edges = encoded.rows.band_edges if encoded.rows is not None else {}
+            return encoded._replace(watched=self._encode(replace(watched, edges=edges)))
 
     def _warn_of_collapse(self, codes: IntArray) -> None:
         labels, predicted = self.classes_.tolist(), np.unique(codes)

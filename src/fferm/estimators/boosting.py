@@ -319,15 +319,12 @@ class FairBoostingClassifier(FairClassifier):
     def _train(
         self, encoded: Encoded, weights: Sequence[float], start: Any, *, is_path: bool
     ) -> Iterator[Grown]:
-        watched = None
-        if self.early_stopping is not None:
-            if encoded.passed.penalty_data is not None:
-                raise InvalidParameterError(
-                    "early_stopping must be None with penalty_data; got "
-                    f"{self.early_stopping!r}."
-                )
-            encoded, watched = self._watch(encoded)
-        data, problem = encoded.data, encoded.problem
+        if encoded.watched is not None and encoded.passed.penalty_data is not None:
+            raise InvalidParameterError(
+                "early_stopping must be None with penalty_data; got "
+                f"{self.early_stopping!r}."
+            )
+        data, problem, watched = encoded.data, encoded.problem, encoded.watched
         X, y, weight = data.X, data.y, data.weight
         if problem.penalty_X is not None:
             n_more = problem.penalty_X.shape[0]
@@ -427,7 +424,7 @@ class FairBoostingClassifier(FairClassifier):
         self.n_iter_ = grown.n_rounds
         self.result_ = grown.result
         n_rows, known, dual = data.y.size, grown.scores, grown.dual
-        if known is None or known.shape[1] < n_rows:  # some rows were held out
+        if known is None:  # rounds were dropped
             known, dual = np.atleast_2d(self._raw_scores(data.X).T), None
         scores = all_classes(known.T[:n_rows].squeeze())
         penalized = scores

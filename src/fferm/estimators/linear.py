@@ -61,7 +61,7 @@ class FairLogisticRegression(FairClassifier):
     validation_fraction
         The share of rows held out for ``max_violation`` and early stopping, stratified
         by label and group and drawn by ``random_state``. With ``penalty_data``, a share
-        of those rows instead.
+        of those rows instead; early stopping holds out a share of both.
     confident
         Whether the upper limit of the 95 % interval of the held-out violation, rather
         than its value, has to keep ``max_violation``.
@@ -279,13 +279,6 @@ class FairLogisticRegression(FairClassifier):
         self._partial = None
         return self
 
-    def _prepare(self, passed: FitInput) -> Encoded:
-        encoded = self._encode(passed)
-        if self.early_stopping != "validation":
-            return encoded
-        trained, watched = self._watch(encoded)
-        return trained._replace(watched=watched.problem, passed=passed)
-
     def _train(
         self, encoded: Encoded, weights: Sequence[float], start: Any, *, is_path: bool
     ) -> Iterator[Solution]:
@@ -296,7 +289,8 @@ class FairLogisticRegression(FairClassifier):
         name = self._solver_name(
             problem.objective, int(np.prod(problem.X.shape)), planned
         )
-        solver = solvers.make(name, self._solver_options(name, encoded.watched))
+        watched = encoded.watched and encoded.watched.problem
+        solver = solvers.make(name, self._solver_options(name, watched))
         if is_path:
             yield from solver.solve_path(problem, weights, start=start)
             return

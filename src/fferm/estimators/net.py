@@ -9,13 +9,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
-from numpy.typing import NDArray
 from pandas.util import hash_array
 from sklearn.utils import check_random_state
 
 from fferm._typing import FloatArray, Table
-from fferm.data.groups import take_rows
-from fferm.data.split import hold_out, kinds
 from fferm.data.validate import (
     COUNT,
     Constraint,
@@ -34,7 +31,7 @@ from fferm.errors import (
     warn_user,
 )
 from fferm.estimators.base import Encoded, FairClassifier, progress
-from fferm.penalty.objective import Penalty, Problem
+from fferm.penalty.objective import Problem
 from fferm.solvers.base import Callback
 from fferm.torch import networks, training
 from fferm.torch.networks import DeviceRows, Features
@@ -275,10 +272,14 @@ class FairNetClassifier(FairClassifier):
     def _train(
         self, encoded: Encoded, weights: Sequence[float], start: Any, *, is_path: bool
     ) -> Iterator[Trained]:
+        if encoded.watched is not None and encoded.passed.penalty_data is not None:
+            raise InvalidParameterError(
+                "early_stopping='validation' holds out training rows, and the penalty "
+                "is taken on penalty_data. Use early_stopping='training'."
+            )
         config, checkpoint = self._config(encoded.problem), None
         critic = self._critic(encoded)
         make = self._module_maker(encoded.problem, start, config)
-        encoded = encoded._replace(watched=self._held_out(encoded))
         size = self._stack_size(encoded.problem, make, config, len(weights))
         for begin in range(0, len(weights), size):
             some = weights[begin : begin + size]
@@ -328,25 +329,20 @@ class FairNetClassifier(FairClassifier):
         config: TrainingConfig,
         weights: Sequence[float],
     ) -> BatchObjective:
-        data, problem, rows, _, held = encoded
-        X, y, weight, held_out = problem.X, data.y, self._loss_weight(data), None
-        objective, every = problem.objective, 0
-        if held is not None:
-            judged = DeviceRows(Features(X[held], config), y[held], weight[held])
-            X, y, weight, exact = X[~held], y[~held], weight[~held], None
-            if rows is not None:
-                exact = Penalty(objective, rows.take(held), problem.penalty.classes)
-                rows = rows.take(~held)
-            if critic is not None:
-                critic = take_rows(critic, np.flatnonzero(~held))
-            held_out = judged, exact
-        if not objective.has_linear_dual or self.solver == "semi_stochastic":
-            n_batches = training.count_batches(len(y), config.batch_size)
+        problem, watched, held_out = encoded.problem, encoded.watched, None
+        trained, every = self._device_rows(encoded, config), 0
+        if watched is not None:
+            held_out = self._device_rows(watched, config), watched.problem.penalty
+        if not problem.objective.has_linear_dual or self.solver == "semi_stochastic":
+            n_batches = training.count_batches(problem.y.size, config.batch_size)
             every = self.refresh_every or max(1, n_batches // PASSES)
-        trained = DeviceRows(Features(X, config), y, weight)
         seen = None if critic is None else (critic, self.continuous)
-        parts = trained, weights, config, problem, rows, seen
+        parts = trained, weights, config, problem, encoded.rows, seen
         return BatchObjective(*parts, every=every, held_out=held_out)
+
+    def _device_rows(self, encoded: Encoded, config: TrainingConfig) -> DeviceRows:
+        data = encoded.data
+        return DeviceRows(Features(data.X, config), data.y, self._loss_weight(data))
 
     def _checkpoint(
         self,
@@ -360,7 +356,7 @@ class FairNetClassifier(FairClassifier):
 
         # A seed that nobody chose does not tell runs apart; data and settings do.
         seed = config.seed if self.random_state is not None else 0
-        module, (data, problem, rows, _, held) = make(seed), encoded
+        module, problem = make(seed), encoded.problem
         options = {**vars(config), "seed": seed, "callbacks": ()}
         for name, setting in options.items():
             if callable(setting) and not isinstance(setting, functools.partial):
@@ -371,14 +367,18 @@ class FairNetClassifier(FairClassifier):
             objective,
             repr(module),
             options,
-            data.classes.tolist(),
+            encoded.data.classes.tolist(),
             self.solver,
             self.refresh_every,
         ]
-        tables: list[Table] = [problem.X, problem.y, self._loss_weight(data), held]
-        if rows is not None:
-            tables += [attribute.code for attribute in rows.attributes]
-            tables += [rows.strata.code, rows.weight, problem.penalty_X]
+        tables: list[Table] = []
+        for part in (encoded, encoded.watched):
+            if part is None:
+                continue
+            tables += [part.problem.X, part.problem.y, self._loss_weight(part.data)]
+            if (rows := part.rows) is not None:
+                tables += [attribute.code for attribute in rows.attributes]
+                tables += [rows.strata.code, rows.weight, part.problem.penalty_X]
         if critic is not None:
             settings.append(self.continuous)
             columns = critic.values()
@@ -450,25 +450,6 @@ class FairNetClassifier(FairClassifier):
                 f"{labels!r}, to weights, one of them positive; got {weights!r}."
             )
         return np.asarray(data.weight * np.array(by_class)[data.y])
-
-    def _held_out(self, encoded: Encoded) -> NDArray[np.bool_] | None:
-        # Which rows early stopping watches, None where it watches the training rows.
-        data, problem, rows, *_ = encoded
-        if self.early_stopping != "validation":
-            return None
-        if problem.penalty_X is not None:
-            raise InvalidParameterError(
-                "early_stopping='validation' holds out training rows, and the penalty "
-                "is taken on penalty_data. Use early_stopping='training'."
-            )
-        kind = data.y if rows is None else kinds(rows, data.y)
-        held = hold_out(kind, float(self.validation_fraction), self.random_state)
-        if not held.any():
-            raise InvalidInputError(
-                f"early_stopping='validation' can hold out none of {held.size} rows: "
-                "no two have the same label and group. Use 'training', or more rows."
-            )
-        return held
 
     def _module_maker(
         self, problem: Problem, start: "nn.Module | None", config: TrainingConfig

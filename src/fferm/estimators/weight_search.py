@@ -7,14 +7,14 @@ narrows down the last step. Weights beyond the default range are tried only if t
 help: not if the training rows keep the bound and the held-out rows break it by more
 than the gap that is left on them, because that difference is noise.
 
-No row is removed from the tables that a user passed. Held-out rows get weight 0 (or no
-group, if the penalty has rows of its own), so that tables of every kind, and control
+No row is removed from the tables that a user passed. Held-out rows get weight 0 (or are
+masked, if the penalty has rows of its own), so that tables of every kind, and control
 features with one value per row, work as they do without a bound.
 """
 
 import warnings
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 import numpy as np
@@ -24,7 +24,7 @@ from sklearn.utils import _safe_indexing, check_random_state
 
 from fferm._typing import IntArray, Table, is_sparse
 from fferm.data.rows import FitInput
-from fferm.data.split import hold_out, keep_rows, kinds
+from fferm.data.split import hold_out, keep_penalty_rows, keep_rows, kinds
 from fferm.divergences import STANDARD
 from fferm.divergences import get as get_divergence
 from fferm.errors import (
@@ -171,23 +171,14 @@ class HeldOutDecisions(HeldOut[M]):
     ) -> None:
         data, rows = encoded.data, encoded.rows
         assert rows is not None
-        is_own = passed.penalty_data is None
-        kind = kinds(rows, data.y if is_own else rows.strata.code)
+        other, row = passed.penalty_data, np.flatnonzero(encoded.kept)
+        X, label = (passed.X, data.y) if other is None else (other[0], rows.strata.code)
+        kind = kinds(rows, label)
         held = hold_out(kind, model.validation_fraction, model.random_state)
-        if is_own:
-            passed, X = keep_rows(passed, data, ~held), passed.X
-            row = np.flatnonzero(data.kept)
+        if other is None:
+            passed = keep_rows(passed, data, ~held)
         else:
-            X, _, *labels = passed.penalty_data or ()
-            # Groups as a user would pass them, missing where rows are held out.
-            groups = {
-                each.name: np.array([*each.groups, None], dtype=object)[
-                    np.where(held, -1, each.code)
-                ]
-                for each in rows.attributes
-            }
-            passed = replace(passed, penalty_data=(X, groups, *labels))
-            row = np.arange(held.size)
+            passed = keep_penalty_rows(passed, encoded.kept, ~held)
         limit = model.max_violation or 0.0
         super().__init__(passed, float(limit if bound is None else bound))
         self.is_confident = bool(model.confident) and bound is None

@@ -247,11 +247,12 @@ class _Judge:
     def __init__(
         self, model: FairClassifier, validation: Validation, passed: FitInput
     ) -> None:
-        # Bands are cut once, on the whole source, for every fold.
+        # Each fold cuts bands of its own, so that none trains on rows that judge it.
+        # All are judged in the bands of the whole source, which are the winner's.
         sensitive, binning = passed.sensitive_features, Binning(model.continuous)
         columns = encode_sensitive(sensitive, len(passed.y), "marginal", binning)
         edges = {name: e for column in columns for name, e in column.edges.items()}
-        self.folds, rows = validation.folds(replace(passed, edges=edges))
+        self.folds, rows = validation.folds(passed)
         self.classes = np.unique(np.asarray(passed.y))
         check_aligned(**rows.tables)
         self.tabulator = make_tabulator(

@@ -1,0 +1,261 @@
+"""Whole tables: encoders, commands, data sets and experiments know no test row."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+from leakage import NUMBERS, OTHER, ROWS, SOURCE, rows_of
+from numpy.testing import assert_allclose
+from sklearn.base import clone
+
+from fferm import FairLogisticRegression, FairRegressor, TradeoffCurve, datasets, load
+from fferm.auditing import Audit
+from fferm.cli import main
+from fferm.data.frame import FrameEncoder
+from fferm.data.groups import find_edges
+from fferm.data.rows import FitInput
+from fferm.datasets import FairDataset, acs_income
+from fferm.estimators.frame import FrameClassifier, FrameRegressor
+from fferm.lab.experiments import runner
+from fferm.lab.experiments.runner import Task, make_model, run_task, trade_offs
+from fferm.lab.experiments.specs import Method, Panel, Size
+
+pytestmark = pytest.mark.filterwarnings("ignore::fferm.errors.FfermWarning")
+
+
+def make_frame():
+    """Return the rows as a table with gaps, rare levels and far values."""
+    rng, frame = np.random.default_rng(1), ROWS.sensitive_features.iloc[SOURCE].copy()
+    n = len(frame)
+    frame["merit"] = ROWS.X[SOURCE, 1] * 10.0 ** rng.integers(0, 2, n)
+    frame["town"] = rng.choice([f"town {k}" for k in range(15)], n)
+    frame["years"] = np.where(rng.random(n) < 0.1, np.nan, rng.integers(0, 9, n))
+    frame["good"] = np.where(ROWS.y[SOURCE], "yes", "no")
+    frame["pay"] = NUMBERS[SOURCE]
+    return frame
+
+
+FRAME = make_frame()
+ROW_OF = {value: n for n, value in enumerate(FRAME["merit"])}
+COLUMNS = {"sensitive": ["sex", "age"], "bands": ["age"]}
+CLASSIFIER = FairLogisticRegression(groups="marginal", random_state=0)
+REGRESSOR = FairRegressor(
+    groups="marginal", random_state=0, violation_metric="mean_gap"
+)
+TASKS = {
+    "good": FrameClassifier(CLASSIFIER, target="good", drop=["pay"], **COLUMNS),
+    "pay": FrameRegressor(REGRESSOR, target="pay", drop=["good"], **COLUMNS),
+}
+
+
+@pytest.fixture
+def seen(monkeypatch):
+    """Note the rows of the tables that encoders learn from, and encode."""
+    rows = {"fit": [], "transform": []}
+
+    def note(name, method):
+        def noted(self, frame, *rest):
+            rows[name].append(np.array([ROW_OF[value] for value in frame["merit"]]))
+            return method(self, frame, *rest)
+
+        monkeypatch.setattr(FrameEncoder, name, noted)
+
+    for name in rows:
+        note(name, getattr(FrameEncoder, name))
+    return rows
+
+
+def run_command(name, target, tmp_path, *options):
+    """Run a command on the table."""
+    FRAME.to_csv(tmp_path / "data.csv", index=False)
+    model = TASKS[target]
+    arguments = ["--target", target, "--drop", *model.drop, "--groups", "marginal"]
+    arguments += ["--sensitive", "sex", "--sensitive", "age", "--bands", "age"]
+    if target == "pay":
+        arguments += ["--metric", "mean_gap"]
+    where = ["--out", str(tmp_path / "out"), "--seed", "3", "--quiet", "--json"]
+    data = str(tmp_path / "data.csv")
+    assert main([name, data, *arguments, *where, *options]) == 0
+
+
+def split_of(seen):
+    """Return the table that the encoder learned from, and the other rows."""
+    (trained,) = seen["fit"]
+    encoded = {frozenset(rows): rows for rows in seen["transform"]}
+    assert encoded.pop(frozenset(trained)).tolist() == trained.tolist()
+    (judged,) = encoded.values()
+    assert sorted([*trained, *judged]) == list(range(len(FRAME)))
+    assert len(judged) == pytest.approx(len(FRAME) / 4, abs=2)
+    return FRAME.iloc[trained], FRAME.iloc[judged]
+
+
+def check_numbers(target, predicted, judged, trained, accuracy, violation):
+    """Check reported numbers against those made by hand on the rows that judged."""
+    is_class, edges = target == "good", find_edges(trained["age"].to_numpy())
+    values = (predicted == "yes").astype(float) if is_class else predicted
+    groups = judged["sex"].to_numpy(), np.searchsorted(edges, judged["age"], "right")
+    gaps = [np.ptp(pd.Series(values).groupby(group).mean()) for group in groups]
+    assert violation == pytest.approx(max(gaps))
+    share = np.mean(predicted == judged[target])
+    if not is_class:
+        share = 1 - np.mean((predicted - judged["pay"]) ** 2) / np.var(judged["pay"])
+    assert accuracy == pytest.approx(share)
+
+
+@pytest.mark.parametrize("target", TASKS)
+def test_fit_measures_on_rows_that_neither_encoder_nor_model_know(
+    target, seen, tmp_path, capsys
+):
+    run_command("fit", target, tmp_path)
+    trained, judged = split_of(seen)
+    model, byhand = load(tmp_path / "out"), clone(TASKS[target])
+    byhand.estimator.set_params(random_state=3)
+    byhand.fit(trained)
+    assert model.encoder_.columns_ == byhand.encoder_.columns_
+    assert model.band_edges_ == byhand.band_edges_
+    assert_allclose(model.estimator_.coef_, byhand.estimator_.coef_)
+    audit = Audit.from_dict(json.loads(capsys.readouterr().out)["audit"])
+    right = audit.accuracy if target == "good" else audit.explained
+    predicted = byhand.predict(judged)
+    check_numbers(target, predicted, judged, trained, right, audit.violation)
+
+
+@pytest.mark.parametrize("target", TASKS)
+def test_curve_measures_on_rows_that_neither_encoder_nor_models_know(
+    target, seen, tmp_path
+):
+    run_command("curve", target, tmp_path, "--weights", "2", "--seeds", "2")
+    trained, judged = split_of(seen)
+    model, curve = TASKS[target], TradeoffCurve.load(tmp_path / "out")
+    encoder, weights = model.learn_encoding(trained), curve.records["fairness_weight"]
+    rows = FitInput(
+        encoder.transform(trained), model.labels(trained), model.groups(trained)
+    )
+    for seed in (3, 4):
+        again = clone(model.estimator).set_params(random_state=seed)
+        for byhand in again.fit_path(rows, sorted(set(weights))):
+            weight = byhand.fairness_weight
+            assert_allclose(curve.models[weight, seed].coef_, byhand.coef_)
+            found = curve.records.query(
+                "fairness_weight == @weight and seed == @seed and split == 'test'"
+            )
+            numbers = found[["accuracy", "violation"]].to_numpy()[0]
+            predicted = byhand.predict(encoder.transform(judged))
+            check_numbers(target, predicted, judged, trained, *numbers)
+            audit = curve.audits[weight, seed]
+            right = audit.accuracy if target == "good" else audit.explained
+            assert right == pytest.approx(numbers[0])
+
+
+@pytest.mark.parametrize("target", TASKS)
+def test_what_a_model_says_of_a_row_does_not_depend_on_the_rows_beside_it(target):
+    model, rows = clone(TASKS[target]).fit(FRAME.iloc[:150]), FRAME.iloc[150:]
+    encoded, predicted = model.encoder_.transform(rows), model.predict(rows)
+    groups = model.groups(rows)
+    for n in range(0, len(rows), 7):
+        alone = rows.iloc[[n]]
+        assert_allclose(model.encoder_.transform(alone), encoded[[n]])
+        assert model.predict(alone)[0] == pytest.approx(predicted[n])
+        assert model.groups(alone).equals(groups.iloc[[n]])
+
+
+def acs_rows():
+    """Return made-up rows of three states in the form of the published file."""
+    rng, n = np.random.default_rng(0), 300
+    codes = {name: rng.integers(1, 5, n) for name in acs_income.COLUMNS}
+    codes |= {"SEX": rng.integers(1, 3, n), "RAC1P": rng.integers(1, 3, n)}
+    codes |= {"OCCP": rng.integers(10, 900, n), "POBP": rng.integers(1, 50, n)}
+    place = {"STATE": np.repeat(["AL", "CA", "TX"], n // 3), "ROW": np.arange(n)}
+    return pd.DataFrame({**codes, acs_income.TARGET: rng.integers(0, 2, n), **place})
+
+
+LOADERS = {
+    "german": (datasets.load_german, {}),
+    "adult": (datasets.load_adult, {}),
+    "biased": (datasets.make_biased, {}),
+    "states": (datasets.load_acs_income, {"states": ("AL", "CA")}),
+    "more states": (
+        datasets.load_acs_income,
+        {"states": "AL", "test_states": ("AL", "TX")},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LOADERS)
+def test_a_data_set_tests_on_rows_that_it_does_not_train_on(name, monkeypatch):
+    monkeypatch.setattr(acs_income, "read_parquet", lambda *_: acs_rows())
+    load_rows, options = LOADERS[name]
+    data = load_rows(**options)
+    assert len(data.X) == len(data.y) == len(data.frame) > 0
+    assert len(data.X_test) == len(data.y_test) == len(data.frame_test) > 0
+    for table in ("frame", "sensitive_features"):
+        whole = getattr(data, table).index.append(getattr(data, f"{table}_test").index)
+        assert whole.is_unique
+    numeric = [c for c in data.frame if c in data.feature_names]
+    for column in numeric[:3]:
+        mean, scale = data.frame[column].mean(), data.frame[column].std(ddof=0)
+        for X, frame in ((data.X, data.frame), (data.X_test, data.frame_test)):
+            found = X[:, data.feature_names.index(column)]
+            assert_allclose(found, (frame[column] - mean) / scale, atol=1e-9)
+
+
+def named_data(index=None):
+    """Return the named rows as a data set with a split of its own."""
+    sensitive = ROWS.sensitive_features[["sex"]]
+    return FairDataset(
+        "named",
+        *(ROWS.X[SOURCE], ROWS.y[SOURCE], sensitive.iloc[SOURCE]),
+        *(ROWS.X[OTHER], ROWS.y[OTHER], sensitive.iloc[OTHER]),
+        *(("a", "b", "c"), pd.DataFrame(index=SOURCE)),
+        pd.DataFrame(index=OTHER if index is None else index),
+        "",
+    )
+
+
+SIZE = Size(seeds=1, n_values=3, train_rows=100)
+
+
+def test_an_experiment_draws_parts_that_share_no_row(monkeypatch):
+    monkeypatch.setattr(datasets, "load_adult", lambda **_: named_data())
+    states = pd.MultiIndex.from_arrays(
+        [np.repeat(["AL", "CA", "TX"], len(OTHER) // 3), OTHER], names=["STATE", "ROW"]
+    )
+    monkeypatch.setattr(datasets, "load_acs_income", lambda **_: named_data(states))
+    draw = runner.load_parts.__wrapped__
+    noisy = draw(json.dumps({"loader": "adult", "flip": 0.2}), SIZE, 0)
+    shifted = draw(json.dumps({"loader": "acs_income"}), SIZE, 0)
+    for parts in (noisy, shifted):
+        trained = rows_of(parts.train.X)
+        assert set(trained) < set(SOURCE)
+        assert rows_of(parts.judged["train"].X).tolist() == trained.tolist()
+        others = {n: rows_of(p.X) for n, p in parts.judged.items() if n != "train"}
+        whole = np.concatenate([trained, *others.values()])
+        assert len(set(whole)) == len(whole)
+        for name, rows in others.items():
+            part = parts.judged[name]
+            assert part.y.tolist() == ROWS.y[rows].tolist()
+    assert set(rows_of(noisy.judged["test"].X)) == set(OTHER)
+    # Training may take the penalty on the sample of the target, and on no state.
+    assert shifted.target is shifted.judged["target"]
+
+
+def test_an_experiment_measures_each_part_with_models_of_the_training_rows(monkeypatch):
+    monkeypatch.setattr(datasets, "load_adult", lambda **_: named_data())
+    data = {"loader": "adult", "flip": 0.0}
+    panel = Panel("named", data, "demographic_parity", None)
+    method = Method("ours", "FairLogisticRegression", {"divergence": "kl"})
+    monkeypatch.setattr(runner, "load_parts", runner.load_parts.__wrapped__)
+    records = pd.DataFrame(run_task(Task(panel, method, 0), SIZE))
+    parts = runner.load_parts(json.dumps(data), SIZE, 0)
+    model = make_model(method, panel, 0)
+    values = trade_offs(method, model, SIZE.n_values)
+    for value, byhand in zip(values, model.fit_path(parts.train, values), strict=True):
+        found = records[records["value"] == value].set_index("part")
+        for name, part in parts.judged.items():
+            decided, rows = byhand.predict(part.X), rows_of(part.X)
+            sex = ROWS.sensitive_features["sex"].to_numpy()[rows]
+            rates = pd.Series(decided).groupby(sex).mean()
+            assert found["violation"][name] == pytest.approx(np.ptp(rates))
+            right = np.mean(decided == ROWS.y[rows])
+            assert found["accuracy"][name] == pytest.approx(right)
