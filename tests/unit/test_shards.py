@@ -200,6 +200,29 @@ def test_epochs_differ_and_repeat_with_their_seed(summary):
     assert not np.array_equal(first[0], row_numbers(summary, next(iter(other))[0]))
 
 
+def test_every_epoch_has_its_own_order_of_row_groups(summary):
+    # A small buffer leaves the rows of a row group close together.
+    loader = ShardLoader(ShardDataset(summary, 17, streams=1, buffer=8))
+    sizes = np.array([n for sizes in summary.shards.values() for n in sizes])
+    first = np.cumsum(sizes) - sizes
+    orders = []
+    for _ in range(3):
+        place = np.argsort(np.concatenate(epoch_rows(summary, loader)))
+        centre = [place[i : i + 64].mean() for i in first[sizes == 64]]
+        orders.append(tuple(np.argsort(centre)))
+        assert np.diff(np.sort(centre)).min() > 30
+    assert len({*orders, tuple(range(len(centre)))}) == 4
+
+
+def test_every_epoch_has_its_own_order_of_the_rows_of_a_row_group(tmp_path):
+    write_shards(tmp_path, make_table(100), [100], row_group_size=100)
+    summary = summarize(tmp_path, target="income", sensitive="sex")
+    loader = ShardLoader(ShardDataset(summary, 100, streams=1))
+    (first,), (second,) = (epoch_rows(summary, loader) for _ in range(2))
+    assert sorted(first) == sorted(second) == list(range(100))
+    assert first.tolist() != second.tolist()
+
+
 def test_rows_are_mixed_well_beyond_their_row_group(summary):
     batch = next(iter(ShardDataset(summary, 128, buffer=50)))[0]
     rows = np.sort(row_numbers(summary, batch))
@@ -301,6 +324,65 @@ def test_a_type_that_cannot_be_read_is_named(tmp_path):
 def test_a_file_that_is_no_parquet_is_named(tmp_path):
     (tmp_path / "a.parquet").write_text("no")
     refuse(tmp_path, InvalidInputError, r"a.parquet could not be read as Parquet")
+
+
+def damage_a_page(path):
+    content = bytearray(path.read_bytes())
+    page = pq.ParquetFile(path).metadata.row_group(0).column(2).data_page_offset
+    content[page : page + 20] = bytes(20)
+    path.write_bytes(content)
+
+
+def damage_a_string(path):
+    pq.write_table(make_table(100), path, compression="none", row_group_size=50)
+    path.write_bytes(path.read_bytes().replace(b"nurse", b"nurs\xff"))
+
+
+def repeat_a_column(path):
+    table = make_table(100)
+    twice = table.append_column("job", table["job"])
+    pq.write_table(twice, path, row_group_size=50)
+
+
+def drop_a_column(path):
+    less = make_table(100).drop_columns("job")
+    pq.write_table(less, path, row_group_size=50)
+
+
+def drop_rows(path):
+    pq.write_table(make_table(70), path, row_group_size=50)
+
+
+def drop_a_row_group(path):
+    pq.write_table(make_table(50), path, row_group_size=50)
+
+
+@pytest.mark.parametrize("change", [damage_a_page, damage_a_string])
+def test_a_damaged_page_is_named_in_the_first_pass(tmp_path, change):
+    write_shards(tmp_path, make_table(100), [100], row_group_size=50)
+    change(tmp_path / "part-0.parquet")
+    refuse(tmp_path, InvalidInputError, r"part-0\.parquet could not be read as Parquet")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        damage_a_page,
+        damage_a_string,
+        repeat_a_column,
+        drop_a_column,
+        drop_rows,
+        drop_a_row_group,
+    ],
+)
+def test_a_shard_that_changed_after_the_first_pass_is_named(tmp_path, change):
+    twice = pa.concat_tables([make_table(100)] * 2)
+    write_shards(tmp_path, twice, [100, 100], row_group_size=50)
+    summary = summarize(tmp_path, target="income", sensitive="sex")
+    change(tmp_path / "part-1.parquet")
+    match = r"part-1\.parquet could not be read .*was changed after the first pass"
+    with pytest.raises(InvalidInputError, match=match):
+        list(ShardDataset(summary, 40))
 
 
 def test_bad_values_are_named(tmp_path):

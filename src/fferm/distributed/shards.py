@@ -8,7 +8,8 @@ them.
 import json
 import warnings
 from collections import Counter
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from functools import reduce
 from itertools import compress
@@ -49,6 +50,9 @@ SCAN_ROWS = 1 << 16
 # A column with more values than this names rows: it is neither a set of groups or of
 # classes, nor a category, and its vocabulary would not stay small.
 MOST_VALUES = 10_000
+# What reading provokes: a damaged page, text that is not UTF-8; and where a shard was
+# changed after the first pass, a column that is missing or there twice, missing rows.
+DAMAGE = (pa.ArrowException, OSError, UnicodeDecodeError, KeyError, StopIteration)
 # The code of a missing value, and of one that a vocabulary lacks.
 MISSING, UNSEEN = -1, -2
 
@@ -358,11 +362,20 @@ def find_shards(root: Path) -> tuple[dict[str, tuple[int, ...]], dict[str, pa.Sc
 
 def open_shard(path: Path, categorical: Sequence[str] = ()) -> pq.ParquetFile:
     """Return an open file, read in small pieces; categories by their numbers in it."""
-    try:
+    with explain_damage(path):
         return pq.ParquetFile(path, read_dictionary=list(categorical), **READING)
-    except (pa.ArrowInvalid, OSError) as error:
+
+
+@contextmanager
+def explain_damage(path: Path) -> Iterator[None]:
+    """Name the shard that cannot be read, or not as the first pass read it."""
+    try:
+        yield
+    except DAMAGE as error:
         raise InvalidInputError(
-            f"{path} could not be read as Parquet ({error}). Write or move it."
+            f"{path} could not be read as Parquet ({error!r}). It is damaged, or was "
+            "changed after the first pass: write it again, or summarize the shards "
+            "again."
         ) from error
 
 
@@ -531,7 +544,7 @@ def _scan(path: Path, roles: Roles) -> Scan:
     columns += [(name, str) for name in roles.categorical]
     none = tuple(frozenset[Any]() for _ in columns)
     total = Scan(np.zeros((3, len(roles.numeric))), none, Counter())
-    with open_shard(path, roles.categorical) as file:
+    with open_shard(path, roles.categorical) as file, explain_damage(path):
         batches = file.iter_batches(SCAN_ROWS, columns=roles.columns, use_threads=False)
         for batch in batches:
             pairs = [_distinct(batch.column(name), key) for name, key in columns]

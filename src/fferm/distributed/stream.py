@@ -22,7 +22,12 @@ from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from fferm._typing import IntArray
 from fferm.data.validate import COUNT, OneOf, check_params
-from fferm.distributed.shards import EncodedRows, ShardSummary, open_shard
+from fferm.distributed.shards import (
+    EncodedRows,
+    ShardSummary,
+    explain_damage,
+    open_shard,
+)
 from fferm.errors import InvalidParameterError
 from fferm.torch.distributed import rank_and_size
 
@@ -294,10 +299,11 @@ class Stream:
         blocks = [summary.no_rows(self._dtype)]
         for p in np.unique(piece):
             here = ordered[piece == p] - self._ends[p] + self._begin[p]
-            table = self._read(int(p), int(here[0]), int(here[-1]) + 1)
-            if len(here) < table.num_rows:
-                table = table.take(here - here[0])
-            blocks.append(summary.encode(table, self._dtype))
+            with explain_damage(self._homes[p][0]):
+                table = self._read(int(p), int(here[0]), int(here[-1]) + 1)
+                if len(here) < table.num_rows:
+                    table = table.take(here - here[0])
+                blocks.append(summary.encode(table, self._dtype))
         return _joined(blocks).take(np.argsort(by_place))
 
     def _read(self, piece: int, begin: int, end: int) -> pa.Table:
