@@ -1,5 +1,8 @@
 """Training from shards in real processes: alike, interrupted, resumed."""
 
+import contextlib
+import io
+import json
 import os
 import re
 import socket
@@ -15,6 +18,8 @@ pa = pytest.importorskip("pyarrow")
 
 import pyarrow.parquet as pq  # noqa: E402 - after what skips
 import torch  # noqa: E402
+from safetensors import safe_open  # noqa: E402
+from safetensors.torch import save  # noqa: E402
 
 from fferm.distributed import ShardLoader, ShardSummary, load_model, train  # noqa: E402
 from fferm.distributed.__main__ import main  # noqa: E402
@@ -87,12 +92,18 @@ def assert_same(one, other, atol):
 
 
 @pytest.fixture(scope="module")
-def alone(folder, tmp_path_factory):
-    """The model of one process, never interrupted."""
+def trained(folder, tmp_path_factory):
+    """What a run in one process leaves, never interrupted."""
     out = tmp_path_factory.mktemp("alone")
     (record,) = train(parse(arguments(folder, out)))
     assert record["n_rows"] == N
-    return parameters(out)
+    return out
+
+
+@pytest.fixture(scope="module")
+def alone(trained):
+    """The model of that run."""
+    return parameters(trained)
 
 
 def environment(**more):
@@ -250,10 +261,103 @@ def test_other_shards_than_the_checkpoint_are_refused(folder, tmp_path):
         train(parse(arguments(tmp_path / "other", tmp_path / "out")))
 
 
-def test_a_broken_checkpoint_is_named(folder, tmp_path):
-    (tmp_path / "checkpoint.pt").write_text("no")
-    with pytest.raises(PersistenceError, match=r"checkpoint.pt could not be read"):
+def rewritten(path, about=(), **tensors):
+    """Return the bytes of a saved model with other tensors, or other words about it."""
+    with safe_open(path, framework="pt") as file:
+        words, saved = file.metadata(), {n: file.get_tensor(n) for n in file.keys()}  # noqa: SIM118
+    words["about"] = json.dumps(json.loads(words["about"]) | dict(about))
+    return save(saved | tensors, words)
+
+
+NOT_MODELS = {
+    "empty": lambda path: b"",
+    "garbage": lambda path: bytes(range(256)) * 9,
+    "cut in its header": lambda path: path.read_bytes()[:200],
+    "cut by a byte": lambda path: path.read_bytes()[:-1],
+    "a checkpoint": lambda path: path.with_name("checkpoint.pt").read_bytes(),
+    "of another library": lambda path: save({"weight": torch.zeros(3)}),
+    "of another library, with words": lambda path: save({}, {"format": "pt"}),
+    "of other layers": lambda path: rewritten(path, {"hidden": [9]}),
+    "of huge layers": lambda path: rewritten(path, {"hidden": [1 << 40]}),
+    "of no precision": lambda path: rewritten(path, {"dtype": "load"}),
+    "not finite": lambda path: rewritten(path, **{"0.bias": torch.full((8,), np.nan)}),
+}
+
+
+@pytest.mark.parametrize("kind", NOT_MODELS)
+def test_what_is_not_a_trained_model_is_refused(trained, tmp_path, kind):
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(NOT_MODELS[kind](trained / path.name))
+    match = r"model.safetensors could not be read .* Pass the --out of a run that ended"
+    with pytest.raises(PersistenceError, match=match):
+        load_model(tmp_path)
+
+
+def saved(state):
+    content = io.BytesIO()
+    torch.save(state, content)
+    return content.getvalue()
+
+
+def without(name):
+    def change(path):
+        state = torch.load(path, weights_only=True)
+        return saved({key: value for key, value in state.items() if key != name})
+
+    return change
+
+
+NOT_CHECKPOINTS = {
+    "empty": lambda path: b"",
+    "text": lambda path: b"no",
+    "an opcode without a stack": lambda path: b"b" * 100,
+    "cut by a byte": lambda path: path.read_bytes()[:-1],
+    "a list": lambda path: saved([1, 2]),
+    "of another library": lambda path: saved({"model": {}, "optimizer": {}}),
+    "of other settings": lambda path: saved({"settings": 3, "streams": 4}),
+    **{f"without its {name}": without(name) for name in ("summary", "streams")},
+    **{f"without its {name}": without(name) for name in ("fair", "total", "history")},
+}
+
+
+@pytest.mark.parametrize("kind", NOT_CHECKPOINTS)
+def test_what_is_not_a_checkpoint_is_refused(folder, trained, tmp_path, kind):
+    path = tmp_path / "checkpoint.pt"
+    path.write_bytes(NOT_CHECKPOINTS[kind](trained / path.name))
+    match = r"checkpoint.pt could not be read .* Choose another --out, or .*--restart"
+    with pytest.raises(PersistenceError, match=match):
         train(parse(arguments(folder, tmp_path)))
+
+
+@contextlib.contextmanager
+def short_of_room(n_bytes):
+    """Let no file grow beyond so many bytes, as on a full disk."""
+    resource = pytest.importorskip("resource", reason="limits of files are Unix's")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (n_bytes, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_a_full_disk_is_named_and_leaves_no_partial_file(folder, tmp_path):
+    options = parse(arguments(folder, tmp_path))
+    match = r"Cannot write .*{} \(File too large\). Choose an --out .* has room"
+    with (
+        pytest.raises(PersistenceError, match=match.format("checkpoint.pt")),
+        short_of_room(4000),
+    ):
+        train(options)
+    assert list(tmp_path.iterdir()) == []
+    train(options)
+    (tmp_path / "model.safetensors").unlink()
+    with (
+        pytest.raises(PersistenceError, match=match.format("model.safetensors")),
+        short_of_room(1000),
+    ):
+        train(options)
+    assert [path.name for path in tmp_path.iterdir()] == ["checkpoint.pt"]
 
 
 def test_a_folder_that_cannot_be_written_is_refused_before_training(folder, tmp_path):

@@ -509,9 +509,15 @@ def test_a_curve_that_was_killed_goes_on_and_other_data_begin_anew(data, tmp_pat
 def test_a_damaged_checkpoint_is_named(data, tmp_path):
     fit(data, checkpoint=tmp_path, max_epochs=1)
     (path,) = tmp_path.glob("*.pt")
+    whole = torch.load(path, weights_only=True)
+    less = {name: part for name, part in whole.items() if name != "optimizer"}
     path.write_bytes(path.read_bytes()[:100])
     with pytest.raises(PersistenceError, match="Delete it to train from the beginning"):
         fit(data, checkpoint=tmp_path, max_epochs=1)
+    for content in (less, [1, 2]):
+        torch.save(content, path)
+        with pytest.raises(PersistenceError, match="Delete it to train from the begin"):
+            fit(data, checkpoint=tmp_path, max_epochs=1)
 
 
 def test_a_saved_network_predicts_the_same(data, tmp_path):

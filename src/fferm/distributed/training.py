@@ -6,14 +6,14 @@ Checkpoints and models are written whole or not at all, and read without pickle.
 """
 
 import argparse
+import io
 import json
 import logging
 import math
 import os
-import pickle
 import re
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import MISSING, asdict, dataclass, fields
 from datetime import timedelta
@@ -24,7 +24,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from safetensors import safe_open
-from safetensors.torch import save_file
+from safetensors.torch import save
 from torch import nn
 from torch.distributed.distributed_c10d import PrefixStore
 from torch.distributed.rendezvous import rendezvous
@@ -44,11 +44,13 @@ from fferm.errors import (
     PersistenceError,
 )
 from fferm.torch.distributed import add_ranks, rank_and_size, spread_ranks
+from fferm.torch.serialize import explain_damage
 from fferm.torch.training import find_device
 
 CHECKPOINT = "checkpoint.pt"
 MODEL = "model.safetensors"
 ADVICE = "Choose an --out that is writable and has room."
+RESCUE = "Choose another --out, or start from scratch with --restart."
 # What may differ when a run goes on from its checkpoint.
 FREE = {"data", "out", "epochs", "streams", "workers", "device", "timeout"}
 FREE |= {"checkpoint_every", "restart"}
@@ -237,7 +239,7 @@ class Training:
             columns = ("target", "sensitive", "features", "drop_sensitive")
             self.summary = summarize(options.data, **options.pick(*columns))
         else:
-            self.summary = ShardSummary.from_json(state["summary"], options.data)
+            self.summary = state["summary"]
             shards = find_shards(options.data)[0]
             changed = shards.items() ^ self.summary.shards.items()
             if changed:
@@ -262,11 +264,13 @@ class Training:
         self.optimizer = torch.optim.AdamW(self.model.parameters(), **rates)
         if state is None:
             return
-        for name in STATEFUL:
-            getattr(self, name).load_state_dict(state[name])
-        self.history = list(state["history"])
+        with explain_damage(options.out / CHECKPOINT, RESCUE):
+            for name in STATEFUL:
+                getattr(self, name).load_state_dict(state[name])
+            self.history = list(state["history"])
+            if self.rank == 0:
+                self.total.copy_(state["total"])
         if self.rank == 0:
-            self.total.copy_(state["total"])
             log.info("goes on from epoch %d, step %d", dataset.epoch + 1, dataset.step)
 
     def run_epoch(self) -> None:
@@ -310,7 +314,7 @@ class Training:
             state = self.model.state_dict().items()
             tensors = {name: tensor.detach().cpu() for name, tensor in state}
             path = self.options.out / MODEL
-            _write(path, lambda partial: save_file(tensors, partial, metadata))
+            _write(path, save(tensors, metadata))
             log.info("%s is trained", path)
 
     def _save(self) -> None:
@@ -325,7 +329,9 @@ class Training:
                 "total": self.total.cpu(),
                 "history": self.history,
             }
-            _write(self.options.out / CHECKPOINT, lambda path: torch.save(state, path))
+            content = io.BytesIO()
+            torch.save(state, content)
+            _write(self.options.out / CHECKPOINT, content.getbuffer())
 
     def _step(self, model: nn.Module, batch: Batch, n_rows: int) -> None:
         x, y, group = (part.to(self.device, non_blocking=True) for part in batch)
@@ -394,13 +400,21 @@ def load_model(folder: str | Path) -> tuple[nn.Module, ShardSummary]:
     path = Path(folder) / MODEL
     if not path.exists():
         raise PersistenceError(f"{path} does not exist. Pass the --out of a run.")
-    with safe_open(path, framework="pt") as file:
-        metadata = file.metadata()
-        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    about = json.loads(metadata["about"])
-    summary = ShardSummary.from_json(metadata["summary"], about["data"])
-    model = _make_model(summary, about["hidden"], getattr(torch, about["dtype"]))
-    model.load_state_dict(tensors)
+    with (
+        explain_damage(path, "Pass the --out of a run that ended."),
+        safe_open(path, framework="pt") as file,
+    ):
+        names, metadata = file.keys(), file.metadata()
+        tensors = {name: file.get_tensor(name).clone() for name in names}
+        about = json.loads(metadata["about"])
+        summary = ShardSummary.from_json(metadata["summary"], about["data"])
+        with torch.device("meta"):  # a width that no tensor has takes no memory
+            model = _make_model(
+                summary, about["hidden"], getattr(torch, about["dtype"])
+            )
+        model.load_state_dict(tensors, assign=True)
+        if not all(bool(tensor.isfinite().all()) for tensor in tensors.values()):
+            raise ValueError("some parameters are not finite")
     return model.eval(), summary
 
 
@@ -413,29 +427,26 @@ def _read_checkpoint(options: Options) -> dict[str, Any] | None:
         raise PersistenceError(f"Cannot write to {options.out}. {ADVICE}")
     if options.restart or not path.exists():
         return None
-    try:
+    with explain_damage(path, RESCUE):
         state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
-    except (RuntimeError, pickle.UnpicklingError, EOFError, OSError) as error:
-        raise PersistenceError(
-            f"{path} could not be read ({error}). Choose another --out, or --restart."
-        ) from error
-    expected = dict(state["settings"])
-    if options.streams is not None:
-        expected["streams"] = state["streams"]
-    for name, value in {**options.settings(), "streams": options.streams}.items():
+        state["summary"] = ShardSummary.from_json(state["summary"], options.data)
+        expected = {**state["settings"], "streams": state["streams"]}
+    asked = {"streams": options.streams or expected["streams"], **options.settings()}
+    for name, value in asked.items():
         if expected.get(name) != value:
             raise InvalidParameterError(
                 f"{name} must be {expected.get(name)!r} as in {path}; got {value!r}. "
-                "Choose another --out, or start from scratch with --restart."
+                f"{RESCUE}"
             )
     return state
 
 
-def _write(path: Path, write: Callable[[Path], object]) -> None:
+def _write(path: Path, content: bytes | memoryview) -> None:
     with replacing(path, ADVICE) as temporary:
         path.parent.mkdir(parents=True, exist_ok=True)
-        write(temporary)
-        with temporary.open("rb") as file:
+        with temporary.open("wb") as file:
+            file.write(content)
+            file.flush()
             os.fsync(file.fileno())
 
 

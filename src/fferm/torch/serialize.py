@@ -8,7 +8,8 @@ on anything else is never taken for it.
 
 import hashlib
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -20,11 +21,13 @@ from torch import Tensor, nn
 import fferm
 from fferm._files import replacing
 from fferm._typing import Table, is_sparse
-from fferm.errors import MissingDependencyError, PersistenceError
+from fferm.errors import FfermError, MissingDependencyError, PersistenceError
 from fferm.solvers.base import Result
 
 if TYPE_CHECKING:
     from fferm.torch.training import Run
+
+ADVICE = "Delete it to train from the beginning."
 
 
 def pack(module: nn.Module) -> bytes:
@@ -69,6 +72,21 @@ def _safetensors() -> ModuleType:
     return safetensors.torch
 
 
+@contextmanager
+def explain_damage(path: Path, advice: str) -> Iterator[None]:
+    """Name a file that is damaged or not of this package, whatever it provokes."""
+    try:
+        yield
+    except FfermError:
+        raise
+    except Exception as error:
+        reason = f"{type(error).__name__}: {error}".partition("\n")[0]
+        raise PersistenceError(
+            f"{path} could not be read ({reason}). It is damaged, or was not written "
+            f"by fferm. {advice}"
+        ) from error
+
+
 class Checkpoint:
     """The file of one run, named by a digest of what makes it the same run again.
 
@@ -102,21 +120,17 @@ class Checkpoint:
         """Return what was written last, None where there is nothing yet."""
         if not self.path.exists():
             return None
-        try:
-            content: dict[str, Any] = torch.load(
-                self.path, map_location="cpu", weights_only=True
-            )
-        except Exception as error:  # whatever a damaged file may provoke
-            raise PersistenceError(
-                f"{self.path}: {error}. Delete it to train from the beginning."
-            ) from error
-        return content
+        with explain_damage(self.path, ADVICE):
+            return {**torch.load(self.path, map_location="cpu", weights_only=True)}
 
     def restore(self, run: "Run") -> None:
         """Put a run where it was when the checkpoint was written."""
         content = self.read()
-        if content is None:
-            return
+        if content is not None:
+            with explain_damage(self.path, ADVICE):
+                self._restore(run, content)
+
+    def _restore(self, run: "Run", content: dict[str, Any]) -> None:
         run.networks.load(content["networks"])
         run.optimizer.load_state_dict(content["optimizer"])
         for group in run.optimizer.param_groups:
