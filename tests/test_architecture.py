@@ -17,6 +17,7 @@ ORDER = [
     "errors",
     "_typing",
     "_files",
+    "_locks",
     "registry",
     "_jit",
     "divergences",

@@ -329,6 +329,37 @@ def test_what_is_not_a_checkpoint_is_refused(folder, trained, tmp_path, kind):
         train(parse(arguments(folder, tmp_path)))
 
 
+def test_two_trainings_do_not_share_a_folder(folder, alone, tmp_path, monkeypatch):
+    options = parse(arguments(folder, tmp_path))
+    (tmp_path / ".checkpoint.pt.0123").write_text("left by a kill")
+    whole, refused = ShardLoader.__iter__, []
+
+    def watched(self):
+        for batch in whole(self):
+            if len(refused) < 2:
+                with pytest.raises(PersistenceError) as caught:
+                    train(options)
+                refused.append(str(caught.value))
+            yield batch
+
+    monkeypatch.setattr(ShardLoader, "__iter__", watched)
+    train(options)
+    for text in refused:
+        assert re.match(rf"Process {os.getpid()} on .* is training into ", text)
+        assert text.endswith("Wait for its end, or choose another --out.")
+    assert_same(alone, parameters(tmp_path), atol=0)
+    left = {path.name for path in tmp_path.iterdir()}
+    assert left == {"checkpoint.pt", "model.safetensors"}
+
+
+def test_a_checkpoint_of_another_version_is_refused(folder, trained, tmp_path):
+    state = torch.load(trained / "checkpoint.pt", weights_only=True)
+    state["settings"]["version"] = "0.0.1"
+    torch.save(state, tmp_path / "checkpoint.pt")
+    with pytest.raises(InvalidParameterError, match=r"version must be '0.0.1' as in"):
+        train(parse(arguments(folder, tmp_path)))
+
+
 @contextlib.contextmanager
 def short_of_room(n_bytes):
     """Let no file grow beyond so many bytes, as on a full disk."""

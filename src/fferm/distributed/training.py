@@ -14,7 +14,7 @@ import os
 import re
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import MISSING, asdict, dataclass, fields
 from datetime import timedelta
 from itertools import pairwise
@@ -31,7 +31,9 @@ from torch.distributed.rendezvous import rendezvous
 from torch.nn import functional as F  # noqa: N812 - everybody's name for it
 from torch.nn.parallel import DistributedDataParallel
 
+import fferm
 from fferm._files import replacing
+from fferm._locks import locked
 from fferm.data.groups import GroupMode
 from fferm.data.validate import COUNT, POSITIVE, Number, check_params
 from fferm.distributed.shards import ShardSummary, find_shards, summarize
@@ -49,6 +51,7 @@ from fferm.torch.training import find_device
 
 CHECKPOINT = "checkpoint.pt"
 MODEL = "model.safetensors"
+LOCK = ".lock"
 ADVICE = "Choose an --out that is writable and has room."
 RESCUE = "Choose another --out, or start from scratch with --restart."
 # What may differ when a run goes on from its checkpoint.
@@ -154,7 +157,7 @@ class Options:
 
     def settings(self) -> dict[str, Any]:
         """Return what a checkpoint holds a run to."""
-        return {
+        return {"version": fferm.__version__} | {
             name: list(value) if isinstance(value, tuple) else value
             for name, value in asdict(self).items()
             if name not in FREE
@@ -204,10 +207,10 @@ def train(options: Options) -> list[dict[str, Any]]:
     list of dict
         Loss, penalty and violation of each epoch.
     """
-    with _joined_ranks(options.device, options.timeout) as device:
+    with _joined_ranks(options.device, options.timeout) as device, ExitStack() as held:
         rescue = f"run the same command again to go on from {options.out / CHECKPOINT}"
         with _explain_lost("at the beginning", rescue):
-            training = Training(options, device, _last_state(options))
+            training = Training(options, device, _last_state(options, held))
         with _explain_lost("in training", rescue):
             while training.loader.dataset.epoch < options.epochs:
                 training.run_epoch()
@@ -239,7 +242,8 @@ class Training:
             columns = ("target", "sensitive", "features", "drop_sensitive")
             self.summary = summarize(options.data, **options.pick(*columns))
         else:
-            self.summary = state["summary"]
+            with explain_damage(options.out / CHECKPOINT, RESCUE):
+                self.summary = ShardSummary.from_json(state["summary"], options.data)
             shards = find_shards(options.data)[0]
             changed = shards.items() ^ self.summary.shards.items()
             if changed:
@@ -358,12 +362,16 @@ class Training:
             self.total.zero_()
 
 
-def _last_state(options: Options) -> dict[str, Any] | None:
-    """Return the last checkpoint, None where there is none or it is not wanted."""
+def _last_state(options: Options, held: ExitStack) -> dict[str, Any] | None:
+    """Return the last checkpoint, None where there is none or it is not wanted.
+
+    On rank 0, ``held`` gets the lock of the folder.
+    """
     # Rank 0 alone needs to see the folder; another machine may not.
     state, failure = None, None
     if rank_and_size()[0] == 0:
         try:
+            _lock(options.out, held)
             state = _read_checkpoint(options)
         except ValueError as error:
             failure = error
@@ -421,19 +429,14 @@ def load_model(folder: str | Path) -> tuple[nn.Module, ShardSummary]:
 def _read_checkpoint(options: Options) -> dict[str, Any] | None:
     """Return the checkpoint of a run with these options, None where there is none."""
     path = options.out / CHECKPOINT
-    # Before hours are spent for a folder that cannot be written to.
-    there = next(folder for folder in path.parents if folder.exists())
-    if not there.is_dir() or not os.access(there, os.W_OK):
-        raise PersistenceError(f"Cannot write to {options.out}. {ADVICE}")
     if options.restart or not path.exists():
         return None
     with explain_damage(path, RESCUE):
         state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
-        state["summary"] = ShardSummary.from_json(state["summary"], options.data)
         expected = {**state["settings"], "streams": state["streams"]}
-    asked = {"streams": options.streams or expected["streams"], **options.settings()}
-    for name, value in asked.items():
-        if expected.get(name) != value:
+    for name, value in {**options.settings(), "streams": options.streams}.items():
+        is_free = name == "streams" and value is None
+        if expected.get(name) != value and not is_free:
             raise InvalidParameterError(
                 f"{name} must be {expected.get(name)!r} as in {path}; got {value!r}. "
                 f"{RESCUE}"
@@ -441,13 +444,34 @@ def _read_checkpoint(options: Options) -> dict[str, Any] | None:
     return state
 
 
+def _lock(out: Path, held: ExitStack) -> None:
+    """Hold the lock of a folder; if nothing is written there, it does not remain."""
+    missing = [folder for folder in (out, *out.parents) if not folder.exists()]
+
+    @held.callback
+    def remove_empty() -> None:
+        with suppress(OSError):
+            for folder in missing:
+                folder.rmdir()
+
+    try:
+        # Now, before hours are spent for a folder that cannot be written to.
+        out.mkdir(parents=True, exist_ok=True)
+        refusal = f"is training into {out}. Wait for its end, or choose another --out."
+        held.enter_context(locked(out / LOCK, refusal))
+        for half in out.glob(f".{CHECKPOINT}.*"):  # a kill may leave one
+            half.unlink()
+    except OSError as error:
+        raise PersistenceError(
+            f"Cannot write to {out} ({error.strerror}). {ADVICE}"
+        ) from error
+
+
 def _write(path: Path, content: bytes | memoryview) -> None:
-    with replacing(path, ADVICE) as temporary:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with temporary.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
+    with replacing(path, ADVICE) as temporary, temporary.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
 
 
 # The ranks
