@@ -33,6 +33,8 @@ to fix it::
 import importlib
 import sys
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -131,6 +133,20 @@ class WideShiftWarning(DataFairnessWarning):
 
 class EmptyStratumWarning(DataFairnessWarning):
     """Some stratum of the notion holds fewer than two groups and is left out."""
+
+
+@contextmanager
+def explain(
+    problem: str, advice: str, cause: type[Exception], kind: Any = PersistenceError
+) -> Iterator[None]:
+    """Say what a cause means and what to do; errors of fferm say so already."""
+    try:
+        yield
+    except FfermError:
+        raise
+    except cause as error:
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        raise kind(f"{problem} ({reason[:300]}). {advice}") from error
 
 
 def import_extra(module: str, extra: str) -> Any:

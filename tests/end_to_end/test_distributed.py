@@ -1,6 +1,5 @@
 """Training from shards in real processes: alike, interrupted, resumed."""
 
-import contextlib
 import io
 import json
 import os
@@ -12,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from full_disk import short_of_room
 
 pytest.importorskip("torch")
 pa = pytest.importorskip("pyarrow")
@@ -288,7 +288,7 @@ NOT_MODELS = {
 def test_what_is_not_a_trained_model_is_refused(trained, tmp_path, kind):
     path = tmp_path / "model.safetensors"
     path.write_bytes(NOT_MODELS[kind](trained / path.name))
-    match = r"model.safetensors could not be read .* Pass the --out of a run that ended"
+    match = r"model.safetensors could not be read as a .* Pass the --out of a run"
     with pytest.raises(PersistenceError, match=match):
         load_model(tmp_path)
 
@@ -324,14 +324,15 @@ NOT_CHECKPOINTS = {
 def test_what_is_not_a_checkpoint_is_refused(folder, trained, tmp_path, kind):
     path = tmp_path / "checkpoint.pt"
     path.write_bytes(NOT_CHECKPOINTS[kind](trained / path.name))
-    match = r"checkpoint.pt could not be read .* Choose another --out, or .*--restart"
+    match = (
+        r"checkpoint.pt could not be read as a .* Choose another --out, or .*--restart"
+    )
     with pytest.raises(PersistenceError, match=match):
         train(parse(arguments(folder, tmp_path)))
 
 
 def test_two_trainings_do_not_share_a_folder(folder, alone, tmp_path, monkeypatch):
     options = parse(arguments(folder, tmp_path))
-    (tmp_path / ".checkpoint.pt.0123").write_text("left by a kill")
     whole, refused = ShardLoader.__iter__, []
 
     def watched(self):
@@ -345,8 +346,8 @@ def test_two_trainings_do_not_share_a_folder(folder, alone, tmp_path, monkeypatc
     monkeypatch.setattr(ShardLoader, "__iter__", watched)
     train(options)
     for text in refused:
-        assert re.match(rf"Process {os.getpid()} on .* is training into ", text)
-        assert text.endswith("Wait for its end, or choose another --out.")
+        assert re.match(rf"Process {os.getpid()} on .* is writing to ", text)
+        assert text.endswith("Wait for its end, or choose another.")
     assert_same(alone, parameters(tmp_path), atol=0)
     left = {path.name for path in tmp_path.iterdir()}
     assert left == {"checkpoint.pt", "model.safetensors"}
@@ -358,18 +359,6 @@ def test_a_checkpoint_of_another_version_is_refused(folder, trained, tmp_path):
     torch.save(state, tmp_path / "checkpoint.pt")
     with pytest.raises(InvalidParameterError, match=r"version must be '0.0.1' as in"):
         train(parse(arguments(folder, tmp_path)))
-
-
-@contextlib.contextmanager
-def short_of_room(n_bytes):
-    """Let no file grow beyond so many bytes, as on a full disk."""
-    resource = pytest.importorskip("resource", reason="limits of files are Unix's")
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (n_bytes, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 def test_a_full_disk_is_named_and_leaves_no_partial_file(folder, tmp_path):

@@ -5,14 +5,13 @@ import signal
 import subprocess
 import sys
 import threading
+from contextlib import ExitStack
 
 import pytest
 
 from fferm import _locks
 from fferm._locks import locked
 from fferm.errors import PersistenceError
-
-BUSY = "is busy. Wait for its end."
 
 # Hold a lock for ever; with an argument more, beside a forked child that lives on.
 HOLDER = """
@@ -34,25 +33,25 @@ def path(tmp_path):
 
 
 def test_a_lock_is_held_once_and_leaves_nothing(path):
-    me = rf"Process {os.getpid()} on .* is busy. Wait for its end."
-    with locked(path, BUSY):
+    me = rf"Process {os.getpid()} on .* is writing to .* Wait for its end"
+    with locked(path):
         for _ in range(2):
-            with pytest.raises(PersistenceError, match=me), locked(path, BUSY):
+            with pytest.raises(PersistenceError, match=me), locked(path):
                 pass
     assert list(path.parent.iterdir()) == []
-    with pytest.raises(KeyError), locked(path, BUSY):
+    with pytest.raises(KeyError), locked(path):
         raise KeyError
-    with locked(path, BUSY):
+    with locked(path):
         assert path.exists()
 
 
 def test_those_who_wait_come_one_after_another(path, monkeypatch):
-    monkeypatch.setattr(_locks, "PAUSE", 0.001)
+    monkeypatch.setattr(_locks.time, "sleep", lambda seconds: None)
     inside, most = [], []
 
     def work():
         for _ in range(20):
-            with locked(path):
+            with locked(path, is_patient=True):
                 inside.append(1)
                 most.append(len(inside))
                 inside.pop()
@@ -66,18 +65,28 @@ def test_those_who_wait_come_one_after_another(path, monkeypatch):
     assert list(path.parent.iterdir()) == []
 
 
+def test_a_folder_that_remains_empty_is_removed(path):
+    deep = path.parent / "a" / "b"
+    with locked(deep / ".lock"):
+        assert deep.exists()
+    assert list(path.parent.iterdir()) == []
+    with locked(deep / ".lock"):
+        (deep / "written").write_text("kept")
+    assert list(deep.iterdir()) == [deep / "written"]
+
+
 def test_a_lock_is_of_the_file_that_is_there(path, monkeypatch):
-    take, removed = _locks._take, []
+    take, before = _locks._take, ExitStack()
+    before.enter_context(locked(path))
 
     def take_late(file):
-        if not removed:  # the one before ends here, and removes the file
-            removed.append(path.unlink())
+        before.close()  # the one before ends here, and removes the file
         take(file)
 
     monkeypatch.setattr(_locks, "_take", take_late)
-    with locked(path, BUSY):
+    with locked(path):
         assert path.exists()
-        with pytest.raises(PersistenceError, match="is busy"), locked(path, BUSY):
+        with pytest.raises(PersistenceError, match="is writing"), locked(path):
             pass
 
 
@@ -86,7 +95,7 @@ def test_a_file_system_without_locks_holds_up_nobody(path, monkeypatch):
         raise OSError(95, "Operation not supported")
 
     monkeypatch.setattr(_locks, "_take", refuse)
-    with locked(path, BUSY), locked(path, BUSY):
+    with locked(path), locked(path):
         pass
 
 
@@ -99,11 +108,11 @@ def test_a_lock_ends_with_its_process(path, more):
         child = int(process.stdout.readline())
         try:
             match = f"Process {process.pid} on"
-            with pytest.raises(PersistenceError, match=match), locked(path, BUSY):
+            with pytest.raises(PersistenceError, match=match), locked(path):
                 pass
             process.kill()
             process.wait()
-            with locked(path, BUSY):  # what the killed process wrote is still there
+            with locked(path):  # what the killed process wrote is still there
                 assert path.read_text().startswith(f"Process {os.getpid()} on")
         finally:
             process.kill()

@@ -380,7 +380,7 @@ def test_a_shard_that_changed_after_the_first_pass_is_named(tmp_path, change):
     write_shards(tmp_path, twice, [100, 100], row_group_size=50)
     summary = summarize(tmp_path, target="income", sensitive="sex")
     change(tmp_path / "part-1.parquet")
-    match = r"part-1\.parquet could not be read .*was changed after the first pass"
+    match = r"part-1\.parquet could not be read as Parquet .* after the first pass"
     with pytest.raises(InvalidInputError, match=match):
         list(ShardDataset(summary, 40))
 

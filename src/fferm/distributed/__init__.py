@@ -5,19 +5,13 @@ that ranks and workers share, `training` is ``python -m fferm.distributed``. It 
 `fferm.torch` and may not be imported by it.
 """
 
-try:
-    import pyarrow.parquet as _parquet  # noqa: F401 - the message below is ours
-except ImportError as error:
-    from fferm.errors import MissingDependencyError
+from fferm.errors import import_extra
 
-    raise MissingDependencyError(
-        "fferm.distributed needs the package pyarrow, which is not installed. Run: "
-        'pip install "fferm[torch]"'
-    ) from error
+import_extra("pyarrow.parquet", "torch")  # says what to install
 
-from fferm.distributed.shards import LabelCounts, ShardSummary, summarize
-from fferm.distributed.stream import ShardDataset, ShardLoader
-from fferm.distributed.training import Options, load_model, train
+from fferm.distributed.shards import LabelCounts, ShardSummary, summarize  # noqa: E402
+from fferm.distributed.stream import ShardDataset, ShardLoader  # noqa: E402
+from fferm.distributed.training import Options, load_model, train  # noqa: E402
 
 __all__ = [
     "LabelCounts",

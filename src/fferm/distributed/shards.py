@@ -8,8 +8,8 @@ them.
 import json
 import warnings
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field
 from functools import reduce
 from itertools import compress
@@ -31,6 +31,7 @@ from fferm.errors import (
     InvalidInputError,
     InvalidTypeError,
     MissingGroupWarning,
+    explain,
     warn_user,
 )
 from fferm.notions import Notion
@@ -50,9 +51,6 @@ SCAN_ROWS = 1 << 16
 # A column with more values than this names rows: it is neither a set of groups or of
 # classes, nor a category, and its vocabulary would not stay small.
 MOST_VALUES = 10_000
-# What reading provokes: a damaged page, text that is not UTF-8; and where a shard was
-# changed after the first pass, a column that is missing or there twice, missing rows.
-DAMAGE = (pa.ArrowException, OSError, UnicodeDecodeError, KeyError, StopIteration)
 # The code of a missing value, and of one that a vocabulary lacks.
 MISSING, UNSEEN = -1, -2
 
@@ -362,21 +360,15 @@ def find_shards(root: Path) -> tuple[dict[str, tuple[int, ...]], dict[str, pa.Sc
 
 def open_shard(path: Path, categorical: Sequence[str] = ()) -> pq.ParquetFile:
     """Return an open file, read in small pieces; categories by their numbers in it."""
-    with explain_damage(path):
+    with reading(path):
         return pq.ParquetFile(path, read_dictionary=list(categorical), **READING)
 
 
-@contextmanager
-def explain_damage(path: Path) -> Iterator[None]:
+def reading(path: Path) -> AbstractContextManager[None]:
     """Name the shard that cannot be read, or not as the first pass read it."""
-    try:
-        yield
-    except DAMAGE as error:
-        raise InvalidInputError(
-            f"{path} could not be read as Parquet ({error!r}). It is damaged, or was "
-            "changed after the first pass: write it again, or summarize the shards "
-            "again."
-        ) from error
+    problem = f"{path} could not be read as Parquet"
+    advice = "It is damaged, or was changed after the first pass. Write it again."
+    return explain(problem, advice, Exception, InvalidInputError)
 
 
 def _assign_roles(
@@ -544,7 +536,7 @@ def _scan(path: Path, roles: Roles) -> Scan:
     columns += [(name, str) for name in roles.categorical]
     none = tuple(frozenset[Any]() for _ in columns)
     total = Scan(np.zeros((3, len(roles.numeric))), none, Counter())
-    with open_shard(path, roles.categorical) as file, explain_damage(path):
+    with open_shard(path, roles.categorical) as file, reading(path):
         batches = file.iter_batches(SCAN_ROWS, columns=roles.columns, use_threads=False)
         for batch in batches:
             pairs = [_distinct(batch.column(name), key) for name, key in columns]

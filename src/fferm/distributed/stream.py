@@ -22,12 +22,7 @@ from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from fferm._typing import IntArray
 from fferm.data.validate import COUNT, OneOf, check_params
-from fferm.distributed.shards import (
-    EncodedRows,
-    ShardSummary,
-    explain_damage,
-    open_shard,
-)
+from fferm.distributed.shards import EncodedRows, ShardSummary, open_shard, reading
 from fferm.errors import InvalidParameterError
 from fferm.torch.distributed import rank_and_size
 
@@ -299,7 +294,7 @@ class Stream:
         blocks = [summary.no_rows(self._dtype)]
         for p in np.unique(piece):
             here = ordered[piece == p] - self._ends[p] + self._begin[p]
-            with explain_damage(self._homes[p][0]):
+            with reading(self._homes[p][0]):
                 table = self._read(int(p), int(here[0]), int(here[-1]) + 1)
                 if len(here) < table.num_rows:
                     table = table.take(here - here[0])

@@ -14,7 +14,7 @@ import os
 import re
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import MISSING, asdict, dataclass, fields
 from datetime import timedelta
 from itertools import pairwise
@@ -44,14 +44,13 @@ from fferm.errors import (
     LostRankError,
     NonFiniteError,
     PersistenceError,
+    explain,
 )
 from fferm.torch.distributed import add_ranks, rank_and_size, spread_ranks
-from fferm.torch.serialize import explain_damage
 from fferm.torch.training import find_device
 
 CHECKPOINT = "checkpoint.pt"
 MODEL = "model.safetensors"
-LOCK = ".lock"
 ADVICE = "Choose an --out that is writable and has room."
 RESCUE = "Choose another --out, or start from scratch with --restart."
 # What may differ when a run goes on from its checkpoint.
@@ -242,7 +241,7 @@ class Training:
             columns = ("target", "sensitive", "features", "drop_sensitive")
             self.summary = summarize(options.data, **options.pick(*columns))
         else:
-            with explain_damage(options.out / CHECKPOINT, RESCUE):
+            with _reading(options.out / CHECKPOINT):
                 self.summary = ShardSummary.from_json(state["summary"], options.data)
             shards = find_shards(options.data)[0]
             changed = shards.items() ^ self.summary.shards.items()
@@ -268,7 +267,7 @@ class Training:
         self.optimizer = torch.optim.AdamW(self.model.parameters(), **rates)
         if state is None:
             return
-        with explain_damage(options.out / CHECKPOINT, RESCUE):
+        with _reading(options.out / CHECKPOINT):
             for name in STATEFUL:
                 getattr(self, name).load_state_dict(state[name])
             self.history = list(state["history"])
@@ -318,7 +317,8 @@ class Training:
             state = self.model.state_dict().items()
             tensors = {name: tensor.detach().cpu() for name, tensor in state}
             path = self.options.out / MODEL
-            _write(path, save(tensors, metadata))
+            with replacing(path, ADVICE) as temporary:
+                temporary.write_bytes(save(tensors, metadata))
             log.info("%s is trained", path)
 
     def _save(self) -> None:
@@ -333,9 +333,9 @@ class Training:
                 "total": self.total.cpu(),
                 "history": self.history,
             }
-            content = io.BytesIO()
-            torch.save(state, content)
-            _write(self.options.out / CHECKPOINT, content.getbuffer())
+            torch.save(state, content := io.BytesIO())
+            with replacing(self.options.out / CHECKPOINT, ADVICE) as temporary:
+                temporary.write_bytes(content.getbuffer())
 
     def _step(self, model: nn.Module, batch: Batch, n_rows: int) -> None:
         x, y, group = (part.to(self.device, non_blocking=True) for part in batch)
@@ -371,7 +371,9 @@ def _last_state(options: Options, held: ExitStack) -> dict[str, Any] | None:
     state, failure = None, None
     if rank_and_size()[0] == 0:
         try:
-            _lock(options.out, held)
+            # Before hours are spent for a folder that cannot be written to.
+            with explain(f"Cannot write to {options.out}", ADVICE, OSError):
+                held.enter_context(locked(options.out / ".lock"))
             state = _read_checkpoint(options)
         except ValueError as error:
             failure = error
@@ -408,22 +410,26 @@ def load_model(folder: str | Path) -> tuple[nn.Module, ShardSummary]:
     path = Path(folder) / MODEL
     if not path.exists():
         raise PersistenceError(f"{path} does not exist. Pass the --out of a run.")
+    problem = f"{path} could not be read as a trained model"
     with (
-        explain_damage(path, "Pass the --out of a run that ended."),
+        explain(problem, "Pass the --out of a run that ended.", Exception),
         safe_open(path, framework="pt") as file,
     ):
         names, metadata = file.keys(), file.metadata()
         tensors = {name: file.get_tensor(name).clone() for name in names}
         about = json.loads(metadata["about"])
         summary = ShardSummary.from_json(metadata["summary"], about["data"])
+        dtype: torch.dtype = getattr(torch, about["dtype"])
         with torch.device("meta"):  # a width that no tensor has takes no memory
-            model = _make_model(
-                summary, about["hidden"], getattr(torch, about["dtype"])
-            )
+            model = _make_model(summary, about["hidden"], dtype)
         model.load_state_dict(tensors, assign=True)
         if not all(bool(tensor.isfinite().all()) for tensor in tensors.values()):
             raise ValueError("some parameters are not finite")
     return model.eval(), summary
+
+
+def _reading(path: Path) -> AbstractContextManager[None]:
+    return explain(f"{path} could not be read as a checkpoint", RESCUE, Exception)
 
 
 def _read_checkpoint(options: Options) -> dict[str, Any] | None:
@@ -431,7 +437,7 @@ def _read_checkpoint(options: Options) -> dict[str, Any] | None:
     path = options.out / CHECKPOINT
     if options.restart or not path.exists():
         return None
-    with explain_damage(path, RESCUE):
+    with _reading(path):
         state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
         expected = {**state["settings"], "streams": state["streams"]}
     for name, value in {**options.settings(), "streams": options.streams}.items():
@@ -442,36 +448,6 @@ def _read_checkpoint(options: Options) -> dict[str, Any] | None:
                 f"{RESCUE}"
             )
     return state
-
-
-def _lock(out: Path, held: ExitStack) -> None:
-    """Hold the lock of a folder; if nothing is written there, it does not remain."""
-    missing = [folder for folder in (out, *out.parents) if not folder.exists()]
-
-    @held.callback
-    def remove_empty() -> None:
-        with suppress(OSError):
-            for folder in missing:
-                folder.rmdir()
-
-    try:
-        # Now, before hours are spent for a folder that cannot be written to.
-        out.mkdir(parents=True, exist_ok=True)
-        refusal = f"is training into {out}. Wait for its end, or choose another --out."
-        held.enter_context(locked(out / LOCK, refusal))
-        for half in out.glob(f".{CHECKPOINT}.*"):  # a kill may leave one
-            half.unlink()
-    except OSError as error:
-        raise PersistenceError(
-            f"Cannot write to {out} ({error.strerror}). {ADVICE}"
-        ) from error
-
-
-def _write(path: Path, content: bytes | memoryview) -> None:
-    with replacing(path, ADVICE) as temporary, temporary.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
 
 
 # The ranks

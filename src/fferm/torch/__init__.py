@@ -8,18 +8,12 @@ rows, `regression` its use for numbers; `serialize` keeps runs and networks,
 constant comes from the NumPy path.
 """
 
-try:
-    import torch as _torch  # noqa: F401 - the package of PyTorch, not this one
-except ImportError as error:
-    from fferm.errors import MissingDependencyError
+from fferm.errors import import_extra
 
-    raise MissingDependencyError(
-        "fferm.torch needs the package torch, which is not installed. Run: "
-        'pip install "fferm[torch]"'
-    ) from error
+import_extra("torch", "torch")  # says what to install
 
-from fferm.torch.critic import CriticFairnessLoss
-from fferm.torch.losses import (
+from fferm.torch.critic import CriticFairnessLoss  # noqa: E402
+from fferm.torch.losses import (  # noqa: E402
     Diagnostics,
     DualSteps,
     FairnessLoss,

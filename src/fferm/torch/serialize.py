@@ -8,10 +8,9 @@ on anything else is never taken for it.
 
 import hashlib
 import os
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,13 +20,13 @@ from torch import Tensor, nn
 import fferm
 from fferm._files import replacing
 from fferm._typing import Table, is_sparse
-from fferm.errors import FfermError, MissingDependencyError, PersistenceError
+from fferm.errors import explain, import_extra
 from fferm.solvers.base import Result
 
 if TYPE_CHECKING:
     from fferm.torch.training import Run
 
-ADVICE = "Delete it to train from the beginning."
+SAFETENSORS = "safetensors.torch", "torch"  # a module, and what installs it
 
 
 def pack(module: nn.Module) -> bytes:
@@ -37,54 +36,25 @@ def pack(module: nn.Module) -> bytes:
         name: tensor.detach().cpu().contiguous().clone()
         for name, tensor in module.state_dict().items()
     }
-    packed: bytes = _safetensors().save(state)
+    packed: bytes = import_extra(*SAFETENSORS).save(state)
     return packed
 
 
 def unpack(packed: bytes) -> dict[str, Tensor]:
     """Return what `pack` wrote."""
-    state: dict[str, Tensor] = _safetensors().load(packed)
+    state: dict[str, Tensor] = import_extra(*SAFETENSORS).load(packed)
     return state
 
 
 def load(state: dict[str, Tensor], module: nn.Module) -> nn.Module:
     """Return a module with the parameters of a state, in evaluation mode."""
     floating = [t.dtype for t in state.values() if t.is_floating_point()]
-    try:
+    problem = f"The saved parameters do not fit {type(module).__name__}"
+    advice = "Pass the module that the model was trained with."
+    with explain(problem, advice, RuntimeError):
         module = module.to(floating[0]) if floating else module
         module.load_state_dict(state)
-    except RuntimeError as error:
-        raise PersistenceError(
-            f"The saved parameters do not fit {type(module).__name__} ({error}). Pass "
-            "the module that the model was trained with."
-        ) from error
     return module.eval()
-
-
-def _safetensors() -> ModuleType:
-    try:
-        import safetensors.torch
-    except ImportError as error:
-        raise MissingDependencyError(
-            "Networks are saved with the package safetensors, which is not installed. "
-            'Run: pip install "fferm[torch]"'
-        ) from error
-    return safetensors.torch
-
-
-@contextmanager
-def explain_damage(path: Path, advice: str) -> Iterator[None]:
-    """Name a file that is damaged or not of this package, whatever it provokes."""
-    try:
-        yield
-    except FfermError:
-        raise
-    except Exception as error:
-        reason = f"{type(error).__name__}: {error}".partition("\n")[0]
-        raise PersistenceError(
-            f"{path} could not be read ({reason}). It is damaged, or was not written "
-            f"by fferm. {advice}"
-        ) from error
 
 
 class Checkpoint:
@@ -116,40 +86,44 @@ class Checkpoint:
                 digest.update(np.ascontiguousarray(array).data)
         self.path = Path(folder) / f"{digest.hexdigest()[:32]}.pt"
 
+    def _reading(self) -> AbstractContextManager[None]:
+        problem = f"{self.path} could not be read as a checkpoint"
+        return explain(problem, "Delete it to train from the beginning.", Exception)
+
     def read(self) -> dict[str, Any] | None:
         """Return what was written last, None where there is nothing yet."""
         if not self.path.exists():
             return None
-        with explain_damage(self.path, ADVICE):
+        with self._reading():
             return {**torch.load(self.path, map_location="cpu", weights_only=True)}
 
     def restore(self, run: "Run") -> None:
         """Put a run where it was when the checkpoint was written."""
         content = self.read()
-        if content is not None:
-            with explain_damage(self.path, ADVICE):
-                self._restore(run, content)
-
-    def _restore(self, run: "Run", content: dict[str, Any]) -> None:
-        run.networks.load(content["networks"])
-        run.optimizer.load_state_dict(content["optimizer"])
-        for group in run.optimizer.param_groups:
-            if isinstance(group["lr"], Tensor):
-                # A captured step follows a rate on its device, and freezes any other.
-                group["lr"] = group["lr"].to(run.config.device)
-        if run.objective.penalty is not None:
-            run.objective.penalty.load_state_dict(content["penalty"])
-        for monitor, history in zip(run.monitors, content["histories"], strict=True):
-            monitor.history[:] = history
-            monitor.began -= history[-1]["seconds"] if history else 0.0
-        device = run.config.device
-        run.epoch, run.stopping.n_idle = content["epoch"], content["n_idle"]
-        run.stopping.best = content["best"]
-        run.best_state = {n: t.to(device) for n, t in content["best_state"].items()}
-        run.result = Result[content["result"]] if content["result"] else None
-        torch.set_rng_state(content["random"])
-        if device.type == "cuda":
-            torch.cuda.set_rng_state(content["cuda_random"], device)
+        if content is None:
+            return
+        with self._reading():
+            run.networks.load(content["networks"])
+            run.optimizer.load_state_dict(content["optimizer"])
+            for group in run.optimizer.param_groups:
+                if isinstance(group["lr"], Tensor):
+                    # A captured step follows a rate on its device and freezes others.
+                    group["lr"] = group["lr"].to(run.config.device)
+            if run.objective.penalty is not None:
+                run.objective.penalty.load_state_dict(content["penalty"])
+            for monitor, history in zip(
+                run.monitors, content["histories"], strict=True
+            ):
+                monitor.history[:] = history
+                monitor.began -= history[-1]["seconds"] if history else 0.0
+            device = run.config.device
+            run.epoch, run.stopping.n_idle = content["epoch"], content["n_idle"]
+            run.stopping.best = content["best"]
+            run.best_state = {n: t.to(device) for n, t in content["best_state"].items()}
+            run.result = Result[content["result"]] if content["result"] else None
+            torch.set_rng_state(content["random"])
+            if device.type == "cuda":
+                torch.cuda.set_rng_state(content["cuda_random"], device)
 
     def write(self, run: "Run") -> None:
         """Write where a run is, whole or not at all."""
