@@ -98,6 +98,16 @@ def test_a_sweep_killed_at_three_moments_ends_in_the_same_records(
         assert int(moment) <= n_before < N_FITS
 
 
+def test_two_sweeps_at_once_end_in_the_records_of_one(uninterrupted, tmp_path):
+    processes = [start(tmp_path) for _ in range(2)]
+    for process in processes:
+        process.join()
+        assert process.exitcode == 0
+    assert n_done(tmp_path) == N_FITS
+    assert_same(tmp_path, uninterrupted)
+    assert not list(tmp_path.rglob(".*"))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("number", range(20))
 def test_a_sweep_killed_at_twenty_moments_ends_in_the_same_records(

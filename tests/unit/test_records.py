@@ -2,14 +2,17 @@
 
 import json
 import threading
+from contextlib import suppress
 
 import numpy as np
 import pandas as pd
 import pytest
+from full_disk import short_of_room
 
+import fferm
 from fferm import FairLogisticRegression, TradeoffCurve, tradeoff_curve
 from fferm.auditing import Audit
-from fferm.curve.records import open_records
+from fferm.curve import records
 from fferm.datasets import make_biased
 from fferm.errors import PersistenceError
 from fferm.notions import ConditionalParity
@@ -200,7 +203,7 @@ def test_a_second_writer_waits_for_the_first(tmp_path):
     order = []
 
     def write(name, ready, go):
-        with open_records(tmp_path, header) as (found, append):
+        with records.open_records(tmp_path, header) as (found, append):
             order.append((name, len(found.fits)))
             ready.set()
             go.wait(5)
@@ -220,6 +223,71 @@ def test_a_second_writer_waits_for_the_first(tmp_path):
     first.join()
     second.join()
     assert order == [("first", 0), ("second", 1)]
+
+
+def header(**more):
+    about = {"curve": "c", "seed": 0, "data": "", "weights": [0.0], "settings": ""}
+    return about | {"number": 0, "description": {}} | more
+
+
+@pytest.mark.parametrize(
+    ("other", "words"),
+    [
+        (header(curve="d", data="others"), "its rows differ"),
+        (header(curve="d", description={"fferm": "9"}), "its versions of fferm"),
+        (header(seed=1, settings="others"), "its settings differ"),
+    ],
+)
+def test_two_sweeps_that_begin_together_see_each_other(
+    tmp_path, monkeypatch, other, words
+):
+    look, both, refused = records.read_folder, threading.Barrier(2), []
+
+    def look_together(folder):
+        seen = look(folder)
+        with suppress(threading.BrokenBarrierError):
+            both.wait(0.3)  # before either writes what it is
+        return seen
+
+    def begin(about):
+        try:
+            records.claim_folder(tmp_path, [about])
+        except PersistenceError as error:
+            refused.append(str(error))
+
+    monkeypatch.setattr(records, "read_folder", look_together)
+    threads = [threading.Thread(target=begin, args=(h,)) for h in (header(), other)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    (message,) = refused
+    assert words in message
+    assert len(list(tmp_path.glob("*.jsonl"))) == 1
+    assert not list(tmp_path.glob(".*"))
+
+
+def test_records_of_another_release_are_not_resumed(data, folder):
+    about = TradeoffCurve.load(folder).description
+    assert about["fferm"] == fferm.__version__
+    for path in folder.glob("*.jsonl"):
+        begun = f'"fferm": "{fferm.__version__}"'
+        path.write_text(path.read_text().replace(begun, '"fferm": "0.0.9"'))
+    words = rf"its versions of fferm \(0.0.9, now {fferm.__version__}\) differ"
+    for options in ({}, {"seeds": [7]}, {"model": {"new": FairLogisticRegression()}}):
+        with pytest.raises(PersistenceError, match=words):
+            sweep(data, folder, **options)
+    assert TradeoffCurve.load(folder).description["fferm"] == "0.0.9"
+
+
+@pytest.mark.parametrize("room", [200, 5_000, 10_000], ids=["none", "line", "lines"])
+def test_a_full_disk_is_named_and_the_sweep_resumes(data, tmp_path, in_memory, room):
+    # Room for less than the first line, than the second, or than the third.
+    words = r"Cannot write records to .*File too large\). Make room or choose another"
+    with pytest.raises(PersistenceError, match=words), short_of_room(room):
+        sweep(data, tmp_path)
+    assert not list(tmp_path.glob(".*"))
+    assert_same(sweep(data, tmp_path), in_memory)
 
 
 def test_undefined_and_infinite_numbers_survive_a_file(data, tmp_path):

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss
 
+import fferm
 from fferm import (
     FairLogisticRegression,
     FairRegressor,
@@ -181,6 +182,7 @@ def test_a_description_says_what_was_compared(curve):
         "rows": "630",
         "features": "5",
         "code": "FairLogisticRegression()",
+        "fferm": fferm.__version__,
     }
 
 

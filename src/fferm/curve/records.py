@@ -8,11 +8,12 @@ repeated.
 """
 
 import hashlib
+import itertools
 import json
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,16 +21,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
+from fferm._locks import locked
 from fferm.auditing import Audit
 from fferm.auditing.base import json_ready
 from fferm.curve.curve import Key, LazyValues, TradeoffCurve
-from fferm.errors import PersistenceError
+from fferm.errors import PersistenceError, explain
 from fferm.estimators.base import FairEstimator
-
-try:
-    import fcntl
-except ImportError:  # not on Unix; there, do not run one sweep twice at the same time
-    fcntl = None  # type: ignore[assignment]
 
 FORMAT = "fferm-sweep"
 FORMAT_VERSION = 1
@@ -67,41 +64,44 @@ def open_records(
 ) -> Iterator[tuple[Recorded, Callable[[dict[str, Any]], None]]]:
     """Lock the file of a curve and seed; yield what it holds and what adds a line.
 
-    A worker may outlive the process that was killed; then this waits for it.
+    A worker may outlive the process that was killed, and another sweep may be adding
+    to the same records; then this waits for it.
     """
     # Names of curves are the user's; those of files must suit any file system.
     curve, seed = header["curve"], header["seed"]
     readable = re.sub(r"[^A-Za-z0-9]+", "-", curve).strip("-")[:40]
     digest = hashlib.sha256(curve.encode("utf-8", "replace")).hexdigest()[:8]
     path = folder / f"{readable}-{digest}-seed{seed}{SUFFIX}"
-    try:
-        (folder / MODELS).mkdir(parents=True, exist_ok=True)
-        stream = path.open("ab")
-    except OSError as error:
-        raise PersistenceError(
-            f"Cannot write records to {folder} ({error.strerror}). Choose another."
-        ) from error
 
     def append(line: dict[str, Any]) -> None:  # on disk when this returns
-        text = json.dumps(json_ready(line), allow_nan=False)
-        stream.write(text.encode() + b"\n")
-        stream.flush()
-        os.fsync(stream.fileno())
+        text = json.dumps(json_ready(line), allow_nan=False).encode() + b"\n"
+        with _writing(folder):
+            while text:
+                text = text[stream.write(text) :]
+            os.fsync(stream.fileno())
 
-    with stream:
-        if fcntl is not None:
-            fcntl.flock(stream, fcntl.LOCK_EX)
-        content = path.read_bytes()
-        if content and not content.endswith(b"\n"):  # the last line was cut off
-            stream.write(b"\n")
-        if not _complete_lines(path):
-            append({"format": FORMAT, "version": FORMAT_VERSION, **header})
-        recorded = _read_lines(path, _complete_lines(path))
-        _check_same(recorded.header, header, folder)
-        # Models are written under a hidden name first; a kill may leave one.
-        for half in (folder / MODELS).glob(f".{path.stem}-*"):
-            half.unlink(missing_ok=True)
+    with ExitStack() as held:
+        with _writing(folder):
+            (folder / MODELS).mkdir(parents=True, exist_ok=True)
+            lock = locked(path.with_name(f".{path.stem}.lock"), is_patient=True)
+            held.enter_context(lock)
+            stream = held.enter_context(path.open("ab", buffering=0))
+            content = path.read_bytes()
+            if content and not content.endswith(b"\n"):  # the last line was cut off
+                stream.write(b"\n")
+            if not _complete_lines(path):
+                append({"format": FORMAT, "version": FORMAT_VERSION, **header})
+            recorded = _read_lines(path, _complete_lines(path))
+            _check_same(recorded.header, header, folder)
+            # Models are written under a hidden name first; a kill may leave one.
+            for half in (folder / MODELS).glob(f".{path.stem}-*"):
+                half.unlink(missing_ok=True)
         yield recorded, append
+
+
+def _writing(folder: Path) -> AbstractContextManager[None]:
+    advice = "Make room or choose another folder, and repeat the call."
+    return explain(f"Cannot write records to {folder}", advice, OSError)
 
 
 def _complete_lines(path: Path) -> list[dict[str, Any]]:
@@ -133,36 +133,45 @@ def _read_lines(path: Path, lines: list[dict[str, Any]]) -> Recorded:
 
 def read_folder(folder: Path) -> list[Recorded]:
     """Return what the files of a folder hold, if their first line is complete."""
-    try:
+    with explain(f"Cannot read {folder}", "Choose another folder.", OSError):
         paths = sorted(folder.glob("*" + SUFFIX)) if folder.is_dir() else []
         by_path = {path: _complete_lines(path) for path in paths}
-    except OSError as error:
-        raise PersistenceError(f"Cannot read {folder} ({error.strerror}).") from error
     return [_read_lines(path, lines) for path, lines in by_path.items() if lines]
 
 
-def check_folder(folder: Path, headers: list[dict[str, Any]]) -> None:
-    """Raise if a folder holds records that do not belong to this sweep."""
+def claim_folder(folder: Path, headers: list[dict[str, Any]]) -> None:
+    """Write what is swept to a folder; raise if it holds records of another sweep."""
     if folder.exists() and not folder.is_dir():
         raise PersistenceError(
             f"records must be a folder, which may be missing; {folder} is a file."
         )
-    for recorded in read_folder(folder):
-        for header in headers:
-            is_same_curve = recorded.header["curve"] == header["curve"]
-            if is_same_curve or recorded.header["data"] != header["data"]:
-                _check_same(recorded.header, header, folder)
+    # A sweep that begins now waits, and then sees what this one is.
+    with _writing(folder), locked(folder / ".lock", is_patient=True):
+        recorded = [each.header for each in read_folder(folder)]
+        for old, new in itertools.product(recorded, headers):
+            _check_same(old, new, folder)
+        known = [(old["curve"], old["seed"]) for old in recorded]
+        for new in headers:
+            if (new["curve"], new["seed"]) not in known:
+                with open_records(folder, new):
+                    pass
 
 
 def _check_same(recorded: dict[str, Any], header: dict[str, Any], folder: Path) -> None:
     words = {"data": "rows", "weights": "fairness weights"}
-    for name in ("data", "weights", "description", "settings"):
-        if recorded[name] != header[name]:
-            what = words.get(name, "settings")
-            raise PersistenceError(
-                f"{folder} holds records of another sweep: its {what} differ. Choose "
-                "another folder, or repeat the call that began these records."
-            )
+    is_same_curve = recorded["curve"] == header["curve"]
+    names = (
+        ["data", "weights", "description", "settings"] if is_same_curve else ["data"]
+    )
+    other = [words.get(n, "settings") for n in names if recorded[n] != header[n]]
+    begun, now = (each["description"].get("fferm") for each in (recorded, header))
+    if begun != now:
+        other.insert(0, f"versions of fferm ({begun}, now {now})")
+    if other:
+        raise PersistenceError(
+            f"{folder} holds records of another sweep: its {other[0]} differ. Choose "
+            "another folder, or repeat the call that began these records."
+        )
 
 
 def assemble(

@@ -15,11 +15,12 @@ import numpy as np
 from joblib import Parallel, delayed
 from sklearn.base import clone
 
+import fferm
 from fferm._typing import Table
 from fferm.auditing import Audit
 from fferm.curve.curve import TEST_SHARE, TradeoffCurve
 from fferm.curve.measures import audit_rows, make_measures, measure_models
-from fferm.curve.records import Recorded, assemble, check_folder, open_records
+from fferm.curve.records import Recorded, assemble, claim_folder, open_records
 from fferm.data.rows import FitInput
 from fferm.data.split import read_rows, split_by_label
 from fferm.data.validate import Number
@@ -130,7 +131,7 @@ def tradeoff_curve(
         paths += [(model, {**header, "seed": seed}) for seed in _seeds(seeds)]
     folder = None if records is None else Path(records)
     if folder is not None:
-        check_folder(folder, [header for _, header in paths])
+        claim_folder(folder, [header for _, header in paths])
     swept = Parallel(n_jobs=n_jobs)(
         delayed(_run_path)(model, header, rows, folder) for model, header in paths
     )
@@ -216,6 +217,7 @@ def _header(
         "rows": str(n_rows),
         "features": str(n_features),
         "code": f"{type(model).__name__}({', '.join(changed)})",
+        "fferm": fferm.__version__,
     }
     return {
         "curve": name,
