@@ -2,6 +2,7 @@
 
 import copy
 import math
+import pickle
 import subprocess
 import sys
 
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
+from fferm import SmallShift
 from fferm.errors import InvalidInputError, InvalidParameterError
 from fferm.metrics import soft_violation
 from fferm.penalty.objective import make_objective, table_penalty
@@ -193,6 +195,111 @@ def test_a_state_dict_goes_on_where_it_was_saved(tmp_path):
         loss(X[50:90], s[50:90])
     assert torch.equal(fair.dual_variable, other.dual_variable)
     assert fair(X, s).item() == other(X, s).item()
+
+
+def frame(name, values):
+    return {name: np.array(values)[make_data()[2].numpy()]}
+
+
+LOSSES = [FairnessLoss, SemiStochasticFairnessLoss, CriticFairnessLoss]
+# Made from other labels or with other options, of the same shape.
+OTHERS = {
+    "groups": (frame("sex", ["f", "x"]), {}, r"\('f', 'm'\).*\('f', 'x'\)"),
+    "columns": (frame("race", ["f", "m"]), {}, "sex.*race"),
+    "classes": (None, {"classes": ["no", "yes"]}, r"\['0', '1'\].*\['no', 'yes'\]"),
+    "divergence": (None, {"divergence": "js"}, r"KL\(\).*JensenShannon\(\)"),
+    "notion": (None, {"notion": "equal_opportunity"}, "everyone.*y=1"),
+}
+
+
+@pytest.mark.parametrize("kind", LOSSES, ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("other", OTHERS)
+def test_the_state_of_another_loss_is_refused_before_it_is_loaded(kind, other):
+    y = make_data()[1]
+    groups, options, both = OTHERS[other]
+    sex = frame("sex", ["f", "m"])
+    if "classes" in options:
+        y = np.array(["no", "yes"])[y]
+    one = kind.from_labels(make_data()[1], sex)
+    another = kind.from_labels(y, groups or sex, **options)
+    before = copy.deepcopy(another.state_dict())
+    with torch.no_grad():
+        for number in one.state_dict().values():
+            if isinstance(number, torch.Tensor) and number.is_floating_point():
+                number += 0.125
+    holder = torch.nn.ModuleDict({"fair": another})  # also as a part of a model
+    state = torch.nn.ModuleDict({"fair": one}).state_dict()
+    match = f"state is of a loss for .*{both}.* Make the loss as the other was made"
+    for load in (
+        lambda: another.load_state_dict(one.state_dict()),
+        lambda: another.load_state_dict(one.state_dict(), strict=False),
+        lambda: holder.load_state_dict(state),
+    ):
+        with pytest.raises(InvalidInputError, match=match):
+            load()
+    for name, value in another.state_dict().items():
+        if isinstance(value, torch.Tensor):
+            assert torch.equal(value, before[name])
+    another.load_state_dict(before)
+
+
+def test_a_state_of_another_shift_is_refused():
+    _, y, s = make_data()
+    one, other = (
+        SemiStochasticFairnessLoss.from_labels(y, s, uncertainty=SmallShift(radius))
+        for radius in (0.01, 0.02)
+    )
+    with pytest.raises(InvalidInputError, match=r"radius=0.01.*radius=0.02"):
+        other.load_state_dict(one.state_dict())
+
+
+@pytest.mark.parametrize("combinations", [[0, 1, 2], [0, 1, 3]])
+def test_a_critic_of_other_combinations_is_refused(combinations):
+    def make(present):
+        pair = np.resize(present, N)
+        sex, race = np.array(["f", "m"])[pair // 2], np.array(["a", "b"])[pair % 2]
+        return CriticFairnessLoss.from_labels(y, {"sex": sex, "race": race})
+
+    y = make_data()[1]
+    state = make([0, 1, 2]).state_dict()
+    if combinations == [0, 1, 2]:
+        make(combinations).load_state_dict(state)
+        return
+    with pytest.raises(InvalidInputError, match=r"\[0, 1, 2\].*\[0, 1, 3\]"):
+        make(combinations).load_state_dict(state)
+
+
+def test_a_state_is_taken_however_it_was_kept(tmp_path):
+    safetensors = pytest.importorskip("safetensors.torch")
+    X, y, s = make_data()
+    fair = FairnessLoss.from_labels(y, s)
+    fair(X, s)
+    torch.save(fair.state_dict(), tmp_path / "fair.pt")
+    safetensors.save_file(fair.state_dict(), tmp_path / "fair.safetensors")
+    for other, state in (
+        # Labels as numbers of another type are the same labels.
+        (y.double(), torch.load(tmp_path / "fair.pt", weights_only=True)),
+        (y.to(torch.int8), safetensors.load_file(tmp_path / "fair.safetensors")),
+        (y, copy.deepcopy(fair.state_dict())),
+        (y, pickle.loads(pickle.dumps(fair)).state_dict()),
+        (y, torch.compile(fair, backend="aot_eager").state_dict()),
+    ):
+        again = FairnessLoss.from_labels(other, s)
+        unwrapped = {name.removeprefix("_orig_mod."): t for name, t in state.items()}
+        again.load_state_dict(unwrapped)
+        assert torch.equal(again.dual_variable, fair.dual_variable)
+
+
+def test_a_state_that_does_not_say_what_it_is_of_needs_leave():
+    X, y, s = make_data()
+    fair, other = (FairnessLoss.from_labels(y, s) for _ in range(2))
+    fair(X, s)
+    state = fair.state_dict()
+    del state["_extra_state"]
+    with pytest.raises(RuntimeError, match="_extra_state"):
+        other.load_state_dict(state)
+    other.load_state_dict(state, strict=False)
+    assert torch.equal(other.dual_variable, fair.dual_variable)
 
 
 def test_a_copy_moves_by_itself():

@@ -261,7 +261,9 @@ class CriticReader(LabelReader):
             )
         self._cells: IntArray | None = None
         s = self._encode(list(series.values()))
-        self.n_groups = 0 if self._cells is None else self._cells.size
+        cells: Any = self._cells  # set by `_encode`, where there are groups
+        self.n_groups = 0 if cells is None else cells.size
+        self.names = self.columns, None if cells is None else cells.tolist()
         return s, is_known
 
     def _encode(self, parts: Sequence[Table]) -> Table:
@@ -461,7 +463,7 @@ class CriticFairnessLoss(BatchPenalty):
 
     def get_extra_state(self) -> dict[str, Any]:
         """Return the state of the ascent, part of the ``state_dict``."""
-        return self._ascent.state_dict()
+        return self._ascent.state_dict() | {"made_for": self._made_for()}
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
         """Go on with an ascent."""

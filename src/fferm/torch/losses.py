@@ -30,7 +30,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from fferm._typing import FloatArray, Namespace, Table
-from fferm.data.groups import GroupMode
+from fferm.data.groups import GroupMode, group_name
 from fferm.data.rows import Rows
 from fferm.divergences import Divergence, strip
 from fferm.errors import InvalidInputError, InvalidParameterError, NonFiniteError
@@ -261,6 +261,25 @@ class BatchPenalty(nn.Module):
         """Return the penalty of each of several models since this was last asked."""
         raise NotImplementedError
 
+    def _made_for(self) -> str:
+        reader: Any = self.reader
+        classes = [*map(group_name, reader.classes)]  # 1 and 1.0 are one
+        names = f"{reader.names}, classes {classes}, strata {reader.strata_names}"
+        return f"{self.extra_repr()}, groups {names}"
+
+    def _load_from_state_dict(self, state: Any, prefix: str, *args: Any) -> None:
+        # Tables of other groups may have the same shape: look before they are loaded.
+        extra = state.get(f"{prefix}_extra_state")
+        if extra is not None:
+            is_text = isinstance(extra, Tensor)
+            saved = bytes(extra.tolist()).decode() if is_text else extra.get("made_for")
+            if saved != self._made_for():
+                raise InvalidInputError(
+                    f"The state is of a loss for {saved}; this loss is for "
+                    f"{self._made_for()}. Make the loss as the other was made."
+                )
+        super()._load_from_state_dict(state, prefix, *args)
+
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         def moved(tensor: Tensor) -> Tensor:
             # Tables are moved between devices and never rounded.
@@ -321,6 +340,13 @@ class TableLoss(BatchPenalty):
         name, shift = self.objective.notion.name, self.objective.uncertainty
         text = f"{self.objective.divergence!r}, {name}, n_groups={len(self.groups)}"
         return text if shift is None else f"{text}, {shift!r}"
+
+    def get_extra_state(self) -> Tensor:
+        """Return what the loss was made for as bytes, part of the ``state_dict``."""
+        return torch.tensor([*self._made_for().encode()], dtype=torch.uint8)
+
+    def set_extra_state(self, state: Tensor) -> None:
+        """Take what a loss was made for; that it is this one has been checked."""
 
     def _split(self, table: FloatArray) -> list[FloatArray]:
         # The (R, m, K) table of all groups as one table for each attribute.

@@ -212,6 +212,7 @@ class CellReader(nn.Module):
         self.bins = bins
         self.classes, self.sharpness = tuple(classes), sharpness
         self.strata_names, self.groups = rows.strata.names, rows.group_names
+        self.names = {attribute.name: attribute.groups for attribute in rows.attributes}
         self.ends: list[int] = group_ends(rows).tolist()
         self.shape = len(self.strata_names), len(self.classes), len(self.groups)
 
@@ -366,6 +367,7 @@ class BatchReader(LabelReader):
         super().__init__(labels, objective.notion, rows.strata, mean_weight, check)
         self.sharpness, self.outputs, self.bins = objective.sharpness, outputs, bins
         self.groups = rows.group_names
+        self.names = {attribute.name: attribute.groups for attribute in rows.attributes}
         self.ends: list[int] = group_ends(rows).tolist()
         self.shape = len(self.strata_names), len(self.classes), len(self.groups)
         self.columns = nn.ModuleList(  # type: ignore[assignment]
