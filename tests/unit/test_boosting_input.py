@@ -137,6 +137,30 @@ def test_the_penalty_can_be_taken_on_other_rows():
     assert gap(model, shifted) < 0.05 < gap(plain, shifted)
 
 
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_rows_of_the_penalty_alone_have_leaves_of_their_own(n_classes):
+    # The last column tells them from the rows with a label, so that a tree can be fair
+    # on the ones without a change for the others.
+    rng, n = np.random.default_rng(2), 600
+    x, s = rng.normal(size=n), rng.integers(0, 2, n)
+    y = np.digitize(x + 0.5 * rng.normal(size=n), [0, 1][: n_classes - 1])
+    X = np.column_stack([x, np.zeros(n)])
+    others = np.column_stack([rng.normal(size=n) + 2.4 * s, np.ones(n)])
+    model, plain = (
+        FairBoostingClassifier(fairness_weight=weight, n_estimators=40, random_state=0)
+        for weight in (5, 0)
+    )
+    model.fit(X, y, penalty_data=(others, s))
+    plain.fit(X, y, sensitive_features=s)
+    means = [
+        [fitted.predict_proba(others)[s == k].mean(axis=0) for k in (0, 1)]
+        for fitted in (model, plain)
+    ]
+    fair, unfair = (np.abs(one - other).max() for one, other in means)
+    assert fair < 0.01 < 0.4 < unfair
+    assert model.score(X, y) > plain.score(X, y) - 0.02
+
+
 def test_the_penalty_can_be_taken_on_other_rows_of_a_frame(data):
     frame = mixed(data)
     model = FairBoostingClassifier(**FAST, fairness_weight=100)
