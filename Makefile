@@ -12,7 +12,7 @@ FFERM_DATA_HOME ?= ../shared/data
 # What is held to the same numbers with the instructions of any processor.
 PORTABLE := $(wildcard tests/laws tests/parity tests/reference tests/golden)
 
-.PHONY: demo test test-portable slow check bench reproduce docs clean
+.PHONY: demo test test-portable slow mutate check bench reproduce docs clean
 
 demo: $(VENV)/demo
 	$(BIN)/python examples/demo.py
@@ -27,6 +27,11 @@ test-portable: $(VENV)/dev
 
 slow: $(VENV)/dev
 	$(ONE_THREAD) $(BIN)/python -m pytest -n auto -m slow
+
+# Mutants of the core, other ones every day; SEED draws those of a day or number again.
+mutate: $(VENV)/dev
+	$(ONE_THREAD) $(BIN)/python tests/mutation/run.py --seed $(or $(SEED),$(shell date +%Y%m%d)) \
+		--sample $(or $(SAMPLE),120) --session $(VENV)/mutants.sqlite
 
 check: $(VENV)/dev
 	$(BIN)/python -m ruff format --check .

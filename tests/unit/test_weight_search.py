@@ -1,0 +1,184 @@
+"""The search for a weight, on models whose violation is a formula of their weight."""
+
+from dataclasses import dataclass
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from fferm.divergences import get
+from fferm.errors import InfeasibleWarning
+from fferm.estimators import weight_search
+from fferm.estimators.weight_search import HeldOut, Judged, bounded_score, choose_weight
+from fferm.fairness_grid import default_weights
+
+GRID = default_weights(get("kl"), 14).tolist()
+STEP = GRID[-1] / GRID[-2]
+
+
+@dataclass
+class Model:
+    """Trains at once, and remembers the model that it began at."""
+
+    fairness_weight: float = 1.0
+    start: object = None
+    search_halvings: int = 4
+    is_joint: bool = False
+    reaches_far: bool = True
+
+    def _objective(self):
+        return SimpleNamespace(divergence=get("kl"))
+
+    def fit_path(self, passed, weights, start=None):
+        for weight in weights:
+            passed.append(weight)
+            start = Model(weight, start)
+            yield start
+
+    def fits_path_jointly(self, passed):
+        return self.is_joint
+
+    def supports_large_weights(self):
+        return self.reaches_far
+
+
+@dataclass
+class ByFormula(HeldOut):
+    """Judges by a formula of the weight; what is trained on is a list of weights."""
+
+    formula: object = None
+    is_usable: object = None
+    is_chance: bool = False
+
+    def judge(self, model):
+        value = self.formula(model.fairness_weight)
+        is_usable = self.is_usable is None or self.is_usable(model.fairness_weight)
+        is_within = is_usable and value <= self.bound
+        return Judged(model, value / 2, value, is_usable, is_within)
+
+    def is_noise_limited(self, judged):
+        return self.is_chance
+
+    def infeasible(self, closest, highest):
+        return f"closest {closest.fairness_weight:g}, highest {highest:g}"
+
+
+def falling(weight):
+    return 1 / (1 + weight)
+
+
+def search(model, bound, formula=falling, **options):
+    held_out = ByFormula([], bound, formula, **options)
+    choice, fitted = choose_weight(model, held_out)
+    return choice, fitted, held_out.passed
+
+
+@pytest.mark.parametrize("halvings", [1, 2, 6])
+@pytest.mark.parametrize("bound", [0.9, 0.5, 0.02])
+def test_the_smallest_weight_of_a_finely_divided_step_is_found(bound, halvings):
+    choice, fitted, _ = search(Model(search_halvings=halvings), bound)
+    high = next(n for n, weight in enumerate(GRID) if falling(weight) <= bound)
+    fine = np.geomspace(GRID[high - 1], GRID[high], 2**halvings + 1)
+    expected = min(weight for weight in fine if falling(weight) <= bound)
+    assert choice.fairness_weight == fitted.fairness_weight
+    assert choice.fairness_weight == pytest.approx(expected, rel=1e-9)
+    assert choice.violation == falling(choice.fairness_weight) / 2
+    assert choice.is_feasible is True
+
+
+def test_models_that_train_jointly_divide_the_step_once():
+    choice, _, tried = search(Model(is_joint=True), falling(0.7))
+    high = next(n for n, weight in enumerate(GRID) if weight >= 0.7)
+    fine = np.geomspace(GRID[high - 1], GRID[high], weight_search.N_PARTS + 1)
+    # From above the known end of the step up to the first that keeps the bound.
+    expected = fine[1:][fine[:-1] < 0.7]
+    np.testing.assert_allclose(tried[high + 1 :], expected, rtol=1e-9)
+    assert choice.fairness_weight == tried[-1]
+
+
+def test_a_step_from_no_penalty_on_is_halved_evenly():
+    weight = GRID[1] * 0.3
+    choice, _, tried = search(Model(search_halvings=3), falling(weight))
+    halves = GRID[1] * np.array([0.5, 0.25, np.sqrt(0.5 * 0.25)])
+    np.testing.assert_allclose(tried[2:], halves)
+    assert choice.fairness_weight == tried[-1]
+
+
+def test_a_model_that_keeps_the_bound_without_a_penalty_is_taken_as_it_is():
+    choice, fitted, tried = search(Model(), 1.0)
+    assert (choice.fairness_weight, choice.is_feasible) == (0.0, True)
+    assert tried == [0.0]
+    assert fitted.start is None
+
+
+def test_each_model_begins_at_the_last_one():
+    _, fitted, tried = search(Model(search_halvings=1), falling(GRID[4]))
+    assert tried[:5] == GRID[:5]
+    assert fitted.fairness_weight == GRID[4]
+    assert fitted.start.fairness_weight == GRID[3]
+    _, fitted, tried = search(Model(search_halvings=1), falling(GRID[3] * 1.01))
+    # The half of the step began at the model below the bound.
+    assert fitted.fairness_weight == tried[-1] < GRID[4]
+    assert fitted.start.fairness_weight == GRID[3]
+
+
+def test_weights_beyond_the_range_are_tried_where_they_may_help():
+    weight = GRID[-1] * STEP**2.5
+    choice, _, tried = search(Model(search_halvings=1), falling(weight))
+    assert choice.fairness_weight == pytest.approx(weight)
+    expected = [*GRID, *(GRID[-1] * STEP**n for n in (1, 2, 3, 2.5))]
+    np.testing.assert_allclose(tried, expected)
+
+
+def test_a_bound_that_no_weight_keeps_gives_the_closest_with_a_warning():
+    def lowest_at_five(weight):
+        return 0.5 + (weight - 5) ** 2
+
+    highest = GRID[-1] * STEP**weight_search.N_BEYOND
+    closest = min(GRID, key=lowest_at_five)
+    with pytest.warns(
+        InfeasibleWarning, match=f"closest {closest:g}, highest {highest:g}"
+    ):
+        choice, fitted, tried = search(Model(), 0.1, lowest_at_five)
+    assert choice.fairness_weight == fitted.fairness_weight == closest
+    assert (choice.violation, choice.is_feasible) == (
+        lowest_at_five(closest) / 2,
+        False,
+    )
+    assert len(tried) == len(GRID) + weight_search.N_BEYOND
+
+
+@pytest.mark.parametrize(
+    ("model", "is_chance"), [(Model(reaches_far=False), False), (Model(), True)]
+)
+def test_no_more_weight_is_tried_where_it_cannot_help(model, is_chance):
+    with pytest.warns(InfeasibleWarning, match=f"highest {GRID[-1]:g}"):
+        _, _, tried = search(model, 1e-9, is_chance=is_chance)
+    assert tried == GRID
+
+
+def test_the_closest_is_chosen_among_models_that_can_be_used():
+    with pytest.warns(InfeasibleWarning, match=f"closest {GRID[3]:g}"):
+        search(Model(), 1e-9, is_usable=lambda weight: weight <= GRID[3])
+
+
+def test_where_no_model_can_be_used_the_one_without_a_penalty_is_taken():
+    with pytest.warns(InfeasibleWarning, match="closest 0, highest"):
+        choice, _, _ = search(Model(), 1.0, is_usable=lambda weight: False)
+    assert choice.fairness_weight == 0
+
+
+def test_a_set_of_rows_knows_no_chance_by_default():
+    assert not HeldOut.is_noise_limited(ByFormula([], 0.1), None)
+
+
+def test_scores_under_a_bound_rank_what_keeps_it_above_what_breaks_it():
+    ranked = [
+        bounded_score(gain=0.9, excess=-1.0, is_usable=False),
+        bounded_score(gain=0.9, excess=0.4, is_usable=True),
+        bounded_score(gain=0.1, excess=0.3, is_usable=True),
+        bounded_score(gain=-0.9, excess=0.0, is_usable=True),
+        bounded_score(gain=0.2, excess=-0.5, is_usable=True),
+    ]
+    assert ranked == [weight_search.USELESS, -0.4, -0.3, pytest.approx(0.1), 1.2]
+    assert ranked == sorted(ranked)
