@@ -19,21 +19,77 @@ import tempfile
 import tomllib
 from compileall import compile_dir
 from concurrent.futures import ProcessPoolExecutor
+from difflib import unified_diff
 from itertools import islice
 from pathlib import Path
+from typing import NamedTuple
 
 from cosmic_ray import commands, modules
 from cosmic_ray.config import load_config
 from cosmic_ray.mutating import mutate_and_test, mutate_code
 from cosmic_ray.plugins import get_operator
 from cosmic_ray.work_db import use_db
-from cosmic_ray.work_item import TestOutcome
+from cosmic_ray.work_item import TestOutcome, WorkItem
 from tqdm import tqdm
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 CONFIG = load_config(HERE / "core.toml")
-SURVIVORS = tomllib.loads((HERE / "survivors.toml").read_text()).get("survivor", [])
+
+
+class Mutant(NamedTuple):
+    """A mutation, and the lines that it takes away and writes instead."""
+
+    item: WorkItem
+    path: str
+    before: str
+    after: str
+
+    @property
+    def tests(self):
+        known = CONFIG["tests"].items()
+        return next(tests for start, tests in known if self.path.startswith(start))
+
+
+def draw(sample, seed):
+    """Return mutants drawn at random, and how many there are to draw from."""
+    files = modules.find_modules(map(Path, CONFIG["module-path"]))
+    files = modules.filter_paths(files, CONFIG["excluded-modules"])
+    skipped = CONFIG.sub("filters", "operators-filter")["exclude-operators"]
+    with use_db(":memory:") as everything:
+        commands.init(sorted(files), everything, {})
+        items = [
+            item
+            for item in everything.work_items
+            if not re.match("|".join(skipped), item.mutations[0].operator_name)
+        ]
+    items.sort(key=lambda item: place(item.mutations[0]))
+    random.Random(seed).shuffle(items)
+    return list(islice(filter(None, map(read, items)), sample)), len(items)
+
+
+def place(mutation):
+    return str(mutation.module_path), mutation.operator_name, mutation.occurrence
+
+
+def read(item):
+    """Return a mutant, None where it is no Python or another annotation only."""
+    (mutation,) = item.mutations
+    code = mutation.module_path.read_text()
+    operator = get_operator(mutation.operator_name)()
+    mutated = mutate_code(code, operator, mutation.occurrence)
+    try:
+        if without_annotations(mutated) == without_annotations(code):
+            return None
+    except SyntaxError:
+        return None
+    sides = code.splitlines(), mutated.splitlines()
+    lines = list(unified_diff(*sides, n=0))[3:]
+    before, after = (
+        " ".join(" ".join(line[1:] for line in lines if line[0] == sign).split())
+        for sign in "-+"
+    )
+    return Mutant(item, str(mutation.module_path), before, after)
 
 
 @functools.cache
@@ -46,49 +102,10 @@ def without_annotations(code):
     return ast.dump(tree)
 
 
-def mutated(mutation):
-    return mutate_code(
-        mutation.module_path.read_text(),
-        get_operator(mutation.operator_name)(),
-        mutation.occurrence,
-    )
-
-
-def does_something(mutation):
-    try:
-        after = without_annotations(mutated(mutation))
-    except SyntaxError:
-        return False
-    return after != without_annotations(mutation.module_path.read_text())
-
-
-def draw(sample, seed):
-    """Return mutants drawn at random from all that the configuration allows."""
-    skipped = CONFIG.sub("filters", "operators-filter")["exclude-operators"]
-    files = modules.find_modules(map(Path, CONFIG["module-path"]))
-    files = modules.filter_paths(files, CONFIG["excluded-modules"])
-    with use_db(":memory:") as everything:
-        commands.init(sorted(files), everything, {})
-        items = [
-            item
-            for item in everything.work_items
-            if not re.match("|".join(skipped), item.mutations[0].operator_name)
-        ]
-    items.sort(key=lambda item: place(item.mutations[0]))
-    random.Random(seed).shuffle(items)
-    drawn = islice((i for i in items if does_something(i.mutations[0])), sample)
-    return list(drawn), len(items)
-
-
-def place(mutation):
-    return str(mutation.module_path), mutation.operator_name, mutation.occurrence
-
-
-def tests_of(item):
-    path = str(item.mutations[0].module_path)
-    return next(
-        tests for start, tests in CONFIG["tests"].items() if path.startswith(start)
-    )
+def explained():
+    """Return the mutants that survive for a known reason."""
+    known = tomllib.loads((HERE / "survivors.toml").read_text())["survivor"]
+    return {(s["file"], s["line"], mutant) for s in known for mutant in s["mutants"]}
 
 
 def enter_copy(parent):
@@ -110,50 +127,31 @@ def judge(mutations, tests):
     return mutate_and_test(mutations, " ".join([command, *tests]), CONFIG.timeout)
 
 
-def check_tests(pool, items):
+def check_tests(pool, mutants):
     """Stop where tests fail without a mutant: they would kill every one."""
-    files = sorted({name for item in items for name in tests_of(item)})
+    files = sorted({name for mutant in mutants for name in mutant.tests})
     for result in pool.map(judge, [()] * len(files), [[name] for name in files]):
         if result.test_outcome != TestOutcome.SURVIVED:
             sys.exit(f"Tests fail without a mutant:\n{result.output}")
 
 
-def change(result):
-    """Return the lines that a mutant takes away and those it writes instead."""
-    lines = result.diff.splitlines()[3:]
-    sides = ([line[1:].strip() for line in lines if line[0] == sign] for sign in "-+")
-    return tuple(" ".join(side) for side in sides)
-
-
-def is_explained(item, result):
-    path, (before, after) = str(item.mutations[0].module_path), change(result)
-    return {"file": path, "line": before, "mutant": after} in [
-        {key: known[key] for key in ("file", "line", "mutant")} for known in SURVIVORS
-    ]
-
-
-def report(judged):
-    """Print the score and the survivors without a reason; return those."""
-    survivors = [
-        (item, result)
-        for item, result in judged
-        if result.test_outcome == TestOutcome.SURVIVED
-    ]
-    new = [pair for pair in survivors if not is_explained(*pair)]
-    for item, result in new:
-        mutation = item.mutations[0]
-        print(f"survived: {mutation.module_path}:{mutation.start_pos[0]}")
-        print(*map("    {} {}".format, "-+", change(result)), "", sep="\n")
-    total, explained = len(judged), len(survivors) - len(new)
-    killed = total - len(survivors)
-    outputs = [result.output for _, result in judged]
-    print(
-        f"killed {killed} of {total} mutants ({killed / total:.1%}), "
-        f"{killed / max(total - explained, 1):.1%} without the {explained} explained;",
-        f"{sum('during collection' in output for output in outputs)} of them do not "
-        f"import, {outputs.count('timeout')} ran out of time",
-    )
-    return new
+def run(mutants, n_workers, session):
+    """Return the result of each mutant, also written to the session."""
+    with (
+        tempfile.TemporaryDirectory() as parent,
+        ProcessPoolExecutor(
+            n_workers, initializer=enter_copy, initargs=[parent]
+        ) as pool,
+        use_db(session) as database,
+    ):
+        check_tests(pool, mutants)
+        database.clear()
+        database.add_work_items(mutant.item for mutant in mutants)
+        columns = [m.item.mutations for m in mutants], [m.tests for m in mutants]
+        results = list(tqdm(pool.map(judge, *columns), total=len(mutants)))
+        for mutant, result in zip(mutants, results, strict=True):
+            database.set_result(mutant.item.job_id, result)
+    return results
 
 
 def main():
@@ -165,24 +163,30 @@ def main():
     options = parser.parse_args()
     session = options.session.absolute()
     os.chdir(ROOT)
-    items, count = draw(options.sample, options.seed)
-    print(f"{len(items)} of {count} mutants, seed {options.seed}", flush=True)
-    with (
-        tempfile.TemporaryDirectory() as parent,
-        ProcessPoolExecutor(
-            options.workers, initializer=enter_copy, initargs=[parent]
-        ) as pool,
-        use_db(session) as database,
-    ):
-        check_tests(pool, items)
-        database.clear()
-        database.add_work_items(items)
-        tests = map(tests_of, items)
-        results = pool.map(judge, [item.mutations for item in items], tests)
-        for item, result in zip(tqdm(items), results, strict=True):
-            database.set_result(item.job_id, result)
-        judged = database.completed_work_items
-    sys.exit(1 if report(judged) else 0)
+    drawn, count = draw(options.sample, options.seed)
+    known = explained()
+    mutants = [mutant for mutant in drawn if mutant[1:] not in known]
+    n_known = len(drawn) - len(mutants)
+    print(f"{len(drawn)} of {count} mutants, seed {options.seed}", flush=True)
+    results = run(mutants, options.workers, session)
+    survivors = [
+        mutant
+        for mutant, result in zip(mutants, results, strict=True)
+        if result.test_outcome == TestOutcome.SURVIVED
+    ]
+    for mutant in survivors:
+        line = mutant.item.mutations[0].start_pos[0]
+        print(f"{mutant.path}:{line}\n  - {mutant.before}\n  + {mutant.after}")
+    killed = len(mutants) - len(survivors)
+    outputs = [result.output for result in results]
+    n_broken = sum("during collection" in output for output in outputs)
+    print(
+        f"{killed} killed, of which {n_broken} do not import and "
+        f"{outputs.count('timeout')} run out of time; {n_known} survive for a known "
+        f"reason, {len(survivors)} without. Score {killed / max(len(mutants), 1):.1%}, "
+        f"or {killed / len(drawn):.1%} of all."
+    )
+    sys.exit(bool(survivors))
 
 
 if __name__ == "__main__":

@@ -1,5 +1,7 @@
 """Components register by name, and say what is missing or misspelled."""
 
+import dataclasses
+import importlib
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -8,6 +10,7 @@ import pytest
 from fferm.divergences import KL, Affine, Alpha, Divergence, TotalVariation
 from fferm.errors import ComponentError, InvalidParameterError, UnknownNameError
 from fferm.notions import Notion
+from fferm.penalty.losses import Loss
 from fferm.registry import Registered, unknown_name
 from fferm.uncertainty import Uncertainty
 
@@ -158,3 +161,39 @@ def test_parameters_are_the_fields():
         "scale": 1.0,
         "slope": 1.0,
     }
+
+
+def subclasses(cls):
+    for each in cls.__subclasses__():
+        yield each
+        yield from subclasses(each)
+
+
+def test_every_component_is_a_frozen_dataclass_with_fields_of_its_own():
+    ours = {c for c in subclasses(Registered) if c.__module__.startswith("fferm.")}
+    assert {Divergence, Loss, Notion, Uncertainty} <= ours
+    assert len(ours) > 25
+    for component in ours:
+        assert vars(component)["__dataclass_params__"].frozen, component
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("data.groups", "data.rows", "data.group_counts", "notions"),
+        *("metrics.tabulator", "metrics.intervals", "metrics.dependence"),
+        *("penalty.dual", "penalty.soft_bins", "tuning.validation"),
+    ],
+)
+def test_what_describes_data_cannot_be_changed(name):
+    module = importlib.import_module(f"fferm.{name}")
+    described = [
+        each
+        for each in vars(module).values()
+        if isinstance(each, type)
+        and dataclasses.is_dataclass(each)
+        and each.__module__ == module.__name__
+    ]
+    assert described
+    for each in described:
+        assert each.__dataclass_params__.frozen, each

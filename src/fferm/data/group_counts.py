@@ -4,6 +4,7 @@ A *cell* is a label and one value for each sensitive column. Their weights are a
 a penalty has to know of the whole data, and there are few of them however many rows.
 """
 
+import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -135,7 +136,7 @@ class GroupCounts:
         flat = code * shape[1] + cells.code
         mass = np.bincount(flat, weight, shape[0] * shape[1]).reshape(shape)
         seen = np.bincount(flat, minlength=mass.size).reshape(shape)
-        if not np.isfinite(mass.sum() + self.total):
+        if not math.isfinite(float(mass.sum()) + self.total):
             raise InvalidInputError(
                 "The sample weights sum to infinity. Scale them down in every batch."
             )
