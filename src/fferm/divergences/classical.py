@@ -199,8 +199,8 @@ class ReverseKL(Divergence):
         return xp.where(t > 0, inverse * inverse, math.inf)
 
     def conjugate(self, a: Operand, xp: Namespace) -> Operand:
-        """Return ``-ln(1 - a)`` for ``a < 1``."""
-        return xp.where(a < 1, -log1p(xp.where(a < 1, -a, 0.0), xp), math.inf)
+        """Return ``-ln(1 - a)``, infinite from 1 on."""
+        return -log1p(-a, xp)
 
     def conjugate_prime(self, a: Operand, xp: Namespace) -> Operand:
         """Return ``1 / (1 - a)`` for ``a < 1``."""
