@@ -254,3 +254,13 @@ def test_a_notion_that_needs_a_parameter_says_so():
 def test_a_misspelled_notion_gets_a_guess():
     with pytest.raises(UnknownNameError, match="Did you mean 'equalized_odds'"):
         get("equalised_odds")
+
+
+@pytest.mark.parametrize("n_classes", [1, 2])
+def test_of_labels_alone_the_last_is_positive_and_the_first_negative(n_classes):
+    classes = ("no", "yes")[:n_classes]
+    labels = Labels(3, np.array([0, 0, n_classes - 1]), classes)
+    assert EqualOpportunity().strata(labels).names == (f"y={classes[-1]}",)
+    assert FalsePositiveRateParity().strata(labels).names == ("y=no",)
+    comparison = PredictiveParity().comparison(("y=no",), classes)
+    assert comparison.kept_conditions == (f"prediction={classes[-1]}",)

@@ -30,9 +30,16 @@ from fferm.notions import (
     FalsePositiveRateParity,
     Labels,
     PredictiveParity,
+    Strata,
     Sufficiency,
 )
-from fferm.penalty.objective import Objective, Penalty, Problem, make_objective
+from fferm.penalty.objective import (
+    Objective,
+    Penalty,
+    Problem,
+    make_objective,
+    stratum_weights,
+)
 
 # Central differences of a smooth function at this step are right to about 1e-9.
 STEP = 1e-5
@@ -630,3 +637,31 @@ def test_kinks_come_from_total_variation_and_uncertainty(
 
     assert problem.is_smooth is is_smooth
     assert replace(problem, penalty=None).is_smooth
+
+
+def test_an_objective_is_by_default_one_part_penalty_without_a_pull_to_zero():
+    objective = make_objective()
+    assert (objective.divergence, objective.notion) == (KL(), DemographicParity())
+    assert objective.uncertainty is None
+    assert (objective.fairness_weight, objective.sharpness, objective.l2) == (1, 1, 0)
+
+
+def test_strata_count_one_their_share_or_their_probability():
+    # Masses of 0.1, 0 and 0.3: six tenths of the rows are in no stratum.
+    strata = np.array([0.025, 0.0, 0.075])[:, None, None] * np.ones((3, 2, 2))
+    assert stratum_weights(strata, "unit") == [1, 0, 1]
+    assert stratum_weights(strata, "frequency") == pytest.approx([0.25, 0, 0.75])
+    assert stratum_weights(strata, "probability") == pytest.approx([0.1, 0, 0.3])
+    for weighting in ("unit", "frequency", "probability"):
+        assert stratum_weights(0 * strata, weighting) == [0, 0, 0]
+
+
+def test_the_smallest_cell_is_that_of_independence_within_a_stratum():
+    # Nobody is in stratum w or group c.
+    group = Attribute("s", ("a", "b", "c"), np.array([0, 0, 1, 1]))
+    strata = Strata(np.array([0, 0, 0, 1]), ("u", "v", "w"))
+    penalty = Penalty(make_objective(), Rows((group,), strata, np.ones(4)), (0, 1))
+    prob = np.array([[0.9, 0.1], [0.5, 0.5], [0.2, 0.8], [0.4, 0.6]])
+    # Class 1 of group b in stratum u, of which it is a third.
+    expected = (0.1 + 0.5 + 0.8) / 3 / 3
+    assert penalty.smallest_cell(prob) == pytest.approx(expected)
