@@ -11,6 +11,7 @@ from fferm.errors import InvalidInputError, InvalidParameterError
 from fferm.metrics.intervals import (
     Sample,
     bootstrap_interval,
+    interval_of_tables,
     violation_interval,
     wilson_interval,
     wilson_limits,
@@ -261,3 +262,17 @@ def test_a_number_of_draws_that_is_none_is_refused(n_bootstrap):
     message = f"n_bootstrap must be an integer of at least 1; got {n_bootstrap!r}"
     with pytest.raises(InvalidParameterError, match=re.escape(message)):
         bootstrap_interval(sample_of([[5, 5], [5, 5]]), n_bootstrap=n_bootstrap)
+
+
+def test_the_level_is_95_percent_where_none_is_given():
+    table = table_of([[[30, 10], [20, 40]]])
+    assert interval_of_tables([table]) == interval_of_tables([table], 0.95)
+    assert wilson_interval(0.3, 50) == wilson_interval(0.3, 50, 0.95)
+    rates, sizes = [np.array([[0.2, 0.6]])], [np.array([[30, 50]])]
+    assert violation_interval(rates, sizes) == violation_interval(rates, sizes, 0.95)
+
+
+def test_a_bootstrap_takes_a_thousand_draws_of_seed_0_where_nothing_is_said():
+    sample = sample_of([[60, 30], [40, 40]])
+    said = bootstrap_interval(sample, 0.95, n_bootstrap=1000, random_state=0)
+    assert bootstrap_interval(sample) == said

@@ -513,3 +513,14 @@ def test_sets_are_registered_by_name():
     assert Uncertainty.known() == ("large_shift", "small_shift")
     assert Uncertainty.registered("small-shift") is SmallShift
     assert SmallShift(0.1).parameters()["coupled"] is False
+
+
+def test_only_a_large_shift_reaches_as_far_as_its_radius_in_every_cell():
+    assert LargeShift(0.03).reach == 0.03
+    assert SmallShift(0.03).reach == 0
+    modes = [LargeShift(0.03, mode=mode).is_coupled for mode in ("corners", "coupled")]
+    assert modes == [False, True]
+    assert [SmallShift(0.03, coupled=each).is_coupled for each in (False, True)] == [
+        False,
+        True,
+    ]
