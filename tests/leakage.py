@@ -7,6 +7,7 @@ whoever is handed features can be asked which rows they are, in which order.
 import numpy as np
 import pandas as pd
 from numpy.testing import assert_allclose
+from scipy.special import expit
 
 from fferm import (
     FairBoostingClassifier,
@@ -77,17 +78,40 @@ def rows_of(X):
     return np.array([NAMES[name] for name in np.asarray(X)[:, 0]])
 
 
-def gap(edges, values, index, has_weight=True):
-    """Return the largest difference of group means, of ages between these edges."""
+def partitions(edges, index):
+    """Return which rows are in which group: by sex, and by age between edges."""
     sensitive = ROWS.sensitive_features.iloc[index]
     bands = np.searchsorted(edges, sensitive["age"], "right")
+    columns = sensitive["sex"].to_numpy(), bands
+    return [[column == group for group in np.unique(column)] for column in columns]
+
+
+def gap(edges, values, index, has_weight=True):
+    """Return the largest difference of group means, of ages between these edges."""
     weight = ROWS.sample_weight[index] if has_weight else np.ones(len(index))
     gaps = []
-    for group in (sensitive["sex"].to_numpy(), bands):
-        is_in = [group == each for each in np.unique(group)]
-        means = [np.average(values[mask], weights=weight[mask]) for mask in is_in]
+    for groups in partitions(edges, index):
+        means = [np.average(values[mask], weights=weight[mask]) for mask in groups]
         gaps.append(max(means) - min(means))
     return max(gaps)
+
+
+def loss_and_penalty(model, edges, index):
+    """Return the weighted cross-entropy and KL divergences of some rows."""
+    y, weight = ROWS.y[index], ROWS.sample_weight[index]
+    logits = model.decision_function(ROWS.X[index])
+    counted = weight
+    if getattr(model, "class_weight", None) == "balanced":
+        counted = weight / np.bincount(y, weight)[y]
+    loss = np.average(np.logaddexp(0, np.where(y, -logits, logits)), weights=counted)
+    prob, penalty = expit(model.sharpness * logits), 0.0
+    share = weight / weight.sum()
+    for groups in partitions(edges, index):
+        sums = [[share[g] @ prob[g], share[g] @ (1 - prob[g])] for g in groups]
+        joint = np.array(sums)
+        apart = np.outer(joint.sum(axis=1), joint.sum(axis=0))
+        penalty += np.sum(joint * np.log(joint / apart))
+    return loss, penalty
 
 
 def edges_of(index):

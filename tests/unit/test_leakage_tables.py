@@ -153,7 +153,8 @@ def test_what_a_model_says_of_a_row_does_not_depend_on_the_rows_beside_it(target
     model, rows = clone(TASKS[target]).fit(FRAME.iloc[:150]), FRAME.iloc[150:]
     encoded, predicted = model.encoder_.transform(rows), model.predict(rows)
     groups = model.groups(rows)
-    for n in range(0, len(rows), 7):
+    has_gap = np.flatnonzero(rows["years"].isna())
+    for n in (*has_gap, *range(0, len(rows), 9)):
         alone = rows.iloc[[n]]
         assert_allclose(model.encoder_.transform(alone), encoded[[n]])
         assert model.predict(alone)[0] == pytest.approx(predicted[n])
@@ -172,7 +173,6 @@ def acs_rows():
 
 LOADERS = {
     "german": (datasets.load_german, {}),
-    "adult": (datasets.load_adult, {}),
     "biased": (datasets.make_biased, {}),
     "states": (datasets.load_acs_income, {"states": ("AL", "CA")}),
     "more states": (
