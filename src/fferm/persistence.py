@@ -73,7 +73,7 @@ def save(estimator: Any, path: str | os.PathLike[str]) -> None:
     advice = "Choose a folder that exists and is writable."
     with (
         replacing(Path(path), advice) as temporary,
-        zipfile.ZipFile(temporary, "x") as archive,
+        zipfile.ZipFile(temporary, "w") as archive,
     ):
         for key, data in files.items():
             archive.writestr(key, data)

@@ -2,10 +2,14 @@
 
 import hashlib
 import json
+import os
 import pickle
+import signal
+import stat
 import subprocess
 import sys
 import zipfile
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -338,6 +342,76 @@ def test_a_failed_save_keeps_the_old_file(saved, monkeypatch):
         fferm.save(model, saved)
     assert saved.read_bytes() == before
     assert [p.name for p in saved.parent.iterdir()] == [saved.name]
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o640, 0o400, 0o644])
+def test_a_file_that_is_replaced_keeps_its_permissions(mode, saved):
+    model = fferm.load(saved)
+    saved.chmod(mode)
+    fferm.save(model, saved)
+    assert stat.S_IMODE(saved.stat().st_mode) == mode
+    fferm.load(saved)
+
+
+@pytest.mark.parametrize("exists", [True, False])
+def test_a_link_stays_and_the_file_that_it_points_to_is_written(
+    exists, saved, tmp_path
+):
+    model, link = fferm.load(saved), tmp_path / "link"
+    (tmp_path / "folder").mkdir()
+    target = tmp_path / "folder" / "model"
+    if exists:
+        target.write_text("old")
+    link.symlink_to(target)
+    fferm.save(model, link)
+    assert link.is_symlink()
+    assert not target.is_symlink()
+    fferm.load(target)
+    assert [p.name for p in target.parent.iterdir()] == ["model"]
+
+
+def test_a_saved_file_is_on_disk_before_it_takes_its_place(saved, monkeypatch):
+    model, done = fferm.load(saved), []
+    sync, replace = os.fsync, os.replace
+
+    def note_sync(descriptor):
+        is_folder = stat.S_ISDIR(os.fstat(descriptor).st_mode)
+        done.append("folder" if is_folder else os.fstat(descriptor).st_size)
+        sync(descriptor)
+
+    def note_replace(*paths):
+        done.append("replace")
+        replace(*paths)
+
+    monkeypatch.setattr("os.fsync", note_sync)
+    monkeypatch.setattr("os.replace", note_replace)
+    fferm.save(model, saved)
+    assert done == [saved.stat().st_size, "replace", "folder"]
+
+
+def test_a_save_that_was_killed_leaves_nothing_after_the_next(saved):
+    code = (
+        "import os, signal, sys, fferm, fferm.persistence\n"
+        "model = fferm.load(sys.argv[1])\n"
+        "die = lambda *_: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "fferm.persistence.zipfile.ZipFile.writestr = die\n"
+        "fferm.save(model, sys.argv[1])\n"
+    )
+    before = saved.read_bytes()
+    killed = subprocess.run([sys.executable, "-c", code, saved], check=False)
+    assert killed.returncode == -signal.SIGKILL
+    assert saved.read_bytes() == before
+    fferm.save(fferm.load(saved), saved)
+    assert [p.name for p in saved.parent.iterdir()] == [saved.name]
+
+
+def test_threads_that_save_to_one_file_leave_the_whole_file_of_one(saved, tmp_path):
+    models = [fferm.load(saved).set_params(max_iter=n) for n in range(1, 9)]
+    path = tmp_path / "shared"
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda model: fferm.save(model, path), models * 5))
+    assert fferm.load(path).max_iter in range(1, 9)
+    assert sorted(p.name for p in tmp_path.iterdir()) == sorted(["shared", saved.name])
 
 
 def test_a_parameter_that_cannot_be_saved_is_named(binary, tmp_path):

@@ -317,7 +317,7 @@ class Training:
             state = self.model.state_dict().items()
             tensors = {name: tensor.detach().cpu() for name, tensor in state}
             path = self.options.out / MODEL
-            with replacing(path, ADVICE) as temporary:
+            with replacing(path, ADVICE, makes_folder=True) as temporary:
                 temporary.write_bytes(save(tensors, metadata))
             log.info("%s is trained", path)
 
@@ -334,7 +334,8 @@ class Training:
                 "history": self.history,
             }
             torch.save(state, content := io.BytesIO())
-            with replacing(self.options.out / CHECKPOINT, ADVICE) as temporary:
+            path = self.options.out / CHECKPOINT
+            with replacing(path, ADVICE, makes_folder=True) as temporary:
                 temporary.write_bytes(content.getbuffer())
 
     def _step(self, model: nn.Module, batch: Batch, n_rows: int) -> None:

@@ -144,6 +144,5 @@ class Checkpoint:
         if device.type == "cuda":
             content["cuda_random"] = torch.cuda.get_rng_state(device)
         advice = "Choose a writable folder for checkpoints, or checkpoint=None."
-        with replacing(self.path, advice) as temporary:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
+        with replacing(self.path, advice, makes_folder=True) as temporary:
             torch.save(content, temporary)

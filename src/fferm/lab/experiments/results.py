@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 from scipy.stats import t as student
 
+from fferm._files import replacing
 from fferm.curve import TradeoffCurve
 from fferm.lab.experiments.specs import Spec
 from fferm.report.pages import report_extra
@@ -32,6 +33,7 @@ KEYS = ["panel", "method", "seed"]
 # Of experiments with a shift: the rows that were trained on, and those to choose on.
 NOT_JUDGED = ["train", "target"]
 
+ADVICE = "Choose a folder that is writable and has room."
 NOISE_INCHES = (9.0, 4.0)
 # Methods of ours are drawn thick; their labels begin so.
 OURS = "f-"
@@ -222,7 +224,8 @@ def write_experiment(spec: Spec, records: pd.DataFrame, path: Path) -> None:
         The files' name without an ending.
     """
     summary = summarize(spec, records)
-    path.with_suffix(".md").write_text(_table(summary), encoding="utf-8")
+    with replacing(path.with_suffix(".md"), ADVICE) as temporary:
+        temporary.write_text(_table(summary), encoding="utf-8")
     with report_extra():
         from matplotlib.figure import Figure
     is_noise, draw = spec.kind == "noise", DRAWN[spec.kind]
@@ -247,7 +250,8 @@ def write_experiment(spec: Spec, records: pd.DataFrame, path: Path) -> None:
             handles.values(), handles.keys(), loc="outside right center", fontsize=7
         )
     figure.suptitle(spec.title, fontsize=10)
-    figure.savefig(path.with_suffix(".png"), dpi=110)
+    with replacing(path.with_suffix(".png"), ADVICE) as temporary:
+        figure.savefig(temporary, dpi=110, format="png")
 
 
 def _table(summary: pd.DataFrame) -> str:
