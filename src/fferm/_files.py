@@ -1,7 +1,7 @@
 """Files that are written whole or not at all."""
 
 import os
-import stat
+import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -11,14 +11,8 @@ from fferm.errors import PersistenceError
 
 try:
     import fcntl
-except ImportError:  # on Windows
+except ImportError:  # on Windows; there, do not write one file twice at the same time
     fcntl = None  # type: ignore[assignment]
-
-
-def lock(file: IO[bytes]) -> None:
-    """Wait until no other process or thread has locked a file; not on Windows."""
-    if fcntl is not None:
-        fcntl.flock(file, fcntl.LOCK_EX)
 
 
 @contextmanager
@@ -27,9 +21,7 @@ def replacing(path: Path, advice: str, *, makes_folder: bool = False) -> Iterato
 
     A reader finds the old file or the new one, whenever this process or the machine
     stops. The new one has the permissions of the old one, or of any new file; a
-    symbolic link stays, and the file that it points to is replaced. All processes that
-    write a file do so under one name and take turns, so that what a killed one left is
-    written over by the next.
+    symbolic link stays, and the file that it points to is replaced.
 
     Parameters
     ----------
@@ -44,42 +36,47 @@ def replacing(path: Path, advice: str, *, makes_folder: bool = False) -> Iterato
         target = path.resolve()
         if makes_folder:
             target.parent.mkdir(parents=True, exist_ok=True)
-        temporary = target.with_name(f".{target.name}.partial")
-        with _alone(temporary):
+        with _locked(target.parent) as is_locked:
+            # Those who write take turns at one name: what a kill left is cleared away.
+            name = "partial" if is_locked else secrets.token_hex(8)
+            temporary = target.with_name(f".{target.name}.{name}")
+            temporary.unlink(missing_ok=True)
             try:
+                temporary.touch(exist_ok=False)
                 old = target if target.is_file() else temporary
-                mode = stat.S_IMODE(old.stat().st_mode)
-                temporary.chmod(mode | stat.S_IRUSR | stat.S_IWUSR)
+                mode = old.stat().st_mode & 0o777
+                temporary.chmod(mode | 0o600)
                 yield temporary
                 with temporary.open("r+b") as file:
                     temporary.chmod(mode)
                     os.fsync(file.fileno())
                 temporary.replace(target)
-            except BaseException:
+            finally:
                 temporary.unlink(missing_ok=True)
-                raise
-        with suppress(OSError):  # not every system can
-            folder = os.open(target.parent, os.O_RDONLY)
-            os.fsync(folder)
-            os.close(folder)
     except (OSError, RuntimeError) as error:  # the second is what PyTorch raises
         reason = getattr(error, "strerror", None) or error
         raise PersistenceError(f"Cannot write {path} ({reason}). {advice}") from error
 
 
+def lock(file: IO[bytes] | int) -> bool:
+    """Wait for the lock of an open file; return whether the system has such locks."""
+    if fcntl is not None:
+        fcntl.flock(file, fcntl.LOCK_EX)
+    return fcntl is not None
+
+
 @contextmanager
-def _alone(path: Path) -> Iterator[None]:
-    # Makes the file, and waits while another process or thread has it.
-    if fcntl is None:
-        path.touch()
-        yield
+def _locked(folder: Path) -> Iterator[bool]:
+    # What is done in the folder is on disk at the end.
+    if os.name == "nt":
+        yield False
         return
-    is_ours = False
-    while not is_ours:
-        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW
-        with open(os.open(path, flags, 0o666), "rb") as file:
-            lock(file)
-            with suppress(FileNotFoundError):  # else it is another's finished file
-                is_ours = os.path.samestat(os.fstat(file.fileno()), path.stat())
-            if is_ours:
-                yield
+    descriptor, is_locked = os.open(folder, os.O_RDONLY), False
+    try:
+        with suppress(OSError):  # some network file systems have no locks
+            is_locked = lock(descriptor)
+        yield is_locked
+        with suppress(OSError):
+            os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
