@@ -23,6 +23,7 @@ to fix it::
     ├── CollapseWarning           one class is predicted for everyone, or one for no one
     ├── InfeasibleWarning         no fairness weight keeps the bound
     ├── StackingWarning           networks train one after another
+    ├── ColumnHint                columns of a table that may be read wrongly
     └── DataFairnessWarning       the data limit what fairness can mean
         ├── MissingGroupWarning   rows without a group skip the penalty
         ├── SmallGroupWarning     groups too small to say anything about
@@ -113,6 +114,10 @@ class InfeasibleWarning(FfermWarning):
 
 class StackingWarning(FfermWarning):
     """Networks cannot be trained as one stack and train one after another."""
+
+
+class ColumnHint(FfermWarning):
+    """Columns of a table look like something else than what they are read as."""
 
 
 class DataFairnessWarning(FfermWarning):

@@ -94,11 +94,11 @@ def test_lightgbm_predicts_frames_with_categories_by_itself(data):
 def test_codes_in_an_array_can_be_categories(data):
     X = data.X.copy()
     X[:, 0] = np.digitize(X[:, 0], [-1, 0, 1])
-    model = fit(data, X, categorical_features=[0])
+    model = fit(data, X, categorical=[0])
     assert model.categorical_ == (0,)
     assert "num_cat=1" in model.booster_.model_to_string()
     with pytest.raises(InvalidInputError, match="must hold integers"):
-        fit(data, categorical_features=[0])
+        fit(data, categorical=[0])
 
 
 def test_rows_of_weight_0_might_as_well_not_be_there(data):
@@ -207,7 +207,7 @@ REFUSED = {
     "colsample_bytree": (0, "above 0"),
     "early_stopping": ("accuracy", "'validation', 'loss' or 'violation'"),
     "n_jobs": (0, "an integer of at least 1"),
-    "categorical_features": (["x"], "must be columns of X"),
+    "categorical": (["x"], "must be columns of X"),
     "lightgbm_params": ({"objective": "binary"}, "must not contain 'objective'"),
     "sharpness": (0, "above 0"),
 }

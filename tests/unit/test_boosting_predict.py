@@ -47,7 +47,7 @@ def train(seed=0, n_classes=2, categories=(4, 5), **params):
     y = np.digitize(score, np.quantile(score, np.arange(1, n_classes) / n_classes))
     group = np.random.default_rng(seed).integers(0, 2, len(y))
     model = FairBoostingClassifier(
-        n_estimators=20, n_jobs=1, categorical_features=categories, **params
+        n_estimators=20, n_jobs=1, categorical=categories, **params
     )
     return model.fit(X, y, sensitive_features=group), X
 

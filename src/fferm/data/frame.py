@@ -1,11 +1,13 @@
-"""Data frames of mixed columns as numbers.
+"""Tables of mixed columns as numbers.
 
-Gaps are filled, text is one-hot encoded and numbers are standardised, as learned from
-the training rows. What is learned about a column is a plain dict, so that it can be
-saved: ``name``, ``kind`` and, for numbers, ``fill``, ``mean``, ``scale``, ``has_gaps``;
-for levels, their names in ``levels``, the most frequent first.
+Gaps are filled, text is one-hot encoded and, beside text, numbers are standardised, as
+learned from the training rows. What is learned about a column is a plain dict, so that
+it can be saved: ``name``, ``kind`` and, for numbers, ``fill``, ``mean``, ``scale``,
+``has_gaps``; for levels, their names in ``levels``, the most frequent first.
 """
 
+import datetime
+from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any, Self
 
@@ -16,11 +18,17 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from fferm._typing import FloatArray, Table
+from fferm._typing import FloatArray, IntArray, Table
 from fferm.data.groups import column_kind, group_name
 from fferm.data.validate import LARGEST_FEATURE, check_whole, read_frame
-from fferm.errors import InvalidInputError, InvalidTypeError
-from fferm.registry import Saved
+from fferm.errors import (
+    ColumnHint,
+    InvalidInputError,
+    InvalidParameterError,
+    InvalidTypeError,
+    warn_user,
+)
+from fferm.registry import Saved, unknown_name
 
 # The level of missing values.
 MISSING = "(missing)"
@@ -28,20 +36,29 @@ MISSING = "(missing)"
 FEWEST_ROWS = 2
 # Columns of these values are numbers, even if gaps make them columns of objects.
 EXACT = (bool, np.bool_, Decimal)
+# Values that are neither numbers nor categories.
+UNUSABLE = (bytes, tuple, datetime.date, datetime.time, datetime.timedelta)
+# From this many rows on, text that differs in most rows is not a category.
+FREE_TEXT_FROM = 20
+# Integers of so many distinct values, none of them 0, look like codes.
+CODES = range(3, 31)
 
 
 class FrameEncoder(Saved, TransformerMixin, BaseEstimator):
-    """Encodes a data frame of mixed columns as numbers, as learned in training.
+    """Encodes a table of mixed columns as numbers, as learned in training.
 
-    Numbers (and dates, as seconds) are standardised and gaps filled with the median; a
-    column with gaps in training is followed by an indicator of them. Text has one 0/1
-    column per level, with missing values as a level; a level that training had in
-    fewer than two rows, or beyond the most frequent ``max_levels``, is 0 everywhere.
-    Columns without information (one value, or a different text in every row) are
-    dropped.
+    Gaps in numbers are filled with the median; a column with gaps in training is
+    followed by an indicator of them. Text and categories have one 0/1 column per
+    level, with missing values as a level; a level that training had in fewer than two
+    rows, or beyond the most frequent ``max_levels``, is 0 everywhere. Numbers are
+    standardised if some column is not numeric; a table of numbers keeps its units, as
+    an array does. Columns without information (one value) are dropped from a mixed
+    table.
 
     Parameters
     ----------
+    categorical
+        Names of columns of numbers that are categories, such as codes.
     max_levels
         The most levels of one column.
 
@@ -49,6 +66,8 @@ class FrameEncoder(Saved, TransformerMixin, BaseEstimator):
     ----------
     columns_ : tuple of dict, what was learned about each column that is used
     dropped_ : tuple of str, the columns without information
+    feature_names_in_ : ndarray of the names of all columns
+    n_features_in_ : int
 
     Examples
     --------
@@ -61,7 +80,10 @@ class FrameEncoder(Saved, TransformerMixin, BaseEstimator):
     columns_: tuple[dict[str, Any], ...]
     dropped_: tuple[str, ...]
 
-    def __init__(self, *, max_levels: int = 50) -> None:
+    def __init__(
+        self, *, categorical: Sequence[Any] | None = None, max_levels: int = 50
+    ) -> None:
+        self.categorical = categorical
         self.max_levels = max_levels
 
     def fit(self, X: Table, y: Table = None) -> Self:
@@ -80,11 +102,23 @@ class FrameEncoder(Saved, TransformerMixin, BaseEstimator):
         """
         frame = as_pandas(X)
         max_levels = check_whole("max_levels", self.max_levels)
-        learned = {
-            name: _learn_column(name, frame[name], max_levels) for name in frame.columns
+        categorical = check_categorical(self.categorical, list(frame.columns))
+        numbers = {
+            name: None if name in categorical else as_numbers(frame[name])
+            for name in frame.columns
         }
+        is_mixed = any(column is None for column in numbers.values())
+        learned = {}
+        for name, column in numbers.items():
+            if column is not None:
+                learned[name] = _learn_numbers(name, column, is_mixed)
+            else:
+                is_named = name in categorical
+                learned[name] = _learn_levels(name, frame[name], max_levels, is_named)
         self.columns_ = tuple(column for column in learned.values() if column)
         self.dropped_ = tuple(name for name, column in learned.items() if not column)
+        self.feature_names_in_ = np.array(frame.columns, dtype=object)
+        self.n_features_in_ = len(frame.columns)
         if not self.columns_:
             raise InvalidInputError(
                 f"No column to predict from: {', '.join(learned) or '(none)'} each "
@@ -108,9 +142,14 @@ class FrameEncoder(Saved, TransformerMixin, BaseEstimator):
                 f"The data lack {', '.join(map(repr, missing))}, which the model needs "
                 f"to predict. Columns: {', '.join(frame.columns)}."
             )
-        return np.column_stack(
-            [_encode_column(column, frame[column["name"]]) for column in self.columns_]
-        )
+        widths = [len(_suffixes(column)) for column in self.columns_]
+        encoded = np.zeros((len(frame), sum(widths)))
+        begin = 0
+        for column, width in zip(self.columns_, widths, strict=True):
+            part = encoded[:, begin : begin + width]
+            _encode_into(part, column, frame[column["name"]])
+            begin += width
+        return encoded
 
     def get_feature_names_out(self, input_features: Table = None) -> NDArray[Any]:
         """Return the names of the encoded columns.
@@ -121,13 +160,53 @@ class FrameEncoder(Saved, TransformerMixin, BaseEstimator):
             Not used.
         """
         check_is_fitted(self)
-        names = []
-        for column in self.columns_:
-            suffixes = [f"={level}" for level in column.get("levels", ())]
-            if column["kind"] == "number":
-                suffixes = ["", f"={MISSING}"] if column["has_gaps"] else [""]
-            names += [column["name"] + suffix for suffix in suffixes]
+        names = [c["name"] + suffix for c in self.columns_ for suffix in _suffixes(c)]
         return np.array(names, dtype=object)
+
+
+def _suffixes(column: dict[str, Any]) -> list[str]:
+    # What the encoded columns are called after the column that they encode.
+    if column["kind"] == "levels":
+        return [f"={level}" for level in column["levels"]]
+    return ["", f"={MISSING}"] if column["has_gaps"] else [""]
+
+
+def check_categorical(
+    categorical: Sequence[Any] | None, names: Sequence[str]
+) -> tuple[str, ...]:
+    """Return the columns that ``categorical`` names, after checking that they exist."""
+    if categorical is None:
+        return ()
+    if isinstance(categorical, str):
+        raise InvalidParameterError(
+            "categorical must be a list of columns; got "
+            f"{categorical!r}. Pass [{categorical!r}]."
+        )
+    for name in categorical:
+        if str(name) not in names:
+            message = unknown_name("column", str(name), names)
+            raise InvalidParameterError(f"categorical: {message}")
+    return tuple(map(str, categorical))
+
+
+def hint_at_codes(frame: pd.DataFrame, categorical: Sequence[Any] | None) -> None:
+    """Warn about columns of integers that look like codes, unless some are named."""
+    if categorical is not None:
+        return
+    codes = []
+    for name in frame.columns:
+        if not pd.api.types.is_integer_dtype(frame[name].dtype):
+            continue
+        distinct = pd.unique(frame[name].dropna())
+        if len(distinct) in CODES and min(distinct) > 0:
+            codes.append(str(name))
+    if codes:
+        warn_user(
+            f"Columns that look like codes are read as numbers: {', '.join(codes)}. "
+            f"If they are categories, pass categorical={codes!r}; if all are "
+            "quantities, pass categorical=[].",
+            ColumnHint,
+        )
 
 
 def as_pandas(table: Table) -> pd.DataFrame:
@@ -147,14 +226,12 @@ def as_pandas(table: Table) -> pd.DataFrame:
 
 
 def as_numbers(column: "pd.Series[Any]") -> FloatArray | None:
-    """Return a column of numbers, dates or booleans as floats; None for others."""
+    """Return a column of numbers or booleans as floats; None for others."""
     dtype = column.dtype
-    if isinstance(dtype, pd.DatetimeTZDtype) or dtype.kind in "mM":
-        times = column.to_numpy(dtype="m8[s]" if dtype.kind == "m" else "M8[s]")
-        seconds = times.astype(np.int64).astype(np.float64)
-        return np.where(np.isnat(times), np.nan, seconds)
     if isinstance(dtype, pd.CategoricalDtype) or pd.api.types.is_complex_dtype(dtype):
         return None
+    if isinstance(dtype, np.dtype) and dtype.kind in "biuf":
+        return column.to_numpy(dtype=np.float64)
     if column_kind(column) != "label" or pd.api.types.is_bool_dtype(dtype):
         return column.to_numpy(dtype=np.float64, na_value=np.nan)
     known = column.dropna()
@@ -164,32 +241,51 @@ def as_numbers(column: "pd.Series[Any]") -> FloatArray | None:
     return None
 
 
-def _learn_column(
-    name: str, column: "pd.Series[Any]", max_levels: int
+def count_levels(name: str, column: "pd.Series[Any]", is_named: bool) -> Any:
+    """Return the number of rows of each level; raise if the text is free text.
+
+    Columns of a categorical type, or that are named as categorical, are not asked.
+    """
+    code, names = _as_levels(name, column)
+    counts = pd.Series(np.bincount(code, minlength=len(names)), index=names)
+    counts = counts.groupby(level=0).sum()
+    counts = counts[counts > 0]
+    known = counts.drop(MISSING, errors="ignore")
+    is_declared = is_named or isinstance(column.dtype, pd.CategoricalDtype)
+    if not is_declared and FREE_TEXT_FROM <= known.sum() < 2 * len(known):
+        raise InvalidInputError(
+            f"Column {name!r} has {len(known)} distinct texts in {known.sum()} rows: "
+            "names, identifiers or free text, which are not categories. Drop the "
+            "column, or turn it into categories or numbers."
+        )
+    return counts
+
+
+def _learn_levels(
+    name: str, column: "pd.Series[Any]", max_levels: int, is_named: bool
 ) -> dict[str, Any] | None:
     # None for a column without information.
-    numbers = as_numbers(column)
-    if numbers is not None:
-        return _learn_numbers(name, numbers)
-    counts = pd.Series(_as_levels(name, column)).value_counts()
+    counts = count_levels(name, column, is_named)
     # Sorted by name within a count, so that the order of rows does not matter.
-    kept = (
-        counts[counts >= FEWEST_ROWS]
-        .sort_index()
-        .sort_values(ascending=False, kind="stable")
-    )
+    kept = counts[counts >= FEWEST_ROWS].sort_values(ascending=False, kind="stable")
     levels = [str(level) for level in kept.index[:max_levels]]
     if len(counts) < 2 or not levels:
         return None
     return {"name": name, "kind": "levels", "levels": levels}
 
 
-def _learn_numbers(name: str, numbers: FloatArray) -> dict[str, Any] | None:
+def _learn_numbers(
+    name: str, numbers: FloatArray, is_scaled: bool
+) -> dict[str, Any] | None:
     _refuse_infinite(name, numbers)
     is_gap = np.isnan(numbers)
     if is_gap.all():
         return None
-    fill = float(np.median(numbers[~is_gap]))
+    has_gaps = bool(is_gap.any())
+    fill = float(np.median(numbers[~is_gap] if has_gaps else numbers))
+    learned = {"name": name, "kind": "number", "fill": fill, "has_gaps": has_gaps}
+    if not is_scaled:
+        return {**learned, "mean": 0.0, "scale": 1.0}
     filled = np.where(is_gap, fill, numbers)
     # In units of the largest, whose squares neither vanish nor overflow; a power of two
     # rounds nothing.
@@ -197,43 +293,50 @@ def _learn_numbers(name: str, numbers: FloatArray) -> dict[str, Any] | None:
     mean, scale = float(filled.mean()), unit * float((filled / unit).std())
     # Rounding alone gives a constant column some spread.
     if scale <= 1e-12 * max(abs(mean), 1e-300):
-        if not is_gap.any():
+        if not has_gaps:
             return None
         scale = 1.0
-    learned = {"name": name, "kind": "number", "fill": fill, "mean": mean}
-    return {**learned, "scale": scale, "has_gaps": bool(is_gap.any())}
+    return {**learned, "mean": mean, "scale": scale}
 
 
-def _encode_column(learned: dict[str, Any], column: "pd.Series[Any]") -> FloatArray:
+def _encode_into(
+    encoded: FloatArray, learned: dict[str, Any], column: "pd.Series[Any]"
+) -> None:
     name = learned["name"]
     if learned["kind"] == "levels":
-        level = _as_levels(name, column)
-        parts = [level == known for known in learned["levels"]]
-        return np.column_stack(parts).astype(np.float64)
+        code, names = _as_levels(name, column)
+        position = {level: j for j, level in enumerate(learned["levels"])}
+        level = np.array([position.get(each, -1) for each in names])[code]
+        rows = np.flatnonzero(level >= 0)
+        encoded[rows, level[rows]] = 1.0
+        return
     numbers = as_numbers(column)
     if numbers is None:
         numbers = _parse_numbers(name, column)
     _refuse_infinite(name, numbers)
     is_gap = np.isnan(numbers)
-    filled = np.where(is_gap, learned["fill"], numbers)
-    scaled = (filled - learned["mean"]) / learned["scale"]
-    return np.column_stack([scaled, is_gap] if learned["has_gaps"] else [scaled])
+    if is_gap.any():
+        numbers = np.where(is_gap, learned["fill"], numbers)
+    np.subtract(numbers, learned["mean"], out=encoded[:, 0])
+    encoded[:, 0] /= learned["scale"]
+    if learned["has_gaps"]:
+        encoded[:, 1] = is_gap
 
 
-def _as_levels(name: str, column: "pd.Series[Any]") -> NDArray[Any]:
-    # One text per row.
+def _as_levels(name: str, column: "pd.Series[Any]") -> tuple[IntArray, list[str]]:
+    # The level of each row as a code, and the text of each code.
     try:
         code, distinct = pd.factorize(column, use_na_sentinel=True)
-        odd = next((v for v in distinct if isinstance(v, bytes | tuple)), None)
+        odd = next((v for v in distinct if isinstance(v, UNUSABLE)), None)
     except TypeError:  # lists and the like
         odd = column.dropna().iloc[0]
     if odd is not None:
         raise InvalidInputError(
             f"Column {name!r} contains values of type {type(odd).__name__}. Columns "
-            "must hold numbers, text, booleans or dates; drop this one."
+            "must hold numbers, text, categories or booleans; drop this one."
         )
-    names = [*(group_name(value) for value in distinct), MISSING]
-    return np.array(names, dtype=object)[code]
+    names = [*(str(group_name(value)) for value in distinct), MISSING]
+    return np.where(code < 0, len(names) - 1, code), names
 
 
 def _parse_numbers(name: str, column: "pd.Series[Any]") -> FloatArray:

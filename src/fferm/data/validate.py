@@ -19,7 +19,12 @@ from sklearn import get_config
 from sklearn.base import BaseEstimator
 from sklearn.utils import gen_batches
 from sklearn.utils.multiclass import check_classification_targets, unique_labels
-from sklearn.utils.validation import _check_sample_weight, validate_data
+from sklearn.utils.validation import (
+    _check_sample_weight,
+    _check_y,
+    check_consistent_length,
+    validate_data,
+)
 
 from fferm._typing import FloatArray, IntArray, Table, is_sparse
 from fferm.errors import (
@@ -41,8 +46,8 @@ CLEARER = {
     "Negative values in data passed to `sample_weight`": "sample_weight contains "
     "negative numbers. Weights must be at least 0.",
     "sample_weight.shape ==": "{} Pass one weight per row.",
-    "could not convert string to float": "{}. X must be numeric; put a OneHotEncoder "
-    "before this estimator in a Pipeline.",
+    "could not convert string to float": "{}. An array must be numeric; pass a data "
+    "frame, whose text is read as categories.",
 }
 # Up to so many distinct labels scikit-learn does not ask whether they are a target.
 FEW_LABELS = 20
@@ -220,6 +225,15 @@ def one_column(y: Table) -> Table:
         return frame[:, 0].to_native() if is_alone else y
     is_column = isinstance(y, np.ndarray) and y.ndim == 2 and y.shape[1] == 1
     return y[:, 0] if is_column else y
+
+
+def plain_labels(y: Table) -> Table:
+    """Return nullable integers and booleans without gaps as NumPy's, others as is."""
+    native = nw.from_native(one_column(y), series_only=True, pass_through=True)
+    if not isinstance(native, nw.Series) or native.null_count():
+        return y
+    is_plain = native.dtype.is_integer() or native.dtype == nw.Boolean
+    return native.to_numpy() if is_plain else y
 
 
 def read_array(values: Table, name: str) -> NDArray[Any]:
@@ -506,15 +520,23 @@ def validate_rows(
 ) -> tuple[Table, NDArray[Any], FloatArray]:
     """Return features, target and weights after scikit-learn's checks and ours.
 
-    Rows to predict have features only, which must be those of training.
+    Rows to predict have features only, which must be those of training. What the
+    estimator learned about the columns of a table, its ``encoder_``, encodes them.
     """
     refuse_unusable(X=X, y=y, sample_weight=sample_weight)
     options: dict[str, Any] = {"accept_sparse": "csr", "dtype": np.float64}
     if y is not NO_Y:
+        y = y if isinstance(y, np.ndarray) else plain_labels(y)
         options |= {"y": y, "y_numeric": is_number, "order": "C"}
     with named_errors():
-        checked = validate_data(estimator, X, reset=reset, **options)
-        X, y = (checked, y) if y is NO_Y else checked
+        if not hasattr(estimator, "encoder_"):
+            checked = validate_data(estimator, X, reset=reset, **options)
+            X, y = (checked, y) if y is NO_Y else checked
+        else:
+            X = _encode_table(estimator, X, reset=reset)
+            if y is not NO_Y:
+                y = _check_y(y, y_numeric=is_number, estimator=estimator)
+                check_consistent_length(X, y)
         weight: FloatArray = np.broadcast_to(1.0, X.shape[0])
         if sample_weight is not None:
             weight = _check_sample_weight(
@@ -528,6 +550,15 @@ def validate_rows(
             f"X contains values above {LARGEST_FEATURE:g}. Scale it (StandardScaler)."
         )
     return X, y, weight
+
+
+def _encode_table(estimator: Any, X: Table, *, reset: bool) -> FloatArray:
+    # What the estimator predicts from, as its encoder learned it.
+    validate_data(estimator, X, reset=reset, skip_check_array=True)
+    if not isinstance(read_frame(X), nw.DataFrame):
+        names = estimator.feature_names_in_
+        X = pd.DataFrame(read_array(X, "X"), columns=names)
+    return np.asarray(estimator.encoder_.transform(X))
 
 
 def encode_classes(y: NDArray[Any], fewest: int = 2) -> tuple[NDArray[Any], IntArray]:
@@ -564,9 +595,16 @@ def refuse_unusable(X: Table, **others: Table) -> None:
         dates = ["X"] if isinstance(kind, str) and kind in "mM" and kind else []
     if dates:
         raise InvalidTypeError(
-            f"{', '.join(map(str, dates))} contains dates. X must be numeric; turn "
-            "dates into meaningful numbers, such as an age in years."
+            f"{', '.join(map(str, dates))} contains dates. Turn them into numbers "
+            "that mean something, such as an age in years, or drop the column."
         )
+
+
+def is_table(X: Table) -> bool:
+    """Return whether X is a data frame; one of sparse columns counts as a matrix."""
+    if isinstance(X, pd.DataFrame) and len(X.columns):
+        return not all(isinstance(dtype, pd.SparseDtype) for dtype in X.dtypes)
+    return isinstance(read_frame(X), nw.DataFrame)
 
 
 def read_frame(X: Table) -> Any:

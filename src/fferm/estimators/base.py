@@ -21,7 +21,8 @@ from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.utils.validation import check_is_fitted
 
 from fferm._typing import FloatArray, IntArray, Table
-from fferm.data.groups import BandEdges, Binning, GroupMode, take_rows
+from fferm.data.frame import FrameEncoder, as_pandas, hint_at_codes
+from fferm.data.groups import BandEdges, Binning, GroupMode, split_columns, take_rows
 from fferm.data.rows import FitInput, Rows, check_aligned, encode_rows
 from fferm.data.split import hold_out, keep_penalty_rows, keep_rows, kinds
 from fferm.data.validate import (
@@ -33,7 +34,10 @@ from fferm.data.validate import (
     check_number,
     check_params,
     encode_labels,
+    encode_weight,
+    is_table,
     read_penalty_data,
+    refuse_unusable,
     shares,
     validate_rows,
     validate_training,
@@ -100,7 +104,9 @@ class Attributes:
 
     l2: float = 0.0  # networks have weight decay, trees reg_lambda
     early_stopping: str | None = None  # regressors have none
+    n_features_in_: int
     classes_: NDArray[Any]
+    encoder_: FrameEncoder  # of a model that was fitted on a table
     groups_: NDArray[Any]
     band_edges_: BandEdges
     dual_: FloatArray
@@ -141,6 +147,7 @@ class FairEstimator(Attributes, Saved, BaseEstimator, ABC):
     sharpness: float = 1.0
     groups: GroupMode = "intersection"
     continuous: Sequence[str] | str = "auto"
+    categorical: Sequence[int | str] | None = None
     uncertainty: Uncertainty | None = None
     warm_start: bool = False
     random_state: int | np.random.RandomState | None = None
@@ -160,7 +167,8 @@ class FairEstimator(Attributes, Saved, BaseEstimator, ABC):
         Parameters
         ----------
         X
-            (n_samples, n_features): array, CSR matrix or numeric data frame.
+            (n_samples, n_features): array, CSR matrix, or a table of pandas, polars or
+            pyarrow as it is, with text, categories, booleans and gaps.
         y
             (n_samples,) labels of any kind, two or more classes; numbers for a
             regressor.
@@ -191,7 +199,7 @@ class FairEstimator(Attributes, Saved, BaseEstimator, ABC):
             from fferm.estimators.weight_search import choose_weight
 
             choice, judged = choose_weight(self, self._hold_out(encoded))
-            if self.starts_at_judged:
+            if self.starts_at_judged and self._encodes_like(judged):
                 start = judged._path_start(encoded)
         weights = [choice.fairness_weight]
         (trained,) = self._train(encoded, weights, start, is_path=False)
@@ -303,10 +311,40 @@ class FairEstimator(Attributes, Saved, BaseEstimator, ABC):
         """Return the data to train on."""
         return self._encode(passed)
 
-    def _encode(self, passed: FitInput) -> Encoded:
+    def _learn_columns(self, passed: FitInput) -> None:
+        """Learn the encoding of a table from the rows of positive weight."""
+        if not is_table(passed.X):
+            if self.categorical:
+                raise InvalidParameterError(
+                    "categorical names columns of a data frame; X is a "
+                    f"{type(passed.X).__name__}. Pass a data frame."
+                )
+            return
+        refuse_unusable(passed.X)
+        frame = as_pandas(passed.X)
+        if passed.sample_weight is not None:
+            frame = frame[encode_weight(passed.sample_weight, len(frame)) > 0]
+        hint_at_codes(frame, self.categorical)
+        self.encoder_ = FrameEncoder(categorical=self.categorical).fit(frame)
+
+    def _encodes_like(self, other: Self) -> bool:
+        """Return whether two models see the same features after encoding."""
+        return self._input_names() == other._input_names()
+
+    def _input_names(self) -> list[str]:
+        """Return the names of the features after encoding; arrays have none."""
+        if not hasattr(self, "encoder_"):
+            return [""] * int(self.n_features_in_)
+        return list(self.encoder_.get_feature_names_out())
+
+    def _encode(self, passed: FitInput, *, learn_columns: bool = True) -> Encoded:
         """Return all data, validated, and the problem they pose."""
         check_aligned(**passed.tables)
         objective = self._objective()
+        if learn_columns:
+            self.__dict__.pop("encoder_", None)
+            if self.categorical or not isinstance(passed.X, np.ndarray):
+                self._learn_columns(passed)
         data = self._read_training(passed)
         classes = tuple(data.classes.tolist())
         penalty_X, rows, penalty, kept = None, None, None, data.kept
@@ -390,6 +428,11 @@ class FairEstimator(Attributes, Saved, BaseEstimator, ABC):
     def _finish(
         self, trained: Any, encoded: Encoded, choice: Choice, *, is_path: bool
     ) -> Self:
+        passed = encoded.passed
+        self.target_name_ = str(getattr(passed.y, "name", None) or "")
+        sensitive = passed.sensitive_features
+        named = () if sensitive is None else split_columns(sensitive)
+        self.sensitive_names_ = tuple(dict(named))
         self._learn(encoded.rows, choice)
         self._store(trained, encoded, is_path=is_path)
         if not self.result_.is_success:
@@ -415,8 +458,9 @@ class FairClassifier(ClassifierMixin, FairEstimator):
     of the dual), ``band_edges_`` (edges of the bands of continuous attributes, by
     column; audits and curves of the model use the same), ``dual_``, ``history_``,
     ``n_iter_``, ``result_``, ``n_features_in_``, ``fairness_weight_``, under
-    ``max_violation`` also ``violation_`` and ``feasible_`` and, for data frames,
-    ``feature_names_in_``.
+    ``max_violation`` also ``violation_`` and ``feasible_`` and, for tables,
+    ``feature_names_in_``, ``target_name_``, ``sensitive_names_`` and ``encoder_``,
+    whose ``get_feature_names_out`` names the features after encoding.
     """
 
     constraints: ClassVar[Mapping[str, Constraint]] = {
@@ -507,7 +551,8 @@ class FairClassifier(ClassifierMixin, FairEstimator):
                 watched = keep_penalty_rows(watched, encoded.kept, held)
             encoded = self._encode(trained)
             edges = encoded.rows.band_edges if encoded.rows is not None else {}
-            return encoded._replace(watched=self._encode(replace(watched, edges=edges)))
+            others = self._encode(replace(watched, edges=edges), learn_columns=False)
+            return encoded._replace(watched=others)
 
     def _warn_of_collapse(self, codes: IntArray) -> None:
         labels, predicted = self.classes_.tolist(), np.unique(codes)

@@ -30,6 +30,12 @@ from fferm.boosting.rounds import (
     is_constant,
     read_booster,
 )
+from fferm.data.frame import (
+    as_numbers,
+    as_pandas,
+    count_levels,
+    hint_at_codes,
+)
 from fferm.data.rows import FitInput
 from fferm.data.validate import (
     COUNT,
@@ -40,8 +46,10 @@ from fferm.data.validate import (
     OneOf,
     TrainingData,
     encode_classes,
+    is_table,
     keep_weighted,
     named_errors,
+    plain_labels,
     refuse_unusable,
     rescaled,
 )
@@ -109,9 +117,9 @@ class FairBoostingClassifier(FairClassifier):
         The depth of a tree, None for no limit.
     subsample, colsample_bytree
         Shares of the rows and of the columns that each tree sees.
-    categorical_features
-        Columns, by name or position, that hold categories. Columns of a data frame
-        that are not numeric always do.
+    categorical
+        Columns of numbers, by name or position, that hold categories. Columns of a
+        table that are not numeric always do.
     lightgbm_params
         More parameters of LightGBM by its names, for example ``{"max_bin": 63}``.
     early_stopping
@@ -181,7 +189,6 @@ class FairBoostingClassifier(FairClassifier):
     reg_lambda: float = 0.0
     subsample: float = 1.0
     colsample_bytree: float = 1.0
-    categorical_features: Sequence[int | str] | None = None
     lightgbm_params: Mapping[str, Any] | None = None
     early_stopping: str | None = None
     patience: int = 20
@@ -205,11 +212,24 @@ class FairBoostingClassifier(FairClassifier):
         tags.input_tags.categorical = True
         return tags
 
+    def _learn_columns(self, passed: FitInput) -> None:
+        # LightGBM takes gaps and categories as they are.
+        if not is_table(passed.X):
+            return
+        refuse_unusable(passed.X)
+        frame, named = as_pandas(passed.X), set(map(str, self.categorical or ()))
+        hint_at_codes(frame, self.categorical)
+        for name in frame.columns:
+            if as_numbers(frame[name]) is None:
+                count_levels(name, frame[name], name in named)
+
     def _read_training(self, passed: FitInput) -> TrainingData:
         refuse_unusable(passed.X, y=passed.y, sample_weight=passed.sample_weight)
         X = self._read_features(passed.X, reset=True)
+        y = passed.y
         with named_errors():
-            y = _check_y(passed.y, estimator=self)
+            y = y if isinstance(y, np.ndarray) else plain_labels(y)
+            y = _check_y(y, estimator=self)
             check_consistent_length(X, y)
             weight = _check_sample_weight(
                 passed.sample_weight, X, dtype=np.float64, ensure_non_negative=True
@@ -244,8 +264,8 @@ class FairBoostingClassifier(FairClassifier):
             known = column[~np.isnan(column)]
             if np.any(known < 0) or np.any(known % 1):
                 raise InvalidInputError(
-                    f"Column {n} of categorical_features must hold integers of at "
-                    "least 0, or NaN. Pass a data frame for categories of text."
+                    f"Column {n} of categorical must hold integers of at least 0, or "
+                    "NaN. Pass a data frame for categories of text."
                 )
         return sp.csr_matrix(X) if is_sparse(X) else X  # LightGBM takes no sparse array
 
@@ -261,7 +281,7 @@ class FairBoostingClassifier(FairClassifier):
             for n, dtype in enumerate(dtypes)
             if not (dtype.is_numeric() or dtype == nw.Boolean)
         }
-        for column in self.categorical_features or ():
+        for column in self.categorical or ():
             if isinstance(column, int | np.integer):
                 position = int(column)
             else:
@@ -271,7 +291,7 @@ class FairBoostingClassifier(FairClassifier):
             else:
                 choices = f" or names: {', '.join(map(str, names))}" if names else ""
                 raise InvalidParameterError(
-                    f"categorical_features must be columns of X, positions below "
+                    f"categorical must be columns of X, positions below "
                     f"{n_columns}{choices}; got {column!r}."
                 )
         return tuple(sorted(positions))

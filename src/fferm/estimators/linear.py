@@ -75,6 +75,10 @@ class FairLogisticRegression(FairClassifier):
         Names of the sensitive columns that are numbers, such as ages in whole years,
         to be cut into bands; ``"auto"``: those of more than 20 distinct fractional
         values.
+    categorical
+        Names of columns of a table that hold codes, to be read as categories. Columns
+        of text and of categorical type always are. None hints at columns that look
+        like codes; ``[]`` does not.
     uncertainty
         None, ``SmallShift(radius)`` or ``LargeShift(radius)``.
     l2
@@ -287,7 +291,7 @@ class FairLogisticRegression(FairClassifier):
         # Under a bound, by the solver that the weight was searched with.
         planned = [*weights] * LANES_FROM if is_bound and not is_path else weights
         name = self._solver_name(
-            problem.objective, int(np.prod(problem.X.shape)), planned
+            problem.objective, problem.X.shape[0] * self.n_features_in_, planned
         )
         watched = encoded.watched and encoded.watched.problem
         solver = solvers.make(name, self._solver_options(name, watched))

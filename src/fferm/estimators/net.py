@@ -90,6 +90,8 @@ class FairNetClassifier(FairClassifier):
     continuous
         Names of the sensitive columns that are numbers, as in
         `FairLogisticRegression`.
+    categorical
+        Columns that hold codes, as in `FairLogisticRegression`.
     solver
         ``"sgda"``: stochastic descent-ascent, for notions that condition on labels or
         controls and without an uncertainty set. ``"semi_stochastic"``: any penalty,
@@ -244,7 +246,7 @@ class FairNetClassifier(FairClassifier):
                 f"holds no code. Pass it: fferm.load(path, module={name}(...))."
             )
         state = serialize.unpack(packed)
-        module, sizes = self.module, (int(self.n_features_in_), self.classes_.size)
+        module, sizes = self.module, (len(self._input_names()), self.classes_.size)
         if module is None:
             numeric = state["0.numeric"].numpy()
             cuts = numeric, np.zeros((numeric.size, networks.N_BINS + 1))
@@ -256,7 +258,7 @@ class FairNetClassifier(FairClassifier):
     def _warm_start(self, last: Self, encoded: Encoded) -> "nn.Module | None":
         if not hasattr(last, "module_"):
             return None
-        data, n_features = encoded.data, int(last.n_features_in_)
+        data, n_features = encoded.data, len(last._input_names())
         is_same = np.array_equal(last.classes_, data.classes)
         if is_same and n_features == data.X.shape[1]:
             return last.module_

@@ -125,6 +125,8 @@ class FairRegressor(RegressorMixin, FairEstimator):
     continuous
         Names of the sensitive columns that are numbers, such as ages in whole years;
         ``"auto"``: those of more than 20 different fractional values.
+    categorical
+        Columns that hold codes, as in `FairLogisticRegression`.
     hidden
         None is a linear model; else a network with hidden layers of these widths.
     l2
@@ -244,8 +246,8 @@ class FairRegressor(RegressorMixin, FairEstimator):
             )
         return parts
 
-    def _encode(self, passed: FitInput) -> Encoded:
-        encoded = super()._encode(passed)
+    def _encode(self, passed: FitInput, *, learn_columns: bool = True) -> Encoded:
+        encoded = super()._encode(passed, learn_columns=learn_columns)
         y = (encoded.data.y - encoded.data.centre) / encoded.data.scale
         # Bins are placed later. Two classes make one output.
         problem, loss = encoded.problem, Loss.resolve(self.loss)
