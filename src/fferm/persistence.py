@@ -12,7 +12,7 @@ import json
 import math
 import os
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 import fferm
 from fferm._files import replacing
 from fferm.errors import FfermError, PersistenceError, UnsafeFileError
-from fferm.registry import Registered
+from fferm.registry import Registered, last_step
 from fferm.solvers import Result
 
 FORMAT = "fferm-model"
@@ -40,7 +40,16 @@ SAVABLE = {
     "FrameClassifier": "fferm.estimators.frame",
     "FrameEncoder": "fferm.data.frame",
     "FrameRegressor": "fferm.estimators.frame",
+    "Pipeline": "sklearn.pipeline",
 }
+# Where the other steps of a pipeline may come from.
+STEP_PACKAGES = (
+    "sklearn.compose",
+    "sklearn.decomposition",
+    "sklearn.feature_selection",
+    "sklearn.impute",
+    "sklearn.preprocessing",
+)
 # Kinds of numbers that arrays may hold: booleans, integers, floats, text.
 ARRAY_KINDS = "biufU"
 
@@ -51,7 +60,8 @@ def save(estimator: Any, path: str | os.PathLike[str]) -> None:
     Parameters
     ----------
     estimator
-        A fitted estimator of fferm.
+        A fitted estimator of fferm, or a pipeline that ends in one and whose other
+        steps are transformers of scikit-learn.
     path
         Where to write; an existing file is replaced.
 
@@ -59,10 +69,11 @@ def save(estimator: Any, path: str | os.PathLike[str]) -> None:
     --------
     >>> fferm.save(model, "model.fferm")  # doctest: +SKIP
     """
-    name = type(estimator).__name__
-    if not _is_savable(estimator):
+    last = last_step(estimator)
+    name = type(last).__name__
+    if not _is_savable(last):
         raise PersistenceError(f"save needs one of {', '.join(SAVABLE)}; got {name}.")
-    if not {"classes_", "result_", "estimator_"} & vars(estimator).keys():
+    if not {"classes_", "result_", "estimator_"} & vars(last).keys():
         raise PersistenceError(f"This {name} is not fitted. Call fit before save.")
     writer = _Writer()
     manifest = {**writer.estimator("", estimator), "fferm_version": fferm.__version__}
@@ -94,7 +105,7 @@ def load(path: str | os.PathLike[str], *, module: object = None) -> Any:
     try:
         manifest = _read_manifest(files, path)
         params = {} if module is None else {"module": module}
-        return _Reader(files).estimator(manifest, **params)
+        return _Reader(files, params).estimator(manifest)
     except (FfermError, MemoryError):
         raise
     except Exception as error:  # anything a hand-made manifest may provoke
@@ -144,7 +155,7 @@ class _Writer:
 
     def _array(self, name: str, value: NDArray[Any]) -> Any:
         if value.dtype.kind not in ARRAY_KINDS:  # labels of mixed or text type
-            return {"@objects": [self.value(name, item) for item in value.tolist()]}
+            return {"@objects": self._items(name, list(value))}
         stream = io.BytesIO()
         np.save(stream, value, allow_pickle=False)
         self.files[f"{name}.npy"] = stream.getvalue()
@@ -158,11 +169,30 @@ class _Writer:
             return {"@estimator": self.estimator(f"{name}.", value)}
         if isinstance(value, tuple | list):
             tag = "@tuple" if isinstance(value, tuple) else "@list"
-            return {tag: [self.value(name, item) for item in value]}
+            return {tag: self._items(name, value)}
         if isinstance(value, dict):
             if all(isinstance(key, str) for key in value):
                 return {"@dict": self.all(f"{name}.", value)}
             return {"@pairs": self.value(name, list(value.items()))}
+        return self._part_of_step(name, value)
+
+    def _items(self, name: str, items: Sequence[Any]) -> list[Any]:
+        return [self.value(f"{name}.{n}", item) for n, item in enumerate(items)]
+
+    def _part_of_step(self, name: str, value: Any) -> Any:
+        # What the transformers of scikit-learn consist of, beside numbers and text.
+        if isinstance(value, slice):
+            return {"@slice": self.value(name, [value.start, value.stop, value.step])}
+        if isinstance(value, type | np.dtype):  # of the numbers that a step returns
+            return {"@dtype": np.dtype(value).str}
+        for package in STEP_PACKAGES:
+            public = vars(importlib.import_module(package))
+            word = str(getattr(value, "__name__", ""))
+            if public.get(word) is value:
+                return {"@function": [package, word]}
+            if public.get(type(value).__name__) is type(value):
+                state = self.all(f"{name}.", vars(value))
+                return {"@step": [package, type(value).__name__, state]}
         raise PersistenceError(
             f"{name} is a {type(value).__name__}, which a saved model cannot hold. Use "
             "numbers, text or a component instead, for example random_state=0."
@@ -184,6 +214,8 @@ class _Reader:
     """Turns JSON back into values; `TAGS` says which method reads which tag."""
 
     files: dict[str, bytes]
+    # Parameters that a file cannot hold, of the model or of a pipeline's last step.
+    passed: dict[str, Any] = field(default_factory=dict)
 
     def value(self, value: Any) -> Any:
         if not isinstance(value, dict):
@@ -197,9 +229,11 @@ class _Reader:
     def items(self, values: list[Any]) -> list[Any]:
         return [self.value(value) for value in values]
 
-    def estimator(self, content: Mapping[str, Any], **params: Any) -> Any:
-        params = {**self.all(content["parameters"]), **params}
+    def estimator(self, content: Mapping[str, Any]) -> Any:
         name = content["class"]
+        params = self.all(content["parameters"])
+        if name != "Pipeline":
+            params |= self.passed
         model = getattr(importlib.import_module(SAVABLE[name]), name)(**params)
         learned = self.all(content["learned"])
         for name in learned:
@@ -218,6 +252,13 @@ class _Reader:
                 "Import the module that defines it, then load again."
             )
         return component(**self.all(fields))
+
+    def step(self, content: Any) -> Any:
+        package, name, state = content
+        kind = _public(package, name)
+        made = object.__new__(kind)
+        vars(made).update(self.all(state))
+        return made
 
     def array(self, name: str) -> NDArray[Any]:
         stream = io.BytesIO(self.files[name])
@@ -243,14 +284,27 @@ TAGS: dict[str, Callable[[_Reader, Any], Any]] = {
     "@bytes": lambda reader, name: reader.files[name],
     "@component": _Reader.component,
     "@dict": _Reader.all,
+    "@dtype": lambda _, text: np.dtype(text),
     "@estimator": _Reader.estimator,
+    "@function": lambda _, content: _public(*content),
     "@float": lambda _, text: float(text),
     "@list": _Reader.items,
     "@objects": _Reader.objects,
     "@pairs": lambda reader, content: dict(reader.value(content)),
     "@result": lambda _, name: Result[name],
+    "@slice": lambda reader, parts: slice(*reader.value(parts)),
+    "@step": _Reader.step,
     "@tuple": lambda reader, items: tuple(reader.items(items)),
 }
+
+
+def _public(package: str, name: str) -> Any:
+    # A class or a function of scikit-learn that a step may be, or may refer to.
+    if package in STEP_PACKAGES:
+        module = importlib.import_module(package)
+        if name in module.__all__:
+            return getattr(module, name)
+    raise PersistenceError(f"{package}.{name} cannot be part of a pipeline.")
 
 
 def _digest(data: bytes) -> str:

@@ -10,6 +10,8 @@ import difflib
 from collections.abc import Collection
 from typing import Any, ClassVar, Self
 
+from sklearn.pipeline import Pipeline
+
 from fferm.errors import ComponentError, InvalidParameterError, UnknownNameError
 
 
@@ -100,6 +102,11 @@ class Saved:
     def _from_saved(self, learned: dict[str, Any]) -> None:
         """Set the learned attributes that `_to_saved` returned."""
         vars(self).update(learned)
+
+
+def last_step(model: Any) -> Any:
+    """Return what a pipeline ends in; anything else as it is."""
+    return model.steps[-1][1] if isinstance(model, Pipeline) else model
 
 
 def code_of(value: Any, name: str) -> str:

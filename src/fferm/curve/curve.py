@@ -15,7 +15,6 @@ from scipy.stats import t as student
 from fferm.auditing import Audit
 from fferm.data.validate import check_number
 from fferm.errors import InvalidInputError, InvalidParameterError, PersistenceError
-from fferm.estimators.base import FairEstimator
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -91,7 +90,7 @@ class TradeoffCurve:
     """
 
     records: pd.DataFrame
-    models: Mapping[Key, FairEstimator]
+    models: Mapping[Key, Any]
     descriptions: Mapping[str, Mapping[str, str]]
     baseline: pd.DataFrame = field(default_factory=pd.DataFrame)
     audits: Mapping[Key, Audit | None] = field(default_factory=dict)
@@ -248,7 +247,7 @@ class TradeoffCurve:
         max_violation: float | None = None,
         min_accuracy: float | None = None,
         split: str = "test",
-    ) -> FairEstimator:
+    ) -> Any:
         """Return the best fitted model within a bound.
 
         A model looks better on the split it was chosen on than it is; audit it on other

@@ -27,6 +27,7 @@ from fferm.estimators.base import FairClassifier, FairEstimator
 from fferm.metrics.intervals import interval_of_tables, wilson_interval
 from fferm.metrics.tabulator import Tabulator, make_tabulator, rates_of, worst_gap
 from fferm.penalty.objective import Penalty
+from fferm.registry import last_step
 
 if TYPE_CHECKING:
     from fferm.estimators.regression import FairRegressor
@@ -83,7 +84,7 @@ def measure_models(
             yield record, model
 
 
-def audit_rows(model: FairEstimator, rows: FitInput) -> Audit | None:
+def audit_rows(model: Any, rows: FitInput) -> Audit | None:
     """Return a short audit of a model on some rows.
 
     None for a regressor if some sensitive column has no two groups to compare.
@@ -92,7 +93,7 @@ def audit_rows(model: FairEstimator, rows: FitInput) -> Audit | None:
         # Training has warned about the same groups already.
         warnings.simplefilter("ignore", DataFairnessWarning)
         options: dict[str, Any] = {**rows.tables, "confidence": CONFIDENCE}
-        if isinstance(model, FairClassifier):
+        if isinstance(last_step(model), FairClassifier):
             return audit(model, **options, n_bootstrap=0, random_state=0)
         from fferm.auditing import audit_regression
 

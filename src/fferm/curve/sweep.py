@@ -14,6 +14,7 @@ import joblib
 import numpy as np
 from joblib import Parallel, delayed
 from sklearn.base import clone
+from sklearn.pipeline import Pipeline
 
 import fferm
 from fferm._typing import Table
@@ -27,9 +28,9 @@ from fferm.data.validate import Number
 from fferm.divergences import Divergence
 from fferm.divergences import get as get_divergence
 from fferm.errors import CollapseWarning, InvalidParameterError
-from fferm.estimators.base import FairEstimator
+from fferm.estimators.base import FairEstimator, fit_steps, replace_last
 from fferm.fairness_grid import weight_grid
-from fferm.registry import code_of
+from fferm.registry import code_of, last_step
 
 logger = logging.getLogger(__name__)
 
@@ -62,7 +63,7 @@ class SweepRows:
 
 
 def tradeoff_curve(
-    estimator: FairEstimator | Mapping[str, FairEstimator],
+    estimator: Any,
     X: Table,
     y: Table,
     *,
@@ -81,8 +82,10 @@ def tradeoff_curve(
     ----------
     estimator
         An unfitted fair classifier or regressor, whose own ``fairness_weight`` is not
-        used, or several by the names of their curves. For a regressor ``accuracy`` is
-        the share of variance explained, and ``violation`` is its ``violation_metric``.
+        used, a pipeline that ends in one (its other steps are fitted on the training
+        rows of each seed), or several by the names of their curves. For a regressor
+        ``accuracy`` is the share of variance explained, and ``violation`` is its
+        ``violation_metric``.
     X, y, sensitive_features, sample_weight
         Training data, as in `fit`.
     test
@@ -128,7 +131,8 @@ def tradeoff_curve(
     for number, (name, model) in enumerate(models.items()):
         header = _header(name, model, rows, digest, fairness_weights)
         header["number"] = number
-        paths += [(model, {**header, "seed": seed}) for seed in _seeds(seeds)]
+        for seed in _seeds(seeds):
+            paths.append((model, {**header, "seed": seed}))
     folder = None if records is None else Path(records)
     if folder is not None:
         claim_folder(folder, [header for _, header in paths])
@@ -139,19 +143,22 @@ def tradeoff_curve(
 
 
 def _named_estimators(
-    estimator: FairEstimator | Mapping[str, FairEstimator],
-    divergences: Sequence[str | Divergence] | None,
-) -> dict[str, FairEstimator]:
+    estimator: Any, divergences: Sequence[str | Divergence] | None
+) -> dict[str, Any]:
     several = estimator if isinstance(estimator, Mapping) else {"": estimator}
     for model in several.values() or [several]:
-        if not isinstance(model, FairEstimator):
+        last = last_step(model)
+        if not isinstance(last, FairEstimator):
             raise InvalidParameterError(
-                "tradeoff_curve needs a fair estimator such as FairRegressor(), or "
-                f"several by name; got {model if model == {} else type(model).__name__}"
-                ". Transform features before the curve: a pipeline has no path."
+                "tradeoff_curve needs a fair estimator such as FairRegressor(), a "
+                "pipeline that ends in one, or several by name; got "
+                f"{model if model == {} else type(last).__name__}."
             )
     if divergences is None:
-        return {name or type(model).__name__: model for name, model in several.items()}
+        return {
+            name or type(last_step(model)).__name__: model
+            for name, model in several.items()
+        }
     if isinstance(divergences, str) or not len(divergences):
         raise InvalidParameterError(
             f"divergences must be a list of at least one; got {divergences!r}."
@@ -164,7 +171,8 @@ def _named_estimators(
             is_usual = is_ours and divergence == get_divergence(divergence.name)
             short = divergence.name if is_usual else repr(divergence)
             curve = f"{name}, {short}" if name else short
-            models[curve] = clone(model).set_params(divergence=divergence)
+            last = clone(last_step(model)).set_params(divergence=divergence)
+            models[curve] = replace_last(model, last)
     return models
 
 
@@ -186,16 +194,17 @@ def _read_test(test: tuple[Table, ...] | Mapping[str, Table]) -> FitInput:
 
 def _header(
     name: str,
-    model: FairEstimator,
+    whole: Any,
     rows: SweepRows,
     digest: str,
     fairness_weights: int | Sequence[float],
 ) -> Header:
     # What is swept; it becomes the first line of a file.
+    model = last_step(whole)
     objective = model._objective()
     parts = (objective.divergence, objective.notion, objective.uncertainty)
     # The description has only the name of what is large, such as a control feature.
-    inside = [None if part is None else part.parameters() for part in parts]
+    inside: list[Any] = [None if p is None else p.parameters() for p in parts]
     n_rows, n_features = np.shape(rows.whole.X)
     metric = getattr(model, "violation_metric", None)
     # The call that makes the model; defaults and what the sweep sets are left out.
@@ -205,6 +214,12 @@ def _header(
         for key, value in values.items()
         if key not in SWEPT and code_of(value, key) != code_of(usual[key], key)
     ]
+    code = f"{type(model).__name__}({', '.join(changed)})"
+    if model is not whole:
+        steps = [step for _, step in whole.steps[:-1]]
+        inside += [repr(step) for step in steps]
+        shown = [" ".join(repr(step).split()) for step in steps]
+        code = f"make_pipeline({', '.join([*shown, code])})"
     description = {
         "estimator": type(model).__name__,
         "divergence": repr(objective.divergence),
@@ -216,7 +231,7 @@ def _header(
         "sample_weight": "none" if rows.whole.sample_weight is None else "given",
         "rows": str(n_rows),
         "features": str(n_features),
-        "code": f"{type(model).__name__}({', '.join(changed)})",
+        "code": code,
         "fferm": fferm.__version__,
     }
     return {
@@ -240,13 +255,16 @@ def _seeds(seeds: int | Sequence[int]) -> list[int]:
 
 
 def _run_path(
-    estimator: FairEstimator, header: Header, rows: SweepRows, folder: Path | None
+    estimator: Any, header: Header, rows: SweepRows, folder: Path | None
 ) -> Recorded:
     """Return the fits of one curve and seed, in order of their weights.
 
     With a folder, each fit is on disk with its model once it is made.
     """
     splits = rows.split(header["seed"])
+    if isinstance(estimator, Pipeline):
+        estimator, parts = fit_steps(estimator, *splits.values())
+        splits = dict(zip(splits, parts, strict=True))
     opened: Opened = nullcontext((Recorded(header, {}, {}), None))
     if folder is not None:
         opened = open_records(folder, header)
@@ -254,20 +272,23 @@ def _run_path(
     with warnings.catch_warnings(), opened as (recorded, append):
         # A collapsed point is in the records; one warning a point would drown them.
         warnings.simplefilter("ignore", CollapseWarning)
-        done = {w: recorded.models[w] for w in recorded.fits}
-        done = {weight: path for weight, path in done.items() if path.exists()}
-        for trained, seconds in _train_path(estimator, header, splits["train"], done):
+        files = recorded.models
+        done = {w: files[w] for w in recorded.fits if files[w].exists()}
+        path = _train_path(last_step(estimator), header, splits["train"], done)
+        for trained, seconds in path:
             measures = measures or make_measures(trained[0], splits)
             models = [model for model in trained if model.fairness_weight not in done]
             for fit, model in measure_models(measures, models, seconds):
-                weight = model.fairness_weight
+                weight, whole = model.fairness_weight, model
+                if isinstance(estimator, Pipeline):
+                    whole = replace_last(estimator, model)
                 logger.info("%s: weight %g, %.3g s", header["curve"], weight, seconds)
                 if append is None:
-                    recorded.models[weight] = model
+                    recorded.models[weight] = whole
                 else:
                     from fferm.persistence import save
 
-                    save(model, recorded.models[weight])
+                    save(whole, recorded.models[weight])
                     audited = audit_rows(model, splits["test"])
                     fit["audit"] = None if audited is None else audited.to_dict()
                     append(fit)
@@ -292,7 +313,7 @@ def _train_path(
         from fferm.persistence import load
 
         last = done[weights[n_before - 1]]
-        start = load(last, module=getattr(estimator, "module", None))
+        start = last_step(load(last, module=getattr(estimator, "module", None)))
         weights = weights[n_before:]
     began = time.perf_counter()
     path = model.fit_path(train, weights, start)

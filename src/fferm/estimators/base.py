@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit, log_softmax, softmax
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
+from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
 from fferm._typing import FloatArray, IntArray, Table
@@ -36,6 +37,7 @@ from fferm.data.validate import (
     encode_labels,
     encode_weight,
     is_table,
+    named_errors,
     read_penalty_data,
     refuse_unusable,
     shares,
@@ -570,6 +572,33 @@ class FairClassifier(ClassifierMixin, FairEstimator):
             is_free = self.max_violation is None
             advice = "Lower fairness_weight." if is_free else "Raise max_violation."
         warn_user(f"The model predicts {what} {advice}", CollapseWarning)
+
+
+def replace_last(model: Any, last: Any) -> Any:
+    """Return a pipeline with another last step; without a pipeline, that step."""
+    if not isinstance(model, Pipeline):
+        return last
+    joined = copy.copy(model)
+    joined.steps = [*model.steps[:-1], (model.steps[-1][0], last)]
+    return joined
+
+
+def fit_steps(
+    model: Any, train: FitInput, *others: FitInput
+) -> tuple[Any, list[FitInput]]:
+    """Return a pipeline whose first steps are fitted, and rows as its last sees them.
+
+    The steps learn from the training rows only. Without a pipeline, all stays as is.
+    """
+    parts = [train, *others]
+    if not isinstance(model, Pipeline) or len(model.steps) == 1:
+        return model, parts
+    with named_errors():
+        steps = clone(model[:-1]).fit(train.X, train.y)
+        parts = [replace(part, X=steps.transform(part.X)) for part in parts]
+    fitted = copy.copy(model)
+    fitted.steps = [*steps.steps, model.steps[-1]]
+    return fitted, parts
 
 
 @contextlib.contextmanager

@@ -24,10 +24,11 @@ from fferm.errors import (
     import_extra,
     warn_user,
 )
-from fferm.estimators.base import FairClassifier
+from fferm.estimators.base import FairClassifier, fit_steps, replace_last
 from fferm.estimators.weight_search import USELESS, bounded_score
 from fferm.fairness_grid import weight_grid
 from fferm.metrics.tabulator import make_tabulator
+from fferm.registry import last_step
 from fferm.tuning.validation import CrossValidation, Validation
 from fferm.uncertainty import Uncertainty
 
@@ -51,7 +52,7 @@ class Tuning:
         One row per candidate and weight.
     """
 
-    estimator: FairClassifier
+    estimator: Any
     best: dict[str, Any]
     feasible: bool
     records: pd.DataFrame
@@ -66,7 +67,7 @@ class Tuning:
 
 
 def tune(
-    estimator: FairClassifier,
+    estimator: Any,
     X: Table,
     y: Table,
     *,
@@ -87,7 +88,8 @@ def tune(
     Parameters
     ----------
     estimator
-        An unfitted fair classifier; the parameters searched for replace its own.
+        An unfitted fair classifier, or a pipeline that ends in one and whose other
+        steps are fitted inside each fold; the parameters searched for replace its own.
     X, y, sensitive_features, sample_weight
         The source: the rows to train on, as in `fit`.
     validation
@@ -130,10 +132,10 @@ def tune(
     >>> tuned.best["divergence"]
     'kl'
     """
-    if not isinstance(estimator, FairClassifier):
+    if not isinstance(last_step(estimator), FairClassifier):
         raise InvalidParameterError(
-            "tune needs a fair classifier such as FairLogisticRegression(); got "
-            f"{type(estimator).__name__}. Transform the features before the search."
+            "tune needs a fair classifier such as FairLogisticRegression(), or a "
+            f"pipeline that ends in one; got {type(last_step(estimator)).__name__}."
         )
     bounds = {"max_violation": max_violation, "min_accuracy": min_accuracy}
     check_params(bounds, dict.fromkeys(bounds, Number(0, 1, is_optional=True)))
@@ -142,8 +144,8 @@ def tune(
             "tune needs exactly one of max_violation and min_accuracy."
         )
     passed = read_rows(X, y, sensitive_features, sample_weight)
-    candidates = _candidates(estimator, divergences, radii)
-    judge = _Judge(candidates[0][1], validation or CrossValidation(), passed)
+    candidates = _candidates(last_step(estimator), divergences, radii)
+    judge = _Judge(estimator, validation or CrossValidation(), passed)
     grids = [
         weight_grid(fairness_weights, m._objective().divergence) for _, m in candidates
     ]
@@ -180,9 +182,12 @@ def tune(
             InfeasibleWarning,
         )
     model = next(model for key, model in candidates if key.items() <= best.items())
-    model.set_params(fairness_weight=best["fairness_weight"]).fit(**passed.tables)
+    whole, (seen,) = fit_steps(estimator, passed)
+    model.set_params(fairness_weight=best["fairness_weight"]).fit(**seen.tables)
     shown = {name: best[name] for name in SHOWN}
-    return Tuning(model, shown, score(best) > 0, pd.DataFrame(records))
+    return Tuning(
+        replace_last(whole, model), shown, score(best) > 0, pd.DataFrame(records)
+    )
 
 
 def goal_score(
@@ -245,14 +250,16 @@ class _Judge:
     """Measures decisions about the rows that judge, which are encoded once."""
 
     def __init__(
-        self, model: FairClassifier, validation: Validation, passed: FitInput
+        self, estimator: Any, validation: Validation, passed: FitInput
     ) -> None:
+        model = last_step(estimator)
         # Each fold cuts bands of its own, so that none trains on rows that judge it.
         # All are judged in the bands of the whole source, which are the winner's.
         sensitive, binning = passed.sensitive_features, Binning(model.continuous)
         columns = encode_sensitive(sensitive, len(passed.y), "marginal", binning)
         edges = {name: e for column in columns for name, e in column.edges.items()}
-        self.folds, rows = validation.folds(passed)
+        folds, rows = validation.folds(passed)
+        self.folds = [fit_steps(estimator, *fold)[1] for fold in folds]
         self.classes = np.unique(np.asarray(passed.y))
         check_aligned(**rows.tables)
         self.tabulator = make_tabulator(
