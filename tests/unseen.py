@@ -14,15 +14,13 @@ def make_table(n_rows=300, seed=0):
     age = rng.integers(18, 80, n_rows).astype(float)
     score = age / 20 + (region == MARKUP) + rng.normal(0, 0.8, n_rows)
     age[rng.random(n_rows) < 0.1] = np.nan
-    joined = pd.Timestamp("2020-01-01") + pd.to_timedelta(
-        rng.integers(0, 900, n_rows), "D"
-    )
+    days = rng.integers(0, 900, n_rows)
     return pd.DataFrame(
         {
             "id": [f"person {i}" for i in range(n_rows)],
             "age": age,
             "city": rng.choice(["Ålesund", "Łódź", None], n_rows),
-            "joined": joined.strftime("%Y-%m-%d"),
+            "days": days,
             "member": rng.choice([True, False], n_rows),
             "constant": 7,
             "region": region,

@@ -37,9 +37,7 @@ SAVABLE = {
     "FairLogisticRegression": "fferm.estimators.linear",
     "FairNetClassifier": "fferm.estimators.net",
     "FairRegressor": "fferm.estimators.regression",
-    "FrameClassifier": "fferm.estimators.frame",
     "FrameEncoder": "fferm.data.frame",
-    "FrameRegressor": "fferm.estimators.frame",
     "Pipeline": "sklearn.pipeline",
 }
 # Where the other steps of a pipeline may come from.
@@ -73,7 +71,7 @@ def save(estimator: Any, path: str | os.PathLike[str]) -> None:
     name = type(last).__name__
     if not _is_savable(last):
         raise PersistenceError(f"save needs one of {', '.join(SAVABLE)}; got {name}.")
-    if not {"classes_", "result_", "estimator_"} & vars(last).keys():
+    if not {"classes_", "result_"} & vars(last).keys():
         raise PersistenceError(f"This {name} is not fitted. Call fit before save.")
     writer = _Writer()
     manifest = {**writer.estimator("", estimator), "fferm_version": fferm.__version__}

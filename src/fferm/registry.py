@@ -132,9 +132,15 @@ def code_of(value: Any, name: str) -> str:
 def unknown_name(kind: str, name: str, known: Collection[str]) -> str:
     """Return the message for a name that nothing answers to."""
     message = f"Unknown {kind} {name!r}. Known: {', '.join(known)}."
+    close = close_name(name, known)
+    return message + (f" Did you mean {close!r}?" if close else "")
+
+
+def close_name(name: str, known: Collection[str]) -> str | None:
+    """Return the known name that was probably meant, None if none is close."""
     lowered = {each.lower(): each for each in known}
     close = difflib.get_close_matches(str(name).lower(), lowered, n=1, cutoff=0.5)
-    return message + (f" Did you mean {lowered[close[0]]!r}?" if close else "")
+    return lowered[close[0]] if close else None
 
 
 def _is_abstract(cls: type, method: str) -> bool:

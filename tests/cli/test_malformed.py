@@ -356,7 +356,7 @@ MODELS = [
     ("a CSV for a model", csv(GOOD), "audit data.csv data.csv", "not a saved fferm"),
     ("a folder for a model", csv(GOOD), "audit out data.csv", "out"),
     ("other columns", csv(GOOD), AUDIT, "no column"),
-    ("a feature missing", csv("region,outcome\nA,low\nB,high\n"), AUDIT, "lack"),
+    ("a lost feature", csv("region,outcome\nA,low\nB,high\n"), AUDIT, "column 'age'"),
     ("an unknown label", {}, "audit good.fferm other.csv", "'mighty'"),
     ("words for numbers", {}, "audit good.fferm words.csv", "must hold numbers"),
     ("an audit's bound above 1", {}, AUDIT + " --max-violation 7", "got 7.0"),

@@ -37,7 +37,6 @@ from fferm.cli import main
 from fferm.datasets import biased_rates, load_adult, load_german, make_biased
 from fferm.divergences import Alpha
 from fferm.errors import FfermWarning
-from fferm.estimators.frame import FrameClassifier, FrameRegressor
 from fferm.metrics import certificates, dependence, intervals
 from fferm.notions import ConditionalParity
 from fferm.torch import (
@@ -49,7 +48,7 @@ from fferm.torch import (
 from fferm.tuning import CrossValidation, EvenHoldout, TargetSample, tune
 
 # A parameter whose name is about to change: the columns not to predict from.
-LEFT_OUT = "drop"
+
 
 # Tolerances, relative to the largest number of a list, and what NumPy, Numba, OpenBLAS
 # and PyTorch without AVX differ by from the same with AVX512. float64: at most 2e-11,
@@ -892,33 +891,29 @@ def _():
 @job("classifier of whole frames")
 def _():
     frame = adult_rows()
-    model = FrameClassifier(
-        FairLogisticRegression(fairness_weight=3.0),
-        target="income",
-        sensitive=["sex"],
-        **{LEFT_OUT: ["race"]},
-    ).fit(frame)
+    table = frame.drop(columns=["income", "race"])
+    model = FairLogisticRegression(fairness_weight=3.0, categorical=[])
+    model.fit(table, frame["income"], sensitive_features=frame[["sex"]])
     return {
-        "prob": model.predict_proba(frame)[:8],
-        "first": model.predict(frame)[:20],
-        "coef": model.estimator_.coef_,
-        "groups": model.estimator_.groups_,
+        "prob": model.predict_proba(table)[:8],
+        "first": model.predict(table)[:20],
+        "coef": model.coef_,
+        "groups": model.groups_,
     }
 
 
 @job("classifier of polars frames in bands of age")
 def _():
     frame = adult_rows(300).drop(columns=["race"])
-    model = FrameClassifier(
-        FairLogisticRegression(fairness_weight=3.0),
-        target="income",
-        sensitive=["age"],
-        bands=["age"],
-    ).fit(pl.from_pandas(frame))
+    table = frame.drop(columns=["income"])
+    model = FairLogisticRegression(
+        fairness_weight=3.0, continuous=["age"], categorical=[]
+    )
+    model.fit(pl.from_pandas(table), frame["income"], sensitive_features=frame[["age"]])
     return {
-        "prob": model.predict_proba(frame)[:8],
+        "prob": model.predict_proba(table)[:8],
         "edges": model.band_edges_,
-        "groups": model.estimator_.groups_,
+        "groups": model.groups_,
     }
 
 
@@ -926,10 +921,10 @@ def _():
 def _():
     frame = adult_rows(300).drop(columns=["race"])
     name = next(name for name in frame.columns if "hour" in name)
-    model = FrameRegressor(
-        FairRegressor(fairness_weight=3.0, l2=0.01), target=name, sensitive=["sex"]
-    ).fit(frame)
-    return {"numbers": model.predict(frame)[:8], "coef": model.estimator_.coef_}
+    table = frame.drop(columns=[name])
+    model = FairRegressor(fairness_weight=3.0, l2=0.01, categorical=[])
+    model.fit(table, frame[name], sensitive_features=frame[["sex"]])
+    return {"numbers": model.predict(table)[:8], "coef": model.coef_}
 
 
 @job("shipped data")

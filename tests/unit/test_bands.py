@@ -25,7 +25,6 @@ from fferm.errors import (
     InvalidParameterError,
 )
 from fferm.estimators import regression
-from fferm.estimators.frame import FrameClassifier
 from fferm.metrics.dependence import make_regression_tabulator
 from fferm.tuning import CrossValidation, tune
 
@@ -194,19 +193,14 @@ def test_an_audit_of_a_regressor_takes_its_bands(younger_test):
 @no_old_rows
 def test_models_of_frames_are_audited_in_the_bands_of_training(younger_test):
     X, y, age, train, test = younger_test
-    frame = pd.DataFrame({"a": X[:, 0], "b": X[:, 1], "age": age, "good": y})
-    model = FrameClassifier(FairLogisticRegression(), target="good", sensitive=["age"])
-    model.fit(frame.iloc[train])
-    rows = frame.iloc[test]
-    found = audit(
-        model, rows, model.labels(rows), sensitive_features=model.groups(rows)
-    )
-    assert found.trained_bands == ("age",)
-    cut = FrameClassifier(
-        FairLogisticRegression(), target="good", sensitive=["age"], bands=["age"]
-    )
-    unfitted = cut.groups(rows, frame.iloc[train])
-    assert unfitted.equals(clone(cut).fit(frame.iloc[train]).groups(rows))
+    frame = pd.DataFrame({"a": X[:, 0], "b": X[:, 1], "age": age, "place": "here"})
+    for continuous in ("auto", ["age"]):
+        model = FairLogisticRegression(continuous=continuous)
+        rows = frame.iloc[train]
+        model.fit(rows, y[train], sensitive_features=rows[["age"]])
+        rows = frame.iloc[test]
+        found = audit(model, rows, y[test], sensitive_features=rows[["age"]])
+        assert found.trained_bands == ("age",)
 
 
 def test_each_fold_of_a_search_cuts_bands_of_its_own(younger_test, monkeypatch):

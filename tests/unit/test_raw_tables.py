@@ -142,7 +142,7 @@ def test_columns_that_look_like_codes_are_named_once():
             InvalidTypeError,
         ),
         (
-            [f"note {i}" for i in range(N_ROWS)],
+            [f"a note on case {i}" for i in range(N_ROWS)],
             "'new' has 240 distinct",
             InvalidInputError,
         ),

@@ -12,20 +12,26 @@ import fferm
 from fferm._typing import Table
 from fferm.auditing import Audit, RegressionAudit, audit_regression
 from fferm.cli import options
-from fferm.cli.inputs import drop_unlabelled, open_source, read_table, require_columns
+from fferm.cli.inputs import (
+    column_of,
+    drop_unlabelled,
+    features_of,
+    is_quantity,
+    known_labels,
+    open_source,
+    read_table,
+    require_columns,
+    target_labels,
+    target_numbers,
+)
 from fferm.cli.options import TaskKind
 from fferm.cli.outputs import Output, check_writable
+from fferm.data.groups import group_name
 from fferm.data.validate import Number, check_params
 from fferm.datasets._store import CATALOG
 from fferm.errors import InvalidInputError, InvalidParameterError
-from fferm.estimators.frame import (
-    FrameModel,
-    FrameRegressor,
-    column_of,
-    is_quantity,
-    label_text,
-    target_numbers,
-)
+from fferm.estimators.regression import FairRegressor
+from fferm.registry import last_step
 
 # Measures of a regression that have no upper limit.
 UNBOUNDED = ("wasserstein", "mean_gap", "f_information")
@@ -123,10 +129,13 @@ def _measure_model(
     path: Path, data: str | None, max_violation: float | None, *how: str | None
 ) -> Audit:
     model = fferm.load(path)
-    if not isinstance(model, FrameModel):
+    last = last_step(model)
+    target, sensitive = last.target_name_, last.sensitive_names_
+    names = getattr(model, "feature_names_in_", None)
+    if not target or not sensitive or names is None:
         raise InvalidInputError(
-            f"{path} must be a model of `fferm fit`; got a {type(model).__name__}, "
-            "which does not know the columns of a table. Audit it from Python."
+            f"{path} was trained on arrays without names, so it does not know the "
+            "columns of a table. Train it on a table, or audit it from Python."
         )
     _check_bound(max_violation, how[1] or getattr(model, "violation_metric", None))
     if data is None:
@@ -136,17 +145,24 @@ def _measure_model(
         )
     # The target of a data set by name counts if the model's is not among its targets.
     is_named = data in CATALOG and not Path(data).exists()
-    is_default = is_named and model.target not in CATALOG[data].targets
-    source = open_source(data, None if is_default else model.target, model.sensitive)
-    rows = source.frame if source.test is None else source.test
-    return measure(model, drop_unlabelled(rows, model.target), *how)
+    is_default = is_named and target not in CATALOG[data].targets
+    source = open_source(data, None if is_default else target, sensitive)
+    frame = drop_unlabelled(
+        source.frame if source.test is None else source.test, source.target
+    )
+    is_number = isinstance(last, FairRegressor)
+    column = column_of(frame, source.target, "target")
+    y = target_numbers(column) if is_number else known_labels(column, last.classes_)
+    for name in sensitive:
+        column_of(frame, name, "sensitive column")
+    rows = {"X": features_of(model, frame), "y": y}
+    return measure(model, {**rows, "sensitive_features": frame[list(sensitive)]}, *how)
 
 
-def measure(model: FrameModel, rows: pd.DataFrame, *how: str | None) -> Audit:
+def measure(model: Any, rows: dict[str, Any], *how: str | None) -> Audit:
     """Return the audit of a model on some rows, by a notion and a metric if named."""
-    is_number = isinstance(model, FrameRegressor)
-    groups = model.sensitive_values(rows) if is_number else model.groups(rows)
-    return _audit(is_number, model, rows, model.labels(rows), groups, *how)
+    is_number = isinstance(last_step(model), FairRegressor)
+    return _audit(is_number, model, *rows.values(), *how)
 
 
 def _measure_column(
@@ -167,7 +183,10 @@ def _measure_column(
     if is_number:
         numbers = target_numbers(predicted), target_numbers(truth)
         return _audit(True, None, *numbers, groups, *how)
-    decisions, labels = label_text(predicted), label_text(truth)
+    decisions, labels = (
+        np.array([str(group_name(v)) for v in target_labels(c)])
+        for c in (predicted, truth)
+    )
     classes = np.unique([*decisions, *labels])
     model = SimpleNamespace(predict=lambda _: decisions, classes_=classes)
     return _audit(False, model, rows, labels, groups, *how)

@@ -59,20 +59,21 @@ def curve(
         make = partial(make_estimator, model, source.is_regression(task), metric)
         for name in divergences:
             make(divergence=name, notion=notion)
-        estimator = make(notion=notion, groups=groups.value, divergence=divergences[0])
-        columns = source.model(estimator, drop, drop_sensitive, bands)
-        train, test = source.split(columns, test_share, seed)
-        encode = columns.learn_encoding(train).transform
-        held_out = encode(test), columns.labels(test), columns.groups(test, train)
+        estimator = make(
+            notion=notion,
+            groups=groups.value,
+            divergence=divergences[0],
+            continuous=list(bands or ()) or "auto",
+        )
+        source = source.without(drop, drop_sensitive, bands)
+        train, test = source.split(estimator, test_share, seed)
         total = weights * seeds * len(divergences)
         folder = out / "models"
         with output.progress("models", total, lambda: len([*folder.glob("*.fferm")])):
             curve = tradeoff_curve(
                 estimator,
-                encode(train),
-                columns.labels(train),
-                sensitive_features=columns.groups(train),
-                test=held_out,
+                **train,
+                test=test,
                 fairness_weights=weights,
                 seeds=[seed + number for number in range(seeds)],
                 divergences=divergences,

@@ -71,17 +71,18 @@ def fit(
             max_violation=max_violation,
             confident=confident,
             fairness_weight=fairness_weight,
+            continuous=list(bands or ()) or "auto",
             random_state=seed,
         )
-        unfitted = source.model(estimator, drop, drop_sensitive, bands)
-        train, test = source.split(unfitted, test_share, seed)
-        with output.progress(f"training on {len(train)} rows"):
-            fitted = unfitted.fit(train)
+        source = source.without(drop, drop_sensitive, bands)
+        train, test = source.split(estimator, test_share, seed)
+        with output.progress(f"training on {len(train['y'])} rows"):
+            fitted = estimator.fit(**train)
         audit = measure(fitted, test)
         fferm.save(fitted, out)
-    weight = fitted.estimator_.fairness_weight_
-    feasible = getattr(fitted.estimator_, "feasible_", None)
-    dropped = list(fitted.encoder_.dropped_)
+    weight = fitted.fairness_weight_
+    feasible = getattr(fitted, "feasible_", None)
+    dropped = list(fitted.encoder_.dropped_) if hasattr(fitted, "encoder_") else []
     words = [f"Saved {out}: fairness weight {weight:.4g}, measured on held-out rows."]
     if feasible is False:
         words.append("NOT KEPT: no fairness weight keeps the bound.")

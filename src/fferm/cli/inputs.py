@@ -1,8 +1,9 @@
 """Tables as commands get them: CSV, Parquet, or a data set by name."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -12,8 +13,16 @@ import pyarrow.parquet
 
 from fferm import datasets
 from fferm.cli.options import TaskKind
-from fferm.data.frame import as_pandas
-from fferm.data.groups import assign, encode_sensitive, find_edges
+from fferm.data.frame import as_numbers, as_pandas
+from fferm.data.groups import (
+    MOST_FRACTIONAL_VALUES,
+    Binning,
+    assign,
+    column_kind,
+    encode_sensitive,
+    find_edges,
+    group_name,
+)
 from fferm.data.rows import combine
 from fferm.data.split import split_strata
 from fferm.data.validate import Number, check_params
@@ -26,19 +35,16 @@ from fferm.errors import (
     warn_user,
 )
 from fferm.estimators.base import FairEstimator
-from fferm.estimators.frame import (
-    FrameClassifier,
-    FrameModel,
-    FrameRegressor,
-    is_quantity,
-)
 from fferm.estimators.regression import FairRegressor
+from fferm.registry import close_name, last_step
 
 # What stands for a missing value in a CSV file.
 GAPS = ["", "NA", "N/A", "n/a", "NaN", "nan", "NULL", "null", "None", "?"]
 DELIMITERS = ",;\t|"
 # One block of a file this large is read at once, so that types are those of all rows.
 LARGEST_BLOCK = 2**31 - 1
+# A target with more distinct values than this is a quantity or a name, not a class.
+MOST_CLASSES = 100
 
 
 @dataclass(frozen=True)
@@ -53,12 +59,33 @@ class Source:
         The test rows of the data set; None if it has no split.
     target, sensitive
         The columns in question: those named, or the defaults of the data set.
+    dropped
+        The columns not to predict from, beside the target.
     """
 
     frame: pd.DataFrame
     test: pd.DataFrame | None
     target: str
     sensitive: tuple[str, ...]
+    dropped: tuple[str, ...] = ()
+
+    def without(
+        self,
+        drop: Sequence[str] | None,
+        drop_sensitive: bool,
+        bands: Sequence[str] | None,
+    ) -> "Source":
+        """Return the same table, not to be predicted from some columns."""
+        for name in bands or ():
+            if name not in self.sensitive:
+                raise InvalidParameterError(
+                    f"--bands names {name!r}, which is not a sensitive column. "
+                    f"Sensitive columns: {', '.join(self.sensitive)}."
+                )
+        for name in drop or ():  # a misspelled column would stay among the features
+            column_of(self.frame, name, "column to drop")
+        others = self.sensitive if drop_sensitive else ()
+        return replace(self, dropped=(*(drop or ()), *others))
 
     def is_regression(self, task: TaskKind) -> bool:
         """Return whether the target is to be predicted as a number."""
@@ -66,37 +93,46 @@ class Source:
             return task is TaskKind.regression
         return is_quantity(self.frame[self.target])
 
-    def model(
-        self,
-        estimator: FairEstimator,
-        drop: Sequence[str] | None,
-        drop_sensitive: bool,
-        bands: Sequence[str] | None,
-    ) -> FrameModel:
-        """Return an unfitted model of this table."""
-        is_number = isinstance(estimator, FairRegressor)
-        return (FrameRegressor if is_number else FrameClassifier)(
-            estimator,
-            target=self.target,
-            sensitive=list(self.sensitive),
-            drop=[*(drop or ()), *(self.sensitive if drop_sensitive else ())],
-            bands=list(bands or ()),
-        )
+    def rows(self, frame: pd.DataFrame, is_regression: bool) -> dict[str, Any]:
+        """Return features, target and groups of some rows, as `fit` takes them."""
+        target = column_of(frame, self.target, "target")
+        if self.target in self.sensitive:
+            raise InvalidParameterError(
+                f"--sensitive must name other columns and not the target, "
+                f"{self.target!r}."
+            )
+        for name in self.sensitive:
+            column_of(frame, name, "sensitive column")
+        read = target_numbers if is_regression else target_labels
+        return {
+            "X": frame.drop(columns=[self.target, *self.dropped], errors="ignore"),
+            "y": read(target),
+            "sensitive_features": frame[list(self.sensitive)],
+        }
 
     def split(
-        self, model: FrameModel, test_share: float, seed: int
-    ) -> tuple[pd.DataFrame, pd.DataFrame]:
+        self, estimator: FairEstimator, test_share: float, seed: int
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return rows to train and to test on, by the data set's own split if any."""
+        is_regression = isinstance(estimator, FairRegressor)
         if self.test is not None:
-            return self.frame, self.test
+            train, test = self.frame, self.test
+            return self.rows(train, is_regression), self.rows(test, is_regression)
         frame = drop_unlabelled(self.frame, self.target)
-        labels, groups = model.labels(frame), model.groups(frame)
-        distinct, label = np.unique(labels, return_inverse=True)
-        if distinct.size < 2:
-            what = "class" if labels.dtype.kind == "U" else "value"
-            only = f"only one {what}, {str(labels[0])!r}"
+        rows = self.rows(frame, is_regression)
+        labels, groups = rows["y"], rows["sensitive_features"]
+        label, distinct = pd.factorize(labels, sort=True)
+        if len(distinct) < 2:
+            what = "value" if is_regression else "class"
+            only = f"only one {what}, {str(distinct[0])!r}"
             raise InvalidInputError(f"The target needs two values, but has {only}.")
-        attributes = encode_sensitive(groups, len(groups), model.estimator.groups)
+        if all(rows["X"][name].nunique() < 2 for name in rows["X"].columns):
+            names = ", ".join(rows["X"].columns) or "(none)"
+            raise InvalidInputError(
+                f"No column to predict from: {names} each have one value."
+            )
+        binning = Binning(estimator.continuous)
+        attributes = encode_sensitive(groups, len(groups), estimator.groups, binning)
         for attribute in attributes:
             if len(attribute.groups) < 2:
                 raise InvalidInputError(
@@ -105,11 +141,13 @@ class Source:
                 )
         values = {"--test-share": test_share, "--seed": seed}
         check_params(values, {"--test-share": SHARE, "--seed": Number(is_whole=True)})
-        if isinstance(model, FrameRegressor):
-            label = assign(labels, find_edges(labels))  # stratified by size
+        if is_regression:
+            numbers = labels.to_numpy()
+            label = assign(numbers, find_edges(numbers))  # stratified by size
         stratum = combine([*(each.code for each in attributes), label])
         parts = split_strata(stratum, test_share, np.random.default_rng(seed))
-        return frame.iloc[parts[0]], frame.iloc[parts[1]]
+        train, test = frame.iloc[parts[0]], frame.iloc[parts[1]]
+        return self.rows(train, is_regression), self.rows(test, is_regression)
 
 
 def open_source(
@@ -186,6 +224,93 @@ def read_table(path: Path) -> pd.DataFrame:
     if problem:
         raise InvalidInputError(problem)
     return as_pandas(table.to_pandas(ignore_metadata=True))
+
+
+def target_labels(column: "pd.Series[Any]") -> "pd.Series[Any]":
+    """Return a target of classes as it is; raise if its values are not classes."""
+    n_missing = int(column.isna().sum())
+    if n_missing:
+        raise InvalidInputError(
+            f"The target {column.name!r} has {n_missing} gaps. Drop those rows first."
+        )
+    fractions = [v for v in column if isinstance(v, float) and not v.is_integer()]
+    if fractions:
+        raise InvalidInputError(
+            f"The target {column.name!r} contains fractional numbers such as "
+            f"{fractions[0]!r}, not classes. Cut it into bands, or predict a number."
+        )
+    if column.dtype.kind == "f":
+        column = column.astype(np.int64)  # gaps, now gone, made floats of integers
+    n_classes = column.nunique()
+    if n_classes > MOST_CLASSES:
+        raise InvalidInputError(
+            f"The target {column.name!r} must have at most {MOST_CLASSES} classes; got "
+            f"{n_classes} distinct values. Name another column, or cut it into bands."
+        )
+    return column
+
+
+def known_labels(column: "pd.Series[Any]", classes: Sequence[Any]) -> "pd.Series[Any]":
+    """Return labels as the classes of training; 1, 1.0 and "1" are one label."""
+    known = {group_name(label): label for label in classes}
+    labels = [group_name(value) for value in target_labels(column)]
+    unknown = sorted({str(label) for label in labels if label not in known})
+    if unknown:
+        raise InvalidInputError(
+            f"The target {column.name!r} contains {unknown[0]!r}, which is not a label "
+            f"of training: {', '.join(map(repr, known))}."
+        )
+    values = [known[label] for label in labels]
+    return pd.Series(values, index=column.index, name=column.name)
+
+
+def target_numbers(column: "pd.Series[Any]") -> "pd.Series[Any]":
+    """Return a target as finite numbers; raise if it has other values."""
+    numbers = as_numbers(column)
+    if numbers is None:
+        raise InvalidInputError(
+            f"Target {column.name!r} must be numbers; got {column.dropna().iloc[0]!r}."
+        )
+    n_bad = int((~np.isfinite(numbers)).sum())
+    if n_bad:
+        raise InvalidInputError(
+            f"The target {column.name!r} is missing or infinite in {n_bad} of "
+            f"{len(numbers)} rows. Every row needs a finite number; drop those rows."
+        )
+    return pd.Series(numbers, index=column.index, name=column.name)
+
+
+def is_quantity(column: "pd.Series[Any]") -> bool:
+    """Return whether a target is a quantity: numbers, too many for classes."""
+    if column_kind(column) == "label":
+        return False
+    values = column.dropna().to_numpy(dtype=np.float64)
+    distinct = np.unique(values[np.isfinite(values)])
+    has_fractions = bool(np.any(distinct % 1))
+    return distinct.size > (MOST_FRACTIONAL_VALUES if has_fractions else MOST_CLASSES)
+
+
+def column_of(frame: pd.DataFrame, name: str, role: str) -> "pd.Series[Any]":
+    """Return a column; raise if there is none of this name."""
+    if name in frame.columns:
+        return frame[name]
+    close = close_name(name, list(frame.columns))
+    hint = f" Did you mean {close!r}?" if close else ""
+    raise InvalidInputError(
+        f"The data have no column {name!r}, the {role}.{hint} Columns: "
+        f"{', '.join(frame.columns)}."
+    )
+
+
+def features_of(model: Any, frame: pd.DataFrame) -> pd.DataFrame:
+    """Return the columns that a model predicts from; those it ignores may be absent."""
+    names = list(model.feature_names_in_)
+    encoder = getattr(last_step(model), "encoder_", None)
+    used = {column["name"] for column in encoder.columns_} if encoder else {*names}
+    for name in names:
+        if name in used:
+            column_of(frame, name, "column that the model predicts from")
+    return frame.reindex(columns=names)
 
 
 def drop_unlabelled(frame: pd.DataFrame, target: str) -> pd.DataFrame:

@@ -20,7 +20,12 @@ from sklearn.utils.validation import check_is_fitted
 
 from fferm._typing import FloatArray, IntArray, Table
 from fferm.data.groups import column_kind, group_name
-from fferm.data.validate import LARGEST_FEATURE, check_whole, read_frame
+from fferm.data.validate import (
+    LARGEST_FEATURE,
+    check_whole,
+    read_frame,
+    refused_dates,
+)
 from fferm.errors import (
     ColumnHint,
     InvalidInputError,
@@ -37,9 +42,11 @@ FEWEST_ROWS = 2
 # Columns of these values are numbers, even if gaps make them columns of objects.
 EXACT = (bool, np.bool_, Decimal)
 # Values that are neither numbers nor categories.
-UNUSABLE = (bytes, tuple, datetime.date, datetime.time, datetime.timedelta)
-# From this many rows on, text that differs in most rows is not a category.
-FREE_TEXT_FROM = 20
+DATES = (datetime.date, datetime.time, datetime.timedelta)
+UNUSABLE = (bytes, tuple, *DATES)
+# From this many rows on, text that differs in most rows and has more words than this
+# on average is free text.
+FREE_TEXT_FROM, MOST_WORDS = 20, 3
 # Integers of so many distinct values, none of them 0, look like codes.
 CODES = range(3, 31)
 
@@ -245,6 +252,7 @@ def count_levels(name: str, column: "pd.Series[Any]", is_named: bool) -> Any:
     """Return the number of rows of each level; raise if the text is free text.
 
     Columns of a categorical type, or that are named as categorical, are not asked.
+    Names and identifiers, a word or two in every row, merely have no levels to learn.
     """
     code, names = _as_levels(name, column)
     counts = pd.Series(np.bincount(code, minlength=len(names)), index=names)
@@ -252,11 +260,13 @@ def count_levels(name: str, column: "pd.Series[Any]", is_named: bool) -> Any:
     counts = counts[counts > 0]
     known = counts.drop(MISSING, errors="ignore")
     is_declared = is_named or isinstance(column.dtype, pd.CategoricalDtype)
-    if not is_declared and FREE_TEXT_FROM <= known.sum() < 2 * len(known):
+    is_varied = FREE_TEXT_FROM <= known.sum() < 2 * len(known)
+    n_words = sum(len(str(level).split()) for level in known.index) if is_varied else 0
+    if not is_declared and n_words > MOST_WORDS * len(known):
         raise InvalidInputError(
-            f"Column {name!r} has {len(known)} distinct texts in {known.sum()} rows: "
-            "names, identifiers or free text, which are not categories. Drop the "
-            "column, or turn it into categories or numbers."
+            f"Column {name!r} has {len(known)} distinct texts in {known.sum()} rows, "
+            "so it is free text and not a category. Drop the column, or turn it into "
+            "categories or numbers."
         )
     return counts
 
@@ -330,6 +340,8 @@ def _as_levels(name: str, column: "pd.Series[Any]") -> tuple[IntArray, list[str]
         odd = next((v for v in distinct if isinstance(v, UNUSABLE)), None)
     except TypeError:  # lists and the like
         odd = column.dropna().iloc[0]
+    if isinstance(odd, DATES):
+        raise InvalidTypeError(refused_dates([name]))
     if odd is not None:
         raise InvalidInputError(
             f"Column {name!r} contains values of type {type(odd).__name__}. Columns "

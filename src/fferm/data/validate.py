@@ -594,10 +594,15 @@ def refuse_unusable(X: Table, **others: Table) -> None:
         kind = getattr(getattr(X, "dtype", None), "kind", "")
         dates = ["X"] if isinstance(kind, str) and kind in "mM" and kind else []
     if dates:
-        raise InvalidTypeError(
-            f"{', '.join(map(str, dates))} contains dates. Turn them into numbers "
-            "that mean something, such as an age in years, or drop the column."
-        )
+        raise InvalidTypeError(refused_dates(dates))
+
+
+def refused_dates(columns: Sequence[str]) -> str:
+    """Return the message for columns of dates."""
+    return (
+        f"{', '.join(map(str, columns))} contains dates. Turn them into numbers that "
+        "mean something, such as an age in years, or drop the column."
+    )
 
 
 def is_table(X: Table) -> bool:
