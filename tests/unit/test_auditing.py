@@ -3,9 +3,11 @@ import math
 import sys
 import types
 
+import lightgbm as lgb
 import numpy as np
 import pandas as pd
 import pytest
+import xgboost as xgb
 from sklearn.base import BaseEstimator, ClassifierMixin, TransformerMixin
 from sklearn.dummy import DummyClassifier
 from sklearn.ensemble import BaggingClassifier
@@ -462,7 +464,7 @@ def test_absent_groups_are_listed_and_named():
     assert [absence.groups for absence in found.absent] == [("c",)]
     assert "group, y=1: c (no rows with a positive weight)" in str(found)
     assert math.isnan(found.groups["c"]["true_positive_rate"])
-    assert "undefined" in str(found)
+    assert "undefined" in found.summary(full=True)
 
 
 def test_small_groups_are_named():
@@ -494,8 +496,122 @@ def test_an_audit_prints_as_a_table(data, model):
 
     assert text.startswith("Audit of 2000 rows, demographic_parity")
     assert "95 % interval [" in text
-    assert "selection_rate_yes" in text
-    assert "selection_rate_no" not in text
+    assert "rate of yes" in text
+    assert "rate of no" not in text
+    assert "implies a violation" not in text
+    whole = quick(model, X, y, sensitive_features=sensitive["sex"]).summary(full=True)
+    assert "selection_rate_yes" in whole
+    assert "implies a violation of at most" in whole
+
+
+LONG = "a name of a group that is far too long for a terminal of eighty columns, or two"
+
+
+@pytest.mark.parametrize("n_groups", [2, 30])
+@pytest.mark.parametrize("n_classes", [2, 5])
+def test_a_printed_audit_fits_into_80_columns(n_groups, n_classes):
+    rng = np.random.default_rng(0)
+    y, predicted = (
+        np.array([f"{LONG} {c}" for c in range(n_classes)])[code]
+        for code in rng.integers(n_classes, size=(2, 9000))
+    )
+    group = [f"{LONG} {k}" for k in rng.integers(n_groups, size=9000)]
+    found = audit(
+        y_true=y,
+        y_pred=predicted,
+        sensitive_features={LONG: group},
+        notion="equalized_odds",
+        n_bootstrap=0,
+    )
+    assert max(map(len, str(found).splitlines())) <= 80
+
+
+def test_an_audit_says_between_whom_with_how_many_rows_and_what_chance_gives():
+    decided = np.array([1] * 60 + [0] * 40 + [1] * 30 + [0] * 170)
+    group = np.repeat(["a", "b"], [100, 200])
+    found = audit(
+        y_true=decided, y_pred=decided, sensitive_features=group, n_bootstrap=0
+    )
+    assert (found.worst_pair.lowest_group, found.worst_pair.highest_group) == ("b", "a")
+    assert found.ratio == pytest.approx(0.15 / 0.6)
+    # Two groups: the expected distance of two means of common rate 0.3.
+    expected = math.sqrt(2 / math.pi) * math.sqrt(0.3 * 0.7 * (1 / 100 + 1 / 200))
+    assert found.floor == pytest.approx(expected, rel=0.02)
+    assert found.floor < found.floor_high < found.violation
+    text = str(found)
+    assert "b (200 rows) 0.1500" in text
+    assert "and a (100 rows) 0.6000" in text
+    assert f"by chance       {found.floor:.4f}" in text
+
+
+def predicted_everywhere(data, model):
+    X, y, _ = data
+    prob = model.predict_proba(X)
+    booster = lgb.train(
+        {"objective": "binary", "verbose": -1, "num_threads": 1},
+        lgb.Dataset(X, y == "yes"),
+        3,
+    )
+    again = lgb.Booster(model_str=booster.model_to_string())
+    trees = (booster.predict(X) > 0.5).astype(int)
+    other = xgb.train(
+        {"objective": "binary:logistic", "nthread": 1}, xgb.DMatrix(X, y == "yes"), 3
+    )
+    boosted = (other.predict(xgb.DMatrix(X)) > 0.5).astype(int)
+    number = (y == "yes").astype(int)
+    return {
+        "a model": ((model, X, y), {}, model.predict(X)),
+        "a function": ((model.predict, X, y), {}, model.predict(X)),
+        "probabilities of a function": (
+            (lambda X: model.predict_proba(X)[:, 1], X, y),
+            {},
+            model.predict(X),
+        ),
+        "decisions": ((), {"y_true": y, "y_pred": model.predict(X)}, model.predict(X)),
+        "probabilities": ((), {"y_true": y, "y_prob": prob}, model.predict(X)),
+        "one column": ((), {"y_true": y, "y_prob": prob[:, 1]}, model.predict(X)),
+        "a booster of LightGBM": ((booster, X, number), {}, trees),
+        "the same from its text": ((again, X, number), {}, trees),
+        "a booster of XGBoost": ((other, X, number), {}, boosted),
+    }
+
+
+@pytest.mark.parametrize("name", [
+    "a model", "a function", "probabilities of a function", "decisions",
+    "probabilities", "one column", "a booster of LightGBM",
+    "the same from its text", "a booster of XGBoost",
+])  # fmt: skip
+def test_whatever_predicts_is_audited_by_its_decisions(data, model, name):
+    sensitive = data[2]["sex"]
+    passed, made, decided = predicted_everywhere(data, model)[name]
+    found = audit(*passed, **made, sensitive_features=sensitive, n_bootstrap=0)
+    assert found.violation == pytest.approx(
+        violation(None, decided, sensitive_features=sensitive)
+    )
+    assert (found.soft_violation is not None) == (
+        name not in ("a function", "decisions")
+    )
+
+
+def test_an_audit_without_predictions_or_with_two_kinds_is_refused(data, model):
+    X, y, sensitive = data
+    rows = {"sensitive_features": sensitive["sex"]}
+    for wrong in ({}, {"y_true": y}, {"y": y, "y_pred": y}):
+        with pytest.raises(InvalidInputError, match="audit needs a fitted model with"):
+            audit(**wrong, **rows)
+    with pytest.raises(InvalidParameterError, match="got both"):
+        audit(model, X, y, y_pred=y, **rows)
+    with pytest.raises(
+        InvalidInputError, match=r"one column per class, \['no', 'yes'\]"
+    ):
+        audit(y_true=y, y_prob=np.ones((len(y), 3)) / 3, **rows)
+    raw = lgb.train(
+        {"objective": lambda p, d: (p, np.ones_like(p)), "verbose": -1},
+        lgb.Dataset(X, y == "yes"),
+        2,
+    )
+    with pytest.raises(InvalidInputError, match="scores are neither probabilities"):
+        audit(raw, X, (y == "yes").astype(int), **rows)
 
 
 def test_a_page_is_written_by_the_report(data, model, monkeypatch, tmp_path):
@@ -850,9 +966,9 @@ def test_a_label_that_ends_like_another_does_not_hide_it():
     model = Given(classes=("no", "surely_no"))
     model.predict = lambda X: np.where(np.asarray(X)[:, 0] > 0, "surely_no", "no")
 
-    text = str(quick(model, X, model.predict(X), sensitive_features=["a", "b"] * 20))
+    found = quick(model, X, model.predict(X), sensitive_features=["a", "b"] * 20)
 
-    assert "selection_rate_surely_no" in text
+    assert "selection_rate_surely_no" in found.summary(full=True)
 
 
 @pytest.mark.parametrize("bound", ["0.1", None, True, math.nan, -0.1])

@@ -433,8 +433,15 @@ def test_what_cannot_be_audited_is_refused_by_name(rows):
         found.value("mean_gap", "age")
 
 
-def test_the_audit_of_classifiers_sends_regressors_to_their_own(rows):
+def test_one_audit_serves_regressors_and_predicted_numbers(rows):
     u, group, age = rows
     model = LinearRegression().fit(age[:, None], u)
-    with pytest.raises(InvalidTypeError, match="audit_regression"):
-        audit(model, age[:, None], u, sensitive_features=group)
+    found = audit(model, age[:, None], u, sensitive_features=group)
+    expected = audit_regression(model, age[:, None], u, sensitive_features=group)
+    predicted = model.predict(age[:, None])
+    made = audit(y_true=u, y_pred=predicted, sensitive_features=group)
+    asked = audit(model.predict, age[:, None], u, sensitive_features=group)
+    assert found.violation == made.violation == asked.violation == expected.violation
+    assert max(map(len, str(found).splitlines())) <= 80
+    with pytest.raises(InvalidParameterError, match="divergence is for audits of cla"):
+        audit(model, age[:, None], u, sensitive_features=group, divergence="kl")

@@ -17,7 +17,7 @@ from fferm.data.validate import Number, check_params, encode_decisions, encode_p
 from fferm.divergences import STANDARD, Divergence
 from fferm.errors import (
     DataFairnessWarning,
-    InvalidTypeError,
+    InvalidParameterError,
     SmallGroupWarning,
     warn_user,
 )
@@ -38,6 +38,12 @@ from fferm.metrics.tabulator import (
 from fferm.notions import Labels, Notion
 from fferm.registry import code_of
 
+# Columns of a printed audit.
+WIDTH = 80
+# The longest name of a group, and the most groups and classes, that a short text shows.
+LONGEST_NAME, MOST_GROUPS_SHOWN, MOST_CLASSES_SHOWN = 28, 20, 2
+# The stratum of a notion that compares all rows.
+EVERYONE = "everyone"
 # What the table by group says of each class.
 CLASS_COLUMNS = (*CLASS_RATES, "selection_low", "selection_high")
 
@@ -67,6 +73,9 @@ class ClassificationAudit(Audit):
     violation, interval, bootstrap_interval
         The largest gap between groups in decisions; its closed-form interval and its
         bootstrap interval (None without draws).
+    floor, floor_high
+        What a perfectly fair model measures on these rows by chance: on average, and
+        the value that it stays below with probability ``confidence``.
     soft_violation, soft_interval
         The same for probabilities, by bootstrap; None without probabilities.
     gaps
@@ -116,6 +125,8 @@ class ClassificationAudit(Audit):
     spec: AuditSpec
     bands: dict[str, int] = field(default_factory=dict)
     trained_bands: tuple[str, ...] = ()
+    floor: float = math.nan
+    floor_high: float = math.nan
 
     @classmethod
     def _restore(cls, plain: Mapping[str, Any]) -> Self:
@@ -141,6 +152,26 @@ class ClassificationAudit(Audit):
         table = pd.DataFrame.from_dict(self.groups, orient="index")
         table.index.name = "group"
         return table.astype({"count": np.int64})
+
+    @property
+    def worst_pair(self) -> Gap | None:
+        """The gap that is the violation: between which groups, in which outcome."""
+        return max(self._shown_gaps, key=lambda gap: gap.gap, default=None)
+
+    @property
+    def ratio(self) -> float:
+        """The lowest rate over the highest, of the (positive) outcome with the least.
+
+        The four-fifths rule asks for at least 0.8. NaN where no rate is above 0.
+        """
+        ratios = [gap.ratio for gap in self._shown_gaps]
+        return float(np.fmin.reduce(ratios, initial=np.nan))
+
+    @property
+    def _shown_gaps(self) -> list[Gap]:
+        # Of two outcomes, which have the same gap, the positive one.
+        endings = tuple(f"={label}" for label in self.shown_classes)
+        return [gap for gap in self.gaps if gap.outcome.endswith(endings)]
 
     def passes(self, max_violation: float, *, confident: bool = False) -> bool:
         """Return whether decisions keep a bound.
@@ -211,26 +242,89 @@ class ClassificationAudit(Audit):
         return line, [table.rename_axis(None)]
 
     def __str__(self) -> str:
-        level, number = f"{100 * self.confidence:g} %", self.format_number
-        bound = self.certificates.get(self.divergence)
+        return self.summary()
+
+    def summary(self, *, full: bool = False) -> str:
+        """Return the audit in words.
+
+        Parameters
+        ----------
+        full
+            Whether to add divergences, certificates, bootstrap intervals and all
+            columns of ``frame``; otherwise the text fits into 80 columns.
+        """
+        number, worst = self.format_number, self.worst_pair
+        level = f"{100 * self.confidence:g} %"
         lines = [
             f"Audit of {self.n_rows} rows, {self.notion}",
             f"  accuracy        {number(self.accuracy)}",
             f"  violation       {number(self.violation)}"
-            f"   {level} interval {_interval(self.interval)}, "
-            f"bootstrap {_interval(self.bootstrap_interval)}",
-            f"  in probability  {number(self.soft_violation)}"
-            f"   {level} bootstrap interval {_interval(self.soft_interval)}",
-            f"  {self.divergence:<15} {number(self.divergences[self.divergence].hard)}"
-            f"   implies a violation of at most {number(bound)}",
-            "",
-            self._short_frame().to_string(float_format=number, na_rep="undefined"),
+            f"   {level} interval {_interval(self.interval)}",
         ]
+        if worst is not None:
+            pair = worst.lowest_group, worst.highest_group
+            rates = worst.lowest_rate, worst.highest_rate
+            sides = [
+                f"{_cut(group)}{self._rows_of(worst, group)} {number(rate)}"
+                for group, rate in zip(pair, rates, strict=True)
+            ]
+            where = "" if worst.stratum == EVERYONE else f", {worst.stratum}"
+            lines += [
+                f"  by chance       {number(self.floor)}   a fair model on these rows; "
+                f"{level} below {number(self.floor_high)}",
+                f"  ratio of rates  {number(self.ratio)}   (the four-fifths rule asks "
+                "for 0.8)",
+                f"  between         {sides[0]}",
+                f"              and {sides[1]}",
+                f"                  in {_cut(worst.outcome)}{_cut(where)}"[:WIDTH],
+            ]
+        soft = f"  in probability  {number(self.soft_violation)}"
+        if self.soft_interval is not None:
+            soft += f"   {level} bootstrap interval {_interval(self.soft_interval)}"
+        lines.append(soft)
+        if full:
+            bound = self.certificates.get(self.divergence)
+            lines += [
+                f"  bootstrap       {level} interval "
+                f"{_interval(self.bootstrap_interval)}",
+                f"  {self.divergence:<15} "
+                f"{number(self.divergences[self.divergence].hard)}"
+                f"   implies a violation of at most {number(bound)}",
+            ]
+        lines += ["", self._group_text(full)]
         if self.banded:
             lines += ["", *self.banded]
         if self.left_out:
             lines += ["", "Not judged:", *(f"  {line}" for line in self.left_out)]
         return "\n".join(lines)
+
+    def _rows_of(self, gap: Gap, group: str) -> str:
+        # Groups of several attributes are called by attribute and group.
+        for name in (group, f"{gap.attribute}={group}"):
+            if name in self.groups:
+                return f" ({self.groups[name]['count']:.0f} rows)"
+        return ""
+
+    def _group_text(self, full: bool) -> str:
+        frame = self._short_frame()
+        if not full:
+            shown = [f"selection_rate_{label}" for label in self.shown_classes]
+            names = ["count", *shown[:MOST_CLASSES_SHOWN], "accuracy"]
+            renamed = dict(zip(shown, map(_cut_rate, self.shown_classes), strict=True))
+            frame = frame[names].rename(columns=renamed).head(MOST_GROUPS_SHOWN)
+            frame.index = pd.Index([_cut(str(name)) for name in frame.index])
+        text = frame.to_string(float_format=self.format_number, na_rep="undefined")
+        n_more = len(self.groups) - len(frame)
+        return text + (f"\n... and {n_more} more groups in .frame" if n_more else "")
+
+
+def _cut(name: str) -> str:
+    # Names of users may be of any length.
+    return name if len(name) <= LONGEST_NAME else name[: LONGEST_NAME - 3] + "..."
+
+
+def _cut_rate(label: str) -> str:
+    return f"rate of {label if len(label) <= 7 else label[:4] + '...'}"
 
 
 def _interval(interval: Interval | None) -> str:
@@ -240,11 +334,14 @@ def _interval(interval: Interval | None) -> str:
 
 
 def audit(  # noqa: PLR0913 - one call states all that an audit depends on
-    estimator: Any,
-    X: Table,
-    y: Table,
+    estimator: Any = None,
+    X: Table = None,
+    y: Table = None,
     *,
     sensitive_features: Table,
+    y_true: Table = None,
+    y_pred: Table = None,
+    y_prob: Table = None,
     notion: str | Notion | None = None,
     groups: GroupMode | None = None,
     confidence: float = 0.95,
@@ -252,22 +349,28 @@ def audit(  # noqa: PLR0913 - one call states all that an audit depends on
     n_bootstrap: int = 1000,
     random_state: int | np.random.Generator = 0,
     sample_weight: Table = None,
-) -> ClassificationAudit:
-    """Return what a fitted classifier does to each group.
+) -> Audit:
+    """Return what a model, or predictions made elsewhere, do to each group.
 
     Parameters
     ----------
     estimator
-        Any fitted scikit-learn classifier or pipeline. Probabilities are judged if it
-        has ``predict_proba``.
+        A fitted classifier or regressor with ``predict`` (a pipeline, a search), a
+        booster of LightGBM or XGBoost, or a function of ``X`` that returns labels,
+        probabilities or numbers. Probabilities are judged if there are any.
     X
         (n_samples, n_features) data to predict on; best held out.
     y
-        (n_samples,) labels; None is enough for demographic parity.
+        (n_samples,) labels, or numbers for a regressor; None is enough for demographic
+        parity.
     sensitive_features
         As in `fferm.metrics.violation`. Numbers are compared in the bands of training
         if the estimator is one of fferm's that was fitted with them; else they are cut
         here, and the audit says so.
+    y_true, y_pred, y_prob
+        In place of a model: labels (or numbers), predictions, and probabilities as
+        (n_samples, n_classes), or (n_samples,) for the second of two classes. Without
+        ``y_pred`` the most probable class is the decision.
     notion, groups, divergence
         By default what the estimator was trained with, else demographic parity,
         intersections and ``kl``. A control feature that is named here is a column of
@@ -282,6 +385,12 @@ def audit(  # noqa: PLR0913 - one call states all that an audit depends on
     sample_weight
         (n_samples,) non-negative weights.
 
+    Returns
+    -------
+    Audit
+        A `ClassificationAudit`; of numbers a `RegressionAudit`, for which
+        `audit_regression` has more options.
+
     Examples
     --------
     >>> from sklearn.dummy import DummyClassifier
@@ -289,22 +398,41 @@ def audit(  # noqa: PLR0913 - one call states all that an audit depends on
     >>> model = DummyClassifier(strategy="prior").fit(X, y)
     >>> audit(model, X, y, sensitive_features=s).passes(0.02)
     True
+    >>> audit(y_true=y, y_pred=y, sensitive_features=s).accuracy
+    1.0
     """
-    name = type(estimator).__name__
-    if not hasattr(estimator, "predict"):
-        raise InvalidTypeError(
-            "estimator must be a fitted classifier, or a pipeline that ends in one; "
-            f"got {name}, which has no predict."
+    check_params({"n_bootstrap": n_bootstrap}, {"n_bootstrap": DRAWS})
+    if not hasattr(estimator, "__sklearn_tags__") or not hasattr(estimator, "predict"):
+        from fferm.auditing.predictions import read_predictions
+
+        made = (y_true, y_pred, y_prob)
+        estimator, X, y = read_predictions(estimator, X, y, *made)
+    elif any(part is not None for part in (y_true, y_pred, y_prob)):
+        raise InvalidParameterError(
+            "Pass a model with X and y, or y_true with y_pred or y_prob; got both."
         )
     if hasattr(estimator, "__sklearn_tags__") and is_regressor(estimator):
-        raise InvalidTypeError(
-            f"estimator must be a classifier; got {name}, which predicts numbers. Use "
-            "fferm.audit_regression for regressors."
+        from fferm.auditing.regression import audit_regression
+
+        if divergence is not None:
+            raise InvalidParameterError(
+                "divergence is for audits of classes; these predictions are numbers."
+            )
+        return audit_regression(
+            estimator,
+            X,
+            y,
+            sensitive_features=sensitive_features,
+            notion=notion,
+            groups=groups,
+            confidence=confidence,
+            n_bootstrap=min(n_bootstrap, 200),
+            random_state=random_state if isinstance(random_state, int) else 0,
+            sample_weight=sample_weight,
         )
     check_aligned(are_equal=True, X=X, y=y)
     passed = {"sensitive_features": sensitive_features, "sample_weight": sample_weight}
     check_aligned(X=X, y=y, **passed)
-    check_params({"n_bootstrap": n_bootstrap}, {"n_bootstrap": DRAWS})
     known = list(getattr(estimator, "classes_", ()))
     labels, decision = encode_decisions(y, estimator.predict(X), known)
     _warn_of_unknown(labels, known)
@@ -333,6 +461,7 @@ def audit(  # noqa: PLR0913 - one call states all that an audit depends on
         tabulator, soft, soft_tables, *options
     )
     bands = tabulator.rows.band_edges
+    floor = intervals.floor_of_tables(tables, confidence)
     return ClassificationAudit(
         n_rows=labels.n_samples,
         accuracy=math.nan
@@ -366,17 +495,20 @@ def audit(  # noqa: PLR0913 - one call states all that an audit depends on
         spec=replace(spec, divergence=code_of(chosen, "divergence")),
         bands={name: len(cut) + 1 for name, cut in bands.items()},
         trained_bands=tuple(n for n in bands if bands[n] in edges.values()),
+        floor=floor[0],
+        floor_high=floor[1],
     )
 
 
 def _warn_of_unknown(labels: Labels, known: list[object]) -> None:
-    present = () if labels.y is None else np.unique(labels.y)
-    unknown = [labels.classes[j] for j in present if labels.classes[j] not in known]
+    seen = np.array(labels.classes, dtype=object)
+    present = seen[:0] if labels.y is None else seen[np.unique(labels.y)]
+    unknown = set(present.tolist()) - set(known)
     if unknown and known:
         expected = [label for label in labels.classes if label in known]
         warn_user(
-            f"y contains {', '.join(map(repr, unknown))}, which the model does not "
-            "know and cannot predict; its classes are "
+            f"y contains {', '.join(sorted(map(repr, unknown)))}, which the model does "
+            "not know and cannot predict; its classes are "
             f"{', '.join(map(repr, expected))}. Check the spelling, or "
             "drop these rows: here each of them counts as a wrong decision.",
             DataFairnessWarning,

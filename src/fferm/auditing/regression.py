@@ -329,13 +329,14 @@ class RegressionAudit(Audit):
         words = "" if self.notion == "demographic_parity" else f", {self.notion}"
         words += ", weighted" if self.spec.is_weighted else ""
         low, high = self.interval
-        level = f", {100 * self.confidence:g} % interval [{low:.4g}, {high:.4g}]"
+        level = f"{100 * self.confidence:g} % interval [{low:.4g}, {high:.4g}]"
         lines = [
             f"Audit of {self.n_rows} rows, a regression{words}",
             f"  mean squared error  {self.mse:.6g}   explains {self.explained:.4f} of "
             "the variance",
             f"  violation           {self.violation:.4g}   {self.metric} by "
-            f"{self.worst}{'' if np.isnan(high) else level}",
+            f"{self.worst}",
+            *([] if np.isnan(high) else [f"                      {level}"]),
         ]
         for frame in (self.frame, self.group_frame):
             shown = frame.set_index(list(frame.columns[:2])).dropna(axis=1, how="all")

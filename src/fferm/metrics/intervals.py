@@ -40,6 +40,8 @@ RatesOf: TypeAlias = Callable[[FloatArray], Sequence[FloatArray]]
 DRAWS = Number(low=0, is_whole=True)
 LEVEL = Number(high=1.0, open_low=True, open_high=True)
 UNDEFINED: Interval = (math.nan, math.nan)
+# Fair models that are drawn for a noise floor: its mean is then right to one percent.
+FLOOR_DRAWS = 4000
 # Numbers drawn at a time: bounds the memory of a bootstrap to some tens of megabytes.
 DRAWS_AT_A_TIME = 4_000_000
 
@@ -137,6 +139,38 @@ def violation_interval(
             above = np.hypot(high[:, a] - rate[:, a], rate[:, b] - low[:, b])
             ends.append(_folded(gap - below, gap + above))
     return max(low for low, _ in ends), max(high for _, high in ends)
+
+
+def floor_of_tables(
+    tables: Sequence[RateTable], confidence: float = 0.95, random_state: int = 0
+) -> tuple[float, float]:
+    """Return what a perfectly fair model measures on tables like these by chance.
+
+    Every group gets the outcomes of its stratum with the same probabilities, those of
+    all groups together, in as many rows as it has (under weights, the effective
+    number). Attributes are drawn one by one.
+
+    Returns
+    -------
+    tuple of float and float
+        The expected violation, and the one that chance exceeds with probability
+        ``1 - confidence``; NaN where no two groups can be compared.
+    """
+    rng, worst = np.random.default_rng(random_state), np.full(FLOOR_DRAWS, np.nan)
+    for table in tables:
+        sizes = np.maximum(np.rint(table.size), 1).astype(np.int64)
+        for r in np.flatnonzero(table.is_judged):
+            mass = table.mass[r]
+            common = mass.sum(axis=1) / mass.sum()
+            lowest = np.full((FLOOR_DRAWS, common.size), np.inf)
+            highest = -lowest
+            for k in np.flatnonzero(mass.sum(axis=0) > 0):
+                size = sizes[r, k]
+                rate = rng.multinomial(size, common, FLOOR_DRAWS) / size
+                np.minimum(lowest, rate, out=lowest)
+                np.maximum(highest, rate, out=highest)
+            worst = np.fmax(worst, (highest - lowest).max(axis=1))
+    return float(worst.mean()), float(np.quantile(worst, confidence))
 
 
 def interval_of_tables(

@@ -49,6 +49,13 @@ class Gap:
     gap: float
     lowest_group: str
     highest_group: str
+    lowest_rate: float = math.nan
+    highest_rate: float = math.nan
+
+    @property
+    def ratio(self) -> float:
+        """The lowest rate over the highest; NaN if both are 0."""
+        return self.lowest_rate / self.highest_rate if self.highest_rate else math.nan
 
 
 @dataclass(frozen=True)
@@ -220,9 +227,11 @@ class Tabulator:
             highest = np.where(is_absent, -np.inf, table.rate).argmax(axis=2)
             for r in map(int, np.flatnonzero(table.is_judged)):
                 for j, outcome in enumerate(table.outcomes):
-                    ends = (table.groups[int(end[r, j])] for end in (lowest, highest))
+                    low, high = int(lowest[r, j]), int(highest[r, j])
                     names = table.attribute, table.strata[r], outcome
-                    gaps.append(Gap(*names, float(gap[r, j]), *ends))
+                    groups = table.groups[low], table.groups[high]
+                    rates = table.rate[r, j, [low, high]].tolist()
+                    gaps.append(Gap(*names, float(gap[r, j]), *groups, *rates))
         absent = tuple(absence for table in tables for absence in table.absences())
         if warn and absent:
             warn_user(
