@@ -23,7 +23,7 @@ import pandas as pd
 from sklearn.pipeline import Pipeline
 
 from fferm._typing import Table
-from fferm.data.groups import BandEdges, GroupMode
+from fferm.data.groups import Binning, GroupMode
 from fferm.data.rows import add_control
 from fferm.errors import InvalidInputError, InvalidParameterError, PersistenceError
 from fferm.metrics.intervals import Interval
@@ -39,7 +39,7 @@ class AuditSpec:
     ----------
     notion, divergence
         As Python code; regressors have no divergence.
-    groups, n_bootstrap, n_permutations, continuous
+    groups, n_bootstrap, n_permutations, min_group_size, continuous
         As passed, or found in the estimator.
     random_state
         The seed; None if a generator was passed.
@@ -58,6 +58,7 @@ class AuditSpec:
     is_behind_pipeline: bool = False
     divergence: str | None = None
     n_permutations: int | None = None
+    min_group_size: int = 1
     continuous: tuple[str, ...] | str = "auto"
 
 
@@ -69,12 +70,11 @@ def resolve(
     notion: str | Notion | None,
     groups: GroupMode | None,
     **options: Any,
-) -> tuple[Notion, Table, BandEdges, AuditSpec]:
+) -> tuple[Notion, Table, Binning, AuditSpec]:
     """Return what the caller asks for, else what the estimator was trained with.
 
-    The notion, the table that its control feature is looked up in, the band edges of
-    sensitive numbers in training (empty if unknown), and all of it with further options
-    as a specification.
+    The notion, the table that its control feature is looked up in, the bands and small
+    groups of training, and all of it with further options as a specification.
     """
     compared = resolve_component(estimator, Notion, notion, "demographic_parity")
     mode = parameter_of(estimator, "groups") if groups is None else groups
@@ -116,7 +116,12 @@ def resolve(
         is_behind_pipeline=is_looked_up and bool(steps),
         **options,
     )
-    return compared, X, getattr(last, "band_edges_", {}), spec
+    binning = Binning(
+        edges=getattr(last, "band_edges_", {}),
+        min_group_size=spec.min_group_size,
+        small=getattr(last, "small_groups_", {}),
+    )
+    return compared, X, binning, spec
 
 
 def _parameters(estimator: Any) -> Mapping[str, Any]:

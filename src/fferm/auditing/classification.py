@@ -11,9 +11,15 @@ from sklearn.base import is_regressor
 
 from fferm._typing import FloatArray, IntArray, Table
 from fferm.auditing.base import Audit, AuditSpec, resolve, resolve_component
-from fferm.data.groups import Binning, GroupMode
-from fferm.data.rows import SMALL_GROUP, check_aligned
-from fferm.data.validate import Number, check_params, encode_decisions, encode_prob
+from fferm.data.groups import GroupMode
+from fferm.data.rows import SMALL_GROUP, check_aligned, small_groups
+from fferm.data.validate import (
+    COUNT,
+    Number,
+    check_params,
+    encode_decisions,
+    encode_prob,
+)
 from fferm.divergences import STANDARD, Divergence
 from fferm.errors import (
     DataFairnessWarning,
@@ -73,6 +79,9 @@ class ClassificationAudit(Audit):
     violation, interval, bootstrap_interval
         The largest gap between groups in decisions; its closed-form interval and its
         bootstrap interval (None without draws).
+    small_groups
+        By attribute, the groups that are left out because they are small, with their
+        rows.
     floor, floor_high
         What a perfectly fair model measures on these rows by chance: on average, and
         the value that it stays below with probability ``confidence``.
@@ -127,6 +136,7 @@ class ClassificationAudit(Audit):
     trained_bands: tuple[str, ...] = ()
     floor: float = math.nan
     floor_high: float = math.nan
+    small_groups: dict[str, dict[str, int]] = field(default_factory=dict)
 
     @classmethod
     def _restore(cls, plain: Mapping[str, Any]) -> Self:
@@ -209,7 +219,11 @@ class ClassificationAudit(Audit):
     def left_out(self) -> tuple[str, ...]:
         """Sentences on what the violation leaves out; empty if it is on everyone."""
         rows = (left_out(*item, self.n_rows) for item in self.unjudged.items())
-        return (*rows, *map(str, self.absent))
+        small = (
+            f"{name}: {small_groups(groups)}, smaller than min_group_size"
+            for name, groups in self.small_groups.items()
+        )
+        return (*rows, *small, *map(str, self.absent))
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -344,6 +358,7 @@ def audit(  # noqa: PLR0913 - one call states all that an audit depends on
     y_prob: Table = None,
     notion: str | Notion | None = None,
     groups: GroupMode | None = None,
+    min_group_size: int = 1,
     confidence: float = 0.95,
     divergence: str | Divergence | None = None,
     n_bootstrap: int = 1000,
@@ -376,6 +391,9 @@ def audit(  # noqa: PLR0913 - one call states all that an audit depends on
         intersections and ``kl``. A control feature that is named here is a column of
         ``X``; the estimator's own is a column of what reached the estimator, behind
         the transformers of a pipeline.
+    min_group_size
+        Groups with fewer rows have no part in the verdict and are named; so are those
+        that were too small in the estimator's training.
     confidence
         The level of the intervals.
     n_bootstrap
@@ -401,7 +419,8 @@ def audit(  # noqa: PLR0913 - one call states all that an audit depends on
     >>> audit(y_true=y, y_pred=y, sensitive_features=s).accuracy
     1.0
     """
-    check_params({"n_bootstrap": n_bootstrap}, {"n_bootstrap": DRAWS})
+    limits = {"n_bootstrap": DRAWS, "min_group_size": COUNT}
+    check_params({"n_bootstrap": n_bootstrap, "min_group_size": min_group_size}, limits)
     if not hasattr(estimator, "__sklearn_tags__") or not hasattr(estimator, "predict"):
         from fferm.auditing.predictions import read_predictions
 
@@ -425,6 +444,7 @@ def audit(  # noqa: PLR0913 - one call states all that an audit depends on
             sensitive_features=sensitive_features,
             notion=notion,
             groups=groups,
+            min_group_size=min_group_size,
             confidence=confidence,
             n_bootstrap=min(n_bootstrap, 200),
             random_state=random_state if isinstance(random_state, int) else 0,
@@ -436,11 +456,13 @@ def audit(  # noqa: PLR0913 - one call states all that an audit depends on
     known = list(getattr(estimator, "classes_", ()))
     labels, decision = encode_decisions(y, estimator.predict(X), known)
     _warn_of_unknown(labels, known)
-    rows = X, labels.n_samples, sample_weight
     drawn: dict[str, Any] = {"n_bootstrap": n_bootstrap, "random_state": random_state}
-    compared, table, edges, spec = resolve(estimator, *rows, notion, groups, **drawn)
+    options: dict[str, Any] = {**drawn, "min_group_size": min_group_size}
+    compared, table, binning, spec = resolve(
+        estimator, X, labels.n_samples, sample_weight, notion, groups, **options
+    )
     chosen = resolve_component(estimator, Divergence, divergence, "kl")
-    mode, binning = cast(GroupMode, spec.groups), Binning(edges=edges)
+    mode, edges = cast(GroupMode, spec.groups), binning.edges
     tabulator = make_tabulator(
         labels, compared, groups=mode, X=table, binning=binning, **passed
     )
@@ -455,10 +477,10 @@ def audit(  # noqa: PLR0913 - one call states all that an audit depends on
     _warn_of_small(tabulator, tables, decision)
     drawn["random_state"] = np.random.default_rng(random_state)
     soft_tables = () if soft is None else tabulator.tables(soft)
-    options = chosen, confidence, drawn
-    values, bounds, interval = _measure(tabulator, decision, tables, *options)
+    how = chosen, confidence, drawn
+    values, bounds, interval = _measure(tabulator, decision, tables, *how)
     soft_values, soft_bounds, soft_interval = _measure(
-        tabulator, soft, soft_tables, *options
+        tabulator, soft, soft_tables, *how
     )
     bands = tabulator.rows.band_edges
     floor = intervals.floor_of_tables(tables, confidence)
@@ -495,6 +517,7 @@ def audit(  # noqa: PLR0913 - one call states all that an audit depends on
         spec=replace(spec, divergence=code_of(chosen, "divergence")),
         bands={name: len(cut) + 1 for name, cut in bands.items()},
         trained_bands=tuple(n for n in bands if bands[n] in edges.values()),
+        small_groups=tabulator.rows.small,
         floor=floor[0],
         floor_high=floor[1],
     )

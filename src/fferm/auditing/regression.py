@@ -1,7 +1,7 @@
 """The audit of a regressor: how its predictions depend on each sensitive column."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, cast
 
 import numpy as np
@@ -14,13 +14,12 @@ from fferm._typing import FloatArray, IntArray, Table
 from fferm.auditing.base import Audit, AuditSpec, parameter_of, resolve
 from fferm.data.groups import (
     Attribute,
-    Binning,
     GroupMode,
     encode_columns,
     quantile_edges,
 )
-from fferm.data.rows import check_aligned
-from fferm.data.validate import check_params, encode_weight, rescaled
+from fferm.data.rows import check_aligned, small_groups
+from fferm.data.validate import COUNT, check_params, encode_weight, rescaled
 from fferm.errors import InvalidInputError, InvalidParameterError, InvalidTypeError
 from fferm.metrics import dependence
 from fferm.metrics.intervals import DRAWS, LEVEL, Interval
@@ -110,6 +109,8 @@ class ColumnAudit:
     absent
         Values of the control feature without two groups to compare, or with fewer than
         four rows.
+    small
+        Groups that are left out because they are small, with their rows.
     """
 
     groups: dict[str, dict[str, float]]
@@ -122,6 +123,7 @@ class ColumnAudit:
     has_trained_bands: bool = False
     strata: dict[str, dict[str, float]] = field(default_factory=dict)
     absent: tuple[str, ...] = ()
+    small: dict[str, int] = field(default_factory=dict)
 
     @property
     def is_number(self) -> bool:
@@ -289,6 +291,11 @@ class RegressionAudit(Audit):
         return (
             *(left_out(name, n, self.n_rows) for name, n in missing.items() if n),
             *(
+                f"{name}: {small_groups(column.small)}, smaller than min_group_size"
+                for name, column in self.columns.items()
+                if column.small
+            ),
+            *(
                 f"{name}: not compared where {', '.join(column.absent)}, because there "
                 f"are no two groups in at least {dependence.FEWEST_ROWS} rows"
                 for name, column in self.columns.items()
@@ -354,6 +361,7 @@ def audit_regression(  # noqa: PLR0913 - one call states all that an audit depen
     notion: str | Notion | None = None,
     groups: GroupMode | None = None,
     continuous: Sequence[str] | str = "auto",
+    min_group_size: int = 1,
     confidence: float = 0.95,
     n_permutations: int = 99,
     n_bootstrap: int = 200,
@@ -386,6 +394,8 @@ def audit_regression(  # noqa: PLR0913 - one call states all that an audit depen
         Names of the columns that are numbers; ``"auto"``: those with more than 20
         distinct numbers, whole ones included. Columns that the estimator was fitted
         with as numbers are compared in the bands of training; others are cut here.
+    min_group_size
+        Groups with fewer rows are left out and named, as in `fferm.audit`.
     confidence, n_bootstrap
         Level and draws of the intervals of measures of groups; 0 draws for none.
     n_permutations
@@ -409,6 +419,7 @@ def audit_regression(  # noqa: PLR0913 - one call states all that an audit depen
     drawn: Any = {"n_bootstrap": n_bootstrap, "n_permutations": n_permutations}
     limits = {"confidence": LEVEL, **dict.fromkeys(drawn, DRAWS)}
     check_params({"confidence": confidence, **drawn}, limits)
+    check_params({"min_group_size": min_group_size}, {"min_group_size": COUNT})
     if estimator is not None and not hasattr(estimator, "predict"):
         raise InvalidTypeError(
             "estimator must be a fitted regressor, or None with predictions in place "
@@ -425,12 +436,13 @@ def audit_regression(  # noqa: PLR0913 - one call states all that an audit depen
     if not isinstance(continuous, str):
         continuous = tuple(continuous)
     options = drawn | {"random_state": random_state, "continuous": continuous}
+    options["min_group_size"] = min_group_size
     asked = X, n, sample_weight, notion, groups
-    compared, table, edges, spec = resolve(estimator, *asked, **options)
+    compared, table, binning, spec = resolve(estimator, *asked, **options)
     strata = dependence.control_strata(compared, table, n)
     weight = rescaled(encode_weight(sample_weight, n))
     auditor = _Auditor(prediction, target, weight, strata, confidence, spec)
-    binning, how = Binning(continuous, edges), cast(GroupMode, spec.groups)
+    binning, how = replace(binning, continuous=continuous), cast(GroupMode, spec.groups)
     columns = encode_columns(sensitive_features, n, how, binning)
     error, variance = dependence.squared_error(target, prediction, weight)
     result = RegressionAudit(
@@ -500,7 +512,8 @@ class _Auditor:
             densities=_densities(u, code[inside], groups, weight),
             fan=fan,
             information_bias=bias,
-            n_missing=int(np.sum(code < 0)),
+            n_missing=attribute.n_missing,
+            small=dict(attribute.small),
             strata=strata,
             absent=tuple(names[r] for r in range(len(names)) if r not in parts),
             **described,

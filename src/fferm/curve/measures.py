@@ -127,7 +127,8 @@ class Measure:
             # Training has warned about the same groups already.
             warnings.simplefilter("ignore", DataFairnessWarning)
             tables = split.sensitive_features, model.groups, split.sample_weight
-            binning = Binning(model.continuous, edges)
+            small = model.small_groups_
+            binning = Binning(model.continuous, edges, small=small)
             self.tabulator = make_tabulator(
                 labels, objective.notion, *tables, split.X, binning
             )
@@ -227,7 +228,7 @@ class RegressionMeasure:
 
         self.X, self.y = split.X, dependence.read_finite(split.y, "y")
         self.weight = encode_weight(split.sample_weight, self.y.size)
-        binning = Binning(model.continuous, edges)
+        binning = Binning(model.continuous, edges, small=model.small_groups_)
         columns = encode_sensitive(
             split.sensitive_features, self.y.size, "marginal", binning
         )

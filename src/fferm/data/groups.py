@@ -9,7 +9,7 @@ between bands is a lower bound of the divergence between numbers (data processin
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
 import narwhals as nw
@@ -56,17 +56,26 @@ class Attribute:
         (n_samples,) group codes, -1 where the value is missing.
     edges
         Edges of the bands of its continuous columns.
+    small
+        The groups that are left out because they are small, and their rows. These rows
+        have code -1 too.
     """
 
     name: str
     groups: tuple[str, ...]
     code: IntArray
     edges: BandEdges = field(default_factory=dict)
+    small: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def n_missing(self) -> int:
+        """The number of rows without a value."""
+        return int(np.sum(self.code < 0)) - sum(self.small.values())
 
 
 @dataclass(frozen=True)
 class Binning:
-    """Which sensitive columns are cut into bands, and at which edges.
+    """How sensitive columns become groups: bands of numbers, and which are too small.
 
     Attributes
     ----------
@@ -78,11 +87,34 @@ class Binning:
         the model is measured. Other columns are cut at their own quantiles.
     kept
         (n_samples,) the rows whose quantiles count, None for all.
+    min_group_size
+        Groups with fewer rows are left out.
+    small
+        By attribute, groups that were too small in training and are left out whatever
+        their size.
     """
 
     continuous: Sequence[str] | str = "auto"
     edges: BandEdges = field(default_factory=dict)
     kept: NDArray[np.bool_] | None = None
+    min_group_size: int = 1
+    small: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+
+    def leave_out_small(self, attribute: Attribute) -> Attribute:
+        """Return an attribute without its small groups, whose rows are in no group."""
+        groups, known = attribute.groups, attribute.code[attribute.code >= 0]
+        count = np.bincount(known, minlength=len(groups))
+        before = self.small.get(attribute.name, {})
+        is_small = (count < self.min_group_size) | [g in before for g in groups]
+        position = np.append(np.where(is_small, -1, np.cumsum(~is_small) - 1), -1)
+        return replace(
+            attribute,
+            groups=tuple(
+                g for g, left in zip(groups, is_small, strict=True) if not left
+            ),
+            code=position[attribute.code],
+            small={groups[k]: int(count[k]) for k in np.flatnonzero(is_small)},
+        )
 
     def edges_for(
         self, series: "pd.Series[Any]", name: str, n_columns: int
@@ -159,7 +191,10 @@ def encode_sensitive(
                 "the command line. Pass codes as text.",
                 DataFairnessWarning,
             )
-    return partition(columns, how)
+    attributes = partition(columns, how)
+    if binning.min_group_size > 1 or binning.small:
+        attributes = tuple(map(binning.leave_out_small, attributes))
+    return attributes
 
 
 def encode_columns(
@@ -186,10 +221,11 @@ def encode_columns(
             attribute = cut(numbers, edges, name)
         else:
             attribute = encode_column(values, name, n_samples)
+        attribute = binning.leave_out_small(attribute)
         columns.append((attribute, numbers, {"has_trained_bands": known is not None}))
     joint = partition([attribute for attribute, _, _ in columns], how)
     if len(columns) > 1 and len(joint) == 1:
-        columns.append((joint[0], None, {"is_joint": True}))
+        columns.append((binning.leave_out_small(joint[0]), None, {"is_joint": True}))
     return columns
 
 

@@ -224,7 +224,19 @@ class Rows:
     @property
     def band_edges(self) -> dict[str, tuple[float, ...]]:
         """The band edges of continuous sensitive columns."""
-        return {name: e for a in self.attributes for name, e in a.edges.items()}
+        edges: dict[str, tuple[float, ...]] = {}
+        for attribute in self.attributes:
+            edges |= attribute.edges
+        return edges
+
+    @property
+    def small(self) -> dict[str, dict[str, int]]:
+        """The groups that are left out because they are small, by attribute."""
+        small = {}
+        for attribute in self.attributes:
+            if attribute.small:
+                small[attribute.name] = dict(attribute.small)
+        return small
 
     @property
     def group_names(self) -> tuple[str, ...]:
@@ -307,8 +319,20 @@ def encode_rows(
     attributes = encode_sensitive(sensitive_features, labels.n_samples, how, binning)
     weight = np.ones(labels.n_samples) if sample_weight is None else sample_weight
     rows = Rows(attributes, notion.strata(labels), weight)
+    for attribute in attributes:
+        if attribute.small:
+            warn_user(
+                f"{small_groups(attribute.small)} of {attribute.name} are smaller than "
+                "min_group_size. They train the loss and have no part in the penalty.",
+                SmallGroupWarning,
+            )
     warn_of_gaps(rows, labels)
     return rows
+
+
+def small_groups(small: Mapping[str, int]) -> str:
+    """Return the names and rows of groups that are left out, in words."""
+    return ", ".join(f"{group} ({n_rows} rows)" for group, n_rows in small.items())
 
 
 def add_control(labels: Labels, notion: Notion, X: Table) -> Labels:
@@ -355,7 +379,8 @@ def warn_of_gaps(rows: Rows, labels: Labels) -> None:
     if labels.control is not None:
         missing["the control feature"] = int(np.sum(labels.control < 0))
     for attribute, sums in zip(rows.attributes, rows.cell_sums, strict=True):
-        missing[attribute.name] = int(sums.n_rows[:, 0].sum())
+        n_small = sum(attribute.small.values())
+        missing[attribute.name] = int(sums.n_rows[:, 0].sum()) - n_small
     for name, n_missing in missing.items():
         if n_missing:
             warn_user(

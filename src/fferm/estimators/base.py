@@ -27,6 +27,7 @@ from fferm.data.groups import BandEdges, Binning, GroupMode, split_columns, take
 from fferm.data.rows import FitInput, Rows, check_aligned, encode_rows
 from fferm.data.split import hold_out, keep_penalty_rows, keep_rows, kinds
 from fferm.data.validate import (
+    COUNT,
     FLAG,
     POSITIVE,
     Constraint,
@@ -111,6 +112,7 @@ class Attributes:
     encoder_: FrameEncoder  # of a model that was fitted on a table
     groups_: NDArray[Any]
     band_edges_: BandEdges
+    small_groups_: dict[str, dict[str, int]]
     dual_: FloatArray
     fairness_weight_: float
     violation_: float
@@ -137,6 +139,7 @@ class FairEstimator(Attributes, Saved, BaseEstimator, ABC):
         "fairness_weight": Number(),
         "max_violation": Number(is_optional=True),
         "validation_fraction": Number(0, 1, open_low=True, open_high=True),
+        "min_group_size": COUNT,
         "sharpness": POSITIVE,
         "l2": Number(),
     }
@@ -149,6 +152,7 @@ class FairEstimator(Attributes, Saved, BaseEstimator, ABC):
     sharpness: float = 1.0
     groups: GroupMode = "intersection"
     continuous: Sequence[str] | str = "auto"
+    min_group_size: int = 1
     categorical: Sequence[int | str] | None = None
     uncertainty: Uncertainty | None = None
     warm_start: bool = False
@@ -393,7 +397,7 @@ class FairEstimator(Attributes, Saved, BaseEstimator, ABC):
             X,
             how=self.groups,
             sample_weight=weight,
-            binning=Binning(self.continuous, passed.edges, kept),
+            binning=Binning(self.continuous, passed.edges, kept, self.min_group_size),
         )
         if kept.all():
             return penalty_X, rows, kept
@@ -420,6 +424,7 @@ class FairEstimator(Attributes, Saved, BaseEstimator, ABC):
     def _learn(self, rows: Rows | None, choice: Choice) -> None:
         self.groups_ = np.array(rows.group_names if rows else (), dtype=object)
         self.band_edges_ = rows.band_edges if rows else {}
+        self.small_groups_ = rows.small if rows else {}
         self.fairness_weight_ = choice.fairness_weight
         learned = {"violation_": choice.violation, "feasible_": choice.is_feasible}
         for name, value in learned.items():

@@ -75,6 +75,10 @@ class FairLogisticRegression(FairClassifier):
         Names of the sensitive columns that are numbers, such as ages in whole years,
         to be cut into bands; ``"auto"``: those of more than 20 distinct fractional
         values.
+    min_group_size
+        Groups with fewer rows train the loss and have no part in the penalty, in the
+        search of ``max_violation``, or in curves and audits of the model; a warning
+        and ``small_groups_`` name them.
     categorical
         Names of columns of a table that hold codes, to be read as categories. Columns
         of text and of categorical type always are. None hints at columns that look

@@ -90,8 +90,8 @@ class FairNetClassifier(FairClassifier):
     continuous
         Names of the sensitive columns that are numbers, as in
         `FairLogisticRegression`.
-    categorical
-        Columns that hold codes, as in `FairLogisticRegression`.
+    min_group_size, categorical
+        As in `FairLogisticRegression`.
     solver
         ``"sgda"``: stochastic descent-ascent, for notions that condition on labels or
         controls and without an uncertainty set. ``"semi_stochastic"``: any penalty,

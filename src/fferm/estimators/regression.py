@@ -125,8 +125,8 @@ class FairRegressor(RegressorMixin, FairEstimator):
     continuous
         Names of the sensitive columns that are numbers, such as ages in whole years;
         ``"auto"``: those of more than 20 different fractional values.
-    categorical
-        Columns that hold codes, as in `FairLogisticRegression`.
+    min_group_size, categorical
+        As in `FairLogisticRegression`.
     hidden
         None is a linear model; else a network with hidden layers of these widths.
     l2
@@ -272,7 +272,7 @@ class FairRegressor(RegressorMixin, FairEstimator):
         judged = _safe_indexing(X, position)
         weight = None if passed.sample_weight is None else data.weight[held]
         sensitive = take_rows(passed.sensitive_features, position)
-        binning = Binning(self.continuous, rows.band_edges)
+        binning = Binning(self.continuous, rows.band_edges, small=rows.small)
         parts = sensitive, notion, self.groups, judged, binning, weight
         measured = make_regression_tabulator(self.violation_metric, *parts)
         bound = float(self.max_violation or 0.0)

@@ -37,7 +37,7 @@ from fferm.errors import (
 )
 from fferm.estimators.base import Choice, Encoded, FairClassifier, FairEstimator
 from fferm.fairness_grid import default_weights
-from fferm.metrics.intervals import interval_of_tables
+from fferm.metrics.intervals import floor_of_tables, interval_of_tables
 from fferm.metrics.tabulator import Tabulator, worst_gap
 from fferm.notions import Labels
 
@@ -230,8 +230,36 @@ class HeldOutDecisions(HeldOut[M]):
         return (
             f"No fairness_weight up to {highest:g} brings the {limit}violation on "
             f"{n_rows} held-out rows to max_violation={self.bound:g}. The closest is "
-            f"fairness_weight={closest.fairness_weight:.4g} with {closest.value:.4f}. "
-            "Raise max_violation, hold out more rows, or raise sharpness."
+            f"fairness_weight={closest.fairness_weight:.4g} with {closest.value:.4f}"
+            f"{self._worst_pair(closest.model)}"
+        )
+
+    def _worst_pair(self, model: M) -> str:
+        # Between whom the bound is broken, and whether these rows could show that not.
+        code = _decide(model, self.X)
+        worst = max(self.setting.violations(code).gaps, key=lambda gap: gap.gap)
+        tables = self.setting.tables(code)
+        table = next(t for t in tables if t.attribute == worst.attribute)
+        sizes = dict(
+            zip(
+                table.groups, table.size[table.strata.index(worst.stratum)], strict=True
+            )
+        )
+        pair = " and ".join(
+            f"{group} ({sizes[group]:.0f} held-out rows)"
+            for group in (worst.lowest_group, worst.highest_group)
+        )
+        floor, _ = floor_of_tables(tables)
+        words = f", between {pair}. By chance alone a fair model measures {floor:.4f} "
+        if floor >= self.bound:
+            return (
+                f"{words}on these rows, so they cannot show a violation of "
+                f"{self.bound:g}. Collect more rows, merge groups or leave small ones "
+                "out with min_group_size, or raise max_violation."
+            )
+        return (
+            f"{words}on these rows. Raise max_violation, leave small groups out with "
+            "min_group_size, hold out more rows, or raise sharpness."
         )
 
 

@@ -207,12 +207,15 @@ class Tabulator:
     @property
     def unjudged(self) -> dict[str, int]:
         """The number of rows without a value, by attribute, where there are any."""
-        columns = [(each.name, each.code) for each in self.rows.attributes]
+        names, missing = [], []
+        for attribute in self.rows.attributes:
+            names.append(attribute.name)
+            missing.append(attribute.n_missing)
         if self.labels.control is not None:
-            columns.append((CONTROL, self.labels.control))
-        names = distinct([name for name, _ in columns])
-        missing = [int(np.sum(code < 0)) for _, code in columns]
-        return {name: n for name, n in zip(names, missing, strict=True) if n > 0}
+            names.append(CONTROL)
+            missing.append(int(np.sum(self.labels.control < 0)))
+        pairs = zip(distinct(names), missing, strict=True)
+        return {name: n for name, n in pairs if n > 0}
 
     def violations(self, predicted: Predicted, *, warn: bool = False) -> Violations:
         """Return the gaps of decisions or probabilities, as in `tables`.

@@ -255,9 +255,12 @@ class _Judge:
         model = last_step(estimator)
         # Each fold cuts bands of its own, so that none trains on rows that judge it.
         # All are judged in the bands of the whole source, which are the winner's.
-        sensitive, binning = passed.sensitive_features, Binning(model.continuous)
+        sensitive = passed.sensitive_features
+        binning = Binning(model.continuous, min_group_size=int(model.min_group_size))
         columns = encode_sensitive(sensitive, len(passed.y), "marginal", binning)
         edges = {name: e for column in columns for name, e in column.edges.items()}
+        whole = encode_sensitive(sensitive, len(passed.y), model.groups, binning)
+        small = {attribute.name: attribute.small for attribute in whole}
         folds, rows = validation.folds(passed)
         self.folds = [fit_steps(estimator, *fold)[1] for fold in folds]
         self.classes = np.unique(np.asarray(passed.y))
@@ -269,7 +272,7 @@ class _Judge:
             model.groups,
             rows.sample_weight,
             rows.X,
-            Binning(model.continuous, edges),
+            Binning(model.continuous, edges, small=small),
         )
 
     def path(

@@ -1,0 +1,131 @@
+"""Small groups train the loss, have no part in penalty and verdict, and are named."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from fferm import (
+    FairBoostingClassifier,
+    FairLogisticRegression,
+    FairNetClassifier,
+    FairRegressor,
+    audit,
+    tradeoff_curve,
+)
+from fferm.auditing import Audit
+from fferm.errors import (
+    EmptyStratumWarning,
+    InfeasibleWarning,
+    InvalidParameterError,
+    SmallGroupWarning,
+)
+from fferm.tuning import CrossValidation, tune
+
+
+def make_rows(n_small=12):
+    rng = np.random.default_rng(0)
+    group = np.repeat(["a", "b", "rare"], [200, 150, n_small])
+    x = rng.normal(size=group.size) + (group == "a")
+    x[group == "rare"] += 4  # nothing keeps a bound with these
+    X = np.column_stack([x, rng.normal(size=group.size)])
+    y = (x + rng.normal(size=group.size) > 0.5).astype(int)
+    return {"X": X, "y": y, "sensitive_features": pd.Series(group, name="race")}
+
+
+ROWS = make_rows()
+MODELS = [
+    FairLogisticRegression(fairness_weight=5.0),
+    FairNetClassifier(hidden=(4,), max_epochs=2, random_state=0),
+    FairBoostingClassifier(n_estimators=5, n_jobs=1),
+    FairRegressor(),
+]
+
+
+def name(model):
+    return type(model).__name__
+
+
+@pytest.mark.parametrize("model", MODELS, ids=name)
+def test_a_small_group_is_named_and_not_compared(model):
+    model.set_params(min_group_size=30)
+    with pytest.warns(SmallGroupWarning, match=r"rare \(12 rows\) of race are smaller"):
+        model.fit(**ROWS)
+    assert model.groups_.tolist() == ["a", "b"]
+    assert model.small_groups_ == {"race": {"rare": 12}}
+    found = audit(model, **ROWS)
+    assert "race: rare (12 rows), smaller than min_group_size" in str(found)
+    assert "have no value" not in str(found)
+    assert Audit.from_dict(found.to_dict()).notes == found.notes
+
+
+def test_the_loss_still_sees_the_rows_of_small_groups():
+    with pytest.warns(SmallGroupWarning):
+        left_out = FairLogisticRegression(min_group_size=30).fit(**ROWS)
+    groups = ROWS["sensitive_features"].where(ROWS["sensitive_features"] != "rare")
+    with pytest.warns(match="12 of 362 rows have no value"):
+        missing = FairLogisticRegression().fit(
+            ROWS["X"], ROWS["y"], sensitive_features=groups
+        )
+    np.testing.assert_array_equal(left_out.coef_, missing.coef_)
+
+
+def test_a_bound_is_judged_without_the_small_groups():
+    rng = np.random.default_rng(0)
+    # All rows of the rare group are alike, so all or none of them are chosen.
+    group = np.repeat(["a", "b", "rare"], [1000, 800, 10])
+    x = rng.normal(size=group.size) + 0.5 * (group == "a")
+    x[group == "rare"] = 0
+    y = (x + rng.normal(size=group.size) > 0.2).astype(int)
+    X = np.column_stack([x, group == "rare"]).astype(float)
+    rows = {"X": X, "y": y, "sensitive_features": group}
+    bound = {"max_violation": 0.08, "random_state": 0}
+    with pytest.warns(InfeasibleWarning) as caught:
+        FairLogisticRegression(**bound).fit(**rows)
+    (text,) = [str(w.message) for w in caught if w.category is InfeasibleWarning]
+    assert "rare (2 held-out rows)" in text
+    assert "held-out rows). By chance alone a fair model measures" in text
+    with pytest.warns(SmallGroupWarning):
+        model = FairLogisticRegression(**bound, min_group_size=30).fit(**rows)
+    assert model.feasible_
+
+
+def test_a_bound_below_what_the_rows_can_show_says_so():
+    model = FairLogisticRegression(max_violation=0.001, random_state=0)
+    with pytest.warns(InfeasibleWarning, match=r"cannot show a violation of 0\.001\. "):
+        model.fit(**ROWS)
+
+
+def test_an_audit_leaves_out_the_groups_that_are_small_on_its_rows():
+    decided = ROWS["y"]
+    rows = {"y_true": ROWS["y"], "y_pred": decided, "n_bootstrap": 0}
+    with pytest.warns(EmptyStratumWarning, match="there is no other group"):
+        found = audit(
+            **rows, sensitive_features=ROWS["sensitive_features"], min_group_size=160
+        )
+    assert found.small_groups == {"race": {"b": 150, "rare": 12}}
+    assert np.isnan(found.violation)  # one group has nobody to be compared with
+    found = audit(
+        **rows, sensitive_features=ROWS["sensitive_features"], min_group_size=13
+    )
+    assert list(found.groups) == ["a", "b"]
+    with pytest.raises(InvalidParameterError, match="min_group_size must be"):
+        audit(**rows, sensitive_features=ROWS["sensitive_features"], min_group_size=0)
+
+
+def test_curves_and_searches_measure_the_groups_that_are_trained_on():
+    model = FairLogisticRegression(min_group_size=30)
+    with pytest.warns(SmallGroupWarning):
+        curve = tradeoff_curve(model, **ROWS, fairness_weights=[10.0])
+    assert curve.audits[10.0, 0].small_groups["race"].keys() == {"rare"}
+    record = curve.records.query("split == 'test' and fairness_weight == 10").iloc[0]
+    assert record["violation"] == pytest.approx(curve.audits[10.0, 0].violation)
+    with pytest.warns(SmallGroupWarning):
+        tuned = tune(
+            model,
+            **ROWS,
+            max_violation=0.5,
+            divergences=["kl"],
+            fairness_weights=[10.0],
+            validation=CrossValidation(2),
+        )
+    assert tuned.estimator.groups_.tolist() == ["a", "b"]
