@@ -1,4 +1,4 @@
-"""The command ``fferm``: fit, audit, curve, reproduce, report, datasets.
+"""The command ``fferm``: fit, predict, audit, curve, reproduce, report, datasets.
 
 `program` runs a command line and turns errors into one line and an exit code. Each
 command has a file of its own; `options` declares what they share, `inputs` reads

@@ -1,18 +1,16 @@
 """``fferm audit``: a saved model and a table in, a verdict out."""
 
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Annotated, Any
 
-import numpy as np
 import pandas as pd
 from typer import Argument, Option
 
 import fferm
-from fferm._typing import Table
 from fferm.auditing import Audit, RegressionAudit, audit_regression
 from fferm.cli import options
 from fferm.cli.inputs import (
+    Form,
     column_of,
     drop_unlabelled,
     features_of,
@@ -33,6 +31,8 @@ from fferm.errors import InvalidInputError, InvalidParameterError
 from fferm.estimators.regression import FairRegressor
 from fferm.registry import last_step
 
+# A notion, the metric of a regression, and the least size of a group.
+How = tuple[str | None, str | None, int]
 # Measures of a regression that have no upper limit.
 UNBOUNDED = ("wasserstein", "mean_gap", "f_information")
 
@@ -52,6 +52,10 @@ def audit(
     prediction: Annotated[
         str | None, Option(help="Audit this column of the table, without a model.")
     ] = None,
+    probability: Annotated[
+        str | None,
+        Option(help="The column with the probability of the larger of two classes."),
+    ] = None,
     target: options.Target = None,
     sensitive: options.Sensitive = None,
     max_violation: Annotated[
@@ -62,37 +66,48 @@ def audit(
         str | None, Option(help="Another notion than that of training.")
     ] = None,
     metric: options.Metric = None,
+    min_group_size: options.MinGroupSize = 1,
     task: options.Task = TaskKind.auto,
+    sep: options.Sep = None,
+    encoding: options.Encoding = "utf-8",
+    header: options.Header = True,
     html: options.Html = None,
     quiet: options.Quiet = False,
     json: options.Json = False,
 ) -> int:
     """Measure what a saved model does to each group of a table.
 
-    With --prediction, --target and --sensitive the predictions are a column of the
-    table. The exit code is 0 if the bound is kept or there is none, 1 if it is not
-    kept.
+    With --prediction or --probability, --target and --sensitive the predictions are
+    columns of the table. The exit code is 0 if the bound is kept or there is none, 1 if
+    it is not kept.
+
+    Example: fferm audit model.fferm new.csv --max-violation 0.05
     """
-    output = Output(quiet, json)
+    output, form = Output(quiet, json), Form(sep, encoding, header)
+    if max_violation is None and confident:
+        raise InvalidParameterError("--confident needs --max-violation.")
+    how = notion, metric, min_group_size
     if html is not None:
         check_writable(html, model, *([] if data is None else [data]))
     with output.warnings_as_lines():
-        if prediction is None:
+        if prediction is None and probability is None:
             _refuse(
                 "cannot be used with a model, which knows its columns and its task. "
                 "Leave it out, or name the column of predictions: --prediction NAME.",
                 **{"--target": target, "--sensitive": sensitive},
                 **{"--task": None if task is TaskKind.auto else task},
             )
-            audited = _measure_model(Path(model), data, max_violation, notion, metric)
+            audited = _measure_model(Path(model), data, form, max_violation, how)
         else:
             _refuse(
                 f"cannot be a second file, because --prediction audits {model}. Leave "
                 "out the model, or --prediction.",
                 DATA=data,
             )
-            columns, rows = require_columns(target, sensitive), read_table(Path(model))
-            audited = _measure_column(rows, prediction, *columns, task, notion, metric)
+            columns = require_columns(target, sensitive)
+            rows = read_table(Path(model), form)
+            made = prediction, probability
+            audited = _measure_columns(rows, made, *columns, task, how)
             _check_bound(max_violation, getattr(audited, "metric", None))
         passes = max_violation is None or audited.passes(
             max_violation, confident=confident
@@ -126,18 +141,17 @@ def _check_bound(max_violation: float | None, metric: str | None) -> None:
 
 
 def _measure_model(
-    path: Path, data: str | None, max_violation: float | None, *how: str | None
+    path: Path, data: str | None, form: Form, max_violation: float | None, how: How
 ) -> Audit:
     model = fferm.load(path)
     last = last_step(model)
     target, sensitive = last.target_name_, last.sensitive_names_
-    names = getattr(model, "feature_names_in_", None)
-    if not target or not sensitive or names is None:
+    if not target or not sensitive or not hasattr(model, "feature_names_in_"):
         raise InvalidInputError(
             f"{path} was trained on arrays without names, so it does not know the "
             "columns of a table. Train it on a table, or audit it from Python."
         )
-    _check_bound(max_violation, how[1] or getattr(model, "violation_metric", None))
+    _check_bound(max_violation, how[1] or getattr(last, "violation_metric", None))
     if data is None:
         raise InvalidParameterError(
             "Missing argument DATA. Name a table: fferm audit MODEL DATA; or the "
@@ -146,60 +160,69 @@ def _measure_model(
     # The target of a data set by name counts if the model's is not among its targets.
     is_named = data in CATALOG and not Path(data).exists()
     is_default = is_named and target not in CATALOG[data].targets
-    source = open_source(data, None if is_default else target, sensitive)
+    source = open_source(data, None if is_default else target, sensitive, form)
     frame = drop_unlabelled(
         source.frame if source.test is None else source.test, source.target
     )
-    is_number = isinstance(last, FairRegressor)
     column = column_of(frame, source.target, "target")
+    is_number = isinstance(last, FairRegressor)
     y = target_numbers(column) if is_number else known_labels(column, last.classes_)
     for name in sensitive:
         column_of(frame, name, "sensitive column")
     rows = {"X": features_of(model, frame), "y": y}
-    return measure(model, {**rows, "sensitive_features": frame[list(sensitive)]}, *how)
+    return measure(model, {**rows, "sensitive_features": frame[list(sensitive)]}, how)
 
 
-def measure(model: Any, rows: dict[str, Any], *how: str | None) -> Audit:
+def measure(model: Any, rows: dict[str, Any], how: How = (None, None, 1)) -> Audit:
     """Return the audit of a model on some rows, by a notion and a metric if named."""
     is_number = isinstance(last_step(model), FairRegressor)
-    return _audit(is_number, model, *rows.values(), *how)
+    _check_kind(is_number, *how[:2])
+    options: dict[str, Any] = {"min_group_size": how[2]}
+    if is_number:
+        return audit_regression(model, **rows, metric=how[1], **options)
+    return fferm.audit(model, **rows, notion=how[0], **options)
 
 
-def _measure_column(
-    rows: pd.DataFrame,
-    prediction: str,
+def _measure_columns(
+    frame: pd.DataFrame,
+    made: tuple[str | None, str | None],
     target: str,
     sensitive: tuple[str, ...],
     task: TaskKind,
-    *how: str | None,
+    how: How,
 ) -> Audit:
-    for name in (prediction, target, *sensitive):
-        column_of(rows, name, "column to audit")
-    rows = drop_unlabelled(rows, target)
-    predicted, truth, groups = rows[prediction], rows[target], rows[list(sensitive)]
+    for name in (*made, target, *sensitive):
+        if name is not None:
+            column_of(frame, name, "column to audit")
+    frame = drop_unlabelled(frame, target)
+    truth, groups = frame[target], frame[list(sensitive)]
+    predicted = None if made[0] is None else frame[made[0]]
+    prob = None if made[1] is None else target_numbers(frame[made[1]])
     is_number = task is TaskKind.regression
-    if task is TaskKind.auto:
-        is_number = is_quantity(truth) or is_quantity(predicted)
+    if task is TaskKind.auto and prob is None:
+        is_number = is_quantity(truth) or (
+            predicted is not None and is_quantity(predicted)
+        )
+    _check_kind(is_number, *how[:2])
+    options: dict[str, Any] = {"min_group_size": how[2], "sensitive_features": groups}
     if is_number:
+        if predicted is None:
+            raise InvalidParameterError("--probability needs a target of classes.")
         numbers = target_numbers(predicted), target_numbers(truth)
-        return _audit(True, None, *numbers, groups, *how)
-    decisions, labels = (
-        np.array([str(group_name(v)) for v in target_labels(c)])
-        for c in (predicted, truth)
-    )
-    classes = np.unique([*decisions, *labels])
-    model = SimpleNamespace(predict=lambda _: decisions, classes_=classes)
-    return _audit(False, model, rows, labels, groups, *how)
+        return audit_regression(None, *numbers, metric=how[1], **options)
+    # 1, 1.0 and "1" are one label, whichever file they are in.
+    labels = [
+        None if column is None else [str(group_name(v)) for v in target_labels(column)]
+        for column in (truth, predicted)
+    ]
+    options |= {"y_true": labels[0], "y_pred": labels[1], "y_prob": prob}
+    return fferm.audit(notion=how[0], **options)
 
 
-def _audit(
-    is_number: bool, model: Any, X: Table, y: Table, groups: Table, *how: str | None
-) -> Audit:
-    notion, metric = how or (None, None)
+def _check_kind(is_number: bool, notion: str | None, metric: str | None) -> None:
     if is_number:
         why = "needs predictions of classes, but these are numbers. Use --metric."
         _refuse(why, **{"--notion": notion})
-        return audit_regression(model, X, y, sensitive_features=groups, metric=metric)
-    why = "needs predictions of numbers, but these are classes. Use --notion."
-    _refuse(why, **{"--metric": metric})
-    return fferm.audit(model, X, y, sensitive_features=groups, notion=notion)
+    else:
+        why = "needs predictions of numbers, but these are classes. Use --notion."
+        _refuse(why, **{"--metric": metric})

@@ -8,7 +8,7 @@ from typer import Option
 
 from fferm.cli import options
 from fferm.cli.fit import make_estimator
-from fferm.cli.inputs import open_source
+from fferm.cli.inputs import Form, open_source
 from fferm.cli.options import GroupKind, ModelKind, TaskKind
 from fferm.cli.outputs import Output, check_writable, table_text
 from fferm.curve import tradeoff_curve
@@ -27,7 +27,8 @@ def curve(
     weights: Annotated[int, Option(help="How many fairness weights.")] = 20,
     seeds: Annotated[int, Option(help="How many seeds.")] = 1,
     divergence: Annotated[
-        options.Names, Option(help="May be repeated; kl by default.")
+        options.Names,
+        Option(help=f"May be repeated: {options.DIVERGENCES}; kl by default."),
     ] = None,
     html: options.Html = None,
     model: options.Model = ModelKind.linear,
@@ -38,15 +39,22 @@ def curve(
     groups: options.Groups = GroupKind.intersection,
     drop: options.Drop = None,
     drop_sensitive: options.DropSensitive = False,
+    categorical: options.Categorical = None,
+    min_group_size: options.MinGroupSize = 1,
     test_share: options.TestShare = 0.25,
     jobs: Annotated[int, Option(help="Processes at a time.")] = 1,
     seed: options.Seed = 0,
+    sep: options.Sep = None,
+    encoding: options.Encoding = "utf-8",
+    header: options.Header = True,
     quiet: options.Quiet = False,
     json: options.Json = False,
 ) -> int:
     """Train models from unfair to fair and record what each costs in accuracy.
 
     Repeat the same command to resume a sweep that was stopped.
+
+    Example: fferm curve loans.csv --target granted --sensitive sex --out records
     """
     output = Output(quiet, json)
     divergences = divergence or ["kl"]
@@ -55,7 +63,8 @@ def curve(
     if html is not None:
         check_writable(html, data)
     with output.warnings_as_lines():
-        source = open_source(data, target, sensitive)
+        source = open_source(data, target, sensitive, Form(sep, encoding, header))
+        output.note(source.describe_target(task))
         make = partial(make_estimator, model, source.is_regression(task), metric)
         for name in divergences:
             make(divergence=name, notion=notion)
@@ -64,6 +73,8 @@ def curve(
             groups=groups.value,
             divergence=divergences[0],
             continuous=list(bands or ()) or "auto",
+            categorical=categorical,
+            min_group_size=min_group_size,
         )
         source = source.without(drop, drop_sensitive, bands)
         train, test = source.split(estimator, test_share, seed)

@@ -8,7 +8,7 @@ from typer import Option
 import fferm
 from fferm.cli import options
 from fferm.cli.audit import measure
-from fferm.cli.inputs import open_source
+from fferm.cli.inputs import Form, open_source
 from fferm.cli.options import GroupKind, ModelKind, TaskKind
 from fferm.cli.outputs import Output, check_writable
 from fferm.errors import InvalidParameterError
@@ -35,8 +35,9 @@ def fit(
         Option(help="The gap between groups to keep; finds the weight for it."),
     ] = None,
     fairness_weight: Annotated[
-        float, Option(help="How much fairness counts; not with a bound.")
-    ] = 1.0,
+        float | None,
+        Option(help="How much fairness counts, 10 by default; not with a bound."),
+    ] = None,
     confident: options.Confident = False,
     model: options.Model = ModelKind.linear,
     task: options.Task = TaskKind.auto,
@@ -47,31 +48,55 @@ def fit(
     groups: options.Groups = GroupKind.intersection,
     drop: options.Drop = None,
     drop_sensitive: options.DropSensitive = False,
+    categorical: options.Categorical = None,
+    min_group_size: options.MinGroupSize = 1,
     test_share: options.TestShare = 0.25,
     seed: options.Seed = 0,
+    sep: options.Sep = None,
+    encoding: options.Encoding = "utf-8",
+    header: options.Header = True,
     quiet: options.Quiet = False,
     json: options.Json = False,
 ) -> int:
     """Train a fair model on a table and save it with its encoding of the columns.
 
     A share of the rows is held out; the model is measured there, once. The exit code
-    is 1 if --max-violation could not be kept in training.
+    is 1 if --max-violation was not kept on the validation rows of the search or on the
+    held-out rows.
+
+    Example: fferm fit loans.csv --target granted --sensitive sex --max-violation 0.05
+    --out model.fferm
     """
     output = Output(quiet, json)
     check_writable(out, data)
+    if max_violation is not None and fairness_weight is not None:
+        raise InvalidParameterError(
+            "--fairness-weight and --max-violation contradict each other: a bound "
+            "finds its own weight. Leave one of them out."
+        )
+    if max_violation is None and confident:
+        raise InvalidParameterError("--confident needs --max-violation.")
     with output.warnings_as_lines():
-        source = open_source(data, target, sensitive)
+        form = Form(sep, encoding, header)
+        source = open_source(data, target, sensitive, form)
+        is_regression = source.is_regression(task)
+        output.note(source.describe_target(task))
+        weights = (
+            {} if fairness_weight is None else {"fairness_weight": fairness_weight}
+        )
         estimator = make_estimator(
             model,
-            source.is_regression(task),
+            is_regression,
             metric,
             divergence=divergence,
             notion=notion,
             groups=groups.value,
             max_violation=max_violation,
             confident=confident,
-            fairness_weight=fairness_weight,
+            **weights,
             continuous=list(bands or ()) or "auto",
+            categorical=categorical,
+            min_group_size=min_group_size,
             random_state=seed,
         )
         source = source.without(drop, drop_sensitive, bands)
@@ -84,14 +109,25 @@ def fit(
     feasible = getattr(fitted, "feasible_", None)
     dropped = list(fitted.encoder_.dropped_) if hasattr(fitted, "encoder_") else []
     words = [f"Saved {out}: fairness weight {weight:.4g}, measured on held-out rows."]
-    if feasible is False:
-        words.append("NOT KEPT: no fairness weight keeps the bound.")
+    is_kept = None if max_violation is None else audit.passes(max_violation)
+    if max_violation is not None:
+        value = audit.format_number(fitted.violation_)
+        words.append(
+            f"{'KEPT' if feasible else 'NOT KEPT'} on the validation rows of the "
+            f"search: violation {value}, bound {max_violation:g}."
+        )
+        value = audit.format_number(audit.violation)
+        words.append(
+            f"{'KEPT' if is_kept else 'NOT KEPT'} on the held-out rows: violation "
+            f"{value}, bound {max_violation:g}."
+        )
     if dropped:
         words.append(f"Columns that say nothing and are not used: {', '.join(dropped)}")
     result = {"model": str(out), "fairness_weight": weight, "feasible": feasible}
+    result["kept"] = is_kept
     measured = {"unused_columns": dropped, "audit": audit.to_dict()}
     output.result("\n".join([*words, "", str(audit)]), {**result, **measured})
-    return 0 if feasible in (None, True) else 1
+    return 0 if feasible in (None, True) and is_kept in (None, True) else 1
 
 
 def make_estimator(

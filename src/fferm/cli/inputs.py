@@ -1,5 +1,10 @@
 """Tables as commands get them: CSV, Parquet, or a data set by name."""
 
+import codecs
+import gzip
+import io
+import zipfile
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -45,6 +50,67 @@ DELIMITERS = ",;\t|"
 LARGEST_BLOCK = 2**31 - 1
 # A target with more distinct values than this is a quantity or a name, not a class.
 MOST_CLASSES = 100
+# With more classes than this, numbers may be meant as a quantity.
+FEW_CLASSES = 10
+
+
+@dataclass(frozen=True)
+class Form:
+    """How a file is written: what separates fields, its encoding, and its header."""
+
+    sep: str | None = None
+    encoding: str = "utf-8"
+    header: bool = True
+
+    def __post_init__(self) -> None:
+        """Refuse what no CSV file can have."""
+        if self.sep is not None:
+            object.__setattr__(
+                self, "sep", {"\\t": "\t", "tab": "\t"}.get(self.sep, self.sep)
+            )
+            if len(self.sep or "") != 1:
+                raise InvalidParameterError(
+                    f"--sep must be one character, or tab; got {self.sep!r}."
+                )
+        try:
+            codecs.lookup(self.encoding)
+        except LookupError as error:
+            raise InvalidParameterError(
+                f"--encoding must be one that Python knows, such as utf-8 or latin-1; "
+                f"got {self.encoding!r}."
+            ) from error
+
+    def read(self, path: Path) -> pa.Table:
+        """Return the rows of a CSV file, which may be packed."""
+        content = _unpacked(path)
+        try:
+            text = content.decode(self.encoding)
+        except UnicodeDecodeError as error:
+            raise ValueError(
+                f"byte {error.start} is not encoded in {self.encoding}"
+            ) from error
+        text = text.removeprefix("\ufeff")
+        names = text.partition("\n")[0]
+        if not names.strip():
+            raise ValueError("it is empty, or begins with an empty line")
+        if "\0" in names:
+            raise ValueError("it is not a text file")
+        content = text.encode()
+        return pyarrow.csv.read_csv(
+            pa.BufferReader(content),
+            pyarrow.csv.ReadOptions(
+                block_size=min(len(content) + 2, LARGEST_BLOCK),
+                autogenerate_column_names=not self.header,
+            ),
+            pyarrow.csv.ParseOptions(
+                delimiter=self.sep or max(DELIMITERS, key=names.count),
+                newlines_in_values=True,
+            ),
+            pyarrow.csv.ConvertOptions(null_values=GAPS, strings_can_be_null=True),
+        )
+
+
+DEFAULT_FORM = Form()
 
 
 @dataclass(frozen=True)
@@ -92,6 +158,20 @@ class Source:
         if task is not TaskKind.auto or self.target not in self.frame.columns:
             return task is TaskKind.regression
         return is_quantity(self.frame[self.target])
+
+    def describe_target(self, task: TaskKind) -> str:
+        """Return how a numeric target of many values is taken; empty for others."""
+        if self.target not in self.frame.columns or task is not TaskKind.auto:
+            return ""
+        column = self.frame[self.target]
+        n_values = column.nunique()
+        if column_kind(column) == "label" or n_values <= FEW_CLASSES:
+            return ""
+        if is_quantity(column):
+            taken = "a regression predicts it; for classes pass --task classification"
+        else:
+            taken = f"as {n_values} classes; to predict a number pass --task regression"
+        return f"The target {self.target!r} has {n_values} distinct numbers: {taken}."
 
     def rows(self, frame: pd.DataFrame, is_regression: bool) -> dict[str, Any]:
         """Return features, target and groups of some rows, as `fit` takes them."""
@@ -151,12 +231,15 @@ class Source:
 
 
 def open_source(
-    data: str, target: str | None, sensitive: Sequence[str] | None
+    data: str,
+    target: str | None,
+    sensitive: Sequence[str] | None,
+    form: Form = DEFAULT_FORM,
 ) -> Source:
     """Return the table of a name or a path."""
     if data not in CATALOG or Path(data).exists():
         target, columns = require_columns(target, sensitive)
-        return Source(read_table(Path(data)), None, target, columns)
+        return Source(read_table(Path(data), form), None, target, columns)
     entry = CATALOG[data]
     target = entry.targets[0] if target is None else target
     if target not in entry.targets:
@@ -181,6 +264,14 @@ def open_source(
     return Source(train, test, target, columns)
 
 
+def read_rows(data: str, form: Form) -> pd.DataFrame:
+    """Return the rows of a file, or the test rows of a data set by name."""
+    if data not in CATALOG or Path(data).exists():
+        return read_table(Path(data), form)
+    source = open_source(data, None, None)
+    return source.frame if source.test is None else source.test
+
+
 def require_columns(
     target: str | None, sensitive: Sequence[str] | None
 ) -> tuple[str, tuple[str, ...]]:
@@ -193,27 +284,42 @@ def require_columns(
     return target, tuple(dict.fromkeys(sensitive))
 
 
-def read_table(path: Path) -> pd.DataFrame:
-    """Return the rows of a CSV or Parquet file."""
+def read_table(path: Path, form: Form = DEFAULT_FORM) -> pd.DataFrame:
+    """Return the rows of a CSV file, a Parquet file or a folder of Parquet files."""
     if not path.exists():
         raise InvalidInputError(
             f"{path} does not exist. Name a CSV or Parquet file, or one of the data "
             f"sets {', '.join(CATALOG)}."
         )
-    if path.is_dir():
-        raise InvalidInputError(f"{path} is a folder. Name a CSV or Parquet file.")
+    is_parquet = path.is_dir()
+    if is_parquet and not any(path.glob("**/*.parquet")):
+        raise InvalidInputError(
+            f"{path} is a folder without Parquet files. Name a CSV or Parquet file, or "
+            "a folder of Parquet files."
+        )
     try:
-        with path.open("rb") as stream:
-            is_parquet = stream.read(4) == b"PAR1"
-        table = pyarrow.parquet.read_table(path) if is_parquet else _read_csv(path)
+        is_parquet = is_parquet or _begins_with(path, b"PAR1")
+        read = pyarrow.parquet.read_table if is_parquet else form.read
+        table = read(path)
     except OSError as error:
         reason = error.strerror or str(error)
         raise InvalidInputError(f"Cannot read {path} ({reason}).") from error
-    except (pa.ArrowException, ValueError) as error:
+    except (pa.ArrowException, ValueError, EOFError, zlib.error) as error:
         raise InvalidInputError(
             f"{path} cannot be read as {'Parquet' if is_parquet else 'CSV'} "
-            f"({error}). It needs a header, and rows with as many fields."
+            f"({error}). It needs a header (or --no-header), rows with as many fields, "
+            "and the right --sep and --encoding."
         ) from error
+    _check_names(table, path)
+    return as_pandas(table.to_pandas(ignore_metadata=True))
+
+
+def _begins_with(path: Path, mark: bytes) -> bool:
+    with path.open("rb") as stream:
+        return stream.read(len(mark)) == mark
+
+
+def _check_names(table: pa.Table, path: Path) -> None:
     names = pd.Series(table.column_names)
     blank, again = names[names.str.strip() == ""], names[names.duplicated()]
     problem = "" if len(table) else f"{path} has a header and no rows."
@@ -223,7 +329,6 @@ def read_table(path: Path) -> pd.DataFrame:
         problem = f"Column {blank.index[0] + 1} of {path} has no name in the header."
     if problem:
         raise InvalidInputError(problem)
-    return as_pandas(table.to_pandas(ignore_metadata=True))
 
 
 def target_labels(column: "pd.Series[Any]") -> "pd.Series[Any]":
@@ -329,23 +434,18 @@ def drop_unlabelled(frame: pd.DataFrame, target: str) -> pd.DataFrame:
     return frame[is_known].reset_index(drop=True)
 
 
-def _read_csv(path: Path) -> pa.Table:
-    with path.open("rb") as stream:
-        header = stream.readline(2**20)
-    if not header.strip():
-        raise ValueError("it is empty, or begins with an empty line")
-    if b"\0" in header:
-        raise ValueError("it is not a text file")
-    text = header.decode("utf-8-sig")
-    block = min(path.stat().st_size + 2, LARGEST_BLOCK)
-    delimiter = max(DELIMITERS, key=text.count)
-    table = pyarrow.csv.read_csv(
-        path,
-        pyarrow.csv.ReadOptions(block_size=block),
-        pyarrow.csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
-        pyarrow.csv.ConvertOptions(null_values=GAPS, strings_can_be_null=True),
-    )
-    for field in table.schema:
-        if pa.types.is_binary(field.type):
-            raise ValueError(f"column {field.name!r} is not encoded in UTF-8")
-    return table
+def _unpacked(path: Path) -> bytes:
+    # The bytes of a text file, or of the one file in an archive.
+    content = path.read_bytes()
+    if content[:2] == b"\x1f\x8b":
+        return gzip.decompress(content)
+    if content[:4] != b"PK\x03\x04":
+        return content
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            names = [n for n in archive.namelist() if not n.endswith("/")]
+            if len(names) != 1:
+                raise ValueError(f"the archive holds {len(names)} files, not one")
+            return archive.read(names[0])
+    except (zipfile.BadZipFile, RuntimeError, NotImplementedError) as error:
+        raise ValueError(f"the archive is damaged: {error}") from error

@@ -16,6 +16,9 @@ GroupKind = StrEnum("GroupKind", ["intersection", "marginal"])
 Size = StrEnum("Size", ["small", "full"])
 
 Names = list[str] | None
+Categorical = Annotated[
+    Names, Option(help="A column of codes that are categories; may be repeated.")
+]
 Bands = Annotated[
     Names,
     Option(help="A sensitive column of numbers to cut into bands; may be repeated."),
@@ -29,7 +32,10 @@ Data = Annotated[
         metavar="DATA", help="A CSV or Parquet file, or a data set of `fferm datasets`."
     ),
 ]
-Divergence = Annotated[str, Option(help="How distance from equal is measured.")]
+DIVERGENCES = "kl, reverse_kl, chi2, total_variation, jensen_shannon, squared_hellinger"
+Divergence = Annotated[
+    str, Option(help=f"How distance from equal is measured: {DIVERGENCES} or alpha.")
+]
 Drop = Annotated[Names, Option(help="A column not to predict from; may be repeated.")]
 DropSensitive = Annotated[
     bool,
@@ -37,11 +43,21 @@ DropSensitive = Annotated[
         "--drop-sensitive", help="Do not predict from the sensitive columns either."
     ),
 ]
+Encoding = Annotated[
+    str, Option(help="How the text of a CSV file is encoded, such as latin-1.")
+]
 Groups = Annotated[
     GroupKind, Option(help="Several sensitive columns jointly, or one by one.")
 ]
 Html = Annotated[Path | None, Option(help="Also write a report there.")]
 Json = Annotated[bool, Option("--json", help="The result as JSON on standard output.")]
+Header = Annotated[
+    bool,
+    Option(
+        "--header/--no-header",
+        help="Whether a CSV file begins with names; else they are f0, f1, ...",
+    ),
+]
 Metric = Annotated[
     str | None,
     Option(
@@ -49,10 +65,23 @@ Metric = Annotated[
         "mean_gap or distance_correlation."
     ),
 ]
+MinGroupSize = Annotated[
+    int, Option(help="Smaller groups are not compared, and are listed.")
+]
 Model = Annotated[ModelKind, Option(help="The kind of model to train.")]
-Notion = Annotated[str, Option(help="What has to be equal between groups.")]
+Notion = Annotated[
+    str,
+    Option(
+        help="What has to be equal between groups: demographic_parity, "
+        "equal_opportunity, equalized_odds, false_positive_rate_parity, sufficiency or "
+        "predictive_parity."
+    ),
+]
 Quiet = Annotated[bool, Option("--quiet", "-q", help="No progress, warnings or words.")]
 Seed = Annotated[int, Option(help="Seed of everything random.")]
+Sep = Annotated[
+    str | None, Option(help="What separates the fields of a CSV file; found by itself.")
+]
 Sensitive = Annotated[
     Names, Option(help="A column whose groups are compared; may be repeated.")
 ]

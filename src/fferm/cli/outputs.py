@@ -45,6 +45,11 @@ class Output:
         elif not self.is_quiet:
             sys.stdout.write(printable(words, keep="\n") + "\n")
 
+    def note(self, sentence: str) -> None:
+        """Write a sentence on what is done beside the result, if there is one."""
+        if sentence and not self.is_quiet:
+            sys.stderr.write(f"note: {one_line(sentence)}\n")
+
     @contextlib.contextmanager
     def progress(
         self, what: str, total: int | None = None, count: Count | None = None

@@ -12,6 +12,7 @@ from fferm.cli.curve import curve
 from fferm.cli.datasets import datasets
 from fferm.cli.fit import fit
 from fferm.cli.outputs import one_line
+from fferm.cli.predict import predict
 from fferm.cli.report import report
 from fferm.cli.reproduce import reproduce
 from fferm.errors import FfermError
@@ -26,11 +27,11 @@ app = typer.Typer(
     name="fferm",
     help="Accurate and fair models from tables of data. "
     "Exit codes: 0 done, bound kept; 1 bound not kept; 2 bad input.",
-    add_completion=False,
+    no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-for command in (fit, audit, curve, report, reproduce, datasets):
+for command in (fit, predict, audit, curve, report, reproduce, datasets):
     app.command()(command)
 
 
@@ -58,7 +59,8 @@ def run(arguments: list[str]) -> int:
     except UsageError as error:
         message = f"{one_line(error.format_message())} Try: fferm --help"
     except (KeyboardInterrupt, typer.Abort):
-        sys.stderr.write("interrupted\n")
+        resumes = "; the same command resumes" if arguments[:1] == ["curve"] else ""
+        sys.stderr.write(f"interrupted{resumes}\n")
         return INTERRUPTED
     except BrokenPipeError:
         # Who reads has seen enough; the interpreter flushes once more at its end.
