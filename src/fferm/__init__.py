@@ -4,11 +4,24 @@ Heavy parts are imported when they are first asked for; importing fferm loads ne
 torch, lightgbm, plotly nor matplotlib.
 """
 
-import importlib
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
+from fferm._lazy import lazy
+
 if TYPE_CHECKING:
+    from fferm import datasets as datasets
+    from fferm import distributed as distributed
+    from fferm import divergences as divergences
+    from fferm import errors as errors
+    from fferm import lab as lab
+    from fferm import metrics as metrics
+    from fferm import notions as notions
+    from fferm import tables as tables
+    from fferm import testing as testing
+    from fferm import torch as torch
+    from fferm import tuning as tuning
+    from fferm import uncertainty as uncertainty
     from fferm.auditing import audit, audit_regression
     from fferm.boosting import boosting_objective
     from fferm.curve import TradeoffCurve, tradeoff_curve
@@ -21,24 +34,6 @@ if TYPE_CHECKING:
     from fferm.uncertainty import LargeShift, SmallShift
 
 __version__ = version("fferm")
-
-# Where each public name lives.
-_HOMES = {
-    "FairBoostingClassifier": "fferm.estimators.boosting",
-    "FairLogisticRegression": "fferm.estimators",
-    "FairNetClassifier": "fferm.estimators.net",
-    "FairRegressor": "fferm.estimators.regression",
-    "GroupCounts": "fferm.data.group_counts",
-    "LargeShift": "fferm.uncertainty",
-    "SmallShift": "fferm.uncertainty",
-    "TradeoffCurve": "fferm.curve",
-    "audit": "fferm.auditing",
-    "audit_regression": "fferm.auditing",
-    "boosting_objective": "fferm.boosting",
-    "load": "fferm.persistence",
-    "save": "fferm.persistence",
-    "tradeoff_curve": "fferm.curve",
-}
 
 __all__ = [
     "FairBoostingClassifier",
@@ -57,16 +52,16 @@ __all__ = [
     "tradeoff_curve",
 ]
 
-
-def __getattr__(name: str) -> object:
-    """Import a public name from its home when it is first used."""
-    if name not in _HOMES:
-        raise AttributeError(f"module 'fferm' has no attribute {name!r}")
-    value = getattr(importlib.import_module(_HOMES[name]), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    """Return the public names."""
-    return sorted([*globals(), *_HOMES])
+# Where each public name lives. All other submodules are attributes too.
+_HOMES = {
+    "fferm.auditing": ("audit", "audit_regression"),
+    "fferm.boosting": ("boosting_objective",),
+    "fferm.curve": ("TradeoffCurve", "tradeoff_curve"),
+    "fferm.data.group_counts": ("GroupCounts",),
+    "fferm.estimators": ("FairLogisticRegression", "FairRegressor"),
+    "fferm.estimators.boosting": ("FairBoostingClassifier",),
+    "fferm.estimators.net": ("FairNetClassifier",),
+    "fferm.persistence": ("load", "save"),
+    "fferm.uncertainty": ("LargeShift", "SmallShift"),
+}
+__getattr__, __dir__ = lazy(__name__, _HOMES)

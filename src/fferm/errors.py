@@ -32,10 +32,12 @@ to fix it::
 """
 
 import importlib
+import json
 import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.metadata import distribution
 from pathlib import Path
 from typing import Any
 
@@ -154,16 +156,49 @@ def explain(
         raise kind(f"{problem} ({reason[:300]}). {advice}") from error
 
 
-def import_extra(module: str, extra: str) -> Any:
+def install_line(extra: str) -> str:
+    """Return the command that installs an extra from where fferm itself is from.
+
+    pip records the folder, file or address that it was given (PEP 610). It records
+    nothing for a package index.
+    """
+    record = distribution("fferm").read_text("direct_url.json")
+    if record is None:
+        return f'pip install "fferm[{extra}]"'
+    from urllib.request import url2pathname  # slow to import
+
+    source = json.loads(record)
+    url, vcs = source["url"], source.get("vcs_info")
+    if not url.startswith("file:"):
+        url = f"{vcs['vcs']}+{url}@{vcs['commit_id']}" if vcs else url
+        return f'pip install "fferm[{extra}] @ {url}"'
+    path = Path(url2pathname(url.removeprefix("file://")))
+    if not path.exists():
+        return f'pip install ".[{extra}]" (in a clone of fferm)'
+    pins = path / "constraints.txt"
+    options = f'-c "{pins}" ' if pins.exists() else ""
+    options += "-e " if source.get("dir_info", {}).get("editable") else ""
+    return f'pip install {options}"{path}[{extra}]"'
+
+
+def missing_package(
+    user: str, package: str, extra: str, error: Exception | None = None
+) -> MissingDependencyError:
+    """Return the error that says what to install, or why an import fails."""
+    if error is not None and not isinstance(error, ModuleNotFoundError):
+        what = f"which is installed but cannot be imported: {error}"
+    else:
+        what = f"which is not installed. Run: {install_line(extra)}"
+    return MissingDependencyError(f"{user} needs the package {package}, {what}")
+
+
+def import_extra(module: str, extra: str, user: str = "This") -> Any:
     """Return a module of an optional package, or say which extra to install."""
     try:
         return importlib.import_module(module)
-    except ImportError as error:
+    except (ImportError, OSError) as error:
         package = module.partition(".")[0]
-        raise MissingDependencyError(
-            f"This needs the package {package}, which is not installed. Run: pip "
-            f'install "fferm[{extra}]"'
-        ) from error
+        raise missing_package(user, package, extra, error) from error
 
 
 def warn_user(message: str, category: type[Warning]) -> None:

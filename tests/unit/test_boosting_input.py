@@ -1,8 +1,5 @@
 """Fair trees: what goes in, and what is refused."""
 
-import subprocess
-import sys
-
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -256,20 +253,6 @@ def test_a_collapse_warns():
     y = (np.arange(len(data.y)) % 20 == 0).astype(int)
     with pytest.warns(CollapseWarning, match="for every training row"):
         fit(data, y=y, fairness_weight=0, n_estimators=2)
-
-
-def test_a_missing_lightgbm_is_named():
-    code = (
-        "import sys; sys.modules['lightgbm'] = None; import fferm\n"
-        "fferm.boosting_objective\n"
-        "try: fferm.FairBoostingClassifier\n"
-        "except ImportError as error: print(type(error).__name__, error)"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
-    )
-    assert done.stdout.startswith("MissingDependencyError")
-    assert 'pip install "fferm[boosting]"' in done.stdout
 
 
 @pytest.mark.parametrize("name", ["num_class", "boosting_type", "reg_alpha", "eta"])

@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
+from fferm.estimators.frame import FrameClassifier, FrameRegressor
 from leakage import NUMBERS, OTHER, ROWS, SOURCE, rows_of
 from numpy.testing import assert_allclose
 from sklearn.base import clone
@@ -16,7 +17,6 @@ from fferm.data.frame import FrameEncoder
 from fferm.data.groups import find_edges
 from fferm.data.rows import FitInput
 from fferm.datasets import FairDataset, acs_income
-from fferm.estimators.frame import FrameClassifier, FrameRegressor
 from fferm.lab.experiments import runner
 from fferm.lab.experiments.runner import Task, make_model, run_task, trade_offs
 from fferm.lab.experiments.specs import Method, Panel, Size

@@ -605,22 +605,6 @@ def test_a_collapsed_network_warns(data):
         fit(data, fairness_weight=0, class_weight={0: 1e6, 1: 1e-6})
 
 
-def test_without_torch_the_line_to_install_it_is_named():
-    code = (
-        "import sys; sys.modules['torch'] = None\n"
-        "import fferm\n"
-        "try:\n    fferm.FairNetClassifier\n"
-        "except fferm.errors.MissingDependencyError as error:\n    print(error)\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", "import fferm.errors\n" + code],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert 'pip install "fferm[torch]"' in done.stdout
-
-
 @pytest.mark.filterwarnings("ignore::fferm.errors.CollapseWarning")
 def test_the_default_learning_rate_goes_with_the_root_of_the_batch_size(data):
     rates = [

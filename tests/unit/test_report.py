@@ -41,6 +41,7 @@ from fferm.errors import (
     MissingDependencyError,
     MissingGroupWarning,
     PersistenceError,
+    install_line,
 )
 from fferm.notions import (
     ConditionalParity,
@@ -836,7 +837,7 @@ def test_a_missing_package_says_what_to_install(
     for name in [name for name in sys.modules if name.partition(".")[0] == blocked]:
         monkeypatch.setitem(sys.modules, name, None)
     monkeypatch.setitem(sys.modules, blocked, None)
-    advice = rf'package {package}, .* pip install "fferm\[report\]"'
+    advice = rf"package {package}, .* Run: {re.escape(install_line('report'))}"
     with pytest.raises(MissingDependencyError, match=advice):
         write_curve(curve, tmp_path / "report.html")
     assert list(tmp_path.iterdir()) == []

@@ -3,8 +3,6 @@
 import copy
 import math
 import pickle
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -540,33 +538,6 @@ def test_every_gradient_comes_from_a_look_up():
         seen.add(type(node).__name__)
         nodes += [child for child, _ in node.next_functions if child is not None]
     assert not any("Exp" in name or "Log" in name for name in seen)
-
-
-WITHOUT_TORCH = """
-import sys
-
-class Hidden:
-    def find_spec(name, path=None, target=None):
-        if name == "torch":
-            raise ModuleNotFoundError("No module named 'torch'", name="torch")
-
-sys.meta_path.insert(0, Hidden)
-import fferm
-try:
-    import fferm.torch
-except fferm.errors.MissingDependencyError as error:
-    print(error)
-"""
-
-
-def test_without_torch_the_package_says_what_to_install():
-    done = subprocess.run(
-        [sys.executable, "-c", WITHOUT_TORCH],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert 'pip install "fferm[torch]"' in done.stdout
 
 
 @pytest.mark.filterwarnings("ignore::fferm.errors.SmallGroupWarning")

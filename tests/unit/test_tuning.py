@@ -1,5 +1,6 @@
 """Choosing weight, radius and divergence by rows that training does not see."""
 
+import re
 import sys
 from dataclasses import replace
 
@@ -27,6 +28,7 @@ from fferm.errors import (
     InvalidParameterError,
     MissingDependencyError,
     MissingSensitiveError,
+    install_line,
 )
 from fferm.estimators import weight_search as bounds
 from fferm.fairness_grid import weight_range
@@ -202,7 +204,7 @@ def test_optuna_tries_as_many_points_as_asked(monkeypatch):
 
 def test_a_missing_optuna_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "optuna", None)
-    with pytest.raises(MissingDependencyError, match=r"fferm\[tune\]"):
+    with pytest.raises(MissingDependencyError, match=re.escape(install_line("tune"))):
         tune(FairLogisticRegression(), **SOURCE, **QUICK, max_violation=0.3, n_trials=3)
 
 

@@ -19,16 +19,14 @@ import fferm.boosting._kernels as kernels
 from fferm._typing import FloatArray, IntArray, Table
 from fferm.boosting.newton import Descent
 from fferm.boosting.objective import ScoreObjective, scores_of
-from fferm.errors import MissingDependencyError
+from fferm.errors import missing_package
 from fferm.solvers.base import Callback, EarlyStopping, Monitor, Record, Result
 
 try:
     import lightgbm as lgb
-except ImportError as error:
-    raise MissingDependencyError(
-        "FairBoostingClassifier needs the package lightgbm, which is not installed. "
-        'Run: pip install "fferm[boosting]"'
-    ) from error
+except (ImportError, OSError) as error:
+    user = "FairBoostingClassifier"
+    raise missing_package(user, "lightgbm", "boosting", error) from error
 
 # What LightGBM adds to the curvature of leaves below a split of categories.
 CATEGORY_REGULARISATION = 10.0

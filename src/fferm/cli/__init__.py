@@ -36,10 +36,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     for package in ("typer", "rich", "pyarrow"):
         if importlib.util.find_spec(package) is None:
-            sys.stderr.write(
-                f"error: The command line needs the package {package}, which is not "
-                'installed. Run: pip install "fferm[cli]"\n'
-            )
+            from fferm.errors import missing_package
+
+            error = missing_package("The command line", package, "cli")
+            sys.stderr.write(f"error: {error}\n")
             return 2
     from fferm.cli.program import run
 

@@ -6,3 +6,7 @@ encoded here, once. `validate` reads X, y and weights, `groups` the sensitive co
 groups in data that arrive in batches. No other package looks at raw tables, and this
 one imports nothing above `notions`.
 """
+
+from fferm._lazy import lazy
+
+__getattr__, __dir__ = lazy(__name__)

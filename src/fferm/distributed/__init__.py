@@ -5,13 +5,16 @@ that ranks and workers share, `training` is ``python -m fferm.distributed``. It 
 `fferm.torch` and may not be imported by it.
 """
 
-from fferm.errors import import_extra
+from fferm.errors import missing_package
 
-import_extra("pyarrow.parquet", "torch")  # says what to install
+try:
+    import pyarrow.parquet as _parquet  # noqa: F401 - the message below is ours
+except (ImportError, OSError) as error:
+    raise missing_package("fferm.distributed", "pyarrow", "torch", error) from error
 
-from fferm.distributed.shards import LabelCounts, ShardSummary, summarize  # noqa: E402
-from fferm.distributed.stream import ShardDataset, ShardLoader  # noqa: E402
-from fferm.distributed.training import Options, load_model, train  # noqa: E402
+from fferm.distributed.shards import LabelCounts, ShardSummary, summarize
+from fferm.distributed.stream import ShardDataset, ShardLoader
+from fferm.distributed.training import Options, load_model, train
 
 __all__ = [
     "LabelCounts",

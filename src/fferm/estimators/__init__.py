@@ -7,7 +7,10 @@ Curves, tuning, reports and commands use estimators and are never imported here;
 and LightGBM are imported when a model that needs them is.
 """
 
+from fferm._lazy import lazy
 from fferm.estimators.linear import FairLogisticRegression
 from fferm.estimators.regression import FairRegressor
 
 __all__ = ["FairLogisticRegression", "FairRegressor"]
+
+__getattr__, __dir__ = lazy(__name__)

@@ -19,17 +19,6 @@ from sklearn.utils.validation import (
 
 from fferm._typing import FloatArray, Table, is_sparse
 from fferm.boosting.objective import ScoreObjective, decide, mean_loss
-from fferm.boosting.rounds import (
-    FairRounds,
-    Grown,
-    PlainRounds,
-    Start,
-    aliases,
-    bin_rows,
-    grow,
-    is_constant,
-    read_booster,
-)
 from fferm.data.frame import (
     as_numbers,
     as_pandas,
@@ -53,10 +42,30 @@ from fferm.data.validate import (
     refuse_unusable,
     rescaled,
 )
-from fferm.errors import InvalidInputError, InvalidParameterError
+from fferm.errors import (
+    InvalidInputError,
+    InvalidParameterError,
+    MissingDependencyError,
+)
 from fferm.estimators.base import Encoded, FairClassifier, all_classes, progress
 from fferm.metrics.tabulator import Tabulator
 from fferm.notions import Labels
+
+MISSING = ""  # the library that a model cannot be made without
+try:
+    from fferm.boosting.rounds import (
+        FairRounds,
+        Grown,
+        PlainRounds,
+        Start,
+        aliases,
+        bin_rows,
+        grow,
+        is_constant,
+        read_booster,
+    )
+except MissingDependencyError as error:
+    MISSING = str(error)
 
 # LightGBM's gradients are single precision, so weights with a mean outside this range
 # are rescaled.
@@ -193,6 +202,11 @@ class FairBoostingClassifier(FairClassifier):
     early_stopping: str | None = None
     patience: int = 20
     n_jobs: int | None = None
+
+    if MISSING:
+
+        def __post_init__(self) -> None:
+            raise MissingDependencyError(MISSING)
 
     def decision_function(self, X: Table) -> FloatArray:
         """Return the raw scores: (n_samples,) for two classes, else (n_samples, m).
@@ -338,7 +352,7 @@ class FairBoostingClassifier(FairClassifier):
 
     def _train(
         self, encoded: Encoded, weights: Sequence[float], start: Any, *, is_path: bool
-    ) -> Iterator[Grown]:
+    ) -> "Iterator[Grown]":
         if encoded.watched is not None and encoded.passed.penalty_data is not None:
             raise InvalidParameterError(
                 "early_stopping must be None with penalty_data; got "
@@ -436,7 +450,7 @@ class FairBoostingClassifier(FairClassifier):
         scores = self.booster_.predict(X, raw_score=True, num_threads=self.n_jobs or 0)
         return np.asarray(scores, dtype=np.float64)
 
-    def _store(self, grown: Grown, encoded: Encoded, *, is_path: bool) -> None:
+    def _store(self, grown: "Grown", encoded: Encoded, *, is_path: bool) -> None:
         data, problem = encoded.data, encoded.problem
         self.classes_ = data.classes
         self.booster_ = grown.booster

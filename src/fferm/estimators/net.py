@@ -26,6 +26,7 @@ from fferm.errors import (
     InvalidInputError,
     InvalidParameterError,
     InvalidTypeError,
+    MissingDependencyError,
     PersistenceError,
     StackingWarning,
     warn_user,
@@ -33,9 +34,14 @@ from fferm.errors import (
 from fferm.estimators.base import Encoded, FairClassifier, progress
 from fferm.penalty.objective import Problem
 from fferm.solvers.base import Callback
-from fferm.torch import networks, training
-from fferm.torch.networks import DeviceRows, Features
-from fferm.torch.training import BatchObjective, Trained, TrainingConfig
+
+MISSING = ""  # the library that a model cannot be made without
+try:
+    from fferm.torch import networks, training
+    from fferm.torch.networks import DeviceRows, Features
+    from fferm.torch.training import BatchObjective, Trained, TrainingConfig
+except MissingDependencyError as error:
+    MISSING = str(error)
 
 if TYPE_CHECKING:
     import torch
@@ -190,7 +196,7 @@ class FairNetClassifier(FairClassifier):
     refresh_every: int | None = None
     batch_size: int = 256
     max_epochs: int | None = None
-    optimizer: str | training.MakeOptimizer = "adamw"
+    optimizer: "str | training.MakeOptimizer" = "adamw"
     learning_rate: float | None = None
     schedule: str | Callable[[float], float] = "cosine"
     weight_decay: float = 1e-2
@@ -201,6 +207,11 @@ class FairNetClassifier(FairClassifier):
     checkpoint: str | os.PathLike[str] | None = None
     device: "str | torch.device" = "auto"
     dtype: str = "auto"
+
+    if MISSING:
+
+        def __post_init__(self) -> None:
+            raise MissingDependencyError(MISSING)
 
     def decision_function(self, X: Table) -> FloatArray:
         """Return the logits: (n_samples,) for two classes, else (n_samples, m).
@@ -273,7 +284,7 @@ class FairNetClassifier(FairClassifier):
 
     def _train(
         self, encoded: Encoded, weights: Sequence[float], start: Any, *, is_path: bool
-    ) -> Iterator[Trained]:
+    ) -> "Iterator[Trained]":
         if encoded.watched is not None and encoded.passed.penalty_data is not None:
             raise InvalidParameterError(
                 "early_stopping='validation' holds out training rows, and the penalty "
@@ -302,7 +313,7 @@ class FairNetClassifier(FairClassifier):
                 yield from run.train()
 
     def _stack_size(
-        self, problem: Problem, make: Maker, config: TrainingConfig, n_weights: int
+        self, problem: Problem, make: Maker, config: "TrainingConfig", n_weights: int
     ) -> int:
         # How many networks train as one: those whose module vmap supports. An optimizer
         # of the user's own may look at whole tensors, as LBFGS does.
@@ -328,9 +339,9 @@ class FairNetClassifier(FairClassifier):
         self,
         encoded: Encoded,
         critic: dict[str, Table] | None,
-        config: TrainingConfig,
+        config: "TrainingConfig",
         weights: Sequence[float],
-    ) -> BatchObjective:
+    ) -> "BatchObjective":
         problem, watched, held_out = encoded.problem, encoded.watched, None
         trained, every = self._device_rows(encoded, config), 0
         if watched is not None:
@@ -342,7 +353,7 @@ class FairNetClassifier(FairClassifier):
         parts = trained, weights, config, problem, encoded.rows, seen
         return BatchObjective(*parts, every=every, held_out=held_out)
 
-    def _device_rows(self, encoded: Encoded, config: TrainingConfig) -> DeviceRows:
+    def _device_rows(self, encoded: Encoded, config: "TrainingConfig") -> "DeviceRows":
         data = encoded.data
         return DeviceRows(Features(data.X, config), data.y, self._loss_weight(data))
 
@@ -351,7 +362,7 @@ class FairNetClassifier(FairClassifier):
         encoded: Encoded,
         critic: dict[str, Table] | None,
         make: Maker,
-        config: TrainingConfig,
+        config: "TrainingConfig",
         weights: Sequence[float],
     ) -> "Checkpoint":
         from fferm.torch.serialize import Checkpoint
@@ -388,7 +399,7 @@ class FairNetClassifier(FairClassifier):
         tables += [part.detach().cpu().numpy() for part in module.state_dict().values()]
         return Checkpoint(str(self.checkpoint), settings, tables)
 
-    def _config(self, problem: Problem) -> TrainingConfig:
+    def _config(self, problem: Problem) -> "TrainingConfig":
         calls = self.callbacks
         if not isinstance(calls, Sequence) or not all(map(callable, calls)):
             raise InvalidTypeError(
@@ -454,7 +465,7 @@ class FairNetClassifier(FairClassifier):
         return np.asarray(data.weight * np.array(by_class)[data.y])
 
     def _module_maker(
-        self, problem: Problem, start: "nn.Module | None", config: TrainingConfig
+        self, problem: Problem, start: "nn.Module | None", config: "TrainingConfig"
     ) -> Maker:
         # What makes a network from a seed; with a start, a copy of that.
         module: Any = self.module if start is None else start
@@ -479,7 +490,7 @@ class FairNetClassifier(FairClassifier):
 
         return make
 
-    def _store(self, trained: Trained, encoded: Encoded, *, is_path: bool) -> None:
+    def _store(self, trained: "Trained", encoded: Encoded, *, is_path: bool) -> None:
         data, problem = encoded.data, encoded.problem
         self.classes_ = data.classes
         self.module_ = trained.module

@@ -21,6 +21,7 @@ from typing import Any
 import pandas as pd
 from numpy.typing import NDArray
 
+from fferm._lazy import lazy
 from fferm._typing import Table
 from fferm.data.groups import GroupMode
 from fferm.data.rows import check_aligned
@@ -38,6 +39,8 @@ __all__ = [
     "violation",
     "violations",
 ]
+
+__getattr__, __dir__ = lazy(__name__)
 
 
 def violation(

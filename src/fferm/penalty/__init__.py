@@ -7,3 +7,7 @@ of classes. `fferm.tables` offers the formulas on a table to users, behind check
 Linear models, networks and trees share this package. It may import `divergences`,
 `notions`, `uncertainty` and `data`; never solvers, estimators, torch or boosting.
 """
+
+from fferm._lazy import lazy
+
+__getattr__, __dir__ = lazy(__name__)

@@ -18,10 +18,10 @@ import pandas as pd
 
 from fferm.auditing import Audit, ClassificationAudit
 from fferm.curve import Key, TradeoffCurve
-from fferm.errors import InvalidInputError
+from fferm.errors import InvalidInputError, import_extra
 from fferm.report import figures
 from fferm.report.audits import compare, describe_audit, draw_columns, scale_of
-from fferm.report.pages import brief, report_extra, write_page
+from fferm.report.pages import brief, write_page
 from fferm.report.snippets import curve_snippet
 from fferm.report.wording import curve_words, explain
 from fferm.solvers import Result
@@ -110,8 +110,9 @@ def write_curve(
     --------
     >>> write_curve(curve, "report.html")  # doctest: +SKIP
     """
-    with report_extra():
-        from plotly.offline import get_plotlyjs
+    import_extra("plotly.offline", "report", "The report of a curve")
+    from plotly.offline import get_plotlyjs
+
     # Nothing that a page holds may end the element that it stands in.
     plotly = str(get_plotlyjs()).replace("</script", "<\\/script")
     script = files("fferm.report").joinpath("templates/front.js").read_text("utf-8")

@@ -16,7 +16,7 @@ import pandas as pd
 
 from fferm.auditing.regression import ColumnAudit, Densities, Fan
 from fferm.curve import TradeoffCurve
-from fferm.report.pages import report_extra
+from fferm.errors import import_extra
 from fferm.report.wording import curve_words
 
 if TYPE_CHECKING:
@@ -171,9 +171,10 @@ def draw_svg(draw: Callable[["Axes"], object], name: str = "") -> str:
     name
         What its ids begin with, where a page has several.
     """
-    with report_extra():
-        from matplotlib import style
-        from matplotlib.figure import Figure
+    import_extra("matplotlib.figure", "report", "A figure")
+    from matplotlib import style
+    from matplotlib.figure import Figure
+
     with style.context(["default", PAGE_STYLE]), warnings.catch_warnings():
         # The name of a curve stays text, and a browser has letters for it.
         warnings.filterwarnings("ignore", "Glyph .* missing from font")
@@ -201,8 +202,9 @@ def accuracy_range(curve: TradeoffCurve) -> tuple[float, float]:
 
 
 def _new_axes() -> "Axes":
-    with report_extra():
-        from matplotlib.figure import Figure
+    import_extra("matplotlib.figure", "report", "A figure")
+    from matplotlib.figure import Figure
+
     return Figure(layout="constrained").subplots()
 
 

@@ -3,31 +3,17 @@
 import math
 import os
 import platform
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
 
 from fferm._files import replacing
-from fferm.errors import MissingDependencyError
+from fferm.errors import import_extra
 from fferm.report.wording import TITLES
 
 # More lines than this nobody can tell apart.
 MOST_LINES = 8
 PACKAGES = ("fferm", "numpy", "scipy", "scikit-learn")
-
-
-@contextmanager
-def report_extra() -> Iterator[None]:
-    """Turn a failed import within the block into advice on what to install."""
-    try:
-        yield
-    except ImportError as error:
-        package = str(error.name).partition(".")[0]
-        raise MissingDependencyError(
-            f"Reports need the package {package}, which is not installed. Run: "
-            'pip install "fferm[report]"'
-        ) from error
 
 
 def write_page(
@@ -44,8 +30,9 @@ def write_page(
     path
         Where to write; an existing file is replaced.
     """
-    with report_extra():
-        from jinja2 import Environment, PackageLoader, StrictUndefined
+    import_extra("jinja2", "report", "A report")
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
     environment = Environment(
         loader=PackageLoader("fferm.report"),
         autoescape=True,

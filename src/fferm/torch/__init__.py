@@ -8,12 +8,15 @@ rows, `regression` its use for numbers; `serialize` keeps runs and networks,
 constant comes from the NumPy path.
 """
 
-from fferm.errors import import_extra
+from fferm.errors import missing_package
 
-import_extra("torch", "torch")  # says what to install
+try:
+    import torch as _torch  # noqa: F401 - the package of PyTorch, not this one
+except (ImportError, OSError) as error:
+    raise missing_package("fferm.torch", "torch", "torch", error) from error
 
-from fferm.torch.critic import CriticFairnessLoss  # noqa: E402
-from fferm.torch.losses import (  # noqa: E402
+from fferm.torch.critic import CriticFairnessLoss
+from fferm.torch.losses import (
     Diagnostics,
     DualSteps,
     FairnessLoss,

@@ -26,7 +26,7 @@ from fferm.solvers.base import Result
 if TYPE_CHECKING:
     from fferm.torch.training import Run
 
-SAFETENSORS = "safetensors.torch", "torch"  # a module, and what installs it
+SAFETENSORS = "safetensors.torch", "torch", "A saved network"
 
 
 def pack(module: nn.Module) -> bytes:

@@ -9,8 +9,8 @@ from scipy.stats import t as student
 
 from fferm._files import replacing
 from fferm.curve import TradeoffCurve
+from fferm.errors import import_extra
 from fferm.lab.experiments.specs import Spec
-from fferm.report.pages import report_extra
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -226,8 +226,9 @@ def write_experiment(spec: Spec, records: pd.DataFrame, path: Path) -> None:
     summary = summarize(spec, records)
     with replacing(path.with_suffix(".md"), ADVICE) as temporary:
         temporary.write_text(_table(summary), encoding="utf-8")
-    with report_extra():
-        from matplotlib.figure import Figure
+    import_extra("matplotlib.figure", "report", "A figure")
+    from matplotlib.figure import Figure
+
     is_noise, draw = spec.kind == "noise", DRAWN[spec.kind]
     rows = records if spec.kind == "fronts" else summary
     parts = {p.name: rows[rows["panel"] == p.name] for p in spec.panels}
