@@ -12,7 +12,7 @@ FFERM_DATA_HOME ?= ../shared/data
 # What is held to the same numbers with the instructions of any processor.
 PORTABLE := $(wildcard tests/laws tests/parity tests/reference tests/golden)
 
-.PHONY: demo test test-portable slow mutate check bench reproduce docs clean
+.PHONY: demo test test-portable slow mutate check bench reproduce docs build clean
 
 demo: $(VENV)/demo
 	$(BIN)/python examples/demo.py
@@ -50,8 +50,12 @@ reproduce: $(VENV)/dev
 docs: $(VENV)/dev
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
+# The sdist, and the wheel that is made from it, in dist/.
+build: $(VENV)/dev
+	$(BIN)/python -m build --no-isolation
+
 clean:
-	rm -rf $(VENV) site report.html report.png
+	rm -rf $(VENV) site dist report.html report.png
 	find src -name '*.nbi' -o -name '*.nbc' | xargs rm -f
 
 $(VENV)/demo: pyproject.toml constraints.txt | $(BIN)/python
