@@ -12,7 +12,7 @@ import json
 import math
 import os
 import zipfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,11 +20,12 @@ from typing import Any
 import narwhals as nw
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.pipeline import Pipeline
 
 import fferm
 from fferm._files import replacing
 from fferm.errors import FfermError, PersistenceError, UnsafeFileError
-from fferm.registry import Registered, last_step
+from fferm.registry import Registered
 from fferm.solvers import Result
 
 FORMAT = "fferm-model"
@@ -67,7 +68,8 @@ def save(estimator: Any, path: str | os.PathLike[str]) -> None:
     --------
     >>> fferm.save(model, "model.fferm")  # doctest: +SKIP
     """
-    last = last_step(estimator)
+    is_pipeline = isinstance(estimator, Pipeline)
+    last = estimator.steps[-1][1] if is_pipeline else estimator
     name = type(last).__name__
     if not _is_savable(last):
         raise PersistenceError(f"save needs one of {', '.join(SAVABLE)}; got {name}.")
@@ -153,7 +155,8 @@ class _Writer:
 
     def _array(self, name: str, value: NDArray[Any]) -> Any:
         if value.dtype.kind not in ARRAY_KINDS:  # labels of mixed or text type
-            return {"@objects": self._items(name, list(value))}
+            items = enumerate(value)
+            return {"@objects": [self.value(f"{name}.{n}", v) for n, v in items]}
         stream = io.BytesIO()
         np.save(stream, value, allow_pickle=False)
         self.files[f"{name}.npy"] = stream.getvalue()
@@ -167,15 +170,13 @@ class _Writer:
             return {"@estimator": self.estimator(f"{name}.", value)}
         if isinstance(value, tuple | list):
             tag = "@tuple" if isinstance(value, tuple) else "@list"
-            return {tag: self._items(name, value)}
+            items = enumerate(value)
+            return {tag: [self.value(f"{name}.{n}", v) for n, v in items]}
         if isinstance(value, dict):
             if all(isinstance(key, str) for key in value):
                 return {"@dict": self.all(f"{name}.", value)}
             return {"@pairs": self.value(name, list(value.items()))}
         return self._part_of_step(name, value)
-
-    def _items(self, name: str, items: Sequence[Any]) -> list[Any]:
-        return [self.value(f"{name}.{n}", item) for n, item in enumerate(items)]
 
     def _part_of_step(self, name: str, value: Any) -> Any:
         # What the transformers of scikit-learn consist of, beside numbers and text.

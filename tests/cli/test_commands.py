@@ -187,7 +187,7 @@ def small(tmp_path):
 def test_every_option_of_fit_reaches_the_model(small, call, tmp_path):
     options = (
         "--notion equalized_odds --divergence chi2 --groups marginal --confident "
-        "--fairness-weight 3 --max-violation 1 --test-share 0.4 --json --out"
+        "--max-violation 1 --test-share 0.4 --min-group-size 2 --json --out"
     )
     line = ("fit", *small, *options.split(), tmp_path / "m.fferm")
     audits = [json.loads(call(*line, "--seed", seed).out)["audit"] for seed in (0, 1)]
@@ -197,7 +197,7 @@ def test_every_option_of_fit_reaches_the_model(small, call, tmp_path):
         "divergence": "chi2",
         "groups": "marginal",
         "confident": True,
-        "fairness_weight": 3,
+        "min_group_size": 2,
         "max_violation": 1,
         "random_state": 1,
     }

@@ -15,7 +15,7 @@ BARS = {3: (0.857, 0.08), 10: (0.848, 0.035), 1000: (0.835, 0.02)}
 
 def test_one_booster_is_accurate_and_fair_in_its_decisions():
     data = load_adult(sensitive=("sex",))
-    model = FairBoostingClassifier(n_estimators=60, n_jobs=1)
+    model = FairBoostingClassifier(n_estimators=60, n_jobs=1, categorical=[])
     given = FitInput(data.frame, data.y, data.sensitive_features)
     gaps = []
     for fitted in model.fit_path(given, list(BARS)):

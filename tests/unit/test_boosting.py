@@ -229,7 +229,7 @@ def test_a_bound_on_the_violation_is_kept():
     rows = slice(None, None, 8)
     sex = adult.sensitive_features[rows]
     model = FairBoostingClassifier(
-        **{**FAST, "n_estimators": 40, "max_violation": 0.05}
+        **{**FAST, "n_estimators": 40, "max_violation": 0.05, "categorical": []}
     )
     model.fit(adult.frame[rows], adult.y[rows], sensitive_features=sex)
     assert model.feasible_

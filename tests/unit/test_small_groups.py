@@ -1,5 +1,8 @@
 """Small groups train the loss, have no part in penalty and verdict, and are named."""
 
+import re
+import warnings
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -69,30 +72,29 @@ def test_the_loss_still_sees_the_rows_of_small_groups():
     np.testing.assert_array_equal(left_out.coef_, missing.coef_)
 
 
-def test_a_bound_is_judged_without_the_small_groups():
-    rng = np.random.default_rng(0)
-    # All rows of the rare group are alike, so all or none of them are chosen.
-    group = np.repeat(["a", "b", "rare"], [1000, 800, 10])
-    x = rng.normal(size=group.size) + 0.5 * (group == "a")
-    x[group == "rare"] = 0
-    y = (x + rng.normal(size=group.size) > 0.2).astype(int)
-    X = np.column_stack([x, group == "rare"]).astype(float)
-    rows = {"X": X, "y": y, "sensitive_features": group}
-    bound = {"max_violation": 0.08, "random_state": 0}
-    with pytest.warns(InfeasibleWarning) as caught:
-        FairLogisticRegression(**bound).fit(**rows)
-    (text,) = [str(w.message) for w in caught if w.category is InfeasibleWarning]
-    assert "rare (2 held-out rows)" in text
-    assert "held-out rows). By chance alone a fair model measures" in text
-    with pytest.warns(SmallGroupWarning):
-        model = FairLogisticRegression(**bound, min_group_size=30).fit(**rows)
-    assert model.feasible_
-
-
-def test_a_bound_below_what_the_rows_can_show_says_so():
-    model = FairLogisticRegression(max_violation=0.001, random_state=0)
-    with pytest.warns(InfeasibleWarning, match=r"cannot show a violation of 0\.001\. "):
+def infeasible(**params):
+    """Return the warning of a bound that these rows cannot show."""
+    model = FairLogisticRegression(max_violation=0.001, random_state=0, **params)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
         model.fit(**ROWS)
+    (text,) = [str(w.message) for w in caught if w.category is InfeasibleWarning]
+    return text
+
+
+def test_a_bound_that_fails_names_the_worst_pair_its_rows_and_the_noise():
+    text = infeasible()
+    assert re.search(r"between \w+ \(\d+ held-out rows\) and \w+ \(\d+ held-out", text)
+    assert re.search(
+        r"a fair model measures 0\.\d{4} on these rows, so they cann", text
+    )
+    assert "cannot show a violation of 0.001. Collect more rows" in text
+
+
+def test_a_bound_is_judged_without_the_small_groups():
+    text = infeasible(min_group_size=30)
+    assert "rare" not in text
+    assert "a (40 held-out rows)" in text
 
 
 def test_an_audit_leaves_out_the_groups_that_are_small_on_its_rows():

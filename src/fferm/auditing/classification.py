@@ -424,8 +424,7 @@ def audit(  # noqa: PLR0913 - one call states all that an audit depends on
     if not hasattr(estimator, "__sklearn_tags__") or not hasattr(estimator, "predict"):
         from fferm.auditing.predictions import read_predictions
 
-        made = (y_true, y_pred, y_prob)
-        estimator, X, y = read_predictions(estimator, X, y, *made)
+        estimator, X, y = read_predictions(estimator, X, y, y_true, y_pred, y_prob)
     elif any(part is not None for part in (y_true, y_pred, y_prob)):
         raise InvalidParameterError(
             "Pass a model with X and y, or y_true with y_pred or y_prob; got both."
@@ -470,8 +469,8 @@ def audit(  # noqa: PLR0913 - one call states all that an audit depends on
     if hasattr(estimator, "predict_proba") and known:
         soft = np.zeros((labels.n_samples, len(labels.classes)))
         # A label that training did not have is never predicted: its column stays 0.
-        columns = [labels.classes.index(label) for label in known]
-        soft[:, columns] = encode_prob(estimator.predict_proba(X), len(known))
+        places = [labels.classes.index(label) for label in known]
+        soft[:, places] = encode_prob(estimator.predict_proba(X), len(known))
     violations = tabulator.violations(decision, warn=True)
     tables = tabulator.tables(decision)
     _warn_of_small(tabulator, tables, decision)
@@ -482,7 +481,8 @@ def audit(  # noqa: PLR0913 - one call states all that an audit depends on
     soft_values, soft_bounds, soft_interval = _measure(
         tabulator, soft, soft_tables, *how
     )
-    bands = tabulator.rows.band_edges
+    columns = tabulator.rows.attributes
+    bands = {name: e for column in columns for name, e in column.edges.items()}
     floor = intervals.floor_of_tables(tables, confidence)
     return ClassificationAudit(
         n_rows=labels.n_samples,
@@ -517,7 +517,7 @@ def audit(  # noqa: PLR0913 - one call states all that an audit depends on
         spec=replace(spec, divergence=code_of(chosen, "divergence")),
         bands={name: len(cut) + 1 for name, cut in bands.items()},
         trained_bands=tuple(n for n in bands if bands[n] in edges.values()),
-        small_groups=tabulator.rows.small,
+        small_groups={c.name: dict(c.small) for c in columns if c.small},
         floor=floor[0],
         floor_high=floor[1],
     )

@@ -512,7 +512,7 @@ class _Auditor:
             densities=_densities(u, code[inside], groups, weight),
             fan=fan,
             information_bias=bias,
-            n_missing=attribute.n_missing,
+            n_missing=int(np.sum(code < 0)) - sum(attribute.small.values()),
             small=dict(attribute.small),
             strata=strata,
             absent=tuple(names[r] for r in range(len(names)) if r not in parts),

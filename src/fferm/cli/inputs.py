@@ -206,7 +206,7 @@ class Source:
             what = "value" if is_regression else "class"
             only = f"only one {what}, {str(distinct[0])!r}"
             raise InvalidInputError(f"The target needs two values, but has {only}.")
-        if all(rows["X"][name].nunique() < 2 for name in rows["X"].columns):
+        if all(_is_constant(rows["X"][name]) for name in rows["X"].columns):
             names = ", ".join(rows["X"].columns) or "(none)"
             raise InvalidInputError(
                 f"No column to predict from: {names} each have one value."
@@ -405,6 +405,13 @@ def column_of(frame: pd.DataFrame, name: str, role: str) -> "pd.Series[Any]":
         f"The data have no column {name!r}, the {role}.{hint} Columns: "
         f"{', '.join(frame.columns)}."
     )
+
+
+def _is_constant(column: "pd.Series[Any]") -> bool:
+    try:
+        return column.nunique() < 2
+    except TypeError:  # lists and the like, which training refuses by name
+        return False
 
 
 def features_of(model: Any, frame: pd.DataFrame) -> pd.DataFrame:

@@ -134,7 +134,9 @@ class Measure:
             )
         rows = self.tabulator.rows
         self.X, self.y, self.weight = split.X, np.asarray(labels.y), rows.weight
-        self.edges, self.total = rows.band_edges, rows.weight.sum()
+        columns = rows.attributes
+        self.edges = {name: e for c in columns for name, e in c.edges.items()}
+        self.total = rows.weight.sum()
         self.cells = np.stack([each.by_row(self.y.size) for each in rows.cells])
         self.penalty = Penalty(objective, rows, labels.classes)
 

@@ -49,6 +49,8 @@ UNUSABLE = (bytes, tuple, *DATES)
 FREE_TEXT_FROM, MOST_WORDS = 20, 3
 # Integers of so many distinct values, none of them 0, look like codes.
 CODES = range(3, 31)
+# Fewer rows than this show too little of a column to tell.
+CODES_FROM = 100
 
 
 class FrameEncoder(Saved, TransformerMixin, BaseEstimator):
@@ -198,7 +200,7 @@ def check_categorical(
 
 def hint_at_codes(frame: pd.DataFrame, categorical: Sequence[Any] | None) -> None:
     """Warn about columns of integers that look like codes, unless some are named."""
-    if categorical is not None:
+    if categorical is not None or len(frame) < CODES_FROM:
         return
     codes = []
     for name in frame.columns:

@@ -67,11 +67,6 @@ class Attribute:
     edges: BandEdges = field(default_factory=dict)
     small: Mapping[str, int] = field(default_factory=dict)
 
-    @property
-    def n_missing(self) -> int:
-        """The number of rows without a value."""
-        return int(np.sum(self.code < 0)) - sum(self.small.values())
-
 
 @dataclass(frozen=True)
 class Binning:

@@ -224,19 +224,7 @@ class Rows:
     @property
     def band_edges(self) -> dict[str, tuple[float, ...]]:
         """The band edges of continuous sensitive columns."""
-        edges: dict[str, tuple[float, ...]] = {}
-        for attribute in self.attributes:
-            edges |= attribute.edges
-        return edges
-
-    @property
-    def small(self) -> dict[str, dict[str, int]]:
-        """The groups that are left out because they are small, by attribute."""
-        small = {}
-        for attribute in self.attributes:
-            if attribute.small:
-                small[attribute.name] = dict(attribute.small)
-        return small
+        return {name: e for a in self.attributes for name, e in a.edges.items()}
 
     @property
     def group_names(self) -> tuple[str, ...]:

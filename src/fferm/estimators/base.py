@@ -423,8 +423,9 @@ class FairEstimator(Attributes, Saved, BaseEstimator, ABC):
 
     def _learn(self, rows: Rows | None, choice: Choice) -> None:
         self.groups_ = np.array(rows.group_names if rows else (), dtype=object)
-        self.band_edges_ = rows.band_edges if rows else {}
-        self.small_groups_ = rows.small if rows else {}
+        columns = rows.attributes if rows else ()
+        self.band_edges_ = {n: e for c in columns for n, e in c.edges.items()}
+        self.small_groups_ = {c.name: dict(c.small) for c in columns if c.small}
         self.fairness_weight_ = choice.fairness_weight
         learned = {"violation_": choice.violation, "feasible_": choice.is_feasible}
         for name, value in learned.items():

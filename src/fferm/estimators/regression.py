@@ -272,7 +272,8 @@ class FairRegressor(RegressorMixin, FairEstimator):
         judged = _safe_indexing(X, position)
         weight = None if passed.sample_weight is None else data.weight[held]
         sensitive = take_rows(passed.sensitive_features, position)
-        binning = Binning(self.continuous, rows.band_edges, small=rows.small)
+        small = {column.name: column.small for column in rows.attributes}
+        binning = Binning(self.continuous, rows.band_edges, small=small)
         parts = sensitive, notion, self.groups, judged, binning, weight
         measured = make_regression_tabulator(self.violation_metric, *parts)
         bound = float(self.max_violation or 0.0)

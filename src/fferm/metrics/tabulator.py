@@ -210,7 +210,8 @@ class Tabulator:
         names, missing = [], []
         for attribute in self.rows.attributes:
             names.append(attribute.name)
-            missing.append(attribute.n_missing)
+            n_small = sum(attribute.small.values())
+            missing.append(int(np.sum(attribute.code < 0)) - n_small)
         if self.labels.control is not None:
             names.append(CONTROL)
             missing.append(int(np.sum(self.labels.control < 0)))
