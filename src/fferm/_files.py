@@ -5,7 +5,6 @@ import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO
 
 from fferm.errors import PersistenceError
 
@@ -58,13 +57,6 @@ def replacing(path: Path, advice: str, *, makes_folder: bool = False) -> Iterato
         raise PersistenceError(f"Cannot write {path} ({reason}). {advice}") from error
 
 
-def lock(file: IO[bytes] | int) -> bool:
-    """Wait for the lock of an open file; return whether the system has such locks."""
-    if fcntl is not None:
-        fcntl.flock(file, fcntl.LOCK_EX)
-    return fcntl is not None
-
-
 @contextmanager
 def _locked(folder: Path) -> Iterator[bool]:
     # What is done in the folder is on disk at the end.
@@ -74,7 +66,9 @@ def _locked(folder: Path) -> Iterator[bool]:
     descriptor, is_locked = os.open(folder, os.O_RDONLY), False
     try:
         with suppress(OSError):  # some network file systems have no locks
-            is_locked = lock(descriptor)
+            if fcntl is not None:
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+                is_locked = True
         yield is_locked
         with suppress(OSError):
             os.fsync(descriptor)

@@ -5,7 +5,6 @@ A saved model is a zip archive of one ``manifest.json`` and the learned arrays a
 (or of components that the user has registered); it never runs code from the file.
 """
 
-import hashlib
 import importlib
 import io
 import json
@@ -14,6 +13,7 @@ import os
 import zipfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -78,9 +78,15 @@ def save(estimator: Any, path: str | os.PathLike[str]) -> None:
     writer = _Writer()
     manifest = {**writer.estimator("", estimator), "fferm_version": fferm.__version__}
     manifest |= {"format": FORMAT, "format_version": FORMAT_VERSION}
-    manifest["sha256"] = {key: _digest(data) for key, data in writer.files.items()}
+    manifest["sha256"] = {
+        key: sha256(data).hexdigest() for key, data in writer.files.items()
+    }
     text = json.dumps(manifest, indent=1, sort_keys=True, allow_nan=False).encode()
-    files = {**writer.files, MANIFEST: text, CHECKSUM: _digest(text).encode()}
+    files = {
+        **writer.files,
+        MANIFEST: text,
+        CHECKSUM: sha256(text).hexdigest().encode(),
+    }
     advice = "Choose a folder that exists and is writable."
     with (
         replacing(Path(path), advice) as temporary,
@@ -306,10 +312,6 @@ def _public(package: str, name: str) -> Any:
     raise PersistenceError(f"{package}.{name} cannot be part of a pipeline.")
 
 
-def _digest(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()
-
-
 def _read_files(path: Path) -> dict[str, bytes]:
     try:
         with zipfile.ZipFile(path) as archive:
@@ -331,7 +333,7 @@ def _read_manifest(files: dict[str, bytes], path: object) -> dict[str, Any]:
     if MANIFEST not in files:
         raise PersistenceError(f"{path} has no {MANIFEST}, so it is not a saved model.")
     checksum = files.get(CHECKSUM, b"").decode("ascii", "replace")
-    if checksum != _digest(files[MANIFEST]):
+    if checksum != sha256(files[MANIFEST]).hexdigest():
         raise UnsafeFileError(f"{path}: {MANIFEST} does not match its checksum.")
     manifest = json.loads(files[MANIFEST])
     format_, version = manifest["format"], manifest["format_version"]
@@ -343,7 +345,7 @@ def _read_manifest(files: dict[str, bytes], path: object) -> dict[str, Any]:
         )
     sums = manifest["sha256"]
     for name in sorted((set(files) | set(sums)) - {MANIFEST, CHECKSUM}):
-        if name not in files or sums.get(name) != _digest(files[name]):
+        if name not in files or sums.get(name) != sha256(files[name]).hexdigest():
             raise UnsafeFileError(
                 f"{path}: {name} is missing or does not match its checksum. The file "
                 "was changed or cut off; get it from its source again."
