@@ -31,12 +31,14 @@ to fix it::
         └── EmptyStratumWarning   parts of a notion with fewer than two groups
 """
 
+import contextlib
 import importlib
 import json
 import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from importlib.metadata import distribution
 from pathlib import Path
 from typing import Any
@@ -44,6 +46,7 @@ from typing import Any
 import sklearn.exceptions
 
 _PACKAGE = str(Path(__file__).parent)
+_MUTED: ContextVar[tuple[type[Warning], ...]] = ContextVar("muted", default=())
 
 
 class FfermError(Exception):
@@ -203,7 +206,23 @@ def import_extra(module: str, extra: str, user: str = "This") -> Any:
 
 def warn_user(message: str, category: type[Warning]) -> None:
     """Warn at the line of the user's code that called into fferm."""
+    if issubclass(category, _MUTED.get()):
+        return
     frame, level = sys._getframe(1), 2
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
         frame, level = frame.f_back, level + 1
     warnings.warn(message, category, stacklevel=level)
+
+
+@contextlib.contextmanager
+def muted(category: type[FfermWarning]) -> Iterator[None]:
+    """Give no warning of ours of this category within a block.
+
+    It holds for the thread that runs the block and for no other, while the filters of
+    `warnings.catch_warnings` are those of the whole process.
+    """
+    token = _MUTED.set((*_MUTED.get(), category))
+    try:
+        yield
+    finally:
+        _MUTED.reset(token)

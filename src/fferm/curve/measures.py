@@ -1,7 +1,6 @@
 """The measures of a model on one split, and of random decisions beside it."""
 
 import math
-import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -21,6 +20,7 @@ from fferm.errors import (
     DataFairnessWarning,
     EmptyStratumWarning,
     InvalidInputError,
+    muted,
     warn_user,
 )
 from fferm.estimators.base import FairClassifier, FairEstimator
@@ -89,9 +89,8 @@ def audit_rows(model: Any, rows: FitInput) -> Audit | None:
 
     None for a regressor if some sensitive column has no two groups to compare.
     """
-    with warnings.catch_warnings():
-        # Training has warned about the same groups already.
-        warnings.simplefilter("ignore", DataFairnessWarning)
+    # Training has warned about the same groups already.
+    with muted(DataFairnessWarning):
         options: dict[str, Any] = {**rows.tables, "confidence": CONFIDENCE}
         if isinstance(last_step(model), FairClassifier):
             return audit(model, **options, n_bootstrap=0, random_state=0)
@@ -123,15 +122,12 @@ class Measure:
         objective = replace(model._objective(), uncertainty=None)
         classes = model.classes_.tolist()
         labels = encode_labels(split.y, len(split.y), classes, "y")
-        with warnings.catch_warnings():
-            # Training has warned about the same groups already.
-            warnings.simplefilter("ignore", DataFairnessWarning)
-            tables = split.sensitive_features, model.groups, split.sample_weight
-            small = model.small_groups_
-            binning = Binning(model.continuous, edges, small=small)
-            self.tabulator = make_tabulator(
-                labels, objective.notion, *tables, split.X, binning
-            )
+        tables = split.sensitive_features, model.groups, split.sample_weight
+        small = model.small_groups_
+        binning = Binning(model.continuous, edges, small=small, warns=False)
+        self.tabulator = make_tabulator(
+            labels, objective.notion, *tables, split.X, binning
+        )
         rows = self.tabulator.rows
         self.X, self.y, self.weight = split.X, np.asarray(labels.y), rows.weight
         columns = rows.attributes

@@ -3,7 +3,6 @@
 import logging
 import os
 import time
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -27,7 +26,7 @@ from fferm.data.split import read_rows, split_by_label
 from fferm.data.validate import Number
 from fferm.divergences import Divergence
 from fferm.divergences import get as get_divergence
-from fferm.errors import CollapseWarning, InvalidParameterError
+from fferm.errors import InvalidParameterError
 from fferm.estimators.base import FairEstimator, fit_steps, replace_last
 from fferm.fairness_grid import weight_grid
 from fferm.registry import code_of, last_step
@@ -269,9 +268,7 @@ def _run_path(
     if folder is not None:
         opened = open_records(folder, header)
     measures: dict[str, Any] = {}
-    with warnings.catch_warnings(), opened as (recorded, append):
-        # A collapsed point is in the records; one warning a point would drown them.
-        warnings.simplefilter("ignore", CollapseWarning)
+    with opened as (recorded, append):
         files = recorded.models
         done = {w: files[w] for w in recorded.fits if files[w].exists()}
         path = _train_path(last_step(estimator), header, splits["train"], done)

@@ -87,6 +87,9 @@ class Binning:
     small
         By attribute, groups that were too small in training and are left out whatever
         their size.
+    warns
+        Whether missing values and numbers that make many groups are warned of; not if
+        training has done so.
     """
 
     continuous: Sequence[str] | str = "auto"
@@ -94,6 +97,7 @@ class Binning:
     kept: NDArray[np.bool_] | None = None
     min_group_size: int = 1
     small: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    warns: bool = True
 
     def leave_out_small(self, attribute: Attribute) -> Attribute:
         """Return an attribute without its small groups, whose rows are in no group."""
@@ -179,7 +183,8 @@ def encode_sensitive(
         columns.append(encode_column(series, name, n_samples))
         n_groups = len(columns[-1].groups)
         # Codes and ages look alike, so whole numbers are cut only when asked to.
-        if n_groups > MOST_FRACTIONAL_VALUES and column_kind(series) != "label":
+        is_many = n_groups > MOST_FRACTIONAL_VALUES
+        if binning.warns and is_many and column_kind(series) != "label":
             warn_user(
                 f"{name} makes {n_groups} groups, one per number. Cut quantities, such "
                 "as ages, with fferm.data.groups.quantile_bands(values), or --bands on "

@@ -6,7 +6,6 @@ them.
 """
 
 import json
-import warnings
 from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -32,6 +31,7 @@ from fferm.errors import (
     InvalidTypeError,
     MissingGroupWarning,
     explain,
+    muted,
     warn_user,
 )
 from fferm.notions import Notion
@@ -236,9 +236,8 @@ class ShardSummary:
         dual_steps: DualSteps | None = None,
     ) -> FairnessLoss:
         """Return the loss for all rows; parameters as in `FairnessLoss.from_labels`."""
-        with warnings.catch_warnings():
-            # It would count the rows that stand for others.
-            warnings.simplefilter("ignore", MissingGroupWarning)
+        # It would count the rows that stand for others.
+        with muted(MissingGroupWarning):
             loss = FairnessLoss.from_labels(
                 **self.labels()._asdict(),
                 divergence=divergence,

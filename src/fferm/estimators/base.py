@@ -8,7 +8,6 @@ import contextlib
 import copy
 import importlib
 import sys
-import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -55,6 +54,7 @@ from fferm.errors import (
     InvalidParameterError,
     MissingSensitiveError,
     WideShiftWarning,
+    muted,
     warn_user,
 )
 from fferm.notions import Labels, Notion
@@ -548,9 +548,7 @@ class FairClassifier(ClassifierMixin, FairEstimator):
                 f"early_stopping can hold out {int(held.sum())} of {held.size} rows, "
                 "and not with every class on both sides. Use more rows of each class."
             )
-        with warnings.catch_warnings():
-            # All rows together have warned already.
-            warnings.simplefilter("ignore", FfermWarning)
+        with muted(FfermWarning):  # all rows together have warned already
             trained, watched = (keep_rows(passed, data, side) for side in (~held, held))
             if rows is not None and not is_own:
                 kind = kinds(rows, rows.strata.code)

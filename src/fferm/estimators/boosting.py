@@ -466,7 +466,8 @@ class FairBoostingClassifier(FairClassifier):
             penalized = all_classes(self._raw_scores(problem.penalty_X))
         self.dual_ = self._best_dual(problem, penalized) if dual is None else dual
         self._warn_of_reach(problem, penalized)
-        self._warn_of_collapse(scores.argmax(axis=1))
+        if not is_path:  # the caller of a path looks for collapsed models itself
+            self._warn_of_collapse(scores.argmax(axis=1))
 
     def _to_saved(self) -> tuple[dict[str, Any], dict[str, Any]]:
         parameters, learned = super()._to_saved()

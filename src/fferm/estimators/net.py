@@ -502,4 +502,5 @@ class FairNetClassifier(FairClassifier):
             penalized = networks.predict(trained.module, problem.penalty_X)
         self.dual_ = self._best_dual(problem, penalized)
         self._warn_of_reach(problem, penalized)
-        self._warn_of_collapse(logits.argmax(axis=1))
+        if not is_path:  # the caller of a path looks for collapsed models itself
+            self._warn_of_collapse(logits.argmax(axis=1))

@@ -12,7 +12,6 @@ masked, if the penalty has rows of its own), so that tables of every kind, and c
 features with one value per row, work as they do without a bound.
 """
 
-import warnings
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Generic, TypeVar
@@ -33,6 +32,7 @@ from fferm.errors import (
     InfeasibleWarning,
     InvalidInputError,
     InvalidParameterError,
+    muted,
     warn_user,
 )
 from fferm.estimators.base import Choice, Encoded, FairClassifier, FairEstimator
@@ -105,8 +105,7 @@ def choose_weight(model: E, held_out: HeldOut[E]) -> tuple[Choice, E]:
     If none keeps it, return the closest, with a warning. The model stays as it is.
     """
     # Training on all rows warns about them, and has checked the features.
-    with warnings.catch_warnings(), config_context(assume_finite=True):
-        warnings.simplefilter("ignore", FfermWarning)
+    with muted(FfermWarning), config_context(assume_finite=True):
         weights = default_weights(model._objective().divergence, N_WEIGHTS + 1)
         tried = _advance(model, held_out, weights.tolist(), None)
         last = tried[-1]
@@ -307,9 +306,7 @@ def choose_divergence(model: M, passed: FitInput) -> M:
     if not isinstance(seed, int | np.integer):  # one draw for all candidates
         seed = int(check_random_state(seed).randint(2**31 - 1))
     plain = clone(model).set_params(random_state=seed)
-    with warnings.catch_warnings():
-        # The last fit, on all rows, warns about them.
-        warnings.simplefilter("ignore", FfermWarning)
+    with muted(FfermWarning):  # the last fit, on all rows, warns about them
         largest = {n: default_weights(get_divergence(n), 3)[-1] for n in STANDARD}
         weight, kl = model.fairness_weight, largest["kl"]
         candidates: list[M] = [

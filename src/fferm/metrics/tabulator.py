@@ -364,7 +364,7 @@ def make_tabulator(
     tabulator = Tabulator(
         Rows(attributes, notion.strata(labels), weight), notion, labels
     )
-    for name, n_missing in tabulator.unjudged.items():
+    for name, n_missing in tabulator.unjudged.items() if binning.warns else ():
         warn_user(
             f"{left_out(name, n_missing, n)}. They are not judged; fill in the values, "
             "or say how many rows the result leaves out.",

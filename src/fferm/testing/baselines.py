@@ -1,7 +1,6 @@
 """The laws of baselines."""
 
 import inspect
-import warnings
 from functools import partial
 from typing import Any
 
@@ -10,7 +9,7 @@ from sklearn.base import clone
 
 from fferm._typing import FloatArray, IntArray, Table
 from fferm.datasets import FairDataset, make_biased
-from fferm.errors import FfermError, FfermWarning, MissingSensitiveError
+from fferm.errors import FfermError, FfermWarning, MissingSensitiveError, muted
 from fferm.lab.baselines import Baseline, PenalizedBaseline
 from fferm.lab.baselines._kernels import compiled
 from fferm.metrics import soft_violation
@@ -56,9 +55,8 @@ def check_baseline(baseline: Baseline) -> None:
     if "random_state" in baseline.get_params():
         baseline.set_params(random_state=0)
     law = partial(law_of, baseline, "baseline")
-    with warnings.catch_warnings():
-        # A model that a law drives to its ends may collapse; that breaks no law.
-        warnings.simplefilter("ignore", FfermWarning)
+    # A model that a law drives to its ends may collapse; that breaks no law.
+    with muted(FfermWarning):
         _hold_declarations(baseline, law)
         with law("no groups are refused"):
             complaint = "fit(X, y) without groups raised no MissingSensitiveError"

@@ -25,7 +25,6 @@ To take all pairs of the batch is biased in both cases: a row meets itself once 
 times, and its joint and product are then the same.
 """
 
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal, Self
@@ -50,7 +49,13 @@ from fferm.data.groups import (
 from fferm.data.rows import Rows
 from fferm.data.validate import COUNT, OneOf, check_params, encode_weight
 from fferm.divergences import Divergence, strip
-from fferm.errors import FfermWarning, InvalidInputError, MissingGroupWarning, warn_user
+from fferm.errors import (
+    FfermWarning,
+    InvalidInputError,
+    MissingGroupWarning,
+    muted,
+    warn_user,
+)
 from fferm.notions import ConditionalParity, Notion
 from fferm.penalty.dual import DualVariable, dual_variable, group_weights
 from fferm.penalty.objective import Objective
@@ -558,9 +563,7 @@ class CriticPenalty(BatchPenalty):
             notion = ConditionalParity(values[code].tolist(), weighting)
             control = torch.tensor(code)
         self.sharpness = objective.sharpness
-        with warnings.catch_warnings():
-            # Encoding the rows has warned already.
-            warnings.simplefilter("ignore", FfermWarning)
+        with muted(FfermWarning):  # encoding the rows has warned already
             losses = [
                 CriticFairnessLoss.from_labels(
                     target,

@@ -1,6 +1,5 @@
 """The search over divergences, radii and weights: a grid, or optuna's proposals."""
 
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -22,6 +21,7 @@ from fferm.errors import (
     InvalidInputError,
     InvalidParameterError,
     import_extra,
+    muted,
     warn_user,
 )
 from fferm.estimators.base import FairClassifier, fit_steps, replace_last
@@ -279,9 +279,8 @@ class _Judge:
         self, key: dict[str, Any], model: FairClassifier, weights: Sequence[float]
     ) -> list[dict[str, Any]]:
         """Return one record per weight."""
-        with warnings.catch_warnings():
-            # Folds are smaller than the data; the last fit warns about all rows.
-            warnings.simplefilter("ignore", FfermWarning)
+        # Folds are smaller than the data; the last fit warns about all rows.
+        with muted(FfermWarning):
             decisions = [
                 [
                     np.searchsorted(self.classes, fitted.predict(judges.X))

@@ -9,7 +9,6 @@ import functools
 import json
 import os
 import time
-import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -27,7 +26,7 @@ from fferm.data.split import take_rows
 from fferm.data.validate import Number, OneOf, check_params, encode_labels
 from fferm.datasets import FairDataset
 from fferm.divergences import Divergence
-from fferm.errors import FfermWarning, UnknownNameError
+from fferm.errors import FfermWarning, UnknownNameError, muted
 from fferm.estimators.linear import FairLogisticRegression
 from fferm.fairness_grid import weight_range
 from fferm.lab import baselines
@@ -155,9 +154,8 @@ def run_task(task: Task, size: Size) -> list[Record]:
     """Return the records of one sweep."""
     panel, seed = task.panel, task.seed
     method = task.method.at(task.choice)
-    with warnings.catch_warnings():
-        # Collapsed and unfinished points are in the records; a warning each is noise.
-        warnings.simplefilter("ignore", FfermWarning)
+    # Collapsed and unfinished points are in the records; a warning each is noise.
+    with muted(FfermWarning):
         parts = load_parts(json.dumps(panel.data), size, seed)
         model = make_model(method, panel, seed)
         judged = dict(parts.judged)
