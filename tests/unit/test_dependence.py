@@ -352,6 +352,12 @@ def test_intervals_of_groups_are_built_from_their_own_errors():
     found = ordered.intervals(
         group, names, 0.9, n_bootstrap=50, random_state=3, weight=weight
     )
+    # Student's quantile of Welch's difference from the larger group.
+    parts = weight[:60], weight[60:100]
+    size = np.array([part.sum() ** 2 / np.sum(part**2) for part in parts])
+    stretch = np.sqrt(size / (size - 1)) / scipy.stats.norm.ppf(0.95)
+    free = (size - 1) * (1 + size / size.max())
+    stretch *= scipy.stats.t.ppf(0.95, free)
     rng = np.random.default_rng(3)
     errors = {name: [] for name in names}
     for _ in range(50):
@@ -360,6 +366,7 @@ def test_intervals_of_groups_are_built_from_their_own_errors():
             drawn = rng.integers(rows.size, size=rows.size)
             times[rows] = np.bincount(drawn, minlength=rows.size)
         moved = ordered.below(group, times * weight) - ordered.below(group, weight)
+        moved *= stretch[:, None]
         for name in names:
             errors[name].append(ordered.measure(name, moved))
     for name in names:

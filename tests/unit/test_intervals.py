@@ -7,16 +7,19 @@ import pytest
 from scipy.sparse import csr_array
 from scipy.stats import binomtest
 
+from fferm.data.validate import encode_labels
 from fferm.errors import InvalidInputError, InvalidParameterError
 from fferm.metrics.intervals import (
     Sample,
     bootstrap_interval,
+    bootstrap_sample,
     interval_of_tables,
     violation_interval,
     wilson_interval,
     wilson_limits,
 )
-from fferm.metrics.tabulator import RateTable, compared, rates_of
+from fferm.metrics.tabulator import RateTable, compared, make_tabulator, rates_of
+from fferm.notions import get
 
 QUANTILE_95 = 1.959963984540054
 
@@ -43,8 +46,8 @@ def sample_of(count):
     def rates(totals):
         return [compared(rates_of(totals.reshape(-1, 1, *count.shape)))]
 
-    is_present = np.broadcast_to(count.sum(axis=0) > 0, count.shape).ravel()
-    return Sample(count.ravel(), csr_array(np.eye(count.size)), is_present, rates)
+    added = np.broadcast_to(1.0 * (count.sum(axis=0) > 0), count.shape).ravel()
+    return Sample(count.ravel(), csr_array(np.eye(count.size)), added, rates)
 
 
 @pytest.mark.parametrize(
@@ -209,7 +212,7 @@ def test_rows_and_kinds_of_rows_are_drawn_from_the_same_law():
     rows = Sample(
         np.ones(code.size, dtype=np.int64),
         csr_array(np.eye(4)[code]),
-        kinds.is_present,
+        kinds.added,
         kinds.rates,
     )
 
@@ -236,6 +239,22 @@ def test_draws_in_chunks_are_draws_all_the_same(monkeypatch):
     monkeypatch.setattr("fferm.metrics.intervals.DRAWS_AT_A_TIME", 17)
 
     assert bootstrap_interval(sample, n_bootstrap=50) == pytest.approx(at_once)
+
+
+def test_the_unit_of_the_weights_of_a_group_changes_nothing():
+    # Its rates do not depend on it, so neither do gaps.
+    rng = np.random.default_rng(0)
+    group, prob = np.arange(60) % 3, rng.random(60)
+    weight, labels = rng.uniform(1, 3, 60), encode_labels(None, 60, [0, 1])
+
+    def interval(weight):
+        rows = group, "intersection", weight
+        tabulator = make_tabulator(labels, get("demographic_parity"), *rows)
+        sample = bootstrap_sample(tabulator, np.stack([1 - prob, prob], axis=1))
+        return bootstrap_interval(sample)
+
+    unit = np.array([1.0, 1e-3, 0.1])[group]
+    assert interval(weight * unit) == pytest.approx(interval(weight))
 
 
 def test_a_small_group_with_a_rate_of_0_is_not_certain():

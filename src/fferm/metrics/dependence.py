@@ -20,6 +20,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 from pandas.api.types import is_numeric_dtype
+from scipy.special import stdtrit
 
 from fferm._typing import FloatArray, IntArray, Table
 from fferm.data.groups import (
@@ -36,6 +37,7 @@ from fferm.data.validate import Number, check_params, one_column
 from fferm.divergences import Divergence
 from fferm.divergences import get as get_divergence
 from fferm.errors import InvalidInputError, InvalidParameterError, UnknownNameError
+from fferm.metrics.intervals import two_sided
 from fferm.notions import Labels, Notion, Strata
 from fferm.registry import unknown_name
 
@@ -405,6 +407,11 @@ class OrderedPredictions:
         the value. They hold for all pairs of groups at once, and cover 0 where there is
         no gap, which percentiles of drawn gaps never do.
 
+        Rows drawn from n have ``(n - 1) / n`` of the variance of new ones, and it is
+        itself an estimate. So the error of a group is stretched to that variance and
+        to the quantile of Student, with n the rows that it is worth under weights and
+        Welch's degrees of freedom for its difference from the largest group.
+
         Parameters
         ----------
         group
@@ -417,8 +424,13 @@ class OrderedPredictions:
             (n,) positive weights, which rows keep when they are drawn.
         """
         rng = np.random.default_rng(random_state)
-        observed, mass = self.below(group, weight), 1.0 if weight is None else weight
+        weight = np.ones(group.size) if weight is None else weight
+        observed = self.below(group, weight)
         members = [np.flatnonzero(group == k) for k in np.unique(group[group >= 0])]
+        size = np.array([effective_size(weight[rows]) for rows in members])
+        free = np.maximum(size - 1, 1.0)  # one row says nothing of a variance
+        quantile = stdtrit(free * (1 + size / size.max()), (1 + confidence) / 2)
+        stretch = (np.sqrt(size / free) * quantile / two_sided(confidence))[:, None]
         errors: dict[str, list[float]] = {name: [] for name in measures}
         for _ in range(n_bootstrap):
             # As many draws from a group as it has rows.
@@ -426,7 +438,7 @@ class OrderedPredictions:
             for rows in members:
                 drawn = rng.integers(rows.size, size=rows.size)
                 times[rows] = np.bincount(drawn, minlength=rows.size)
-            error = self.below(group, times * mass) - observed
+            error = stretch * (self.below(group, times * weight) - observed)
             for name in measures:
                 errors[name].append(self.measure(name, error))
         limits = {}

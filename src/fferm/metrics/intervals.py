@@ -29,7 +29,7 @@ from fferm._typing import FloatArray, IntArray
 from fferm.data.rows import combine
 from fferm.data.validate import COUNT, Number, check_params, one_hot
 from fferm.errors import InvalidInputError
-from fferm.metrics.tabulator import BoolArray, RateTable, Tabulator, compared, rates_of
+from fferm.metrics.tabulator import RateTable, Tabulator, compared, rates_of
 
 Interval: TypeAlias = tuple[float, float]
 # From (n_draws, n_cells) totals to the (n_draws, comparisons, groups) rates of each
@@ -208,19 +208,18 @@ class Sample:
         (n_kinds,) number of rows of each kind.
     totals
         (n_kinds, n_cells) what one row of a kind adds to each cell.
-    is_present
-        (n_cells,) whether the group of the cell has rows in its stratum.
+    added
+        (n_cells,) the weight of a row that is added to each cell before drawing: that
+        of one of the rows that the group is worth, ``sum w^2 / sum w``; 0 where the
+        group has no rows in the stratum.
     rates
         How cells become rates.
-    row_weight
-        The mean weight of a row.
     """
 
     count: IntArray
     totals: csr_array
-    is_present: BoolArray
+    added: FloatArray
     rates: RatesOf
-    row_weight: float = 1.0
 
 
 def bootstrap_sample(tabulator: Tabulator, predicted: NDArray[Any]) -> Sample:
@@ -250,16 +249,17 @@ def bootstrap_sample(tabulator: Tabulator, predicted: NDArray[Any]) -> Sample:
         parts = zip(np.split(table, ends, axis=1), shapes, strict=True)
         return [comparison.tables(part.reshape(-1, *shape)) for part, shape in parts]
 
-    is_present = []
-    for (table,) in oriented((count @ totals)[None]):
-        has_rows = np.broadcast_to(table.sum(axis=1, keepdims=True) > 0, table.shape)
-        is_present.append(comparison.pull_back(has_rows).ravel())
+    added = []
+    sums = np.stack([count, count * weight[first]]) @ totals  # of w and of w^2
+    for mass, square in oriented(sums):
+        total, squares = (m.sum(axis=1, keepdims=True) for m in (mass, square))
+        one_row = np.broadcast_to(squares / np.where(total > 0, total, 1), mass.shape)
+        added.append(comparison.pull_back(one_row).ravel())
     return Sample(
         count,
         totals,
-        np.concatenate(is_present),
+        np.concatenate(added),
         lambda table: [compared(rates_of(each)) for each in oriented(table)],
-        weight.mean(),
     )
 
 
@@ -276,7 +276,8 @@ def bootstrap_interval(
     drawn gap from the observed one is measured in its standard error; the quantile of
     the largest deviation gives all pairs their limits at once (a max-t interval).
     Before drawing, each group is given one row of each outcome, as Agresti and Caffo
-    do: a rate of 0 in a small group would else look certain.
+    do: a rate of 0 in a small group would else look certain. Uneven weights make a
+    group worth fewer rows, and the added one is as heavy as one of these.
 
     Measured coverage at 95 %, audits of 1000 rows, 500 draws, true gaps 0, 0.05 and
     0.2: for decisions (2000 audits) 0.954, 0.968, 0.952 with two groups of 70 and
@@ -306,7 +307,7 @@ def bootstrap_interval(
     >>> def rates(table):
     ...     classes, groups = table.reshape(-1, 2, 2), table.reshape(-1, 2, 2).sum(1)
     ...     return [classes[:, 1:] / groups[:, None]]
-    >>> sample = Sample(np.array([70, 40, 30, 60]), totals, np.ones(4, bool), rates)
+    >>> sample = Sample(np.array([70, 40, 30, 60]), totals, np.ones(4), rates)
     >>> low, high = bootstrap_interval(sample)
     >>> 0.1 < low < 0.3 < high < 0.5
     True
@@ -316,9 +317,8 @@ def bootstrap_interval(
     observed = sample.rates((sample.count @ sample.totals)[None])
     if not any(np.any(np.sum(~np.isnan(rate), axis=-1) > 1) for rate in observed):
         return UNDEFINED
-    # A row of mean weight more in every cell of the groups that are present.
-    cells = np.flatnonzero(sample.is_present)
-    extra = diags_array(sample.is_present * sample.row_weight).tocsr()[cells]
+    cells = np.flatnonzero(sample.added)
+    extra = diags_array(sample.added).tocsr()[cells]
     count = np.append(sample.count, np.ones(cells.size, dtype=np.int64))
     totals = csr_array(vstack([sample.totals, extra]))
     sample = replace(sample, count=count, totals=totals)
