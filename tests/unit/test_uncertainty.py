@@ -277,6 +277,24 @@ def test_lagrangian_bound_is_above_the_exact_worst_case(label):
     assert np.mean(gaps) < 0.01
 
 
+# What the docstring and the guide say, of tables that the uniform law gives.
+@pytest.mark.parametrize(
+    ("radius", "on_average", "at_most"),
+    [(0.01, 0.0002, 0.03), (0.05, 0.006, 0.09), (0.1, 0.02, 0.11)],
+)
+def test_the_lagrangian_bound_is_as_close_as_is_said(radius, on_average, at_most):
+    rng, gaps = np.random.default_rng(1), []
+    for n in range(250):
+        p = rng.dirichlet(np.ones(6)).reshape([(3, 2), (2, 3)][n % 2])
+        q, divergence = product_of(p).ravel(), DIVERGENCES[["kl", "js", "chi2"][n % 3]]
+        p = p.ravel()
+        intervals = interval(p, radius), interval(q, radius, 0.1)
+        exact = worst_vertices(p, q, intervals, divergence)[0]
+        gaps.append(lagrangian_bound(p, q, intervals, divergence)[0] / exact - 1)
+    assert np.mean(gaps) == pytest.approx(on_average, rel=0.3)
+    assert at_most / 6 < max(gaps) < at_most
+
+
 @pytest.mark.parametrize("label", ["kl", "js", "chi2"])
 def test_simplex_worst_case_equals_that_of_random_tables_in_the_set(label):
     rng, divergence, radius = np.random.default_rng(11), DIVERGENCES[label], 0.06

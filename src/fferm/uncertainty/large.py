@@ -57,8 +57,9 @@ class LargeShift(base.Uncertainty):
           1)`` and ``max(q - d, floor q) <= q' <= min(q + d, 1)``. Exact for that set,
           which contains tables that do not sum to 1, so an upper bound otherwise.
         - ``"simplex"``: both tables also keep their totals. Exact up to 6 cells;
-          beyond, the Lagrangian bound, an upper bound (0.03 % above on average, 0.4 %
-          at most, on random tables of 6 cells).
+          beyond, the Lagrangian bound, an upper bound. On 1,000 random tables of 6
+          cells, each under five divergences, it is above by 0.02, 0.6 and 2 % on
+          average at radii .01, .05 and .1, and by 3, 9 and 11 % at most.
         - ``"coupled"``: only P moves, group weights stay, Q follows. Exact; refused
           where more than 65 536 tables would have to be looked at. ``floor`` is not
           used.
