@@ -7,16 +7,19 @@ vectorised: here the compiler makes one of several lanes at once.
 # mypy: disable-error-code="no-untyped-def,no-untyped-call,misc,call-arg,var-annotated"
 # ruff: noqa: ANN001, ANN202
 
+import contextlib
 import functools
 import hashlib
 import math
+import sys
 from collections import namedtuple
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numba
-from numba.core import types
+from numba.core import event, types
+from numba.core.compiler_lock import global_compiler_lock
 from numba.extending import intrinsic
 
 # Sums of products may be reordered: that is what makes them fast, and no more. Division
@@ -26,6 +29,15 @@ from numba.extending import intrinsic
 IN_ORDER: Any = {"fastmath": {"contract"}, "error_model": "numpy", "_nrt": False}
 REORDERED: Any = {**IN_ORDER, "fastmath": {"contract", "reassoc"}}
 INLINED: Any = {**IN_ORDER, "forceinline": True}
+
+# While it infers types, numba would catch the warnings of all threads, only to move its
+# own to the line that they are about. A thread that catches some at the same time may
+# leave numba's list in place of what shows warnings, and none would be shown again.
+WarningsFixer: Any = numba.core.errors.WarningsFixer  # type: ignore[attr-defined]
+WarningsFixer.catch_warnings = lambda *_, **__: contextlib.nullcontext()
+
+# What was compiled when it was told of.
+TOLD: list[str] = []
 
 PACKAGE = Path(__file__).parent
 # Every file whose functions or constants are compiled.
@@ -46,11 +58,34 @@ _TEXT = b"".join(path.read_bytes() for path in COMPILED_FILES)
 CACHE_KEY = hashlib.sha256(_TEXT).hexdigest()[:12]
 
 
+def telling_of_compilation() -> Any:
+    """Return a context in which code of ours that is compiled is told of, once."""
+
+    class FirstCompilation(event.Listener):
+        def on_start(self, started: Any) -> None:
+            name = started.data["dispatcher"].py_func.__module__
+            if not TOLD and name.startswith("fferm."):
+                TOLD.append(name)
+                sys.stderr.write(
+                    "fferm compiles its kernels for this machine, which takes up to a "
+                    "minute and is kept for the next time.\n"
+                )
+
+        def on_end(self, ended: Any) -> None:
+            pass
+
+    return event.install_listener("numba:compile", FirstCompilation())
+
+
 def cached(function: Callable[..., Any], **options: Any) -> Any:
     """Return a function compiled when it is first called, and kept on disk."""
     function.__qualname__ += f"_{CACHE_KEY}"
     return numba.njit(function, cache=True, **options)
 
+
+# For functions that keep what they compile: threads that ask for the same at once would
+# each get their own, of which one is kept and the others' code is lost.
+one_at_a_time: Callable[[Callable[..., Any]], Callable[..., Any]] = global_compiler_lock
 
 # For functions that loop over arrays, without Python's lock.
 kernel: Callable[..., Any] = functools.partial(cached, nogil=True, **REORDERED)

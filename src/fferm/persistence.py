@@ -5,6 +5,7 @@ A saved model is a zip archive of one ``manifest.json`` and the learned arrays a
 (or of components that the user has registered); it never runs code from the file.
 """
 
+import copy
 import importlib
 import io
 import json
@@ -14,6 +15,7 @@ import zipfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
+from operator import gt
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +26,7 @@ from sklearn.pipeline import Pipeline
 
 import fferm
 from fferm._files import replacing
-from fferm.errors import FfermError, PersistenceError, UnsafeFileError
+from fferm.errors import MissingDependencyError, PersistenceError, UnsafeFileError
 from fferm.registry import Registered
 from fferm.solvers import Result
 
@@ -51,6 +53,12 @@ STEP_PACKAGES = (
 )
 # Kinds of numbers that arrays may hold: booleans, integers, floats, text.
 ARRAY_KINDS = "biufU"
+# Learned numbers that describe the training, not the model.
+MAY_BE_INFINITE = {"history_", "violation_"}
+# Products of larger ones with features overflow.
+LARGEST_LEARNED = 1e200
+# What a transformer holds beside lists and arrays.
+PLAIN = (type(None), bool, int, float, str, np.dtype)
 
 
 def save(estimator: Any, path: str | os.PathLike[str]) -> None:
@@ -81,6 +89,7 @@ def save(estimator: Any, path: str | os.PathLike[str]) -> None:
     manifest["sha256"] = {
         key: sha256(data).hexdigest() for key, data in writer.files.items()
     }
+    manifest["sizes"] = {key: len(data) for key, data in writer.files.items()}
     text = json.dumps(manifest, indent=1, sort_keys=True, allow_nan=False).encode()
     files = {
         **writer.files,
@@ -107,17 +116,28 @@ def load(path: str | os.PathLike[str], *, module: object = None) -> Any:
         For a `FairNetClassifier` that was trained with the user's module: that module,
         as it was passed to the constructor. A file holds numbers and no code.
     """
-    files = _read_files(Path(path))
     try:
-        manifest = _read_manifest(files, path)
+        with zipfile.ZipFile(path) as archive:
+            manifest, files = _read_files(archive, path)
         params = {} if module is None else {"module": module}
-        return _Reader(files, params).estimator(manifest)
-    except (FfermError, MemoryError):
+        model = _Reader(files, params).estimator(manifest)
+        last = model.steps[-1][1] if isinstance(model, Pipeline) else model
+        if not (_is_savable(last) and {"classes_", "result_"} & vars(last).keys()):
+            raise PersistenceError(f"{path} does not hold a fitted model.")
+    except (PersistenceError, MissingDependencyError, MemoryError):
         raise
+    except OSError as error:
+        raise PersistenceError(f"Cannot read {path} ({error.strerror}).") from error
+    except (zipfile.BadZipFile, NotImplementedError) as error:
+        if "CRC" in str(error):
+            raise UnsafeFileError(f"{path} was changed: {error}.") from error
+        message = f"{path} is not a saved fferm model ({error})."
+        raise PersistenceError(message) from error
     except Exception as error:  # anything a hand-made manifest may provoke
         raise PersistenceError(
-            f"{path} claims to be a saved model, but cannot be loaded ({error})."
+            f"{path} claims to be a saved model, but cannot be loaded ({error!r})."
         ) from error
+    return model
 
 
 def _is_savable(value: object) -> bool:
@@ -216,7 +236,10 @@ def _plain(value: Any) -> Any:
 
 @dataclass
 class _Reader:
-    """Turns JSON back into values; `TAGS` says which method reads which tag."""
+    """Turns JSON back into values; `TAGS` says which method reads which tag.
+
+    A file is read once: one that is named a thousand times would fill the memory.
+    """
 
     files: dict[str, bytes]
     # Parameters that a file cannot hold, of the model or of a pipeline's last step.
@@ -241,9 +264,14 @@ class _Reader:
             params |= self.passed
         model = getattr(importlib.import_module(SAVABLE[name]), name)(**params)
         learned = self.all(content["learned"])
-        for name in learned:
+        for name, value in learned.items():
             if not (name.isidentifier() and name.endswith("_") and name[0] != "_"):
                 raise PersistenceError(f"{name!r} is not a learned attribute.")
+            if name not in MAY_BE_INFINITE and not _is_finite(value):
+                raise PersistenceError(
+                    f"{name} must hold finite numbers; got NaN, infinity or one above "
+                    f"{LARGEST_LEARNED:g}. Get the file again, or train again."
+                )
         if learned:
             model._from_saved(learned)
         return model
@@ -263,10 +291,12 @@ class _Reader:
         kind = _public(package, name)
         made = object.__new__(kind)
         vars(made).update(self.all(state))
+        if name == "OneHotEncoder" and "categories_" in vars(made):
+            _check_codes(made)
         return made
 
     def array(self, name: str) -> NDArray[Any]:
-        stream = io.BytesIO(self.files[name])
+        stream = io.BytesIO(self.files.pop(name))
         version, _ = np.lib.format.read_magic(stream)
         read_header = getattr(np.lib.format, f"read_array_header_{version}_0")
         shape, is_fortran, dtype = read_header(stream)
@@ -286,7 +316,7 @@ class _Reader:
 
 TAGS: dict[str, Callable[[_Reader, Any], Any]] = {
     "@array": _Reader.array,
-    "@bytes": lambda reader, name: reader.files[name],
+    "@bytes": lambda reader, name: reader.files.pop(name),
     "@component": _Reader.component,
     "@dict": _Reader.all,
     "@dtype": lambda _, text: np.dtype(text),
@@ -312,30 +342,59 @@ def _public(package: str, name: str) -> Any:
     raise PersistenceError(f"{package}.{name} cannot be part of a pipeline.")
 
 
-def _read_files(path: Path) -> dict[str, bytes]:
-    try:
-        with zipfile.ZipFile(path) as archive:
-            # Stored, not compressed: a small file cannot unfold into a large one.
-            infos = archive.filelist
-            if any(info.compress_type != zipfile.ZIP_STORED for info in infos):
-                raise PersistenceError(f"{path} is not a saved fferm model.")
-            return {info.filename: archive.read(info) for info in infos}
-    except OSError as error:
-        raise PersistenceError(f"Cannot read {path} ({error.strerror}).") from error
-    except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError) as error:
-        if "CRC" in str(error):
-            raise UnsafeFileError(f"{path} was changed: {error}.") from error
-        message = f"{path} is not a saved fferm model ({error})."
-        raise PersistenceError(message) from error
+def _check_codes(encoder: Any) -> None:
+    # It trusts what it learned: a code beyond its columns is a place beyond its memory.
+    state = {k: v for k, v in vars(encoder).items() if k != "feature_names_in_"}
+    lists = {k: v for k, v in state.items() if isinstance(v, list | np.ndarray)}
+    others = [state[key] for key in state.keys() - lists.keys()]
+    is_plain = all(isinstance(v, PLAIN) for v in others)
+    if not is_plain or {len(v) for v in lists.values()} != {encoder.n_features_in_}:
+        raise PersistenceError("OneHotEncoder must have one list of levels per column.")
+    for n, levels in enumerate(lists["categories_"]):
+        tried = copy.copy(encoder)
+        vars(tried).clear()  # one column at a time, so that a table stays small
+        vars(tried).update(state | {k: v[n : n + 1] for k, v in lists.items()})
+        tried.n_features_in_, tried.sparse_output = (
+            1,
+            True,
+        )  # sparse: nothing is written
+        tried.transform(np.asarray(levels)[:, None]).check_format(full_check=True)
 
 
-def _read_manifest(files: dict[str, bytes], path: object) -> dict[str, Any]:
-    if MANIFEST not in files:
+def _is_finite(value: Any) -> bool:
+    if isinstance(value, dict):
+        value = [*value.values()]
+    if isinstance(value, np.ndarray) and value.dtype.kind != "f":
+        value = value.tolist() if value.dtype == object else ()
+    if isinstance(value, list | tuple):
+        return all(map(_is_finite, value))
+    if not isinstance(value, float | np.ndarray):
+        return True
+    return bool(np.all(np.abs(value) <= LARGEST_LEARNED))
+
+
+def _read_files(
+    archive: zipfile.ZipFile, path: object
+) -> tuple[dict[str, Any], dict[str, bytes]]:
+    infos = sorted(archive.filelist, key=lambda info: info.header_offset)
+    names = [info.filename for info in infos]
+    # Before anything is read: members are neither compressed nor encrypted, and share
+    # no bytes, so that a small file cannot unfold into a large one.
+    ends = [0, *(i.header_offset + 30 + len(i.filename) + i.file_size for i in infos)]
+    begins = [*(info.header_offset for info in infos), archive.start_dir]
+    is_plain = all(
+        not i.compress_type and not i.flag_bits & 1 and i.compress_size == i.file_size
+        for i in infos
+    )
+    if not is_plain or any(map(gt, ends, begins)) or len(set(names)) < len(names):
+        raise zipfile.BadZipFile("members are compressed, encrypted or overlap")
+    if MANIFEST not in names:
         raise PersistenceError(f"{path} has no {MANIFEST}, so it is not a saved model.")
-    checksum = files.get(CHECKSUM, b"").decode("ascii", "replace")
-    if checksum != sha256(files[MANIFEST]).hexdigest():
+    text = archive.read(MANIFEST)
+    checksum = sha256(text).hexdigest().encode()
+    if CHECKSUM not in names or archive.read(CHECKSUM) != checksum:
         raise UnsafeFileError(f"{path}: {MANIFEST} does not match its checksum.")
-    manifest = json.loads(files[MANIFEST])
+    manifest = json.loads(text)
     format_, version = manifest["format"], manifest["format_version"]
     is_known = manifest["class"] in SAVABLE and format_ == FORMAT
     if not is_known or version != FORMAT_VERSION:
@@ -343,11 +402,16 @@ def _read_manifest(files: dict[str, bytes], path: object) -> dict[str, Any]:
             f"{path} contains {manifest['class']!r} as {format_}, format version "
             f"{version!r}, which this version of fferm cannot load."
         )
-    sums = manifest["sha256"]
-    for name in sorted((set(files) | set(sums)) - {MANIFEST, CHECKSUM}):
-        if name not in files or sums.get(name) != sha256(files[name]).hexdigest():
-            raise UnsafeFileError(
-                f"{path}: {name} is missing or does not match its checksum. The file "
-                "was changed or cut off; get it from its source again."
-            )
-    return manifest  # type: ignore[no-any-return]
+    members = {i.filename: i.file_size for i in infos}
+    del members[MANIFEST], members[CHECKSUM]
+    sums, sizes = manifest["sha256"], manifest.get("sizes", {})
+    expected = {name: sizes.get(name, members.get(name)) for name in sums}
+    wrong = {name for name, _ in members.items() ^ expected.items()}
+    files = {} if wrong else {name: archive.read(name) for name in members}
+    wrong |= {n for n, data in files.items() if sums[n] != sha256(data).hexdigest()}
+    if wrong:
+        raise UnsafeFileError(
+            f"{path}: {min(wrong)} is missing or does not match its checksum. The file "
+            "was changed or cut off; get it from its source again."
+        )
+    return manifest, files

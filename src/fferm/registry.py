@@ -7,12 +7,18 @@ it is defined, and is refused if it misses a method of its kind or repeats a nam
 
 import dataclasses
 import difflib
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any, ClassVar, Self
 
+import numpy as np
 from sklearn.pipeline import Pipeline
 
-from fferm.errors import ComponentError, InvalidParameterError, UnknownNameError
+from fferm.errors import (
+    ComponentError,
+    InvalidParameterError,
+    PersistenceError,
+    UnknownNameError,
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,15 +99,34 @@ class Registered:
 class Saved:
     """An estimator that a file can hold: by its parameters and what it learned."""
 
+    # The axes of learned arrays, which are checked when a model is loaded.
+    learned_axes: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+
     def _to_saved(self: Any) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return parameters and learned attributes, of types that a file can hold."""
         names = [name for name in vars(self) if name.endswith("_") and name[0] != "_"]
         learned = {name: getattr(self, name) for name in names}
         return self.get_params(deep=False), learned
 
-    def _from_saved(self, learned: dict[str, Any]) -> None:
-        """Set the learned attributes that `_to_saved` returned."""
+    def _from_saved(self: Any, learned: dict[str, Any]) -> None:
+        """Set the learned attributes that `_to_saved` returned; raise if unfit."""
         vars(self).update(learned)
+        if not self.learned_axes:
+            return
+        n_classes, n_inputs = len(self.classes_), self.n_features_in_
+        if "encoder_" in learned:
+            n_inputs = len(self.encoder_.get_feature_names_out())
+        lengths = {"classes": n_classes, "inputs": n_inputs}
+        lengths["scores"] = 1 if n_classes == 2 else n_classes
+        for name, axes in self.learned_axes.items():
+            shape = tuple(lengths[axis] for axis in axes)
+            array = learned[name]
+            is_fit = isinstance(array, np.ndarray) and array.shape == shape
+            is_fit = is_fit and (name == "classes_" or array.dtype.kind in "fiu")
+            if not is_fit or n_classes < 2:
+                raise PersistenceError(
+                    f"{name} must be an array of shape {shape}; got {array!r:.200}."
+                )
 
 
 def last_step(model: Any) -> Any:

@@ -45,6 +45,7 @@ def folder(tmp_path_factory, table):
     table.to_csv(home / "data.csv", index=False)
     table.to_parquet(home / "data.parquet")
     fit = ["fit", str(home / "data.csv"), "--target", "outcome", "--quiet"]
+    fit += ["--fairness-weight", "1"]
     sensitive = ["--sensitive", "region", "--out", str(home / "model.fferm")]
     assert main([*fit, *sensitive]) == 0
     return home

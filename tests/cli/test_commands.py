@@ -1,20 +1,15 @@
 """Each command does what the documentation says of it."""
 
-import io
 import json
 import subprocess
 import sys
-import time
 
 import numpy as np
 import pandas as pd
 import pytest
-from rich.console import Console
-from rich.progress import Progress
 from unseen import GROUPS, MARKUP, make_table
 
 import fferm
-from fferm.cli.outputs import Counted
 from fferm.datasets._store import CATALOG
 
 COLUMNS = ("--target", "outcome", "--sensitive", "region")
@@ -324,15 +319,16 @@ def test_what_is_no_record_is_refused(tmp_path, call):
     assert not (tmp_path / "page.html").exists()
 
 
-def test_progress_counts_what_is_done():
-    done = iter(range(5))
-    console = Console(file=io.StringIO(), width=40)
-    bar = Progress(Counted(lambda: next(done)), console=console, auto_refresh=False)
-    bar.add_task("models", total=5)
-    for _ in range(2):
-        console.print(*bar.get_renderables())
-        time.sleep(2 * Counted.max_refresh)
-    assert console.file.getvalue().split() == ["0/5", "1/5"]
+def test_progress_is_shown_on_a_terminal(folder, call, tmp_path, monkeypatch):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    options = ["--sensitive", "region", "--target", "outcome", "--out"]
+    done = call("curve", folder / "data.csv", *options, tmp_path / "c", "--weights", 3)
+    assert "models: 100%" in done.err
+    assert "violation " in done.err
+    bound = ["--max-violation", "0.9"]
+    done = call("fit", folder / "data.csv", *options, tmp_path / "m.fferm", *bound)
+    assert "max_violation=0.9: 100%" in done.err
+    assert fferm.load(tmp_path / "m.fferm").verbose == 0
 
 
 def test_the_page_of_an_audit_holds_it_against_the_bound(folder, call, tmp_path):

@@ -1,6 +1,7 @@
 """Formulas that are compiled for kernels against the same formulas in NumPy."""
 
 import ctypes
+import inspect
 
 import numpy as np
 import pytest
@@ -46,7 +47,7 @@ def test_formulas_known_by_name_are_read_from_the_disk(name, reads):
     assert is_kept(divergence)
     z = np.linspace(-0.5, 0.5, 11)
     here = table_pointer(divergence, reads)
-    again = table_pointer.__wrapped__(divergence, reads)  # as another process would
+    again = inspect.unwrap(table_pointer)(divergence, reads)  # as another process would
     assert again.cache_hits == 1
     assert again.address != here.address
     assert_array_equal(read_table(again, z), read_table(here, z))
@@ -59,7 +60,7 @@ def test_neither_own_formulas_nor_sweeps_of_a_parameter_fill_the_disk():
     for divergence in (Own(), Alpha(power=1.25)):
         assert not is_kept(divergence)
         for _ in range(2):
-            pointer = table_pointer.__wrapped__(divergence, "log_ratio")
+            pointer = inspect.unwrap(table_pointer)(divergence, "log_ratio")
             assert pointer.cache_hits == 0
 
 

@@ -1,9 +1,13 @@
 """Fair trees: how they are trained, and what comes out."""
 
+import copy
 import itertools
+import os
 import pickle
+import re
 
 import numpy as np
+import pandas as pd
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
@@ -19,6 +23,7 @@ from fferm import (  # noqa: E402
     boosting_objective,
     tradeoff_curve,
 )
+from fferm.boosting.rounds import split_trees  # noqa: E402
 from fferm.datasets import load_adult, make_biased  # noqa: E402
 from fferm.errors import (  # noqa: E402
     InvalidInputError,
@@ -191,8 +196,160 @@ def test_a_saved_booster_that_is_none_is_refused(data, tmp_path):
     parameters, learned = model._to_saved()
     model._to_saved = lambda: (parameters, {**learned, "booster_": "no trees"})
     fferm.save(model, tmp_path / "model.fferm")
-    with pytest.raises(PersistenceError, match="cannot be loaded"):
+    with pytest.raises(PersistenceError, match="booster_ must be a text of LightGBM"):
         fferm.load(tmp_path / "model.fferm")
+
+
+# Numbers of the first tree that are replaced, by name and position.
+EDITS = {
+    "more leaves than there are": ("num_leaves", 0, "999999999"),
+    "fewer leaves than there are": ("num_leaves", 0, "2"),
+    "leaves below 0": ("num_leaves", 0, "-1"),
+    "a child beyond the last node": ("left_child", 0, "1000"),
+    "a child beyond the last leaf": ("left_child", 0, "-1000"),
+    "a node that is its own child": ("left_child", 0, "0"),
+    "a child that is its grandparent": ("right_child", -1, "0"),
+    "a leaf that is reached twice": ("right_child", -1, "-1"),
+    "a child that is not a whole number": ("left_child", 0, "1.5"),
+    "a child that is left out": ("left_child", 0, ""),
+    "a column beyond the last": ("split_feature", 0, "5"),
+    "a column below 0": ("split_feature", 0, "-1"),
+    "a leaf of NaN": ("leaf_value", 0, "nan"),
+    "a leaf of infinity": ("leaf_value", 0, "1e+999"),
+    "a leaf whose sums overflow": ("leaf_value", 0, "1e+308"),
+    "a threshold of NaN": ("threshold", 0, "nan"),
+    "a split of an unknown kind": ("decision_type", 0, "12"),
+    "a split of categories without any": ("decision_type", 0, "1"),
+    "categories where there are none": ("num_cat", 0, "1"),
+    "leaves with linear models": ("is_linear", 0, "1"),
+    "more trees a round": ("num_tree_per_iteration", 0, "0"),
+    "more classes": ("num_class", 0, "2"),
+    "more columns": ("max_feature_idx", 0, "1000000"),
+    "a tree that begins elsewhere": ("tree_sizes", 0, "1"),
+    "another format": ("version", 0, "v3"),
+}
+CATEGORIES = {
+    "a set beyond the last": ("threshold", -1, "7"),
+    "a set that begins before the first": ("cat_boundaries", 0, "-5"),
+    "a set that ends after the last": ("cat_boundaries", -1, "1000"),
+    "more sets than there are": ("num_cat", 0, "1000"),
+    "levels of another column": ("pandas_categorical", 0, "[[],"),
+}
+
+
+@pytest.fixture(scope="module")
+def categories():
+    rng = np.random.default_rng(0)
+    level = rng.choice(list("abcdefgh"), 400)
+    X = pd.DataFrame({"level": level})
+    y = (X["level"].isin(list("abc")) ^ (rng.random(400) < 0.2)).astype(int)
+    options = {"cat_smooth": 1, "min_data_per_group": 1}
+    model = FairBoostingClassifier(
+        **FAST, fairness_weight=0, lightgbm_params=options
+    ).fit(X, y)
+    return model, X
+
+
+def saved_with(model, path, text):
+    """Save a model with other trees."""
+    parameters, learned = model._to_saved()
+    changed = copy.copy(model)
+    changed._to_saved = lambda: (parameters, {**learned, "booster_": text})
+    fferm.save(changed, path)
+
+
+def edit(text, key, position, number):
+    """Replace one number, and make the sizes of trees right again."""
+    line = re.search(rf"^{key}[=:](.*)$", text, flags=re.M)
+    numbers = line[1].split(" ")
+    numbers[position] = number
+    text = text[: line.start(1)] + " ".join(numbers) + text[line.end(1) :]
+    sizes = " ".join(str(len(block)) for block in split_trees(text)[1])
+    sized = re.sub("tree_sizes=.*", f"tree_sizes={sizes}", text)
+    return text if key == "tree_sizes" else sized
+
+
+@pytest.mark.parametrize("name", [*EDITS, *CATEGORIES])
+def test_edited_trees_are_refused_before_lightgbm_sees_them(
+    name, data, categories, tmp_path, monkeypatch
+):
+    model = categories[0] if name in CATEGORIES else fit(data)
+    text = model.booster_.model_to_string()
+    assert edit(text, "num_leaves", 0, re.search(r"num_leaves=(\d+)", text)[1]) == text
+    changed = edit(text, *{**EDITS, **CATEGORIES}[name])
+    assert changed != text
+    saved_with(model, tmp_path / "model", changed)
+
+    if name != "levels of another column":  # which LightGBM does not look at
+        monkeypatch.setattr(lgb, "Booster", pytest.fail)
+    with pytest.raises(PersistenceError):
+        fferm.load(tmp_path / "model")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda text: text[: len(text) // 2],
+        lambda text: text.replace("left_child", "left_chill", 1),
+        lambda text: re.sub("leaf_value=.*\n", "", text, count=1),
+        lambda text: text.replace("num_cat=0\n", "num_cat=0\nnum_cat=0\n", 1),
+        lambda text: text.replace("parameters:\n", "parameters:\n[x\n", 1),
+        lambda text: text.replace("[linear_tree: 0]", "[linear_tree: 1]"),
+        lambda text: text.replace("\nTree=1", "\0\nTree=1"),
+        lambda text: text.replace("objective=binary sigmoid:1", "average_output=1"),
+        lambda text: text.replace("end of trees", "Tree=99\nend of trees"),
+    ],
+)
+def test_a_text_of_another_form_is_refused_before_lightgbm_sees_it(
+    change, data, tmp_path, monkeypatch
+):
+    model = fit(data)
+    text = model.booster_.model_to_string()
+    assert change(text) != text
+    saved_with(model, tmp_path / "model", change(text))
+    monkeypatch.setattr(lgb, "Booster", pytest.fail)
+    with pytest.raises(PersistenceError):
+        fferm.load(tmp_path / "model")
+
+
+@pytest.mark.filterwarnings("ignore::fferm.errors.CollapseWarning")
+@pytest.mark.parametrize("weight", [0, 1])
+def test_trees_of_any_kind_come_back_to_the_letter(weight, categories, tmp_path):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(300, 3))
+    gaps = np.where(rng.random(X.shape) < 0.2, np.nan, X)
+    y, s = (X[:, 0] > 0).astype(int), rng.choice(["a", "b"], 300)
+    words = np.array(["p", "q", "r"])[y + (X[:, 1] > 0)]
+    few_bins = {"lightgbm_params": {"max_bin": 3}}  # thresholds of infinity
+    fits = [
+        ({}, np.ones_like(X), y),  # trees of one leaf
+        (few_bins, gaps, np.isnan(gaps[:, 0]).astype(int)),
+        ({"lightgbm_params": {"zero_as_missing": True}}, gaps, words),
+        ({"subsample": 0.5, "colsample_bytree": 0.5}, X[:, :2], words),
+        ({"categorical": [1]}, np.abs(np.round(X * 3)), y),
+        ({}, categories[1][:300], y),
+    ]
+    for options, table, labels in fits:
+        model = FairBoostingClassifier(**FAST, fairness_weight=weight, **options)
+        model.fit(table, labels, sensitive_features=s)
+        fferm.save(model, tmp_path / "model")
+        back = fferm.load(tmp_path / "model")
+        assert back.booster_.model_to_string() == model.booster_.model_to_string()
+        scores = [each.decision_function(table) for each in (back, model)]
+        assert_array_equal(*scores)
+
+
+def test_a_file_cannot_ask_for_more_threads_than_the_machine_has(data, monkeypatch):
+    model, asked = fit(data).set_params(n_jobs=10**6), []
+    predict = model.booster_.predict
+
+    def note(X, **options):
+        asked.append(options["num_threads"])
+        return predict(X, raw_score=True, num_threads=1)
+
+    monkeypatch.setattr(model.booster_, "predict", note)
+    model.predict(data.X)
+    assert asked == [os.cpu_count()]
 
 
 def test_an_audit_takes_the_model(data):

@@ -44,7 +44,7 @@ def test_more_trees_follow_those_of_the_last_fit(n_classes, weight):
     # The first are what they were, and sizes of blocks are as LightGBM counts them.
     own, others = split_trees(text)[1], split_trees(before)[1]
     assert own[: len(others)] == others
-    again = read_booster(text).predict(DATA.X, raw_score=True)
+    again = read_booster(text, n_trees, DATA.X.shape[1]).predict(DATA.X, raw_score=True)
     assert_array_equal(again, model.decision_function(DATA.X))
     assert np.all(np.diff(objectives(model)[8:]) <= 1e-12)
     assert objectives(model)[-1] < objectives(model)[7]
@@ -96,7 +96,7 @@ def test_no_more_rounds_leave_the_trees_as_they_are():
 
 
 def test_a_bound_starts_from_scratch():
-    model, _ = gone_on(max_violation=0.9, more=10)
+    model, _ = gone_on(max_violation=0.9, fairness_weight=None, more=10)
     assert model.n_iter_ == len(model.history_) == 10
 
 

@@ -159,14 +159,14 @@ def test_a_class_that_nobody_is_predicted_is_warned_of_by_name(frames):
     words = r"predicts 'rare' for no training row, .*give them more sample_weight"
     with pytest.warns(CollapseWarning, match=words):
         FairLogisticRegression(fairness_weight=0).fit(X, some_rare)
-    with pytest.warns(CollapseWarning, match=r"'rare' for no .* Lower fairness_weight"):
+    with pytest.warns(CollapseWarning, match=r"'rare' for no .* without a penalty\. "):
         FairLogisticRegression().fit(X, some_rare, sensitive_features=s)
 
 
 def test_warnings_of_a_model_point_to_the_line_that_called_fit(frames):
     X, y, s = frames
     wide = FairLogisticRegression(
-        divergence="jensen_shannon", uncertainty=LargeShift(0.4)
+        divergence="jensen_shannon", uncertainty=LargeShift(0.4), fairness_weight=1
     )
     with pytest.warns(WideShiftWarning, match="The radius 0.4 reaches") as caught:
         wide.fit(X, y, sensitive_features=s)
@@ -373,3 +373,48 @@ def test_trees_refuse_settings_and_groups_that_are_none():
         )
     with pytest.raises(InvalidInputError, match="No part of the data holds two groups"):
         boosting_objective(LABELS, np.zeros(60))
+
+
+@pytest.mark.parametrize("seed", [-1, 2**32, 1.5, "x", [1]])
+@pytest.mark.parametrize("kind", [FairLogisticRegression, FairRegressor])
+def test_a_seed_that_cannot_be_one_is_refused(frames, kind, seed):
+    X, y, s = frames
+    words = (
+        "random_state must be an integer between 0 and 4294967295, a RandomState, or"
+    )
+    with pytest.raises(InvalidParameterError, match=words):
+        kind(random_state=seed).fit(X, y, sensitive_features=s)
+
+
+def test_a_target_of_the_other_kind_names_the_right_estimator(frames):
+    X, y, s = frames
+    numbers, names = X["x0"], pd.Series(np.where(y, "a", "b"))
+    ids = pd.Series(np.arange(len(y)))
+    for kind in (FairLogisticRegression, FairBoostingClassifier):
+        with pytest.raises(InvalidInputError, match="numbers use FairRegressor"):
+            kind().fit(X, numbers, sensitive_features=s)
+        with pytest.raises(InvalidInputError, match=r"y has \d+ classes in .* FairReg"):
+            kind().fit(X, ids, sensitive_features=s)
+    for labels in (names, names.astype("category"), names.to_numpy()):
+        with pytest.raises(InvalidInputError, match="such as FairLogisticRegression"):
+            FairRegressor().fit(X, labels, sensitive_features=s)
+    with pytest.raises(InvalidTypeError, match="y contains dates"):
+        FairRegressor().fit(X, pd.to_datetime(ids), sensitive_features=s)
+
+
+@pytest.mark.parametrize(
+    ("params", "words"),
+    [
+        ({"max_bin": "a"}, r"'max_bin': 'a'} is refused by LightGBM \(Parameter max_b"),
+        (
+            {"max_bin": -1},
+            r"is refused by LightGBM \(Check failed: \(max_bin\) >",
+        ),
+        ({"tree_learner": "foo"}, "refused by LightGBM .Unknown tree learner"),
+        ({"max_bun": 3}, "'max_bun', which LightGBM does not know. .* 'max_bin'"),
+    ],
+)
+def test_parameters_that_lightgbm_refuses_or_ignores_are_refused(frames, params, words):
+    X, y, s = frames
+    with pytest.raises(InvalidParameterError, match=words):
+        FairBoostingClassifier(lightgbm_params=params).fit(X, y, sensitive_features=s)

@@ -19,6 +19,7 @@ from fferm.datasets import load_adult, load_german, make_biased
 from fferm.errors import (
     CollapseWarning,
     EmptyStratumWarning,
+    FfermWarning,
     InfeasibleWarning,
     InvalidInputError,
     InvalidParameterError,
@@ -209,12 +210,12 @@ def test_of_several_optima_the_one_that_was_judged_is_trained(biased):
     assert gaps[0] < 0.05 < gaps[1]
 
 
-def test_the_fairness_weight_of_the_user_plays_no_part(biased):
-    first, second = (
-        fit(bounded(fairness_weight=weight), biased) for weight in (1.0, 77.0)
-    )
+def test_a_fairness_weight_beside_a_bound_is_not_used_and_warned_of(biased):
+    words = r"fairness_weight=77\.0 is not used, because max_violation=0\.05 finds its"
+    with pytest.warns(FfermWarning, match=words):
+        first = fit(bounded(fairness_weight=77.0), biased)
 
-    assert first.fairness_weight_ == second.fairness_weight_ != 77
+    assert first.fairness_weight_ == fit(bounded(), biased).fairness_weight_ != 77
 
 
 def test_an_impossible_bound_warns_and_gives_the_closest(biased):
@@ -329,7 +330,7 @@ def test_a_confident_bound_that_few_rows_cannot_show_is_said(biased):
 
 
 def test_what_init_stored_stays(biased):
-    model = bounded(0.05, fairness_weight=3.0)
+    model = bounded(0.05, validation_fraction=0.3)
     before = model.get_params()
 
     fit(model, biased)
@@ -600,7 +601,7 @@ def test_a_bound_without_groups_is_refused(biased):
     with pytest.raises(
         MissingSensitiveError, match=r"max_violation=0\.05 needs sensitive_features"
     ):
-        bounded(fairness_weight=0).fit(*biased[:2])
+        bounded().fit(*biased[:2])
 
 
 def test_a_bound_is_saved_and_loaded(biased, tmp_path):

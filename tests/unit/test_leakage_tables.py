@@ -61,7 +61,8 @@ def seen(monkeypatch):
 
     def note(name, method):
         def noted(self, frame, *rest):
-            rows[name].append(np.array([ROW_OF[value] for value in frame["merit"]]))
+            known = frame["merit"].dropna()  # load tries a row of gaps
+            rows[name].append(np.array([ROW_OF[value] for value in known]))
             return method(self, frame, *rest)
 
         monkeypatch.setattr(FrameEncoder, name, noted)

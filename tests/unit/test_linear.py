@@ -3,6 +3,7 @@
 import sys
 import warnings
 
+import numba
 import numpy as np
 import pandas as pd
 import pytest
@@ -11,7 +12,13 @@ from scipy.special import softmax
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss
 
-from fferm import FairLogisticRegression, LargeShift, SmallShift
+from fferm import (
+    FairLogisticRegression,
+    LargeShift,
+    SmallShift,
+    _jit,
+    tradeoff_curve,
+)
 from fferm.data.rows import FitInput
 from fferm.datasets import make_biased
 from fferm.divergences import Alpha
@@ -35,6 +42,7 @@ from fferm.notions import (
 from fferm.solvers import Result
 from fferm.solvers.linear import value_and_gradient
 from fferm.tables import joint
+from fferm.tuning import tune
 
 L2 = 1e-3
 
@@ -215,7 +223,7 @@ def test_a_path_remembers_names_and_parameters(binary):
     assert first.feature_names_in_.tolist() == list("abcde")
     assert second.n_features_in_ == 5
     assert (second.divergence, second.l2, second.random_state) == ("chi2", 0.01, 7)
-    assert parent.fairness_weight == 1.0
+    assert parent.fairness_weight is None
     assert not hasattr(parent, "coef_")
 
 
@@ -424,7 +432,10 @@ def test_a_robust_model_is_finite_and_fairer_than_the_plain_one(
 @pytest.mark.parametrize("notion", ["equalized_odds", "sufficiency"])
 def test_robust_penalties_train_with_other_notions(three, uncertainty, notion):
     model = FairLogisticRegression(
-        divergence="jensen_shannon", notion=notion, uncertainty=uncertainty
+        divergence="jensen_shannon",
+        notion=notion,
+        uncertainty=uncertainty,
+        fairness_weight=1,
     )
     if notion == "sufficiency" and uncertainty.is_coupled:
         with pytest.raises(InvalidParameterError, match="set that is not coupled"):
@@ -593,10 +604,19 @@ def test_one_class_for_everyone_is_warned_of():
     X, s = rng.normal(size=(300, 3)), np.tile(["a", "b"], 150)
     y = np.where(np.arange(300) % 10 == 0, "yes", "no")
 
-    with pytest.warns(
-        CollapseWarning, match=r"predicts 'no' for every training row.*Lower fairness_w"
-    ):
+    words = r"predicts 'no' for every training row, .* So does a model without a pen"
+    with pytest.warns(CollapseWarning, match=words):
         FairLogisticRegression().fit(X, y, sensitive_features=s)
+
+
+def test_a_penalty_that_leaves_one_class_is_warned_of_as_the_cause():
+    s = np.tile(["a", "b"], 150)
+    X = (s == "a")[:, None] + np.linspace(-0.1, 0.1, 300)[:, None]
+    y = np.where(s == "a", "yes", "no")
+    y[:30] = "no"
+    model = FairLogisticRegression(fairness_weight=100)
+    with pytest.warns(CollapseWarning, match=r"fair and useless\. Lower fairness_weig"):
+        model.fit(X, y, sensitive_features=s)
 
 
 def test_warnings_of_the_outcome_point_to_the_line_that_called_fit(binary):
@@ -617,16 +637,15 @@ def test_one_group_is_nothing_to_be_fair_between(binary):
 BAD_PARAMETERS = [
     (
         {"fairness_weight": -1},
-        "fairness_weight must be a finite number of at least 0; got -1",
+        "fairness_weight must be a finite number of at least 0, or None; got -1",
     ),
     (
         {"fairness_weight": np.nan},
-        "fairness_weight must be a finite number of at least 0; got nan",
+        "fairness_weight must be a finite number of at least 0, or None; got nan",
     ),
-    ({"fairness_weight": np.inf}, "at least 0; got inf"),
-    ({"fairness_weight": "high"}, "at least 0; got 'high'"),
-    ({"fairness_weight": True}, "at least 0; got True"),
-    ({"fairness_weight": None}, "at least 0; got None"),
+    ({"fairness_weight": np.inf}, "at least 0, or None; got inf"),
+    ({"fairness_weight": "high"}, "at least 0, or None; got 'high'"),
+    ({"fairness_weight": True}, "at least 0, or None; got True"),
     ({"sharpness": 0}, "sharpness must be a finite number above 0; got 0"),
     ({"sharpness": -2.0}, "above 0; got -2.0"),
     ({"l2": -1e-9}, "l2 must be a finite number of at least 0; got -1e-09"),
@@ -662,7 +681,7 @@ def test_a_parameter_out_of_its_range_is_refused(binary, parameters, words):
     [
         ({"divergence": "klx"}, r"Unknown divergence 'klx'.*Did you mean 'kl'"),
         ({"notion": "parity"}, r"Unknown notion 'parity'\. Known: .*equalized_odds"),
-        ({"solver": "newton"}, r"Unknown solver 'newton'\. Known: auto, lbfgs"),
+        ({"solver": "newton"}, r"Unknown solver 'newton'\. Known: auto, .*lbfgs"),
     ],
 )
 def test_an_unknown_name_is_refused_with_those_that_are_known(
@@ -714,7 +733,7 @@ def test_predictions_agree_with_each_other(three):
 def test_progress_is_shown_by_tqdm_where_it_is_installed(binary, capsys):
     binary.fit(FairLogisticRegression(verbose=1))
 
-    assert "objective=" in capsys.readouterr().err
+    assert "objective 0." in capsys.readouterr().err
 
 
 def test_progress_is_a_line_where_tqdm_is_missing(binary, monkeypatch, capsys):
@@ -725,7 +744,48 @@ def test_progress_is_a_line_where_tqdm_is_missing(binary, monkeypatch, capsys):
     line = capsys.readouterr().err
     assert line.count("\r") == model.n_iter_
     assert line.endswith("\n")
-    assert "iteration 0: objective 0." in line
+    assert "training: 1 of 1000, objective 0." in line
+
+
+@pytest.mark.parametrize("has_tqdm", [True, False])
+def test_a_search_a_sweep_and_tuning_show_weight_and_violation(
+    binary, has_tqdm, monkeypatch, capsys
+):
+    if not has_tqdm:
+        monkeypatch.setitem(sys.modules, "tqdm.auto", None)
+    rows = {"sensitive_features": binary.s}
+    model = FairLogisticRegression(max_violation=0.2, verbose=1).fit(
+        binary.X, binary.y, **rows
+    )
+    assert model.verbose == 1
+    search = capsys.readouterr().err
+    assert "max_violation=0.2:" in search
+    assert f"weight {model.fairness_weight_:.4g}, violation 0." in search
+    given = FairLogisticRegression(), binary.X, binary.y
+    for n_jobs in (1, 2):
+        curve = tradeoff_curve(
+            *given, **rows, fairness_weights=[0, 3], n_jobs=n_jobs, seeds=2, verbose=1
+        )
+        assert "models: " in (shown := capsys.readouterr().err)
+        assert "weight 3, violation " in shown
+    assert len(curve.models) == 4
+    tune(*given, **rows, max_violation=0.9, divergences=["kl"], verbose=1)
+    assert "tuning: " in (shown := capsys.readouterr().err)
+    assert "weight 100, violation " in shown
+
+
+def test_compilation_is_told_of_once(capsys, monkeypatch):
+    monkeypatch.setattr(_jit, "TOLD", [])
+
+    def grow(x):
+        return x + 1
+
+    grow.__module__ = "fferm.somewhere"
+    for name in ("first", "second"):
+        grow.__qualname__ = name
+        with _jit.telling_of_compilation():
+            numba.njit(grow)(1.0)
+    assert capsys.readouterr().err.count("fferm compiles its kernels for this") == 1
 
 
 def test_no_progress_is_shown_unless_asked_for(binary, capsys):

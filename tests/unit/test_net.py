@@ -39,7 +39,7 @@ from fferm.metrics import violation  # noqa: E402
 from fferm.solvers import Result  # noqa: E402
 
 FAST = {"hidden": (16,), "max_epochs": 8, "batch_size": 32, "random_state": 0}
-FAST["learning_rate"] = 0.01
+FAST |= {"learning_rate": 0.01, "fairness_weight": 1.0}
 
 
 @pytest.fixture(scope="module")
@@ -212,7 +212,7 @@ def test_a_curve_trains_and_measures_every_weight(data):
 
 def test_a_bound_on_the_violation_is_kept_on_held_out_rows():
     data = make_biased(1500, random_state=0)
-    model = fit(data, max_violation=0.35, max_epochs=5)
+    model = fit(data, max_violation=0.35, fairness_weight=None, max_epochs=5)
     assert model.feasible_
     assert model.violation_ <= 0.35
     assert model.fairness_weight_ > 0
@@ -476,7 +476,7 @@ def stop(record):
         os._exit(9)
 model = FairNetClassifier(
     hidden=(16,), max_epochs=8, batch_size=32, learning_rate=0.01, random_state=0,
-    checkpoint=sys.argv[1], callbacks=[stop],
+    fairness_weight=1, checkpoint=sys.argv[1], callbacks=[stop],
 )
 model.fit(data.X, data.y, sensitive_features=data.sensitive_features)
 np.save(sys.argv[1] + "/out.npy", model.predict_proba(data.X_test))
@@ -527,6 +527,86 @@ def test_a_saved_network_predicts_the_same(data, tmp_path):
     assert_array_equal(back.predict_proba(data.X), model.predict_proba(data.X))
     assert back.get_params() == model.get_params()
     assert back.history_ == model.history_
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf")])
+@pytest.mark.parametrize("own", [None, Small], ids=["default", "own"])
+def test_a_saved_network_that_is_not_finite_is_named(number, own, data, tmp_path):
+    model = fit(data, module=own, max_epochs=1)
+    with torch.no_grad():
+        next(model.module_.parameters())[0, 0] = number
+    fferm.save(model, tmp_path / "net")
+    with pytest.raises(PersistenceError, match="module_ must hold finite numbers"):
+        fferm.load(tmp_path / "net", module=own)
+
+
+def test_a_saved_edge_of_bins_that_is_not_finite_is_named(data, tmp_path):
+    model = fit(data, max_epochs=1)
+    model.module_[0].low[0, 0] = float("-inf")
+    fferm.save(model, tmp_path / "net")
+    with pytest.raises(PersistenceError, match="module_ must hold finite numbers"):
+        fferm.load(tmp_path / "net")
+
+
+def test_a_network_that_returns_nan_for_a_row_is_named(data):
+    model = fit(data, max_epochs=1)
+    with torch.no_grad():
+        model.module_[1].weight[:] = torch.finfo(model.module_[1].weight.dtype).max
+    with pytest.raises(InvalidInputError, match="returns NaN or infinity for some"):
+        model.predict(data.X)
+
+
+class Masked(Small):
+    """Has a buffer of infinity, as masks of attention do."""
+
+    def __init__(self, n_features, n_classes):
+        super().__init__(n_features, n_classes)
+        self.register_buffer("mask", torch.tensor([float("-inf")]))
+
+
+def test_a_users_module_may_have_infinite_buffers(data, tmp_path):
+    model = fit(data, module=Masked, max_epochs=1)
+    fferm.save(model, tmp_path / "net")
+    back = fferm.load(tmp_path / "net", module=Masked)
+    assert_array_equal(back.predict_proba(data.X), model.predict_proba(data.X))
+
+
+@pytest.mark.parametrize("hidden", [(10**6, 10**6), (), 5], ids=str)
+def test_the_widths_of_a_saved_network_are_those_of_its_parameters(
+    hidden, data, tmp_path
+):
+    model = fit(data, max_epochs=1).set_params(hidden=hidden)
+    fferm.save(model, tmp_path / "net")
+    back = fferm.load(tmp_path / "net")
+    assert_array_equal(back.predict_proba(data.X), model.predict_proba(data.X))
+
+
+def test_a_saved_network_for_other_features_is_refused(data, tmp_path):
+    model = fit(data, max_epochs=1)
+    model.n_features_in_ = 10**9
+    fferm.save(model, tmp_path / "net")
+    with pytest.raises(PersistenceError, match="does not take 1000000000 features"):
+        fferm.load(tmp_path / "net")
+
+
+def test_a_saved_network_of_very_many_layers_is_refused(data, tmp_path):
+    model = fit(data, max_epochs=1)
+    layers = [torch.nn.Linear(1, 1) for _ in range(1001)]
+    model.module_ = torch.nn.Sequential(model.module_[0], *layers)
+    fferm.save(model, tmp_path / "net")
+    with pytest.raises(PersistenceError, match="1001 layers are more than 1000"):
+        fferm.load(tmp_path / "net")
+
+
+@pytest.mark.parametrize("n_classes", [0, 1, 3])
+def test_a_module_for_other_classes_is_named(n_classes, data, tmp_path):
+    model = fit(data, module=Small, max_epochs=1)
+    own = torch.nn.Sequential(*model.module_)
+    model.classes_ = np.arange(n_classes)
+    fferm.save(model, tmp_path / "net")
+    loaded = fferm.load(tmp_path / "net", module=own)
+    with pytest.raises(InvalidInputError, match=f"module must have {n_classes} output"):
+        loaded.predict(data.X)
 
 
 def test_a_module_of_the_users_own_is_passed_when_loading(data, tmp_path):
@@ -632,6 +712,7 @@ def test_features_beyond_single_precision_are_refused():
         model.predict_proba(sp.csr_matrix(X))
 
 
+@pytest.mark.filterwarnings("ignore::fferm.errors.CollapseWarning")  # two epochs
 def test_a_batch_norm_is_never_given_a_row_that_is_left_over():
     data = make_biased(200, random_state=0)
     n_rows = len(data.y)
@@ -641,7 +722,8 @@ def test_a_batch_norm_is_never_given_a_row_that_is_left_over():
         torch.nn.BatchNorm1d(4),
         torch.nn.Linear(4, 2),
     )
-    model = FairNetClassifier(module=module, batch_size=size, max_epochs=2)
+    options = {"batch_size": size, "max_epochs": 2, "random_state": 0}
+    model = FairNetClassifier(module=module, **options)
     model.fit(data.X, data.y, sensitive_features=data.sensitive_features)
     assert model.result_ is Result.schedule_completed
     count = model.module_[1].num_batches_tracked

@@ -1,6 +1,7 @@
 """Training on data in pieces ends where training on the whole does."""
 
 import pickle
+import warnings
 
 import numpy as np
 import pandas as pd
@@ -13,6 +14,7 @@ from fferm import FairLogisticRegression, GroupCounts, LargeShift
 from fferm.data.rows import FitInput
 from fferm.datasets import load_adult, make_biased
 from fferm.errors import (
+    ConvergenceWarning,
     InvalidInputError,
     InvalidParameterError,
     MissingGroupWarning,
@@ -25,6 +27,9 @@ from fferm.solvers.linear import value_and_gradient
 
 # Adult has groups of a few rows.
 pytestmark = pytest.mark.filterwarnings("ignore::fferm.errors.DataFairnessWarning")
+
+
+SORTED = pytest.mark.filterwarnings("ignore:.*Sorted by group")
 
 
 @pytest.fixture(scope="module")
@@ -101,6 +106,7 @@ def test_ten_pieces_of_adult_reach_the_optimum_in_one_pass(weight, adult):
     assert excess(model, adult) < 0.01
 
 
+@SORTED
 @pytest.mark.parametrize(("weight", "n_passes"), [(1.0, 5), (10.0, 10)])
 def test_pieces_sorted_by_group_need_more_passes(weight, n_passes, adult):
     pieces = sorted_by_group(adult)
@@ -109,12 +115,37 @@ def test_pieces_sorted_by_group_need_more_passes(weight, n_passes, adult):
     assert excess(model, adult) < 0.01
 
 
+@SORTED
 def test_pieces_sorted_by_group_need_to_know_the_groups(data):
     pieces = sorted_by_group(data)
     with pytest.raises(InvalidInputError, match="first batch has only one group"):
         train(data, pieces)
     model = train(data, pieces, 10, groups=count(data, pieces))
     assert excess(model, data) < 0.01
+
+
+def test_a_piece_without_a_group_that_it_should_hold_is_warned_of_once(data):
+    pieces = sorted_by_group(data)
+    groups = count(data, pieces)
+    with pytest.warns(ConvergenceWarning, match="140 rows has none of") as caught:
+        model = train(data, pieces, groups=groups)
+    assert len(caught) == 1
+    assert excess(model, data) > 0.05
+    # Also through pickle; a clone is another model.
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        train(data, pieces, groups=groups, model=pickle.loads(pickle.dumps(model)))
+    with pytest.warns(ConvergenceWarning, match="has none of the group 2, where about"):
+        train(data, pieces[:1], groups=groups, model=clone(model))
+
+
+@pytest.mark.parametrize("how", ["intersection", "marginal"])
+def test_pieces_that_lack_a_group_by_chance_are_not_warned_of(how, adult):
+    pieces = np.array_split(in_random_order(adult)[0], 30)
+    shares = count(adult, in_random_order(adult))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", ConvergenceWarning)
+        train(adult, pieces, groups=shares, model=FairLogisticRegression(groups=how))
 
 
 def test_one_piece_again_and_again_is_as_good_as_minibatches(data):
@@ -178,6 +209,7 @@ def test_shares_that_are_given_and_counted_make_the_same_model(notion, adult):
         assert counts.shares() == pytest.approx((shares / len(y)).to_dict())
 
 
+@SORTED
 @pytest.mark.parametrize("how", ["intersection", "marginal"])
 def test_groups_are_called_as_in_fit(how, adult):
     s = adult.sensitive_features

@@ -1,6 +1,8 @@
 """Saved models come back the same, and files that are none are refused."""
 
+import copy
 import hashlib
+import io
 import json
 import os
 import pickle
@@ -8,6 +10,7 @@ import signal
 import stat
 import subprocess
 import sys
+import tracemalloc
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -71,8 +74,9 @@ def rewrite(path, change):
 
 
 def reseal(files, manifest):
-    """Replace the manifest and make its checksum right again."""
-    text = json.dumps(manifest).encode()
+    """Replace the manifest and make its checksum, and sizes, right again."""
+    members = {n: len(c) for n, c in files.items() if not n.startswith("manifest")}
+    text = json.dumps({**manifest, "sizes": members}).encode()
     files["manifest.json"] = text
     files["manifest.json.sha256"] = hashlib.sha256(text).hexdigest().encode()
 
@@ -199,7 +203,7 @@ def test_changed_numbers_are_noticed(saved):
 def test_a_changed_manifest_is_noticed(saved):
     def change(files):
         text = files["manifest.json"]
-        files["manifest.json"] = text.replace(b'"fairness_weight": 1.0', b'"l2": 9')
+        files["manifest.json"] = text.replace(b'"sharpness": 1.0', b'"l2": 9')
 
     rewrite(saved, change)
     with pytest.raises(UnsafeFileError, match=r"manifest\.json does not match"):
@@ -229,6 +233,7 @@ def resealed(path, **changes):
         ({"parameters": {"unknown": 1}}, "but cannot be loaded"),
         ({"parameters": {"l2": {"@code": "1+1"}}}, "but cannot be loaded"),
         ({"parameters": None}, "but cannot be loaded"),
+        ({"learned": {}}, "does not hold a fitted model"),
         ({"learned": {"__class__": 1}}, "not a learned attribute"),
         ({"learned": {"fit": 1}}, "not a learned attribute"),
         ({"learned": {"coef_": {"@array": "absent.npy"}}}, "but cannot be loaded"),
@@ -298,6 +303,188 @@ def test_a_compressed_archive_is_refused(tmp_path):
     with zipfile.ZipFile(tmp_path / "m", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("manifest.json", "{}" * 100)
     with pytest.raises(PersistenceError, match="is not a saved fferm model"):
+        fferm.load(tmp_path / "m")
+
+
+def overlapping(path):
+    """Add a large member, and three hundred that are the same bytes."""
+    rewrite(path, lambda files: files.update({"more.npy": bytes(2_000_000)}))
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr("last", "")
+        for number in range(300):
+            again = copy.copy(archive.getinfo("more.npy"))
+            again.filename = f"{number}.npy"
+            archive.filelist.append(again)
+
+
+def test_members_that_overlap_are_refused_before_they_are_read(saved):
+    overlapping(saved)
+    assert saved.stat().st_size < 2_100_000
+    tracemalloc.start()
+    with pytest.raises(PersistenceError, match="overlap"):
+        fferm.load(saved)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 2_000_000
+
+
+def test_a_member_larger_than_the_manifest_says_is_not_read(saved, monkeypatch):
+    rewrite(saved, lambda files: files.update({"coef_.npy": bytes(10_000)}))
+    read, names = zipfile.ZipFile.read, []
+
+    def note(archive, name):
+        names.append(name)
+        return read(archive, name)
+
+    monkeypatch.setattr(zipfile.ZipFile, "read", note)
+    with pytest.raises(UnsafeFileError, match=r"coef_\.npy is missing or does not"):
+        fferm.load(saved)
+    assert set(names) == {"manifest.json", "manifest.json.sha256"}
+
+
+def change_entry(**changes):
+    """Return what changes the entry of a member in the directory of an archive."""
+
+    def change(path):
+        with zipfile.ZipFile(path, "a") as archive:
+            archive.writestr("last", "")  # so that the directory is written again
+            for name, value in changes.items():
+                setattr(archive.getinfo("coef_.npy"), name, value)
+
+    return change
+
+
+def twice(path):
+    with (
+        zipfile.ZipFile(path, "a") as archive,
+        pytest.warns(UserWarning, match="Duplicate name"),
+    ):
+        archive.writestr("coef_.npy", b"")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        overlapping,
+        twice,
+        change_entry(file_size=2**31),
+        change_entry(file_size=2**40, compress_size=2**40),
+        change_entry(header_offset=0),
+        change_entry(flag_bits=1),
+        change_entry(CRC=1),
+        change_entry(filename="é.npy"),
+    ],
+    ids=[
+        *("overlap", "twice", "larger", "larger than the file", "elsewhere"),
+        *("encrypted", "checksum", "renamed"),
+    ],
+)
+def test_an_archive_out_of_order_is_refused(change, saved):
+    change(saved)
+    with pytest.raises(PersistenceError):
+        fferm.load(saved)
+
+
+def test_a_file_that_says_nothing_of_sizes_is_loaded(saved):
+    def change(files):
+        manifest = json.loads(files["manifest.json"])
+        del manifest["sizes"]
+        text = json.dumps(manifest).encode()
+        digest = hashlib.sha256(text).hexdigest().encode()
+        files |= {"manifest.json": text, "manifest.json.sha256": digest}
+
+    rewrite(saved, change)
+    assert fferm.load(saved).coef_.shape == (1, 5)
+
+
+def replace_array(path, name, array):
+    """Put another array into a saved model, with the right checksums."""
+
+    def change(files):
+        stream = io.BytesIO()
+        np.save(stream, array)
+        files[name] = stream.getvalue()
+        manifest = json.loads(files["manifest.json"])
+        manifest["sha256"][name] = hashlib.sha256(files[name]).hexdigest()
+        reseal(files, manifest)
+
+    rewrite(path, change)
+
+
+@pytest.mark.parametrize("name", ["coef_", "intercept_", "dual_"])
+@pytest.mark.parametrize("number", [np.nan, np.inf, -1e308])
+def test_learned_numbers_that_are_not_finite_are_named(name, number, saved):
+    array = getattr(fferm.load(saved), name)
+    array.flat[0] = number
+    replace_array(saved, f"{name}.npy", array)
+    with pytest.raises(PersistenceError, match=f"{name} must hold finite numbers"):
+        fferm.load(saved)
+
+
+@pytest.mark.parametrize(
+    ("name", "array"),
+    [
+        ("coef_", np.zeros((1, 4))),
+        ("coef_", np.zeros(5)),
+        ("coef_", np.zeros((1, 5)).astype(str)),
+        ("coef_", np.zeros((1, 5, 1))),
+        ("intercept_", np.zeros(3)),
+        ("intercept_", np.zeros(0)),
+        ("classes_", np.arange(3)),
+        ("classes_", np.arange(1)),
+        ("classes_", np.zeros((2, 2))),
+    ],
+    ids=str,
+)
+def test_learned_arrays_that_do_not_fit_are_refused(name, array, saved):
+    replace_array(saved, f"{name}.npy", array)
+    with pytest.raises(PersistenceError):
+        fferm.load(saved)
+
+
+@pytest.mark.parametrize("n_features", [4, 10**9, 10**15, -1, "5", None])
+def test_a_number_of_features_that_does_not_fit_is_refused(n_features, saved):
+    learned = json.loads(zipfile.ZipFile(saved).read("manifest.json"))["learned"]
+    resealed(saved, learned={**learned, "n_features_in_": n_features})
+    with pytest.raises(PersistenceError):
+        fferm.load(saved)
+
+
+def test_an_array_is_not_read_twice(saved):
+    learned = json.loads(zipfile.ZipFile(saved).read("manifest.json"))["learned"]
+    learned["more_"] = {"@list": [{"@array": "coef_.npy"}] * 1000}
+    resealed(saved, learned=learned)
+    with pytest.raises(PersistenceError, match="but cannot be loaded"):
+        fferm.load(saved)
+
+
+@pytest.mark.parametrize("name", ["regressor", "frame"])
+def test_plain_numbers_that_are_not_finite_are_named(name, binary, tmp_path):
+    X, y, s = binary
+    if name == "regressor":
+        model = fferm.FairRegressor().fit(X, X[:, 1], sensitive_features=s)
+        model.intercept_ = float("nan")
+    else:
+        frame = pd.DataFrame(X, columns=list("abcde"))
+        model = FairLogisticRegression().fit(frame, y, sensitive_features=s)
+        model.encoder_.columns_[0]["mean"] = float("inf")
+    fferm.save(model, tmp_path / "m")
+    with pytest.raises(PersistenceError, match="must hold finite numbers"):
+        fferm.load(tmp_path / "m")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"scale": 0.0}, {"name": 5}, {"fill": "x"}, {"kind": "levels", "levels": [1]}],
+    ids=str,
+)
+def test_an_encoding_that_cannot_be_used_is_refused(change, binary, tmp_path):
+    X, y, s = binary
+    frame = pd.DataFrame(X, columns=list("abcde"))
+    model = FairLogisticRegression().fit(frame, y, sensitive_features=s)
+    model.encoder_.columns_[0].update(change)
+    fferm.save(model, tmp_path / "m")
+    with np.errstate(all="ignore"), pytest.raises(PersistenceError):
         fferm.load(tmp_path / "m")
 
 

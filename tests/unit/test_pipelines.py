@@ -1,5 +1,9 @@
 """A pipeline that ends in a fair estimator works wherever an estimator does."""
 
+import hashlib
+import json
+import zipfile
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -135,6 +139,73 @@ def test_a_pipeline_is_saved_without_pickle(name, tmp_path):
     fferm.save(model, tmp_path / "model")
     loaded = fferm.load(tmp_path / "model")
     np.testing.assert_array_equal(loaded.predict_proba(X), model.predict_proba(X))
+
+
+LEVELS = np.array(["Oslo", "Rome", None, "Oslo"] * 4, dtype=object)[:, None]
+ONE_HOT = {
+    "plain": {"handle_unknown": "ignore"},
+    "first left out": {"drop": "first"},
+    "rare together": {"min_frequency": 5, "handle_unknown": "infrequent_if_exist"},
+}
+# Each would make the encoder write beyond its memory.
+FORGED = {
+    "a level twice": ("plain", {"categories_": [LEVELS[:4, 0]]}),
+    "numbers in disorder": ("plain", {"categories_": [np.array([3.0, 1.0, 2.0])]}),
+    "fewer columns": ("plain", {"_n_features_outs": [1]}),
+    "levels by number": ("plain", {"categories_": {0: LEVELS[:9, 0]}}),
+    "levels of another table": ("plain", {"categories_": [LEVELS[:3, 0]] * 2}),
+    "none left out": (
+        "first left out",
+        {"_drop_idx_after_grouping": np.array([7], dtype=object)},
+    ),
+    "a place beyond the last": (
+        "rare together",
+        {"_default_to_infrequent_mappings": [np.array([7, 7, 7])]},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", [*ONE_HOT, *FORGED])
+def test_an_encoder_whose_codes_lie_beyond_its_columns_is_refused(name, tmp_path):
+    options, changes = FORGED.get(name, (name, {}))
+    model = make_pipeline(
+        OneHotEncoder(**ONE_HOT[options]), FairLogisticRegression(fairness_weight=0)
+    ).fit(LEVELS, [0, 1, 1, 0] * 4)
+    expected = model.predict_proba(LEVELS)
+    vars(model[0]).update(changes)
+    fferm.save(model, tmp_path / "model")
+    if changes:
+        with pytest.raises(PersistenceError):
+            fferm.load(tmp_path / "model")
+    else:
+        loaded = fferm.load(tmp_path / "model")
+        np.testing.assert_array_equal(loaded.predict_proba(LEVELS), expected)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda steps: steps.pop(),
+        lambda steps: steps[-1]["@tuple"][1]["@estimator"].update(learned={}),
+    ],
+    ids=["no model", "not fitted"],
+)
+def test_a_file_of_a_pipeline_that_cannot_predict_is_refused(change, tmp_path):
+    model = make_pipeline(StandardScaler(), FairRegressor(fairness_weight=0))
+    model.fit(ROWS["X"][["pay"]], ROWS["y"])
+    fferm.save(model, tmp_path / "model")
+    with zipfile.ZipFile(tmp_path / "model") as archive:
+        files = {name: archive.read(name) for name in archive.namelist()}
+    manifest = json.loads(files["manifest.json"])
+    change(manifest["parameters"]["steps"]["@list"])
+    text = json.dumps(manifest).encode()
+    files["manifest.json"] = text
+    files["manifest.json.sha256"] = hashlib.sha256(text).hexdigest().encode()
+    with zipfile.ZipFile(tmp_path / "model", "w") as archive:
+        for name, content in files.items():
+            archive.writestr(name, content)
+    with pytest.raises(PersistenceError, match="does not hold a fitted model"):
+        fferm.load(tmp_path / "model")
 
 
 def test_a_function_inside_a_pipeline_is_refused_by_name(tmp_path):

@@ -466,7 +466,7 @@ def test_sharper_bins_are_steeper_ones(solver):
     X = np.column_stack([rng.normal(size=400) + group, rng.normal(size=400)])
     y = X @ [1.0, 2.0] + rng.normal(size=400)
     options = {"fairness_weight": 5.0, "solver": solver, "random_state": 0}
-    options |= {"max_epochs": 2}
+    options |= {"max_epochs": 10}
     found = [
         FairRegressor(**options, **bins).fit(X, y, sensitive_features=group).coef_
         for bins in ({"sharpness": 3.0}, {"steepness": 12.0}, {})

@@ -12,9 +12,11 @@ import fferm
 from fferm import FairRegressor, LargeShift, tables
 from fferm.data.rows import FitInput
 from fferm.errors import (
+    ConvergenceWarning,
     InvalidInputError,
     InvalidParameterError,
     MissingGroupWarning,
+    PersistenceError,
     UnknownNameError,
 )
 from fferm.metrics import dependence
@@ -181,6 +183,24 @@ def test_a_saved_network_predicts_as_before(tmp_path):
     np.testing.assert_array_equal(loaded.predict(X), model.predict(X))
 
 
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"n_features_in_": 10**9}, "do not fit RegressionNet"),
+        ({"unit_": np.array([0.0, np.nan])}, "unit_ must hold finite numbers"),
+        ({"unit_": np.zeros(3)}, "cannot be loaded"),
+    ],
+    ids=["features", "unit", "units"],
+)
+def test_a_saved_network_that_cannot_predict_is_refused(change, words, tmp_path):
+    X, y, group = shifted_groups(100)
+    model = FairRegressor(hidden=(4,), max_epochs=1, random_state=0)
+    vars(model.fit(X, y, sensitive_features=group)).update(change)
+    fferm.save(model, tmp_path / "model.fferm")
+    with pytest.raises(PersistenceError, match=words):
+        fferm.load(tmp_path / "model.fferm")
+
+
 def test_a_model_may_change_from_network_to_line_and_back():
     X, y, _ = shifted_groups(100)
     model = FairRegressor(hidden=(4,), fairness_weight=0, max_epochs=1, random_state=0)
@@ -345,3 +365,48 @@ def test_a_continuous_column_is_read_in_the_bands_of_training():
     assert cells[0] == cells[1]
     missing = fair.reader(logits[:1], torch.tensor([[np.nan, 1.0]])).cell
     assert missing[0, 0] == 10  # no cell of the table
+
+
+def collinear(n_rows=2000):
+    """Return 100 columns that are mixtures of 12, a target and a number behind both."""
+    rng = np.random.default_rng(0)
+    s = rng.normal(size=n_rows)
+    factors = rng.normal(size=(n_rows, 12))
+    factors[:, :4] += s[:, None]
+    X = factors @ rng.normal(size=(12, 100)) + 0.02 * rng.normal(size=(n_rows, 100))
+    y = factors @ np.abs(rng.normal(size=12))
+    return X, y + 0.5 * y.std() * rng.normal(size=n_rows), s
+
+
+def test_a_critic_trains_on_few_rows_of_many_collinear_features():
+    X, y, s = collinear()
+    seen, unseen = slice(0, 1400), slice(1400, None)
+    fair, plain = (
+        FairRegressor(method="critic", fairness_weight=weight, random_state=0).fit(
+            X[seen], y[seen], sensitive_features=s[seen]
+        )
+        for weight in (None, 0)
+    )
+    assert plain.score(X[unseen], y[unseen]) > 0.7
+    assert fair.score(X[unseen], y[unseen]) > 0.2
+    correlations = [
+        abs(np.corrcoef(model.predict(X[unseen]), s[unseen])[0, 1])
+        for model in (plain, fair)
+    ]
+    assert correlations[0] > 0.6
+    assert correlations[1] < 0.3
+
+
+@pytest.mark.parametrize(
+    ("options", "result"),
+    [
+        ({"fairness_weight": 30, "learning_rate": 1.0}, "worse_than_constant"),
+        ({"fairness_weight": 10, "learning_rate": 1e-7}, "dependence_kept"),
+    ],
+)
+def test_a_critic_that_fails_says_so(options, result):
+    X, y, s = collinear(600)
+    model = FairRegressor(method="critic", max_epochs=2, random_state=0, **options)
+    with pytest.warns(ConvergenceWarning, match="FairRegressor: .* use method='bins'"):
+        model.fit(X, y, sensitive_features=s)
+    assert model.result_.name == result

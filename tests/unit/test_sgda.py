@@ -12,7 +12,7 @@ from fferm import FairLogisticRegression, LargeShift, tradeoff_curve
 from fferm.data.rows import FitInput
 from fferm.datasets import load_adult, make_biased
 from fferm.divergences import Divergence
-from fferm.errors import InvalidParameterError
+from fferm.errors import ConvergenceWarning, InvalidParameterError
 from fferm.metrics import soft_violation
 from fferm.notions import EqualOpportunity
 from fferm.solvers import LBFGS, Result, full_batch, stochastic
@@ -335,3 +335,70 @@ def test_many_lanes_are_shared_between_threads_and_come_out_the_same(data, monke
         found.append([m.coef_ for m in model.fit_path(given, weights)])
     assert shares == [[17], [9, 8]]
     np.testing.assert_allclose(found[0], found[1], rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("divergence", "weight", "change"),
+    [
+        ("total_variation", 30.0, lambda X: X),
+        ("kl", 1.0, lambda X: X * np.array([1e4, 50.0, 1.0, 1.0, 1.0])),
+    ],
+    ids=["a kink", "features of other sizes"],
+)
+def test_a_run_that_ends_above_the_optimum_says_so_and_warns(
+    divergence, weight, change
+):
+    data = make_biased(2000, random_state=0)
+    X = change(data.X)
+    s = data.sensitive_features
+    options = {"divergence": divergence, "random_state": 0, "fairness_weight": weight}
+    model = FairLogisticRegression(solver="sgda", **options)
+
+    with pytest.warns(ConvergenceWarning, match="1 % above the optimum"):
+        model.fit(X, data.y, sensitive_features=s)
+
+    best = FairLogisticRegression(**options).fit(X, data.y, sensitive_features=s)
+    excess = model.history_[-1]["objective"] / best.history_[-1]["objective"] - 1
+    assert model.result_ is Result.above_optimum
+    assert excess > 0.01
+
+
+def test_only_the_models_of_a_path_that_end_above_the_optimum_say_so():
+    data = make_biased(2000, random_state=0)
+    model = FairLogisticRegression(
+        divergence="total_variation", solver="sgda", random_state=0
+    )
+
+    with pytest.warns(ConvergenceWarning, match="1 % above the optimum"):
+        near, far = model.fit_path(
+            FitInput(data.X, data.y, data.sensitive_features), [1.0, 30.0]
+        )
+
+    assert near.result_ is Result.schedule_completed
+    assert far.result_ is Result.above_optimum
+
+
+def test_large_features_that_train_well_are_not_warned_of():
+    data = make_biased(2000, random_state=0)
+    X = data.X.copy()
+    X[0, 0] = 101.0
+    model = FairLogisticRegression(solver="sgda", random_state=0)
+
+    model.fit(X, data.y, sensitive_features=data.sensitive_features)
+
+    assert model.result_ is Result.schedule_completed
+
+
+@pytest.mark.parametrize(
+    ("factor", "expected"),
+    [(1.0, Result.schedule_completed), (1e4, Result.converged)],
+)
+def test_auto_takes_the_full_batch_for_unscaled_features(monkeypatch, factor, expected):
+    monkeypatch.setattr("fferm.solvers.base.SINGLE_FROM", 1)
+    data = make_biased(2000, random_state=0)
+    X = data.X * np.array([factor, 1.0, 1.0, 1.0, 1.0])
+    model = FairLogisticRegression(random_state=0)
+
+    model.fit(X, data.y, sensitive_features=data.sensitive_features)
+
+    assert model.result_ is expected

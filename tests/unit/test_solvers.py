@@ -372,6 +372,99 @@ def test_a_kink_is_named():
     assert LBFGS().solve(problem).result is Result.kink_reached
 
 
+@pytest.mark.parametrize("is_raised", [False, True])
+def test_the_line_search_steps_back_from_an_infinite_penalty(monkeypatch, is_raised):
+    problem, n_calls = make_problem(), 0
+    expected = LBFGS().solve(problem)
+
+    def infinite_at_trial_points(problem, theta):
+        nonlocal n_calls
+        n_calls += 1
+        if n_calls not in (2, 3, 6, 9):
+            return value_and_gradient(problem, theta)
+        if is_raised:
+            raise NonFiniteError("The penalty is infinite here.")
+        return math.inf, np.full_like(theta, math.inf)
+
+    evaluate = staticmethod(infinite_at_trial_points)
+    monkeypatch.setattr(Evaluator, "value_and_gradient", evaluate)
+    solution = LBFGS().solve(problem)
+
+    assert n_calls > 9
+    assert solution.result is Result.converged
+    np.testing.assert_allclose(solution.value, expected.value, rtol=1e-6)
+
+
+def test_an_infinite_penalty_at_the_second_start_does_not_end_the_run(monkeypatch):
+    problem = make_problem("jensen_shannon", uncertainty=LargeShift(0.02))
+    expected = LBFGS().solve(problem)
+    start = LBFGS().solve(replace(problem, penalty=None)).value * lbfgs.SHRUNKEN
+
+    def infinite_there(problem, theta):
+        if problem.penalty is not None and np.allclose(theta, start, rtol=1e-9):
+            raise NonFiniteError("The penalty is infinite here.")
+        return value_and_gradient(problem, theta)
+
+    monkeypatch.setattr(Evaluator, "value_and_gradient", staticmethod(infinite_there))
+
+    found = LBFGS().solve(problem).stats["objective"]
+    assert found == pytest.approx(expected.stats["objective"], rel=1e-5)
+
+
+WIDE = {
+    "large, wide": ("squared_hellinger", LargeShift(0.05)),
+    "simplex, wide": ("jensen_shannon", LargeShift(0.05, mode="simplex")),
+}
+
+
+@pytest.mark.parametrize("shift", SHIFTS | WIDE)
+@pytest.mark.parametrize("weight", [1.0, 8.0])
+def test_no_other_start_is_much_better_or_the_result_says_so(shift, weight):
+    divergence, uncertainty = (SHIFTS | WIDE)[shift]
+    problem = make_problem(
+        divergence,
+        uncertainty=uncertainty,
+        n_classes=3,
+        n_groups=4,
+        fairness_weight=weight,
+    )
+    fair = LBFGS().solve(make_problem("kl", n_classes=3, n_groups=4)).value
+
+    solution = LBFGS().solve(problem)
+    others = [
+        LBFGS().solve(problem, start=start).stats["objective"]
+        for start in (fair, fair / 2, -fair / 10, some_parameters(problem) / 3)
+    ]
+
+    is_best = solution.stats["objective"] <= 1.005 * min(others)
+    assert is_best or solution.result is Result.several_optima
+    last = solution.history[-1]["objective"]
+    assert last == pytest.approx(solution.stats["objective"], rel=1e-5)
+    assert solution.stats["n_iter"] <= LBFGS.max_iter
+
+
+def test_starts_that_end_in_different_optima_are_named_and_the_better_is_kept():
+    divergence, uncertainty = WIDE["large, wide"]
+    problem = make_problem(
+        divergence,
+        uncertainty=uncertainty,
+        n_classes=3,
+        n_groups=4,
+        fairness_weight=1.0,
+    )
+    loss = LBFGS().solve(replace(problem, penalty=None)).value
+
+    solution = LBFGS().solve(problem)
+    worse = LBFGS().solve(problem, start=loss)
+
+    assert solution.result is Result.several_optima
+    assert not solution.result.is_success
+    assert "radius" in solution.result.value
+    assert solution.stats["objective"] < 0.97 * worse.stats["objective"]
+    value = value_and_gradient(problem, solution.value)[0]
+    assert value == pytest.approx(solution.stats["objective"], rel=1e-12)
+
+
 def test_an_infinite_penalty_ends_in_a_named_error():
     problem = make_problem("kl", uncertainty=LargeShift(0.9, floor=0.0))
 

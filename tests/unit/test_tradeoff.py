@@ -29,6 +29,7 @@ from fferm.errors import (
     InvalidInputError,
     InvalidParameterError,
     MissingSensitiveError,
+    SmallGroupWarning,
 )
 from fferm.fairness_grid import default_weights
 from fferm.metrics import soft_violation, violation
@@ -777,3 +778,33 @@ def test_a_test_split_of_another_shape_says_what_came(test, words):
             sensitive_features=data.sensitive_features,
             test=test,
         )
+
+
+@pytest.mark.parametrize(
+    ("name", "other", "words"),
+    [
+        (
+            "notion",
+            "equalized_odds",
+            "parity' in 'a' and 'equalized_odds' in 'b'",
+        ),
+        ("groups", "marginal", "groups is 'intersection' in 'a' and 'marginal' in 'b'"),
+    ],
+)
+def test_models_of_several_notions_do_not_share_a_curve(data, name, other, words):
+    models = {"a": FairLogisticRegression(), "b": FairLogisticRegression()}
+    models["b"].set_params(**{name: other})
+    with pytest.raises(InvalidParameterError, match=words):
+        sweep(data, models)
+
+
+def test_small_groups_may_be_left_out_of_a_sweep_alone(data):
+    sensitive = np.asarray(data.sensitive_features).ravel().astype(object)
+    sensitive[:5] = "few"
+    options = {"sensitive_features": sensitive, "fairness_weights": [0, 3]}
+    with pytest.warns(SmallGroupWarning, match="few"):
+        curve = tradeoff_curve(
+            FairLogisticRegression(), data.X, data.y, **options, min_group_size=20
+        )
+    for model in curve.models.values():
+        assert model.min_group_size == 20

@@ -2,6 +2,7 @@
 
 import re
 import sys
+from contextlib import nullcontext
 from dataclasses import replace
 
 import numpy as np
@@ -14,12 +15,14 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import (
     PredefinedSplit,
     RepeatedStratifiedKFold,
+    StratifiedKFold,
     StratifiedShuffleSplit,
 )
 
 import fferm
 from fferm import FairLogisticRegression, SmallShift, tradeoff_curve
 from fferm.data.rows import FitInput
+from fferm.data.split import deal_folds
 from fferm.datasets import make_biased
 from fferm.divergences import STANDARD, get
 from fferm.errors import (
@@ -143,6 +146,23 @@ def test_folds_hold_every_label_and_group(splitter):
         kind = 2 * (group == np.unique(group)[0]) + judge.y
         row[:] = np.bincount(kind.astype(int), minlength=4) / kind.size
     assert np.ptp(shares, axis=0).max() < 0.01
+
+
+@pytest.mark.parametrize("n_folds", [2, 3, 7])
+def test_folds_are_those_of_scikit_learn_without_its_warning(n_folds):
+    kind = np.random.default_rng(0).choice(5, 100, p=[0.5, 0.3, 0.15, 0.03, 0.02])
+    theirs = StratifiedKFold(n_folds, shuffle=True, random_state=4)
+    is_small = np.bincount(kind).min() < n_folds
+    with pytest.warns(UserWarning, match="least") if is_small else nullcontext():
+        expected = [judge for _, judge in theirs.split(kind, kind)]
+    fold = deal_folds(kind, n_folds, 4)
+    for number, judge in enumerate(expected):
+        assert np.array_equal(np.flatnonzero(fold == number), judge)
+
+
+def test_more_folds_than_rows_of_any_kind_are_refused():
+    with pytest.raises(InvalidInputError, match="the largest has 3"):
+        deal_folds(np.array([0, 0, 0, 1, 1]), 4, 0)
 
 
 def test_the_rows_that_judge_are_those_of_the_folds_in_order():
@@ -324,8 +344,10 @@ def held_out_scores(model, sample_weight=None, names=STANDARD):
     given, found = FitInput(**SOURCE, sample_weight=sample_weight), {}
     kl = weight_range(get("kl"))[1]
     for each in names:
-        weight = model.fairness_weight * weight_range(get(each))[1] / kl
-        named = clone(model).set_params(divergence=each, fairness_weight=weight)
+        named = clone(model).set_params(divergence=each)
+        if model.fairness_weight is not None:
+            weight = model.fairness_weight * weight_range(get(each))[1] / kl
+            named.set_params(fairness_weight=weight)
         if model.max_violation is not None:
             named.fit(**SOURCE, sample_weight=sample_weight)
             named.fairness_weight = named.fairness_weight_

@@ -23,6 +23,7 @@ class Model:
     fairness_weight: float = 1.0
     start: object = None
     search_halvings: int = 4
+    verbose: int = 0
     is_joint: bool = False
     reaches_far: bool = True
 

@@ -161,7 +161,7 @@ class ClassificationAudit(Audit):
         """The groups as a data frame, one row each."""
         table = pd.DataFrame.from_dict(self.groups, orient="index")
         table.index.name = "group"
-        return table.astype({"count": np.int64})
+        return table.astype({"count": np.dtype(np.int64)})
 
     @property
     def worst_pair(self) -> Gap | None:

@@ -171,7 +171,7 @@ class RegressionAudit(Audit):
     @property
     def frame(self) -> pd.DataFrame:
         """One row per column and measure."""
-        limits = dict.fromkeys(Measured._fields, float)
+        limits = dict.fromkeys(Measured._fields, np.dtype(np.float64))
         return self._rows("measure", "measures").astype(limits)
 
     @property
@@ -346,7 +346,8 @@ class RegressionAudit(Audit):
             *([] if np.isnan(high) else [f"                      {level}"]),
         ]
         for frame in (self.frame, self.group_frame):
-            shown = frame.set_index(list(frame.columns[:2])).dropna(axis=1, how="all")
+            shown = frame.set_index(list(frame.columns[:2]))
+            shown = shown[[name for name in shown if shown[name].notna().any()]]
             lines += ["", shown.to_string(float_format=self.format_number, na_rep="-")]
         return "\n".join([*lines, *(["", *self.notes] if self.notes else [])])
 

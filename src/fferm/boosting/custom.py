@@ -29,7 +29,7 @@ def boosting_objective(
     *,
     divergence: str | Divergence = "kl",
     notion: str | Notion = "demographic_parity",
-    fairness_weight: float = 1.0,
+    fairness_weight: float | None = None,
     sharpness: float = 1.5,
     calibrated: bool = True,
     groups: GroupMode = "intersection",
@@ -78,11 +78,13 @@ def boosting_objective(
     ...     lightgbm.Dataset(data.X, data.y), num_boost_round=20,
     ... )
     """
+    if fairness_weight is not None:
+        check_number("fairness_weight", fairness_weight)
     objective = make_objective(
         divergence,
         notion,
         uncertainty,
-        fairness_weight=check_number("fairness_weight", fairness_weight),
+        fairness_weight=fairness_weight,
         sharpness=check_number("sharpness", sharpness, above=True),
     )
     rate = check_number("learning_rate", learning_rate, above=True)

@@ -14,12 +14,19 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 import fferm.boosting._kernels as kernels
 from fferm._typing import FloatArray, IntArray, Table
 from fferm.boosting.newton import Descent
 from fferm.boosting.objective import ScoreObjective, scores_of
-from fferm.errors import missing_package
+from fferm.errors import (
+    InvalidParameterError,
+    PersistenceError,
+    UnknownNameError,
+    missing_package,
+)
+from fferm.registry import close_name
 from fferm.solvers.base import Callback, EarlyStopping, Monitor, Record, Result
 
 try:
@@ -32,6 +39,29 @@ except (ImportError, OSError) as error:
 CATEGORY_REGULARISATION = 10.0
 END_OF_TREES = "end of trees"
 LEAF_VALUES = "\nleaf_value="
+# The lines of a tree in LightGBM's text format: their numbers, and how many there are.
+TREE_LINES: Mapping[str, tuple[type, str]] = {
+    "num_leaves": (int, "one"),
+    "num_cat": (int, "one"),
+    "split_feature": (int, "splits"),
+    "split_gain": (float, "splits"),
+    "threshold": (float, "splits"),
+    "decision_type": (int, "splits"),
+    "left_child": (int, "splits"),
+    "right_child": (int, "splits"),
+    "leaf_value": (float, "leaves"),
+    "leaf_weight": (float, "leaves"),
+    "leaf_count": (int, "leaves"),
+    "internal_value": (float, "splits"),
+    "internal_weight": (float, "splits"),
+    "internal_count": (int, "splits"),
+    "cat_boundaries": (int, "sets"),
+    "cat_threshold": (int, "words"),
+    "is_linear": (int, "one"),
+    "shrinkage": (float, "one"),
+}
+# Sums of larger leaves overflow.
+LARGEST_LEAF = 1e200
 # Binned rows: those that trees are grown on, and those that are only scored.
 TreeData: TypeAlias = tuple[lgb.Dataset, lgb.Dataset | None]
 
@@ -110,14 +140,130 @@ def is_constant(rows: lgb.Dataset) -> bool:
     return all(rows.feature_num_bin(n) <= 1 for n in range(n_features))
 
 
+def check_tree_params(params: Mapping[str, Any], named: Mapping[str, Any]) -> None:
+    """Raise for parameters that LightGBM does not know, or refuses."""
+    known = lgb.basic._ConfigAliases._get_all_param_aliases()
+    names = {*known, *(alias for others in known.values() for alias in others)}
+    for name in named:
+        if name not in names:
+            close = close_name(name, names)
+            hint = f" Did you mean {close!r}?" if close else ""
+            raise UnknownNameError(
+                f"lightgbm_params has {name!r}, which LightGBM does not know.{hint}"
+            )
+    try:
+        rows = lgb.Dataset(np.arange(4.0)[:, None], np.arange(4), params=dict(params))
+        lgb.Booster({**params, "objective": "none"}, rows)
+    except lgb.basic.LightGBMError as error:
+        reason = str(error).split(" at ")[0]
+        raise InvalidParameterError(
+            f"lightgbm_params={dict(named)!r} is refused by LightGBM ({reason})."
+        ) from error
+
+
 def aliases(name: str) -> set[str]:
     """Return all names of a parameter of LightGBM."""
     return {str(alias) for alias in lgb.basic._ConfigAliases.get(name)}
 
 
-def read_booster(text: str) -> lgb.Booster:
-    """Return the booster of a text in LightGBM's format."""
-    return lgb.Booster(model_str=text)
+def read_booster(text: str, n_scores: int, n_features: int) -> lgb.Booster:
+    """Return the booster of a text in LightGBM's format; raise if it is not sound.
+
+    LightGBM trusts what it reads: a wrong number may crash the process, or keep it for
+    ever. It only sees trees that are written here, from numbers that were checked.
+
+    Parameters
+    ----------
+    text
+        The model, as a file holds it.
+    n_scores, n_features
+        Trees of a round, and columns of X.
+    """
+    head, blocks = split_trees(text)
+    tail = text[len(head) + sum(map(len, blocks)) :]
+    n_more, number, name = n_features - 1, "[-+.e0-9]+", r"[\w.+-]+"
+    info = rf"(?:none|\[{number}:{number}\]|[-:0-9]+)"
+    expected = (
+        f"tree\nversion=v4\nnum_class={n_scores}\nnum_tree_per_iteration={n_scores}\n"
+        f"label_index=0\nmax_feature_idx={n_more}\n"
+        f"objective=(?:binary sigmoid:{number}|multiclass num_class:{n_scores})\n"
+        f"feature_names={name}(?: {name}){{{n_more}}}\n"
+        f"feature_infos={info}(?: {info}){{{n_more}}}\n"
+        "tree_sizes=([0-9 ]+)\n\n"
+        f"end of trees\n\nfeature_importances:\n(?:{name}={number}\n)*+\nparameters:\n"
+        r"(?:\[(?!linear_tree: [^0])\w+: [^\r\n\0]*\]\n)*+\nend of parameters\n\n"
+        r"pandas_categorical:[^\r\n\0]*\n"
+    )
+    match = re.fullmatch(expected, head + tail)
+    sizes = [str(len(block)) for block in blocks]
+    if not match or match[1].split() != sizes or len(blocks) % n_scores or not blocks:
+        raise PersistenceError(
+            f"booster_ must be a text of LightGBM's format 4 for {n_features} features "
+            f"and {n_scores} trees a round; this is not."
+        )
+    trees = [_write_tree(n, block, n_features) for n, block in enumerate(blocks)]
+    listed = " ".join(str(len(tree)) for tree in trees)
+    head = f"{head[: match.start(1)]}{listed}\n\n"
+    return lgb.Booster(model_str=head + "".join(trees) + tail)
+
+
+def _write_tree(n: int, block: str, n_features: int) -> str:
+    # The text of a tree, written from its numbers if they lead every row to a leaf.
+    lines = [line.partition("=") for line in block.rstrip("\n").split("\n")]
+    has_sets = any(key == "num_cat" and value != "0" for key, _, value in lines)
+    names = [key for key in TREE_LINES if has_sets or not key.startswith("cat_")]
+    is_sound = [key for key, _, _ in lines] == ["Tree", *names]
+    if is_sound:
+        tree = {
+            key: np.array([*map(TREE_LINES[key][0], value.split())])
+            for key, _, value in lines[1:]
+        }
+        is_sound = _has_sizes(tree) and _is_sound(tree, n_features)
+    if not is_sound:
+        raise PersistenceError(
+            f"booster_: tree {n} does not lead every row of {n_features} features to "
+            "a leaf. Get the file from its source again."
+        )
+    written = [f"{key}={' '.join(map(repr, tree[key].tolist()))}\n" for key in names]
+    return f"Tree={n}\n{''.join(written)}\n\n"
+
+
+def _has_sizes(tree: Mapping[str, NDArray[Any]]) -> bool:
+    n_leaves, n_sets = (sum(tree[name].tolist()) for name in ("num_leaves", "num_cat"))
+    last = tree["cat_boundaries"].tolist()[-1:] if n_sets else []
+    sizes = {"one": 1, "splits": n_leaves - 1, "leaves": n_leaves}
+    sizes |= {"sets": n_sets + 1, "words": sum(last)}
+    return all(
+        numbers.size == sizes[TREE_LINES[key][1]]
+        # LightGBM writes no weight of a leaf that is alone.
+        or (key == "leaf_weight" and n_leaves == 1 and not numbers.size)
+        for key, numbers in tree.items()
+    )
+
+
+def _is_sound(tree: Mapping[str, NDArray[Any]], n_features: int) -> bool:
+    n_splits, how = tree["left_child"].size, tree["decision_type"]
+    children = np.concatenate([tree["left_child"], tree["right_child"]])
+    column, ends = tree["split_feature"], tree.get("cat_boundaries", np.zeros(1))
+    whole = [tree[key] for key in tree if TREE_LINES[key][0] is int]
+    finite = [tree[key] for key in tree if key != "threshold"]
+    # Each leaf n, as -n - 1, and each node but the first is the child of one node, and
+    # nodes come before their children. The split of categories n has the threshold n.
+    checks = (
+        np.sort(children) == np.r_[-n_splits - 1 : 0, 1:n_splits][: children.size],
+        (children < 0) | (children > np.tile(np.arange(n_splits), 2)),
+        (column >= 0) & (column < n_features),
+        (how >= 0) & (how < 12),  # the last bits: how values are missing, 0 to 2
+        np.array_equal(tree["threshold"][how % 2 == 1], np.arange(ends.size - 1)),
+        (ends[0] == 0) & (np.diff(ends) >= 0),
+        tree.get("cat_threshold", np.zeros(0)) >= 0,
+        tree["is_linear"] == 0,
+        # A threshold of infinity tells missing values from all others.
+        ~np.isnan(tree["threshold"]),
+        np.abs(np.concatenate(whole)) < 2.0**32,
+        np.abs(np.concatenate(finite)) <= LARGEST_LEAF,
+    )
+    return all(map(np.all, checks))
 
 
 def grow(

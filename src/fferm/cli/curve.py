@@ -78,19 +78,17 @@ def curve(
         )
         source = source.without(drop, drop_sensitive, bands)
         train, test = source.split(estimator, test_share, seed)
-        total = weights * seeds * len(divergences)
-        folder = out / "models"
-        with output.progress("models", total, lambda: len([*folder.glob("*.fferm")])):
-            curve = tradeoff_curve(
-                estimator,
-                **train,
-                test=test,
-                fairness_weights=weights,
-                seeds=[seed + number for number in range(seeds)],
-                divergences=divergences,
-                n_jobs=jobs,
-                records=out,
-            )
+        curve = tradeoff_curve(
+            estimator,
+            **train,
+            test=test,
+            fairness_weights=weights,
+            seeds=[seed + number for number in range(seeds)],
+            divergences=divergences,
+            n_jobs=jobs,
+            records=out,
+            verbose=output.verbose,
+        )
         if html is not None:
             curve.to_html(html)
     chosen = curve.description.get("metric")

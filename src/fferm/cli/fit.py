@@ -101,8 +101,8 @@ def fit(
         )
         source = source.without(drop, drop_sensitive, bands)
         train, test = source.split(estimator, test_share, seed)
-        with output.progress(f"training on {len(train['y'])} rows"):
-            fitted = estimator.fit(**train)
+        estimator.set_params(verbose=output.verbose)
+        fitted = estimator.fit(**train).set_params(verbose=0)
         audit = measure(fitted, test)
         fferm.save(fitted, out)
     weight = fitted.fairness_weight_

@@ -6,20 +6,15 @@ import os
 import secrets
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import rich.progress
 from rich.console import Console
 from rich.table import Table as RichTable
-from rich.text import Text
 
 from fferm.errors import InvalidInputError
-
-Count = Callable[[], int]
-SECONDS_BETWEEN_COUNTS = 0.2
 
 
 @dataclass(frozen=True)
@@ -50,35 +45,11 @@ class Output:
         if sentence and not self.is_quiet:
             sys.stderr.write(f"note: {one_line(sentence)}\n")
 
-    @contextlib.contextmanager
-    def progress(
-        self, what: str, total: int | None = None, count: Count | None = None
-    ) -> Iterator[None]:
-        """Show progress on a terminal.
-
-        Parameters
-        ----------
-        what
-            What is done.
-        total
-            How much there is to do.
-        count
-            Returns how much is done; called a few times a second, from a thread.
-            Without it, a spinner.
-        """
-        console = Console(stderr=True, markup=False)
-        columns = rich.progress.BarColumn(), rich.progress.SpinnerColumn()
-        bar = rich.progress.Progress(
-            rich.progress.TextColumn("{task.description}", markup=False),
-            *((columns[0], Counted(count)) if count else columns[1:]),
-            rich.progress.TimeElapsedColumn(),
-            console=console,
-            transient=True,
-            disable=self.is_quiet or self.is_json or not console.is_terminal,
-        )
-        with bar:
-            bar.add_task(printable(what), total=total)
-            yield
+    @property
+    def verbose(self) -> int:
+        """Whether progress is shown: 1 on a terminal, else 0."""
+        is_hidden = self.is_quiet or self.is_json or not sys.stderr.isatty()
+        return 0 if is_hidden else 1
 
     @contextlib.contextmanager
     def warnings_as_lines(self) -> Iterator[None]:
@@ -91,27 +62,12 @@ class Output:
                 sys.stderr.write(f"warning: {line}\n")
             seen.add(line)
 
-        with warnings.catch_warnings():
+        with warnings.catch_warnings():  # noqa: TID251 - a command owns its process
             warnings.simplefilter("always", UserWarning)
             for category in (DeprecationWarning, FutureWarning, RuntimeWarning):
                 warnings.simplefilter("ignore", category)
             warnings.showwarning = show
             yield
-
-
-class Counted(rich.progress.MofNCompleteColumn):
-    """How much is done, asked for whenever it is drawn."""
-
-    max_refresh = SECONDS_BETWEEN_COUNTS
-
-    def __init__(self, count: Count) -> None:
-        super().__init__()
-        self.count = count
-
-    def render(self, task: rich.progress.Task) -> Text:
-        """Return the count of a task, after updating it."""
-        task.completed = self.count()
-        return super().render(task)
 
 
 def table_text(columns: Iterable[str], rows: Iterable[Mapping[Any, object]]) -> str:

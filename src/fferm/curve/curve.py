@@ -202,8 +202,8 @@ class TradeoffCurve:
                 distance = test.assign(distance=sign * (test[column] - test[name]))
                 within = distance.groupby(POINT)["distance"].max().reindex(bands.index)
                 half = np.sqrt(between**2 + kept * within**2)
-                limit = (bands[name] + sign * half).clip(least, most)
-                bands[column] = limit.fillna(bands[column])
+                limit = np.clip((bands[name] + sign * half).to_numpy(), least, most)
+                bands[column] = np.where(np.isnan(limit), bands[column], limit)
         return bands.reset_index()[shown]
 
     def choose(
@@ -229,11 +229,11 @@ class TradeoffCurve:
             )
         if how is not None:
             front = pareto_front(rows)
-            points = front[["accuracy", "violation"]]
-            span = (points.max() - points.min()).replace(0, np.inf)
-            scaled = (points - points.min()) / span
+            points = front[["accuracy", "violation"]].to_numpy()
+            span = np.ptp(points, axis=0)
+            scaled = (points - points.min(axis=0)) / np.where(span > 0, span, np.inf)
             # The fairest of equals.
-            best = front.iloc[int((scaled["accuracy"] - scaled["violation"]).argmax())]
+            best = front.iloc[int((scaled[:, 0] - scaled[:, 1]).argmax())]
         elif max_violation is not None:
             best = _best_within(rows, "max_violation", max_violation)
         else:
@@ -288,7 +288,8 @@ class TradeoffCurve:
                 f"count, such as (0.0, 1.0); got {reference!r}."
             )
         least, most = reference
-        front = self.pareto(split).query("accuracy > @least and violation < @most")
+        front = self.pareto(split)
+        front = front[(front["accuracy"] > least) & (front["violation"] < most)]
         edges = np.append(front["violation"], most)
         return float(np.sum((front["accuracy"] - least) * np.diff(edges)))
 

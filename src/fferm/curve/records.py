@@ -216,4 +216,6 @@ def _frame(rows: list[dict[str, Any]], columns: list[str]) -> pd.DataFrame:
     frame = pd.DataFrame(rows)
     frame = frame.reindex(columns=list(dict.fromkeys([*columns, *frame])))
     # A file has null for an undefined number and "inf" for an infinite one.
-    return frame.astype({n: np.float64 for n in frame if n not in NOT_NUMBERS})
+    # Of a type, not its class, which pandas looks up without the process's warnings.
+    number = np.dtype(np.float64)
+    return frame.astype({n: number for n in frame if n not in NOT_NUMBERS})

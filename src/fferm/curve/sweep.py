@@ -27,14 +27,17 @@ from fferm.data.validate import Number
 from fferm.divergences import Divergence
 from fferm.divergences import get as get_divergence
 from fferm.errors import InvalidParameterError
-from fferm.estimators.base import FairEstimator, fit_steps, replace_last
+from fferm.estimators.base import FairEstimator, fit_steps, progress, replace_last
 from fferm.fairness_grid import weight_grid
 from fferm.registry import code_of, last_step
+from fferm.solvers.base import Callback
 
 logger = logging.getLogger(__name__)
 
 # A sweep sets these itself.
 SWEPT = ("fairness_weight", "random_state")
+# What says which violation a model is measured by; regressors alone have a metric.
+MEASURED_BY = ("violation_metric", "notion", "groups")
 Header = dict[str, Any]
 Opened = AbstractContextManager[tuple[Recorded, Any]]
 
@@ -72,8 +75,10 @@ def tradeoff_curve(
     fairness_weights: int | Sequence[float] = 20,
     seeds: int | Sequence[int] = 1,
     divergences: Sequence[str | Divergence] | None = None,
+    min_group_size: int | None = None,
     n_jobs: int | None = None,
     records: str | os.PathLike[str] | None = None,
+    verbose: int = 0,
 ) -> TradeoffCurve:
     """Train a model per fairness weight and measure what each costs.
 
@@ -82,7 +87,8 @@ def tradeoff_curve(
     estimator
         An unfitted fair classifier or regressor, whose own ``fairness_weight`` is not
         used, a pipeline that ends in one (its other steps are fitted on the training
-        rows of each seed), or several by the names of their curves. For a regressor
+        rows of each seed), or several by the names of their curves, all measured by
+        the same notion. For a regressor
         ``accuracy`` is the share of variance explained, and ``violation`` is its
         ``violation_metric``.
     X, y, sensitive_features, sample_weight
@@ -98,12 +104,16 @@ def tradeoff_curve(
         The seeds, or how many. A seed sets ``random_state`` and the held-out part.
     divergences
         One curve for each of these, instead of the estimator's own divergence.
+    min_group_size
+        In place of the estimator's own: groups with fewer rows are not compared.
     n_jobs
         Parallel processes over curves and seeds, through joblib's current backend:
         inside ``joblib.parallel_config(backend="dask")`` they are a cluster's.
     records
         A folder for records and models, written as they are made. Repeat the same
         call to resume after an interruption; at most the fits in flight are lost.
+    verbose
+        1 shows progress: the last weight, its violation, and how many models are left.
 
     Returns
     -------
@@ -122,6 +132,14 @@ def tradeoff_curve(
     ['test', 'train']
     """
     models = _named_estimators(estimator, divergences)
+    if min_group_size is not None:
+        models = {
+            name: replace_last(
+                model,
+                clone(last_step(model)).set_params(min_group_size=min_group_size),
+            )
+            for name, model in models.items()
+        }
     whole = read_rows(X, y, sensitive_features, sample_weight)
     rows = SweepRows(whole, None if test is None else _read_test(test))
     # Rows may be large, and are the same for all.
@@ -135,10 +153,27 @@ def tradeoff_curve(
     folder = None if records is None else Path(records)
     if folder is not None:
         claim_folder(folder, [header for _, header in paths])
-    swept = Parallel(n_jobs=n_jobs)(
-        delayed(_run_path)(model, header, rows, folder) for model, header in paths
-    )
+    swept = []
+    n_models = sum(len(header["weights"]) for _, header in paths)
+    # Other processes cannot draw a bar; theirs are counted when a path has ended.
+    is_alone = joblib.effective_n_jobs(n_jobs) == 1
+    how = "generator" if verbose and not is_alone else "list"
+    with progress(verbose, n_models, "models") as show:
+        for path in Parallel(n_jobs=n_jobs, return_as=how)(
+            delayed(_run_path)(model, header, rows, folder, show if is_alone else ())
+            for model, header in paths
+        ):
+            swept.append(path)
+            for fit in () if is_alone else path.fits.values():
+                _show(fit, show)
     return assemble(swept, rows.audit)
+
+
+def _show(fit: dict[str, Any], callbacks: tuple[Callback, ...]) -> None:
+    # Shows the measures of a model on the test rows.
+    measures = {**fit["measures"][-1], "weight": fit["fairness_weight"]}
+    for callback in callbacks:
+        callback(measures)
 
 
 def _named_estimators(
@@ -153,6 +188,8 @@ def _named_estimators(
                 "pipeline that ends in one, or several by name; got "
                 f"{model if model == {} else type(last).__name__}."
             )
+    if len(several) > 1:
+        _check_alike({name: last_step(model) for name, model in several.items()})
     if divergences is None:
         return {
             name or type(last_step(model)).__name__: model
@@ -173,6 +210,20 @@ def _named_estimators(
             last = clone(last_step(model)).set_params(divergence=divergence)
             models[curve] = replace_last(model, last)
     return models
+
+
+def _check_alike(models: Mapping[str, FairEstimator]) -> None:
+    # Violations of different kinds do not belong on one axis.
+    first, *others = models.items()
+    for name, model in others:
+        for what in MEASURED_BY:
+            values = [getattr(each, what, None) for each in (first[1], model)]
+            if repr(values[0]) != repr(values[1]):
+                raise InvalidParameterError(
+                    f"All models of a sweep are measured alike; {what} is "
+                    f"{values[0]!r} in {first[0]!r} and {values[1]!r} in {name!r}. "
+                    "Sweep them one by one."
+                )
 
 
 def _read_test(test: tuple[Table, ...] | Mapping[str, Table]) -> FitInput:
@@ -254,7 +305,11 @@ def _seeds(seeds: int | Sequence[int]) -> list[int]:
 
 
 def _run_path(
-    estimator: Any, header: Header, rows: SweepRows, folder: Path | None
+    estimator: Any,
+    header: Header,
+    rows: SweepRows,
+    folder: Path | None,
+    callbacks: tuple[Callback, ...] = (),
 ) -> Recorded:
     """Return the fits of one curve and seed, in order of their weights.
 
@@ -274,9 +329,9 @@ def _run_path(
         path = _train_path(last_step(estimator), header, splits["train"], done)
         for trained, seconds in path:
             measures = measures or make_measures(trained[0], splits)
-            models = [model for model in trained if model.fairness_weight not in done]
+            models = [m for m in trained if m.fairness_weight_ not in done]
             for fit, model in measure_models(measures, models, seconds):
-                weight, whole = model.fairness_weight, model
+                weight, whole = model.fairness_weight_, model
                 if isinstance(estimator, Pipeline):
                     whole = replace_last(estimator, model)
                 logger.info("%s: weight %g, %.3g s", header["curve"], weight, seconds)
@@ -290,6 +345,8 @@ def _run_path(
                     fit["audit"] = None if audited is None else audited.to_dict()
                     append(fit)
                 recorded.fits[weight] = fit
+                if callbacks:
+                    _show(fit, callbacks)
     return recorded
 
 

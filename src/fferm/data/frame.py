@@ -31,6 +31,7 @@ from fferm.errors import (
     InvalidInputError,
     InvalidParameterError,
     InvalidTypeError,
+    PersistenceError,
     warn_user,
 )
 from fferm.registry import Saved, unknown_name
@@ -159,6 +160,17 @@ class FrameEncoder(Saved, TransformerMixin, BaseEstimator):
             _encode_into(part, column, frame[column["name"]])
             begin += width
         return encoded
+
+    def _from_saved(self, learned: dict[str, Any]) -> None:
+        super()._from_saved(learned)
+        row = pd.DataFrame({column["name"]: [None] for column in self.columns_})
+        levels = [name for column in self.columns_ for name in column.get("levels", ())]
+        with np.errstate(all="ignore"):
+            encoded = self.transform(row)
+        if not (all(isinstance(n, str) for n in levels) and np.isfinite(encoded).all()):
+            raise PersistenceError(
+                "columns_ must hold levels of text, and scales that are not 0."
+            )
 
     def get_feature_names_out(self, input_features: Table = None) -> NDArray[Any]:
         """Return the names of the encoded columns.
@@ -356,7 +368,8 @@ def _as_levels(name: str, column: "pd.Series[Any]") -> tuple[IntArray, list[str]
 def _parse_numbers(name: str, column: "pd.Series[Any]") -> FloatArray:
     # The column was numeric in training; a file may still hold the numbers as text.
     known = column.dropna()
-    parsed = pd.to_numeric(known.astype(str), errors="coerce")
+    texts = pd.Series([str(value) for value in known], known.index, dtype=object)
+    parsed = pd.to_numeric(texts, errors="coerce")
     if parsed.isna().any():
         raise InvalidInputError(
             f"Column {name!r} contains {known[parsed.isna()].iloc[0]!r}. It must hold "

@@ -35,6 +35,27 @@ def hold_out(
     return np.asarray(rank < count[kind])
 
 
+def deal_folds(kind: IntArray, n_folds: int, seed: int) -> IntArray:
+    """Return the fold of each row, stratified by kind.
+
+    The folds are those of scikit-learn's `StratifiedKFold`, which would warn of kinds
+    with fewer rows than folds: these are in some of the folds only.
+    """
+    _, first, code = np.unique(kind, return_index=True, return_inverse=True)
+    most = np.bincount(code).max()
+    if most < n_folds:
+        raise InvalidInputError(
+            f"{n_folds} folds need a label and group with at least as many rows; the "
+            f"largest has {most}. Use fewer folds."
+        )
+    order = np.argsort(first[code], kind="stable")  # by kind, the first to appear first
+    fold, rng = np.arange(kind.size) % n_folds, check_random_state(seed)
+    ends = np.cumsum(np.bincount(code)[np.argsort(first)])[:-1]
+    dealt = [rng.permutation(np.sort(part)) for part in np.split(fold, ends)]
+    fold[order] = np.concatenate(dealt)
+    return fold
+
+
 def keep_rows(
     passed: FitInput, data: TrainingData, kept: NDArray[np.bool_]
 ) -> FitInput:

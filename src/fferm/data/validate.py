@@ -49,7 +49,7 @@ CLEARER = {
     "could not convert string to float": "{}. An array must be numeric; pass a data "
     "frame, whose text is read as categories.",
 }
-# Up to so many distinct labels scikit-learn does not ask whether they are a target.
+# Up to so many distinct labels nobody asks whether they are numbers to predict.
 FEW_LABELS = 20
 # Products of larger features overflow on their way through a Gram matrix.
 LARGEST_FEATURE = 1e100
@@ -71,6 +71,8 @@ class Number:
         Whether it must be an integer.
     is_optional
         Whether None is allowed too.
+    other
+        Something else that is allowed, and how it is called.
     """
 
     low: float = 0.0
@@ -79,11 +81,14 @@ class Number:
     open_high: bool = False
     is_whole: bool = False
     is_optional: bool = False
+    other: tuple[type, str] | None = None
 
     def accepts(self, value: Any) -> bool:
         """Return whether a value satisfies the constraint."""
         if value is None:
             return self.is_optional
+        if self.other is not None and isinstance(value, self.other[0]):
+            return True
         allowed: Any = int | np.integer if self.is_whole else Real
         if not isinstance(value, allowed) or isinstance(value, bool):
             return False
@@ -93,15 +98,17 @@ class Number:
 
     def __str__(self) -> str:
         name = "an integer" if self.is_whole else "a finite number"
-        low, high = f"{self.low:g}", f"{self.high:g}"
+        low, high = f"{self.low:g}", f"{self.high:.10g}"
         if self.high < np.inf:
-            name = f"between {low} and {high}"
+            name = "an integer " if self.is_whole else ""
+            name += f"between {low} and {high}"
             if self.open_low or self.open_high:
                 begin = "above" if self.open_low else "at least"
                 end = "below" if self.open_high else "at most"
                 name = f"{begin} {low} and {end} {high}"
         else:
             name += f" above {low}" if self.open_low else f" of at least {low}"
+        name += f", {self.other[1]}" if self.other else ""
         return name + (", or None" if self.is_optional else "")
 
 
@@ -125,6 +132,12 @@ class OneOf:
 Constraint = Number | OneOf
 FLAG = OneOf((True, False))
 COUNT = Number(low=1, is_whole=True)
+SEED = Number(
+    high=2**32 - 1,
+    is_whole=True,
+    is_optional=True,
+    other=(np.random.RandomState, "a RandomState"),
+)
 POSITIVE = Number(open_low=True)
 
 
@@ -424,9 +437,7 @@ def validate_training(
     is_number: bool = False,
 ) -> TrainingData:
     """Return training data with labels as codes, or with a numeric target."""
-    X, y, weight = validate_rows(
-        estimator, X, y, sample_weight, reset=True, is_number=is_number
-    )
+    X, y, weight = validate_rows(estimator, X, y, sample_weight, reset=True)
     X, y, weight, kept = keep_weighted(X, y, weight)
     if not is_number:
         classes, y = encode_classes(y)
@@ -516,7 +527,6 @@ def validate_rows(
     sample_weight: Table = None,
     *,
     reset: bool = False,
-    is_number: bool = False,
 ) -> tuple[Table, NDArray[Any], FloatArray]:
     """Return features, target and weights after scikit-learn's checks and ours.
 
@@ -527,7 +537,7 @@ def validate_rows(
     options: dict[str, Any] = {"accept_sparse": "csr", "dtype": np.float64}
     if y is not NO_Y:
         y = y if isinstance(y, np.ndarray) else plain_labels(y)
-        options |= {"y": y, "y_numeric": is_number, "order": "C"}
+        options |= {"y": y, "order": "C"}
     with named_errors():
         if not hasattr(estimator, "encoder_"):
             checked = validate_data(estimator, X, reset=reset, **options)
@@ -535,7 +545,7 @@ def validate_rows(
         else:
             X = _encode_table(estimator, X, reset=reset)
             if y is not NO_Y:
-                y = _check_y(y, y_numeric=is_number, estimator=estimator)
+                y = _check_y(y, estimator=estimator)
                 check_consistent_length(X, y)
         weight: FloatArray = np.broadcast_to(1.0, X.shape[0])
         if sample_weight is not None:
@@ -568,9 +578,16 @@ def encode_classes(y: NDArray[Any], fewest: int = 2) -> tuple[NDArray[Any], IntA
         if not is_number:
             check_classification_targets(y)
         classes, codes = encode_sorted(y)
-        if is_number:
-            # scikit-learn would sort all rows; few distinct labels tell it as much.
-            check_classification_targets(classes if classes.size <= FEW_LABELS else y)
+    if y.dtype.kind == "f" and np.any(classes % 1):
+        raise InvalidInputError(
+            f"Unknown label type: y holds {classes.size} numbers such as "
+            f"{classes[classes % 1 != 0][0]:g}. To predict numbers use FairRegressor."
+        )
+    if fewest > 1 and classes.size > max(FEW_LABELS, y.size / 2):
+        raise InvalidInputError(
+            f"y has {classes.size} classes in {y.size} rows. To predict numbers use "
+            "FairRegressor; drop identifiers, and merge rare classes."
+        )
     if classes.size < fewest:
         raise InvalidInputError(
             f"y has only one class, {classes.tolist()[0]!r} (1 class). A classifier "
@@ -593,6 +610,9 @@ def refuse_unusable(X: Table, **others: Table) -> None:
     else:
         kind = getattr(getattr(X, "dtype", None), "kind", "")
         dates = ["X"] if isinstance(kind, str) and kind in "mM" and kind else []
+    for name, table in others.items():
+        kind = getattr(getattr(table, "dtype", None), "kind", "")
+        dates += [name] if kind in ("m", "M") else []
     if dates:
         raise InvalidTypeError(refused_dates(dates))
 

@@ -5,13 +5,11 @@ A loader reads a :class:`Table`, the data set as published, and :meth:`Table.spl
 scales, levels), is learned from the training rows alone.
 """
 
-import warnings
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
-from sklearn.compose import ColumnTransformer
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from fferm._typing import FloatArray, IntArray
@@ -128,27 +126,30 @@ class Table:
         model = frame if self.model is None else self.model.drop(columns=list(drop))
         numeric = list(model.select_dtypes("number").columns)
         nominal = [column for column in model.columns if column not in numeric]
-        one_hot = OneHotEncoder(
-            drop="first", handle_unknown="ignore", sparse_output=False
-        )
-        encoder = ColumnTransformer(
-            [("numeric", StandardScaler(), numeric), ("nominal", one_hot, nominal)],
-            verbose_feature_names_out=False,
-        )
-        X = encoder.fit_transform(model.iloc[train])
-        with warnings.catch_warnings():
-            # That unknown levels become zeros is what FairDataset promises.
-            warnings.filterwarnings("ignore", "Found unknown categories", UserWarning)
-            X_test = encoder.transform(model.iloc[test])
+        sides, names = [model.iloc[train], model.iloc[test]], [*numeric]
+        parts: list[list[FloatArray]] = [[], []]
+        if numeric:
+            scaler = StandardScaler().fit(sides[0][numeric])
+            parts = [[scaler.transform(side[numeric])] for side in sides]
+        if nominal:
+            texts = [np.array(side[nominal], dtype=object) for side in sides]
+            one_hot = OneHotEncoder(drop="first", sparse_output=False).fit(texts[0])
+            # Levels that training lacks become zeros, like the first.
+            for column, levels in zip(texts[1].T, one_hot.categories_, strict=True):
+                column[~np.isin(column, levels)] = levels[0]
+            for part, text in zip(parts, texts, strict=True):
+                part.append(one_hot.transform(text))
+            names += one_hot.get_feature_names_out(nominal).tolist()
+        X, X_test = (np.hstack(part, dtype=np.float64) for part in parts)
         return FairDataset(
             name=self.name,
-            X=np.ascontiguousarray(X, dtype=np.float64),
+            X=X,
             y=self.y[train],
             sensitive_features=self.sensitive.iloc[train],
-            X_test=np.ascontiguousarray(X_test, dtype=np.float64),
+            X_test=X_test,
             y_test=self.y[test],
             sensitive_features_test=self.sensitive.iloc[test],
-            feature_names=tuple(map(str, encoder.get_feature_names_out())),
+            feature_names=tuple(map(str, names)),
             frame=frame.iloc[train],
             frame_test=frame.iloc[test],
             description=self.description,
@@ -157,8 +158,12 @@ class Table:
 
 def as_text(frame: pd.DataFrame, dtype: str | type = "category") -> pd.DataFrame:
     """Return the columns with text as categories, each with a member, or as strings."""
-    text = frame.select_dtypes(exclude="number").columns
-    return frame.astype(dict.fromkeys(text, str)).astype(dict.fromkeys(text, dtype))
+    columns = frame.select_dtypes(exclude="number").items()
+    texts = {str(k): pd.Series([*map(str, c)], frame.index) for k, c in columns}
+    text = frame.assign(**texts)
+    # Of a type, not its name, which pandas looks up without the process's warnings.
+    of = pd.CategoricalDtype()
+    return text.astype(dict.fromkeys(texts, of)) if dtype == "category" else text
 
 
 def pick_names(

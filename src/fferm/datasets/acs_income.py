@@ -154,11 +154,11 @@ def _table(rows: pd.DataFrame, names: tuple[str, ...]) -> Table:
     groups = {"sex": frame["SEX"].map(SEX), "race": frame["RAC1P"].map(RACE)}
     model = {
         **frame[["AGEP", "WKHP"]],
-        **frame[["COW", "SCHL", "MAR", "RELP"]].astype("category"),
+        **frame[["COW", "SCHL", "MAR", "RELP"]].astype(pd.CategoricalDtype()),
         "OCCP": _band(frame["OCCP"], OCCUPATION),
         "POBP": _band(frame["POBP"], BIRTHPLACE),
-        "SEX": groups["sex"].astype("category"),
-        "RAC1P": groups["race"].astype("category"),
+        "SEX": groups["sex"].astype(pd.CategoricalDtype()),
+        "RAC1P": groups["race"].astype(pd.CategoricalDtype()),
     }
     sensitive = pd.DataFrame({name: groups[name] for name in names})
     y = rows[TARGET].to_numpy(dtype=np.int64)

@@ -64,7 +64,8 @@ def load_gov_census(
     y = salary if target == "salary" else (salary > THRESHOLD).astype(np.int64)
     frame = as_text(rows.drop(columns="salary"))
     short = {name: rows[name].str[:2] for name in ("occupation", "industry")}
-    model = as_text(frame.assign(**short).astype(dict.fromkeys(CODES, str)))
+    codes = {name: rows[name].map(str) for name in CODES}
+    model = as_text(frame.assign(**short, **codes))
     groups = as_text(frame[list(names)], str)
     drop = {raw for name in names for raw in SENSITIVE[name]} if drop_sensitive else ()
     table = Table("gov_census", FILE.description, frame, y, groups, model)

@@ -47,6 +47,7 @@ from fferm.errors import (
     explain,
 )
 from fferm.torch.distributed import add_ranks, rank_and_size, spread_ranks
+from fferm.torch.networks import seeded
 from fferm.torch.training import find_device
 
 CHECKPOINT = "checkpoint.pt"
@@ -96,8 +97,10 @@ class Options:
         Folder for checkpoint and model.
     features, drop_sensitive
         As in `fferm.distributed.summarize`.
-    divergence, notion, sharpness, groups, fairness_weight
+    divergence, notion, sharpness, groups
         As in `fferm.FairLogisticRegression`.
+    fairness_weight
+        The factor of the penalty, whatever its divergence.
     hidden
         Widths of the hidden layers; none for a linear model.
     epochs, batch_size, lr, weight_decay
@@ -124,7 +127,7 @@ class Options:
     notion: str = "demographic_parity"
     sharpness: float = 1.0
     groups: GroupMode = "intersection"
-    fairness_weight: float = 1.0
+    fairness_weight: float = 10.0
     hidden: tuple[int, ...] = (64, 64)
     epochs: int = 3
     batch_size: int = 256
@@ -390,8 +393,7 @@ def _make_model(
     """Return a network with these hidden layers; a linear model without any."""
     widths = [len(summary.feature_names), *hidden, summary.n_classes]
     layers: list[nn.Module] = []
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+    with seeded(seed):
         for before, after in pairwise(widths):
             layers += [nn.Linear(before, after, dtype=dtype), nn.ReLU()]
     return nn.Sequential(*layers[:-1])

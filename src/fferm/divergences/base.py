@@ -471,6 +471,17 @@ def trainable(divergence: Divergence) -> Divergence:
     return LinearTail(divergence.smoothed())
 
 
+def is_kept(divergence: Divergence) -> bool:
+    """Return whether compiled formulas stay in the cache on disk.
+
+    Those of this library do, as it gives them by name. A sweep of parameters would
+    fill the cache, and somebody's own formulas may change under the same name.
+    """
+    cls = type(divergence)
+    is_ours = cls.__module__.startswith(f"{__package__}.")
+    return is_ours and divergence == cls().smoothed()
+
+
 def strip(divergence: Divergence) -> tuple[Divergence, float, float]:
     """Return the divergence under its transformations, their factor and their floor.
 

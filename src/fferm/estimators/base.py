@@ -7,6 +7,7 @@ store what was learned. A model writes `_train` and `_store`, and says how it pr
 import contextlib
 import copy
 import importlib
+import itertools
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,6 +15,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
+import pandas as pd
+import scipy.sparse as sp
 from numpy.typing import NDArray
 from scipy.special import expit, log_softmax, softmax
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
@@ -29,6 +32,7 @@ from fferm.data.validate import (
     COUNT,
     FLAG,
     POSITIVE,
+    SEED,
     Constraint,
     Number,
     TrainingData,
@@ -53,6 +57,7 @@ from fferm.errors import (
     InvalidInputError,
     InvalidParameterError,
     MissingSensitiveError,
+    PersistenceError,
     WideShiftWarning,
     muted,
     warn_user,
@@ -66,6 +71,10 @@ from fferm.uncertainty import Uncertainty
 if TYPE_CHECKING:
     from fferm.estimators.partial import PartialState
     from fferm.estimators.weight_search import HeldOut
+
+
+# What a bar of progress shows of a record.
+SHOWN = ("weight", "violation", "accuracy", "objective")
 
 
 class Encoded(NamedTuple):
@@ -136,17 +145,18 @@ class FairEstimator(Attributes, Saved, BaseEstimator, ABC):
     starts_at_judged: ClassVar[bool] = False
     # What each parameter must satisfy.
     constraints: ClassVar[Mapping[str, Constraint]] = {
-        "fairness_weight": Number(),
+        "fairness_weight": Number(is_optional=True),
         "max_violation": Number(is_optional=True),
         "validation_fraction": Number(0, 1, open_low=True, open_high=True),
         "min_group_size": COUNT,
+        "random_state": SEED,
         "sharpness": POSITIVE,
         "l2": Number(),
     }
 
     divergence: str | Divergence = "kl"
     notion: str | Notion = "demographic_parity"
-    fairness_weight: float = 1.0
+    fairness_weight: float | None = None
     max_violation: float | None = None
     validation_fraction: float = 0.2
     sharpness: float = 1.0
@@ -195,6 +205,12 @@ class FairEstimator(Attributes, Saved, BaseEstimator, ABC):
         """
         passed = FitInput(X, y, sensitive_features, sample_weight, penalty_data)
         check_params(vars(self), self.constraints)
+        if self.max_violation is not None and self.fairness_weight is not None:
+            warn_user(
+                f"fairness_weight={self.fairness_weight!r} is not used, because "
+                f"max_violation={self.max_violation!r} finds its own. Leave one out.",
+                FfermWarning,
+            )
         if self.divergence == "auto":
             return self._fit_best_divergence(passed)
         last = copy.copy(self)  # what an earlier fit learned, before it is replaced
@@ -224,8 +240,9 @@ class FairEstimator(Attributes, Saved, BaseEstimator, ABC):
         """
         weights = [check_number("fairness_weights", w) for w in fairness_weights]
         check_params(vars(self), self.constraints)
+        # Who asks for a path shows its progress.
         widest = clone(self).set_params(
-            fairness_weight=max(weights, default=0.0), max_violation=None
+            fairness_weight=max(weights, default=0.0), max_violation=None, verbose=0
         )
         encoded = widest._prepare(passed)
         first = None if start is None else start._path_start(encoded)
@@ -234,7 +251,7 @@ class FairEstimator(Attributes, Saved, BaseEstimator, ABC):
             # Parameters are never changed in place, so none is copied: cloning twenty
             # models takes a fifth of the time to train them.
             model = copy.copy(widest)
-            model.fairness_weight = weight
+            model.fairness_weight, model.verbose = weight, self.verbose
             yield model._finish(trained, encoded, Choice(weight), is_path=True)
 
     @abstractmethod
@@ -283,6 +300,20 @@ class FairEstimator(Attributes, Saved, BaseEstimator, ABC):
         tags.input_tags.sparse = True
         return tags
 
+    def _check_loaded(self: Any) -> None:
+        """Raise if a model that was loaded cannot predict."""
+        row: Table = sp.csr_matrix((1, self.n_features_in_))
+        if hasattr(self, "feature_names_in_"):
+            value = None if hasattr(self, "encoder_") else 0.0
+            row = pd.DataFrame(value, index=[0], columns=self.feature_names_in_)
+        scores, classes = self.predict(row), [0, 1]
+        if isinstance(self, FairClassifier):
+            scores, classes = self.decision_function(row), self.classes_.tolist()
+        if all_classes(scores).shape != (1, *np.shape(classes)):
+            raise PersistenceError(
+                f"The model must have one score for each of {classes}; got {scores}."
+            )
+
     def _check_fitted_features(self, X: Table) -> Table:
         check_is_fitted(self)
         return self._read_features(X)
@@ -303,12 +334,13 @@ class FairEstimator(Attributes, Saved, BaseEstimator, ABC):
                 "divergence='auto' is supported by FairLogisticRegression.fit only. "
                 "Name a divergence, or choose one with fferm.tuning.tune."
             )
+        # Under a bound any weight will do until the search has found one.
         weight = self.fairness_weight if self.max_violation is None else 1.0
         return make_objective(
             self.divergence,
             self.notion,
             self.uncertainty,
-            fairness_weight=float(weight),
+            fairness_weight=weight,
             sharpness=float(self.sharpness),
             l2=float(self.l2),
         )
@@ -337,10 +369,10 @@ class FairEstimator(Attributes, Saved, BaseEstimator, ABC):
         """Return whether two models see the same features after encoding."""
         return self._input_names() == other._input_names()
 
-    def _input_names(self) -> list[str]:
-        """Return the names of the features after encoding; arrays have none."""
+    def _input_names(self) -> Sequence[Any]:
+        """Return the names of the features after encoding, or positions in an array."""
         if not hasattr(self, "encoder_"):
-            return [""] * int(self.n_features_in_)
+            return range(int(self.n_features_in_))
         return list(self.encoder_.get_feature_names_out())
 
     def _encode(self, passed: FitInput, *, learn_columns: bool = True) -> Encoded:
@@ -378,10 +410,11 @@ class FairEstimator(Attributes, Saved, BaseEstimator, ABC):
             kept = np.ones(penalty_X.shape[0], dtype=bool) if some is None else some
             labels = encode_labels(y, kept.size, classes, name)
         elif sensitive is None:
-            is_bound = self.max_violation is not None
-            name = "max_violation" if is_bound else "fairness_weight"
+            asked = f"max_violation={self.max_violation!r}"
+            if self.max_violation is None:
+                asked = f"fairness_weight={objective.fairness_weight!r}"
             raise MissingSensitiveError(
-                f"{name}={getattr(self, name)!r} needs sensitive_features. Pass them "
+                f"{asked} needs sensitive_features. Pass them "
                 "to fit, or set fairness_weight=0 and max_violation=None."
             )
         else:
@@ -560,7 +593,7 @@ class FairClassifier(ClassifierMixin, FairEstimator):
             others = self._encode(replace(watched, edges=edges), learn_columns=False)
             return encoded._replace(watched=others)
 
-    def _warn_of_collapse(self, codes: IntArray) -> None:
+    def _warn_of_collapse(self, codes: IntArray, encoded: Encoded) -> None:
         labels, predicted = self.classes_.tolist(), np.unique(codes)
         lost = [repr(labels[j]) for j in range(len(labels)) if j not in predicted]
         if not lost:
@@ -569,13 +602,25 @@ class FairClassifier(ClassifierMixin, FairEstimator):
         if predicted.size == 1:
             only = labels[predicted[0]]
             what = f"{only!r} for every training row, which is fair and useless."
-        if self.fairness_weight_ == 0:
-            advice = "The features hardly predict the rare classes; give them more "
+        is_plain = self.fairness_weight_ == 0
+        if is_plain or self._collapses_without_penalty(encoded):
+            advice = "" if is_plain else "So does a model without a penalty. "
+            advice += "The features hardly predict the rare classes; give them more "
             advice += "sample_weight."
         else:
             is_free = self.max_violation is None
             advice = "Lower fairness_weight." if is_free else "Raise max_violation."
         warn_user(f"The model predicts {what} {advice}", CollapseWarning)
+
+    def _collapses_without_penalty(self, encoded: Encoded) -> bool:
+        """Return whether a model without a penalty leaves a class out as well."""
+        quiet = {"verbose": 0, "checkpoint": None, "callbacks": ()}
+        params = quiet.keys() & self.get_params(deep=False)
+        plain = clone(self).set_params(**{name: quiet[name] for name in params})
+        with muted(FfermWarning):
+            (model,) = plain.fit_path(encoded.passed, [0.0])
+            decided = model.predict(encoded.passed.X)
+        return bool(np.unique(decided).size < self.classes_.size)
 
 
 def replace_last(model: Any, last: Any) -> Any:
@@ -606,30 +651,37 @@ def fit_steps(
 
 
 @contextlib.contextmanager
-def progress(verbose: int, total: int | None) -> Iterator[tuple[Callback, ...]]:
-    """Give the callbacks that show the progress of a fit; none unless asked for.
+def progress(
+    verbose: int, total: int | None, label: str = "training"
+) -> Iterator[tuple[Callback, ...]]:
+    """Give the callbacks that show progress; none unless asked for.
 
-    A bar of tqdm if it is installed, else one line that is written over. ``total`` is
-    the number of records to expect, None if that is not known.
+    A bar of tqdm if it is installed, else one line that is written over. A callback
+    takes the numbers to show. ``total`` is how often it is called at most, None if that
+    is not known. Code that is compiled meanwhile is spoken of once.
     """
     if not verbose:
         yield ()
         return
+    from fferm._jit import telling_of_compilation  # slow to import
+
     try:
-        bar = importlib.import_module("tqdm.auto").tqdm(total=total, unit="it")
+        bar = importlib.import_module("tqdm.auto").tqdm(total=total, desc=label)
     except ImportError:
         bar = None
+    counted = itertools.count(1)
 
     def advance(record: Record) -> None:
-        objective = f"{record['objective']:.6g}"
+        shown = [name for name in SHOWN if name in record]
+        words = ", ".join(f"{name} {record[name]:.4g}" for name in shown)
         if bar is None:
-            step = f"iteration {record['iteration']:.0f}"
-            sys.stderr.write(f"\r{step}: objective {objective}")
+            most = "" if total is None else f" of {total}"
+            sys.stderr.write(f"\r{label}: {next(counted)}{most}, {words}")
         else:
             bar.update()
-            bar.set_postfix(objective=objective)
+            bar.set_postfix_str(words)
 
-    with bar or contextlib.nullcontext():
+    with bar or contextlib.nullcontext(), telling_of_compilation():
         yield (advance,)
         if bar is None:
             sys.stderr.write("\n")

@@ -1,5 +1,6 @@
 """Fair gradient-boosted trees with the contract of scikit-learn."""
 
+import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -46,6 +47,7 @@ from fferm.errors import (
     InvalidInputError,
     InvalidParameterError,
     MissingDependencyError,
+    PersistenceError,
 )
 from fferm.estimators.base import Encoded, FairClassifier, all_classes, progress
 from fferm.metrics.tabulator import Tabulator
@@ -60,6 +62,7 @@ try:
         Start,
         aliases,
         bin_rows,
+        check_tree_params,
         grow,
         is_constant,
         read_booster,
@@ -442,12 +445,16 @@ class FairBoostingClassifier(FairClassifier):
             "verbose": -1,
             **extra,
         }
+        if extra:
+            check_tree_params(params, extra)
         if self.subsample < 1:
             params |= {"bagging_fraction": float(self.subsample), "bagging_freq": 1}
         return params
 
     def _raw_scores(self, X: Table) -> FloatArray:
-        scores = self.booster_.predict(X, raw_score=True, num_threads=self.n_jobs or 0)
+        # A file may ask for more threads than a process can have.
+        n_threads = min(self.n_jobs or 0, os.cpu_count() or 1)
+        scores = self.booster_.predict(X, raw_score=True, num_threads=n_threads)
         return np.asarray(scores, dtype=np.float64)
 
     def _store(self, grown: "Grown", encoded: Encoded, *, is_path: bool) -> None:
@@ -465,9 +472,10 @@ class FairBoostingClassifier(FairClassifier):
         if problem.penalty_X is not None:
             penalized = all_classes(self._raw_scores(problem.penalty_X))
         self.dual_ = self._best_dual(problem, penalized) if dual is None else dual
-        self._warn_of_reach(problem, penalized)
+        if problem.objective.uncertainty is not None:
+            self._warn_of_reach(problem, penalized)
         if not is_path:  # the caller of a path looks for collapsed models itself
-            self._warn_of_collapse(scores.argmax(axis=1))
+            self._warn_of_collapse(scores.argmax(axis=1), encoded)
 
     def _to_saved(self) -> tuple[dict[str, Any], dict[str, Any]]:
         parameters, learned = super()._to_saved()
@@ -477,8 +485,15 @@ class FairBoostingClassifier(FairClassifier):
         return parameters, learned
 
     def _from_saved(self, learned: dict[str, Any]) -> None:
-        booster = read_booster(learned.pop("booster_"))
+        n_classes, text = len(learned["classes_"]), learned["booster_"]
+        n_scores = n_classes if n_classes > 2 else 1
+        booster = read_booster(text, n_scores, learned["n_features_in_"])
         super()._from_saved({**learned, "booster_": booster})
+        self._check_loaded()
+        levels = booster.pandas_categorical
+        dtypes = [pd.CategoricalDtype(each) for each in levels or ()]
+        if levels is not None and len(dtypes) != len(self.categorical_):
+            raise PersistenceError("booster_ does not have the levels of categorical_.")
 
 
 def _violation(watched: Encoded) -> Callable[[FloatArray], float]:
@@ -507,7 +522,9 @@ def _read_frame(frame: "nw.DataFrame[Any]", categories: Sequence[int]) -> pd.Dat
         column = data.iloc[:, n]
         if n in categories:
             is_category = isinstance(column.dtype, pd.CategoricalDtype)
-            columns.append(column if is_category else column.astype("category"))
+            columns.append(
+                column if is_category else column.astype(pd.CategoricalDtype())
+            )
             continue
         with named_errors():
             number = column.to_numpy(dtype=np.float64, na_value=np.nan)
@@ -524,7 +541,7 @@ def _stack(X: Table, more: Table) -> Table:
     if isinstance(X, pd.DataFrame):
         both = pd.concat([X, more], ignore_index=True)
         for name in X.select_dtypes("category"):  # concat forgets unequal levels
-            both[name] = both[name].astype("category")
+            both[name] = both[name].astype(pd.CategoricalDtype())
         return both
     if is_sparse(X) or is_sparse(more):
         return sp.vstack([sp.csr_matrix(X), sp.csr_matrix(more)], format="csr")

@@ -14,7 +14,7 @@ from fferm.data.validate import COUNT, POSITIVE, Constraint, Number, OneOf
 from fferm.errors import InvalidInputError, InvalidParameterError
 from fferm.estimators.base import Encoded, FairClassifier, progress
 from fferm.penalty.objective import Objective, Problem
-from fferm.solvers import LANES_FROM, Solution
+from fferm.solvers import LANES_FROM, LARGE_NUMBER, Solution
 from fferm.solvers.linear import linear_logits, parameter_shape, predicted_codes
 
 # Models predict together, as long as their logits take no more than 64 MB.
@@ -49,8 +49,8 @@ class FairLogisticRegression(FairClassifier):
         ``"sufficiency"``, ``"predictive_parity"`` or an instance such as
         ``ConditionalParity("department")``.
     fairness_weight
-        The weight :math:`\lambda`; 0 is plain training. Ignored under
-        ``max_violation``.
+        The weight :math:`\lambda`; 0 is plain training. None is 10 for ``kl`` and as
+        strong for other divergences, or what ``max_violation`` finds.
     max_violation
         None, or the largest violation of decisions allowed, in [0, 1]: find the
         smallest fairness weight that keeps it on held-out rows, then train on all rows
@@ -158,6 +158,11 @@ class FairLogisticRegression(FairClassifier):
     """
 
     starts_at_judged: ClassVar[bool] = True
+    learned_axes: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "classes_": ("classes",),
+        "coef_": ("scores", "inputs"),
+        "intercept_": ("scores",),
+    }
     constraints: ClassVar[Mapping[str, Constraint]] = {
         **FairClassifier.constraints,
         "tol": POSITIVE,
@@ -297,6 +302,9 @@ class FairLogisticRegression(FairClassifier):
         name = self._solver_name(
             problem.objective, problem.X.shape[0] * self.n_features_in_, planned
         )
+        if self.solver == "auto" and name == "sgda" and self.early_stopping is None:
+            largest = max(problem.X.max(), -problem.X.min())
+            name = "lbfgs" if largest > LARGE_NUMBER else name
         watched = encoded.watched and encoded.watched.problem
         solver = solvers.make(name, self._solver_options(name, watched))
         if is_path:
@@ -380,4 +388,4 @@ class FairLogisticRegression(FairClassifier):
             if problem.objective.uncertainty is not None:
                 logits = linear_logits(problem.penalized_X, solution.value)
                 self._warn_of_reach(problem, logits)
-            self._warn_of_collapse(predicted_codes(problem.X, solution.value))
+            self._warn_of_collapse(predicted_codes(problem.X, solution.value), encoded)

@@ -223,6 +223,8 @@ class FairNetClassifier(FairClassifier):
         """
         X = self._check_fitted_features(X)
         logits = networks.predict(self.module_, X)
+        if np.shape(self.classes_) != logits.shape[1:]:
+            raise InvalidInputError(f"module must have {len(self.classes_)} outputs.")
         return logits[:, 1] - logits[:, 0] if logits.shape[1] == 2 else logits
 
     def supports_large_weights(self) -> bool:
@@ -259,12 +261,10 @@ class FairNetClassifier(FairClassifier):
         state = serialize.unpack(packed)
         module, sizes = self.module, (len(self._input_names()), self.classes_.size)
         if module is None:
-            numeric = state["0.numeric"].numpy()
-            cuts = numeric, np.zeros((numeric.size, networks.N_BINS + 1))
-            hidden = check_widths(self.hidden)
-            module = functools.partial(networks.DefaultNet, hidden=hidden, cuts=cuts)
-        made = networks.make_network(module, *sizes, 0)
-        self.module_ = serialize.load(state, made)
+            module = networks.empty_net(state, serialize.widths(state), *sizes)
+        self.module_ = serialize.load(state, networks.make_network(module, *sizes, 0))
+        if self.module is None:  # a row of zeros may be nothing to a user's module
+            self._check_loaded()
 
     def _warm_start(self, last: Self, encoded: Encoded) -> "nn.Module | None":
         if not hasattr(last, "module_"):
@@ -321,7 +321,7 @@ class FairNetClassifier(FairClassifier):
             return 1
         module, X = make(config.seed), Features(problem.X[:4], config)
         try:
-            with training.forked_randomness(config):
+            with networks.seeded(config.seed, config.device):
                 logits = networks.Stacked(module, 2)(next(X.blocks()))
                 logits.sum().backward()  # type: ignore[no-untyped-call]
         except Exception as error:  # whatever a module may do that vmap does not know
@@ -503,4 +503,4 @@ class FairNetClassifier(FairClassifier):
         self.dual_ = self._best_dual(problem, penalized)
         self._warn_of_reach(problem, penalized)
         if not is_path:  # the caller of a path looks for collapsed models itself
-            self._warn_of_collapse(logits.argmax(axis=1))
+            self._warn_of_collapse(logits.argmax(axis=1), encoded)

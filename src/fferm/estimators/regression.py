@@ -34,9 +34,12 @@ from fferm.solvers import LBFGS, Result, Solution
 from fferm.solvers.base import Callback
 from fferm.solvers.linear import Evaluator, linear_logits
 
-# Adam's steps for a linear model, whose features are standardised, and for a network.
-LINEAR_RATE = 0.02
+# Adam's steps for a linear model and for a network. A step moves all coefficients at
+# once, and predictions by the root of how many there are.
+LINEAR_RATE, LINEAR_REACH = 0.02, 0.05
 NETWORK_RATE = 0.003
+# A penalty as large as the loss that keeps more than this share of it has done nothing.
+KEPT = 0.9
 
 
 @dataclass(frozen=True)
@@ -296,7 +299,7 @@ class FairRegressor(RegressorMixin, FairEstimator):
         self, encoded: Encoded, weights: Sequence[float], start: Any, *, is_path: bool
     ) -> Iterator[Fitted]:
         is_full = self._is_full_batch()
-        with progress(0 if is_path else self.verbose, self.max_iter) as callbacks:
+        with progress(self.verbose, self.max_iter) as callbacks:
             if not is_full:
                 yield from self._minibatches(encoded, weights, callbacks)
                 return
@@ -365,7 +368,8 @@ class FairRegressor(RegressorMixin, FairEstimator):
                 "fit_intercept=False needs a linear model: use hidden=None."
             )
         hidden = check_widths(() if self.hidden is None else self.hidden)
-        rate = LINEAR_RATE if self.hidden is None else NETWORK_RATE
+        rate = min(LINEAR_RATE, LINEAR_REACH / float(np.sqrt(problem.X.shape[1])))
+        rate = rate if self.hidden is None else NETWORK_RATE
         config = torch.make_config(
             float(self.learning_rate or rate),
             batch_size=min(int(self.batch_size), encoded.data.y.size),
@@ -390,9 +394,9 @@ class FairRegressor(RegressorMixin, FairEstimator):
             judged = rows if weight > 0 else None
             trained = torch.train(start, weighted, judged, config, critic)
             theta = trained.module.linear() if self.hidden is None else None
-            result, history = trained.result, trained.history
-            n_epochs = len(history)
-            yield Fitted(weighted, theta, trained.module, result, history, n_epochs)
+            history, n_epochs = trained.history, len(trained.history)
+            made = weighted, theta, trained.module, trained.result, history, n_epochs
+            yield _checked(Fitted(*made), plain)
 
     def _store(self, fitted: Fitted, encoded: Encoded, *, is_path: bool) -> None:
         data = encoded.data
@@ -422,7 +426,31 @@ class FairRegressor(RegressorMixin, FairEstimator):
         packed = learned.pop("module_", None)
         super()._from_saved(learned)
         if packed is not None:
-            self.module_ = _torch().restore(packed)
+            n_features = len(self._input_names())
+            self.module_ = _torch().restore(packed, n_features)
+        self._check_loaded()
+
+
+def _checked(fitted: Fitted, plain: Fitted) -> Fitted:
+    # Minibatches end when their schedule does, wherever the model is by then.
+    problem = fitted.problem
+    penalty, weight = problem.penalty, problem.objective.fairness_weight
+    if penalty is None or weight == 0 or not fitted.result.is_success:
+        return fitted
+    losses, distances = [], []
+    for predict in (fitted.predict, plain.predict):
+        residual = problem.y - predict(problem.X)
+        losses.append(float(problem.share @ problem.loss_of.value(residual, np)))
+        logits = all_classes(predict(problem.penalized_X))
+        tables = penalty.tables(problem.penalized_prob(logits))
+        distances.append(penalty.value(tables))
+    constant = float(problem.share @ problem.loss_of.value(problem.y, np))
+    result = fitted.result
+    if losses[0] > constant:
+        result = Result.worse_than_constant
+    elif distances[0] > KEPT * distances[1] and weight * distances[1] > losses[1]:
+        result = Result.dependence_kept
+    return replace(fitted, result=result)
 
 
 @dataclass

@@ -13,7 +13,7 @@ features with one value per row, work as they do without a bound.
 """
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 import numpy as np
@@ -35,11 +35,18 @@ from fferm.errors import (
     muted,
     warn_user,
 )
-from fferm.estimators.base import Choice, Encoded, FairClassifier, FairEstimator
+from fferm.estimators.base import (
+    Choice,
+    Encoded,
+    FairClassifier,
+    FairEstimator,
+    progress,
+)
 from fferm.fairness_grid import default_weights
 from fferm.metrics.intervals import floor_of_tables, interval_of_tables
 from fferm.metrics.tabulator import Tabulator, worst_gap
 from fferm.notions import Labels
+from fferm.solvers.base import Callback
 
 M = TypeVar("M", bound=FairClassifier)
 E = TypeVar("E", bound=FairEstimator)
@@ -68,7 +75,9 @@ class Judged(Generic[E]):
     @property
     def fairness_weight(self) -> float:
         """The weight that it was trained with."""
-        return self.model.fairness_weight
+        weight = self.model.fairness_weight
+        assert weight is not None  # each model of a path has one
+        return weight
 
 
 @dataclass
@@ -85,6 +94,7 @@ class HeldOut(ABC, Generic[E]):
 
     passed: FitInput
     bound: float
+    callbacks: tuple[Callback, ...] = field(default=(), init=False)  # of a bar
 
     @abstractmethod
     def judge(self, model: E) -> Judged[E]:
@@ -104,8 +114,14 @@ def choose_weight(model: E, held_out: HeldOut[E]) -> tuple[Choice, E]:
 
     If none keeps it, return the closest, with a warning. The model stays as it is.
     """
+    n_weights = 1 + N_WEIGHTS + N_BEYOND + model.search_halvings
+    label = f"max_violation={held_out.bound:g}"
     # Training on all rows warns about them, and has checked the features.
-    with muted(FfermWarning), config_context(assume_finite=True):
+    with (
+        muted(FfermWarning),
+        config_context(assume_finite=True),
+        progress(model.verbose, n_weights, label) as held_out.callbacks,
+    ):
         weights = default_weights(model._objective().divergence, N_WEIGHTS + 1)
         tried = _advance(model, held_out, weights.tolist(), None)
         last = tried[-1]
@@ -132,7 +148,10 @@ def _advance(
     # Judged models of growing weight, up to the first within the bound.
     tried: list[Judged[E]] = []
     for fitted in model.fit_path(held_out.passed, weights, start):
-        tried.append(held_out.judge(fitted))
+        judged = held_out.judge(fitted)
+        tried.append(judged)
+        for show in held_out.callbacks:
+            show({"weight": judged.fairness_weight, "violation": judged.violation})
         if tried[-1].is_within:
             break
     return tried
@@ -308,13 +327,13 @@ def choose_divergence(model: M, passed: FitInput) -> M:
     plain = clone(model).set_params(random_state=seed)
     with muted(FfermWarning):  # the last fit, on all rows, warns about them
         largest = {n: default_weights(get_divergence(n), 3)[-1] for n in STANDARD}
-        weight, kl = model.fairness_weight, largest["kl"]
         candidates: list[M] = [
-            clone(plain).set_params(
-                divergence=n, fairness_weight=float(weight * most / kl)
-            )
-            for n, most in largest.items()
+            clone(plain).set_params(divergence=name) for name in largest
         ]
+        if model.fairness_weight is not None and model.max_violation is None:
+            for candidate, most in zip(candidates, largest.values(), strict=True):
+                share = float(most / largest["kl"])
+                candidate.fairness_weight = model.fairness_weight * share
         scores = [_held_out_score(candidate, passed) for candidate in candidates]
     return candidates[int(np.argmax(scores))]
 
@@ -328,7 +347,8 @@ def _held_out_score(model: M, passed: FitInput) -> float:
     if is_bound:
         fitted = choose_weight(model, held_out)[1]
     else:
-        fitted = next(model.fit_path(held_out.passed, [model.fairness_weight]))
+        weight = encoded.problem.objective.fairness_weight
+        fitted = next(model.fit_path(held_out.passed, [weight]))
     judged, data = held_out.judge(fitted), encoded.data
     row = np.cumsum(data.kept)[held_out.position] - 1  # among rows of positive weight
     is_right = fitted.predict(held_out.X) == data.classes[data.y[row]]

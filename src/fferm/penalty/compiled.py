@@ -28,11 +28,11 @@ import numpy as np
 from fferm._jit import kernel
 from fferm._typing import FloatArray, IntArray, Namespace, Operand
 from fferm.divergences import strip
-from fferm.divergences.base import evaluate
+from fferm.divergences.base import evaluate, is_kept
 from fferm.errors import InvalidParameterError
 from fferm.notions import Comparison
 from fferm.penalty.dual import NO_GROUPS, GroupWeights, dual_variable, group_weights
-from fferm.penalty.formulas import is_kept, read_table, table_pointer
+from fferm.penalty.formulas import read_table, table_pointer
 from fferm.penalty.objective import Objective, Penalty, Problem
 
 VARIABLES = ("auto", "log_ratio", "projected")

@@ -19,9 +19,9 @@ from numba import carray  # type: ignore[attr-defined]
 from numba.core import types
 from numba.extending import intrinsic
 
-from fferm import divergences
-from fferm._jit import CACHE_KEY, SCALARS, exp
+from fferm._jit import CACHE_KEY, SCALARS, exp, one_at_a_time
 from fferm.divergences import Divergence
+from fferm.divergences.base import is_kept
 from fferm.errors import ComponentError
 
 # Called functions would be passed their namespace by the addresses of its functions,
@@ -51,6 +51,7 @@ def read_table(_context, address, variable, dual, conjugate, ratio, size):  # ty
     return types.void(*[types.intp] * 6), call
 
 
+@one_at_a_time
 @functools.cache
 def table_pointer(divergence: Divergence, reads: str) -> Any:
     """Return a pointer that reads a table and writes three of its size.
@@ -92,17 +93,6 @@ def table_pointer(divergence: Divergence, reads: str) -> Any:
             "numeric fields and xp.exp, log, sqrt, abs, where. Rewrite it so, or train "
             f"with solver='lbfgs'. numba says: {error}"
         ) from error
-
-
-def is_kept(divergence: Divergence) -> bool:
-    """Return whether compiled formulas stay in the cache on disk.
-
-    Those of this library do, as it gives them by name. A sweep of parameters would
-    fill the cache, and somebody's own formulas may change under the same name.
-    """
-    cls = type(divergence)
-    is_ours = cls.__module__.startswith(f"{divergences.__name__}.")
-    return is_ours and divergence == cls().smoothed()
 
 
 def _formula(divergence: Divergence, name: str) -> Any:

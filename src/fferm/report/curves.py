@@ -217,7 +217,7 @@ def traces(curve: TradeoffCurve, points: list[Point]) -> dict[str, Any]:
         texts = [f"{escape(p.curve)}, {t}" for p, t in zip(points, texts, strict=True)]
     for rows, label, color, mark in figures.layers(curve, "test"):
         # The violation is undefined where no two groups can be compared.
-        known, paint = rows.dropna(subset="violation"), figures.PAGE_COLORS[color][4:-1]
+        known, paint = rows[rows["violation"].notna()], figures.PAGE_COLORS[color][4:-1]
         x, y = known["violation"], known["accuracy"]
         trace: dict[str, Any] = {"name": escape(label), "showlegend": bool(label)}
         if mark in SYMBOLS:

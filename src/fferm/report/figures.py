@@ -6,7 +6,7 @@ apart; marks differ in shape as well.
 
 import io
 import re
-import warnings
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -21,6 +21,7 @@ from fferm.report.wording import curve_words
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 INK, PLAIN, FAINT, GRID = "#1d1d21", "#d55e00", "#85858a", "#e2e2e6"
 PAPER = "#fefefe"
@@ -58,6 +59,8 @@ LINES = ("-", "--", ":", "-.")
 ROOM_BELOW = 0.6
 LEAST_SPAN = 0.01
 MEASURES = ("accuracy", "violation", "soft_violation", "divergence", "loss")
+# A style is that of the whole process, so pages are drawn one after another.
+STYLED = threading.Lock()
 
 
 def plot_curve(
@@ -175,22 +178,37 @@ def draw_svg(draw: Callable[["Axes"], object], name: str = "") -> str:
     from matplotlib import style
     from matplotlib.figure import Figure
 
-    with style.context(["default", PAGE_STYLE]), warnings.catch_warnings():
-        # The name of a curve stays text, and a browser has letters for it.
-        warnings.filterwarnings("ignore", "Glyph .* missing from font")
+    with STYLED, style.context(["default", PAGE_STYLE]):
         figure = Figure(figsize=PAGE_SIZE, layout="constrained")
         draw(figure.subplots())
-        stream = io.StringIO()
+        letters, stream = _replace_letters(figure), io.StringIO()
         silent = dict.fromkeys(("Creator", "Date", "Format", "Type"))
         figure.savefig(stream, format="svg", metadata=silent)
     text = stream.getvalue()
-    element = text[text.index("<svg") :]
+    element = text[text.index("<svg") :].translate(letters)
     for color, variable in PAGE_COLORS.items():
         element = element.replace(color, variable)
     if name:  # ids are of the whole page
         element = re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>{name}-", element)
     # Inside a page the rule would hold for all of it.
     return element.replace("*{", "figure svg *{")
+
+
+def _replace_letters(figure: "Figure") -> dict[int, str]:
+    # The name of a curve stays text, and a browser has letters for it that matplotlib's
+    # font lacks and would warn of. So others stand for them until the figure is drawn.
+    from matplotlib.font_manager import findfont, get_font
+    from matplotlib.text import Text
+
+    texts: list[Any] = figure.findobj(Text)
+    known = get_font(findfont("DejaVu Sans")).get_charmap()
+    used = {ord(letter) for text in texts for letter in text.get_text()}
+    free = [code for code in sorted(known, reverse=True) if code not in used]
+    missing = sorted(used - {*known, ord("\n")})
+    stand_in = dict(zip(missing, free, strict=False))
+    for text in texts:
+        text.set_text(text.get_text().translate(stand_in))
+    return {code: chr(letter) for letter, code in stand_in.items()}
 
 
 def accuracy_range(curve: TradeoffCurve) -> tuple[float, float]:

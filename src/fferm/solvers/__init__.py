@@ -2,6 +2,7 @@
 
 from fferm.solvers.base import (
     LANES_FROM,
+    LARGE_NUMBER,
     LINEAR,
     Monitor,
     Result,
@@ -14,6 +15,7 @@ from fferm.solvers.lbfgs import LBFGS
 
 __all__ = [
     "LANES_FROM",
+    "LARGE_NUMBER",
     "LBFGS",
     "LINEAR",
     "Monitor",

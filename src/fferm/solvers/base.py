@@ -45,9 +45,26 @@ class Result(enum.Enum):
         "No step decreased the objective although its gradient is above the tolerance."
         " Lower fairness_weight, scale the features, or raise l2."
     )
+    above_optimum = (
+        "The schedule ended more than 1 % above the optimum: a few steps on all rows "
+        "gain more. Scale the features, lower fairness_weight, or use solver='lbfgs'."
+    )
+    several_optima = (
+        "Two starts ended in different optima, since a robust penalty is not convex. "
+        "The better one is kept; others may be better still. Lower radius or "
+        "fairness_weight."
+    )
     time_budget_spent = (
         "The time budget was spent before the tolerance was met. Raise it, or loosen "
         "tol."
+    )
+    worse_than_constant = (
+        "The model fits the training rows worse than a constant would. Lower "
+        "fairness_weight or learning_rate, or use method='bins' with hidden=None."
+    )
+    dependence_kept = (
+        "Predictions depend on the group as much as without a penalty. Raise "
+        "max_epochs, or use method='bins' with hidden=None."
     )
     stopped_by_callback = "A callback asked to stop."
     nonfinite = (
@@ -224,6 +241,9 @@ LINEAR = {
 LANES_FROM = 4
 PATH_FROM = 500_000
 SINGLE_FROM = 200_000_000
+# Minibatches take steps of one size for all features: larger ones than this are for the
+# full batch, which scales them.
+LARGE_NUMBER = 100.0
 # How far beyond the default range a weight counts as rounding.
 ROUNDING = 1e-9
 

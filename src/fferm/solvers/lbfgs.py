@@ -7,6 +7,7 @@ scaled or correlated. L-BFGS then needs tens of iterations where it needs hundre
 raw columns. One pass over the data, shared by a whole path.
 """
 
+import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -24,8 +25,10 @@ from fferm.solvers.linear import Evaluator, make_evaluator, parameter_shape
 
 # Pairs of steps and gradients that the inverse Hessian is made of.
 MEMORY = 20
-# A restart that lowers the objective by less than this share is in vain.
-LEAST_GAIN = 1e-9
+# Robust penalties are not convex: they also start at this share of the optimum of the
+# loss. Objectives further apart than the second share are of different optima.
+SHRUNKEN = 0.3
+SAME_OPTIMUM = 0.005
 # The objective is right to this share. A step gains about half the squared gradient in
 # round coordinates, so below it no value can show a descent.
 VALUE_ROUNDING = 1e-14
@@ -118,6 +121,48 @@ def whiten(X: Table, share: FloatArray, l2: float) -> Coordinates:
     return Coordinates(scale, scipy.linalg.cholesky(curvature, lower=True))
 
 
+@dataclass
+class RoundObjective:
+    """The objective in round coordinates, behind a wall where it is infinite.
+
+    Attributes
+    ----------
+    problem, coordinates, evaluator, fit_intercept
+        What is evaluated, where and how.
+    lowest
+        The lowest value so far, its gradient and its coordinates.
+    """
+
+    problem: Problem
+    coordinates: Coordinates
+    evaluator: Evaluator
+    fit_intercept: bool
+    lowest: tuple[float, FloatArray, FloatArray] | None = None
+
+    def __call__(self, phi: FloatArray) -> tuple[float, FloatArray]:
+        """Return value and gradient at flat coordinates."""
+        theta = self.coordinates.to_theta(phi.reshape(parameter_shape(self.problem)))
+        try:
+            value, by_theta = self.evaluator.value_and_gradient(self.problem, theta)
+            if not (np.isfinite(value) and np.all(np.isfinite(by_theta))):
+                raise NonFiniteError(Result.nonfinite.value)
+        except NonFiniteError:
+            if self.lowest is None or not np.all(np.isfinite(phi)):
+                raise
+            # A cone around the lowest point: the line search steps back to it.
+            value, slope, best = self.lowest
+            away, steepness = phi - best, float(np.linalg.norm(slope))
+            distance = float(np.linalg.norm(away))
+            return value + steepness * distance, away * (steepness / distance)
+        by_phi = self.coordinates.gradient(by_theta)
+        if not self.fit_intercept:
+            by_phi[:, -1] = 0  # the intercept is a multiple of this alone
+        slope = by_phi.reshape(-1)
+        if self.lowest is None or value < self.lowest[0]:
+            self.lowest = value, slope, phi.copy()
+        return value, slope
+
+
 @dataclass(frozen=True)
 class LbfgsState:
     """Where a run stands.
@@ -130,6 +175,8 @@ class LbfgsState:
         How to return to parameters.
     evaluator
         What evaluates the objective.
+    other
+        Where another start ended, None if there is one start.
     objective
         Value at ``phi``.
     n_iter, n_evaluations
@@ -141,6 +188,7 @@ class LbfgsState:
     phi: FloatArray
     coordinates: Coordinates
     evaluator: Evaluator
+    other: Solution | None = None
     objective: float = np.inf
     n_iter: int = 0
     n_evaluations: int = 0
@@ -171,6 +219,7 @@ class LBFGS(Solver[LbfgsState]):
 
     def init(self, problem: Problem, start: FloatArray | None) -> LbfgsState:
         """Begin at given parameters, else at 0, or at the optimum of the loss."""
+        other = None
         coordinates = self.coordinates or whiten(
             problem.X, problem.share, problem.objective.l2
         )
@@ -181,29 +230,23 @@ class LBFGS(Solver[LbfgsState]):
         else:
             # At 0 every table is independent, which is a kink of a robust penalty: a
             # large weight would hold the model there from the first step.
-            theta = self.solve(replace(problem, penalty=None, penalty_X=None)).value
+            solver = replace(self, coordinates=coordinates)
+            theta = solver.solve(replace(problem, penalty=None, penalty_X=None)).value
+            with contextlib.suppress(NonFiniteError):
+                other = solver.solve(problem, start=SHRUNKEN * theta)
         if not self.fit_intercept:
             theta[:, -1] = 0
         evaluator = self.evaluator or make_evaluator(problem)
         phi = coordinates.to_phi(theta).reshape(-1)
-        return LbfgsState(phi, coordinates, evaluator)
+        return LbfgsState(phi, coordinates, evaluator, other)
 
     def advance(
         self, problem: Problem, state: LbfgsState, monitor: Monitor
     ) -> LbfgsState:
-        """Run L-BFGS until it stops; a stall is tried again with a fresh memory."""
-
-        def evaluate(phi: FloatArray) -> tuple[float, FloatArray]:
-            if not np.all(np.isfinite(phi)):
-                raise NonFiniteError(Result.nonfinite.value)
-            theta = state.coordinates.to_theta(phi.reshape(parameter_shape(problem)))
-            value, by_theta = state.evaluator.value_and_gradient(problem, theta)
-            if not (np.isfinite(value) and np.all(np.isfinite(by_theta))):
-                raise NonFiniteError(Result.nonfinite.value)
-            by_phi = state.coordinates.gradient(by_theta)
-            if not self.fit_intercept:
-                by_phi[:, -1] = 0  # the intercept is a multiple of this alone
-            return value, by_phi.reshape(-1)
+        """Run L-BFGS until it stops."""
+        evaluate = RoundObjective(
+            problem, state.coordinates, state.evaluator, self.fit_intercept
+        )
 
         def watch(intermediate_result: scipy.optimize.OptimizeResult) -> None:
             if monitor.record(objective=float(intermediate_result.fun)):
@@ -217,25 +260,25 @@ class LBFGS(Solver[LbfgsState]):
             callback=watch,
             options={
                 "maxcor": MEMORY,
-                "maxiter": self.max_iter - state.n_iter,
+                "maxiter": self.max_iter,
                 "maxfun": 20 * self.max_iter,
                 "gtol": self.tol,
                 "ftol": 0.0,
             },
         )
-        n_iter, phi = state.n_iter + optimum.nit, optimum.x
-        result = self._judge(problem, optimum, state.objective, n_iter)
+        phi, result = optimum.x, self._judge(problem, optimum)
         is_small = problem.n_classes * problem.X.size <= SMALL_PROBLEM
         if result is Result.converged and problem.is_smooth and is_small:
             phi = _polish(evaluate, phi)
-        return replace(
+        state = replace(
             state,
             phi=phi,
             objective=float(optimum.fun),
-            n_iter=n_iter,
-            n_evaluations=state.n_evaluations + optimum.nfev,
+            n_iter=optimum.nit,
+            n_evaluations=optimum.nfev,
             result=result,
         )
+        return state if state.other is None else _best_of(state, state.other, monitor)
 
     def is_done(self, state: LbfgsState) -> Result | None:
         """Return the verdict of the last chunk."""
@@ -284,22 +327,30 @@ class LBFGS(Solver[LbfgsState]):
             yield solution
 
     def _judge(
-        self,
-        problem: Problem,
-        optimum: scipy.optimize.OptimizeResult,
-        before: float,
-        n_iter: int,
-    ) -> Result | None:
+        self, problem: Problem, optimum: scipy.optimize.OptimizeResult
+    ) -> Result:
         if np.max(np.abs(optimum.jac)) <= self.tol:
             return Result.converged
-        if n_iter >= self.max_iter:
+        if optimum.nit >= self.max_iter:
             return Result.max_epochs_reached
-        if optimum.fun < before - LEAST_GAIN * abs(optimum.fun):
-            return None
         if not problem.is_smooth:
             return Result.kink_reached
         is_flat = np.sum(optimum.jac**2) <= VALUE_ROUNDING * abs(optimum.fun)
         return Result.converged if is_flat else Result.stalled
+
+
+def _best_of(state: LbfgsState, other: Solution, monitor: Monitor) -> LbfgsState:
+    if state.result is None or monitor.stopped is not None:
+        return state
+    here, there = state.objective, other.stats["objective"]
+    is_same = abs(there - here) <= SAME_OPTIMUM * min(abs(here), abs(there))
+    if there < here:
+        monitor.record(objective=there)
+        phi = state.coordinates.to_phi(other.value).reshape(-1)
+        state = replace(state, phi=phi, objective=there, result=other.result)
+    if is_same or not (state.result and state.result.is_success):
+        return state
+    return replace(state, result=Result.several_optima)
 
 
 def _polish(

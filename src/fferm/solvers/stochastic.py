@@ -10,6 +10,7 @@ and the rows of these at random. A batch still draws from hundreds of places all
 the data, and what it reads lies close together.
 """
 
+import contextlib
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ from fferm.penalty.objective import Objective, Problem, check_finite
 from fferm.solvers import _kernels
 from fferm.solvers._kernels import Model, RowArrays, Scratch, Steps, make_scratch
 from fferm.solvers.base import (
+    LARGE_NUMBER,
     Callback,
     EarlyStopping,
     Monitor,
@@ -38,6 +40,7 @@ from fferm.solvers.full_batch import (
     make_rows,
     n_threads,
 )
+from fferm.solvers.lbfgs import LBFGS, whiten
 from fferm.solvers.linear import parameter_shape
 
 # Adagrad divides by the root of this at least: no gradient yet, no step of 0 / 0.
@@ -52,6 +55,11 @@ LANES_PER_THREAD = 8
 # epochs of fewer; what lowers it by less than this share has gained nothing.
 STEPS_TO_JUDGE = 100
 LEAST_GAIN = 1e-4
+# Penalties with kinks, and features beyond `LARGE_NUMBER`, may end far from the
+# optimum. So few steps on all rows show whether the objective falls by more than this
+# share.
+CHECKING_STEPS = 10
+LARGEST_EXCESS = 0.01
 
 # Up to so many rows, the order is one permutation.
 FEW_ROWS = 32_768
@@ -106,6 +114,8 @@ class RunState:
         The parameters of each lane and what was measured at them, the best so far.
     measured_at
         The step of the last measurement.
+    above
+        The lanes that ended well above their optimum.
     """
 
     weights: tuple[float, ...]
@@ -123,6 +133,7 @@ class RunState:
     thetas: Sequence[FloatArray] = ()
     measured: Sequence[Measured] = ()
     measured_at: int = 0
+    above: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -255,9 +266,14 @@ class StochasticSolver(Solver[RunState]):
             raise NonFiniteError(Result.nonfinite.value)
         state.n_epochs += 1
         is_due = self.patience and state.n_steps - state.measured_at >= STEPS_TO_JUDGE
-        if is_due or state.n_epochs >= self.n_chunks(state.rows.size):
+        is_last = state.n_epochs >= self.n_chunks(state.rows.size)
+        if is_due or is_last:
             self._measure(problem, state)
             monitor.record(objective=state.measured[0].objective)
+        if is_last and self.patience is None:
+            has_kinks = not problem.objective.divergence.is_smooth
+            if has_kinks or max(problem.X.max(), -problem.X.min()) > LARGE_NUMBER:
+                self._check_end(problem, state)
         if self.patience and state.n_steps >= 2 * state.steps.average_from:
             # The end is unknown: the average starts over when steps have doubled.
             state.model.total[:] = 0.0
@@ -265,12 +281,14 @@ class StochasticSolver(Solver[RunState]):
         return state
 
     @final
-    def is_done(self, state: RunState) -> Result | None:
+    def is_done(self, state: RunState, lane: int = 0) -> Result | None:
         """Return the result once the schedule is run, or nothing is gained any more."""
         if state.stopping.is_over:
             return Result.nothing_gained
-        is_over = state.n_epochs >= self.n_chunks(state.rows.size)
-        return Result.schedule_completed if is_over else None
+        if state.n_epochs < self.n_chunks(state.rows.size):
+            return None
+        is_above = lane in state.above
+        return Result.above_optimum if is_above else Result.schedule_completed
 
     @final
     def finish(
@@ -303,17 +321,39 @@ class StochasticSolver(Solver[RunState]):
         def run(part: list[float]) -> list[Solution]:
             monitor = Monitor(callbacks=callbacks)
             state = self.begin(problem, start, part)
-            while (result := self.is_done(state)) is None:
+            while self.is_done(state) is None:
                 state = self.advance(problem, state, monitor)
-            lanes = [self.finish(problem, state, lane) for lane in range(len(part))]
             history = tuple(monitor.history)
-            return [Solution(result=result, history=history, **lane) for lane in lanes]
+            return [
+                Solution(
+                    result=self.is_done(state, lane) or Result.schedule_completed,
+                    history=history,
+                    **self.finish(problem, state, lane),
+                )
+                for lane in range(len(part))
+            ]
 
         count = max(1, min(n_threads(), len(weights) // LANES_PER_THREAD))
         count = 1 if self.patience else count
         parts = np.array_split(np.asarray(weights), count)
         for solutions in in_threads(run, [(list(part),) for part in parts]):
             yield from solutions
+
+    def _check_end(self, problem: Problem, state: RunState) -> None:
+        coordinates = whiten(problem.X, problem.share, problem.objective.l2)
+        solver = LBFGS(
+            max_iter=CHECKING_STEPS,
+            fit_intercept=self.fit_intercept,
+            coordinates=coordinates,
+        )
+        for lane, weight in enumerate(state.weights):
+            objective = state.measured[lane].objective
+            with contextlib.suppress(NonFiniteError):
+                lower = solver.solve(
+                    problem.with_weight(weight), start=state.thetas[lane]
+                ).stats["objective"]
+                if objective - lower > LARGEST_EXCESS * abs(lower):
+                    state.above += (lane,)
 
     def _measure(self, problem: Problem, state: RunState) -> None:
         average, lanes = mean_iterate(state), range(len(state.weights))

@@ -60,6 +60,7 @@ from fferm.notions import ConditionalParity, Notion
 from fferm.penalty.dual import DualVariable, dual_variable, group_weights
 from fferm.penalty.objective import Objective
 from fferm.torch.losses import TORCH, BatchPenalty, linear_objective
+from fferm.torch.networks import seeded
 from fferm.torch.reader import (
     LabelReader,
     Outputs,
@@ -421,8 +422,7 @@ class CriticFairnessLoss(BatchPenalty):
         objective = linear_objective(divergence, notion)
         parts = objective.notion, classes, sample_weight, outputs, continuous
         reader = CriticReader(y, sensitive_features, *parts)
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(random_state)
+        with seeded(random_state):
             left, right = (
                 [make_features(side, width, rank) for _ in reader.strata_names]
                 for side in reader.sides

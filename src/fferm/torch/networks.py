@@ -9,7 +9,9 @@ launches of one.
 """
 
 import copy
+import threading
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import pairwise
 from typing import Any
 
@@ -20,7 +22,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, stack_module_state, vmap
 
 from fferm._typing import FloatArray, IntArray, Table, is_sparse
-from fferm.errors import InvalidInputError, InvalidTypeError
+from fferm.errors import InvalidInputError, InvalidTypeError, PersistenceError
 from fferm.torch.reader import check_shape
 
 # Numeric columns, and the (n_numeric, n_bins + 1) edges of their bins.
@@ -155,6 +157,8 @@ class DefaultNet(nn.Sequential):
         Columns that are cut into bins, and where.
     """
 
+    draws = False  # no random numbers while it trains
+
     def __init__(
         self, n_features: int, n_classes: int, hidden: Sequence[int], cuts: Cuts
     ) -> None:
@@ -184,20 +188,47 @@ def find_bins(X: Table) -> Cuts:
     return numeric, edges
 
 
+# torch has one state of random numbers, and of how it multiplies, for all threads.
+TURN = threading.RLock()
+
+
+@contextmanager
+def seeded(seed: int, device: torch.device | None = None) -> Iterator[None]:
+    """Seed random numbers for a block, and leave the user's as they were.
+
+    Blocks of several threads take turns.
+    """
+    devices = [device] if device is not None and device.type == "cuda" else []
+    with TURN, torch.random.fork_rng(devices=devices):
+        torch.manual_seed(seed)
+        yield
+
+
 def make_network(
     module: nn.Module | Factory, n_features: int, n_classes: int, seed: int
 ) -> nn.Module:
     """Return a fresh network; an instance is copied and keeps its parameters."""
     if isinstance(module, nn.Module):
         return copy.deepcopy(module)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+    with seeded(seed):
         made = module(n_features, n_classes)
     if not isinstance(made, nn.Module):
         raise InvalidTypeError(
             f"module must make a torch.nn.Module; it returned a {type(made).__name__}."
         )
     return made
+
+
+def empty_net(
+    state: dict[str, Tensor], hidden: Sequence[int], n_features: int, n_classes: int
+) -> DefaultNet:
+    """Return the default network of a state, without memory of its own."""
+    numeric = state["0.numeric"].numpy()
+    if n_features != numeric.size + state["0.plain"].numel():
+        raise PersistenceError(f"The network does not take {n_features!r} features.")
+    with torch.device("meta"):
+        cuts = numeric, np.zeros((numeric.size, N_BINS + 1))
+        return DefaultNet(n_features, n_classes, hidden, cuts)
 
 
 def probe(module: nn.Module, x: Tensor, n_classes: int) -> None:
@@ -235,7 +266,13 @@ def predict(
     features = Features(X, next(module.parameters()))
     with torch.no_grad():
         parts = [read(module(x)).double().cpu() for x in features.blocks()]
-    return torch.cat(parts).numpy()
+    outputs = torch.cat(parts).numpy()
+    if not np.isfinite(outputs).all():
+        raise InvalidInputError(
+            f"{type(module).__name__} returns NaN or infinity for some rows of X. "
+            "Check them, or scale the features."
+        )
+    return outputs
 
 
 class Network:

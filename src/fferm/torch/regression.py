@@ -8,6 +8,7 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
+import scipy.linalg
 import torch
 from sklearn.preprocessing import StandardScaler
 from torch import Tensor, nn
@@ -15,6 +16,7 @@ from torch import Tensor, nn
 from fferm._typing import FloatArray, Table, is_sparse
 from fferm.data.rows import Rows
 from fferm.penalty.objective import Problem
+from fferm.solvers.lbfgs import ROWS_PER_BLOCK, WIDEST_GRAM
 from fferm.torch import networks, serialize
 from fferm.torch.critic import Standardised
 from fferm.torch.losses import TORCH
@@ -33,6 +35,8 @@ AVERAGED = 0.5
 # Members of a group that the dual averages over. More than for classes: there are more
 # cells, each with fewer members, and training begins near its end, at the plain model.
 WINDOW = 2000.0
+# Directions in which features hardly vary count as if they varied by this share.
+RIDGE = 1e-6
 
 
 class RegressionNet(Standardised):
@@ -46,7 +50,13 @@ class RegressionNet(Standardised):
         Width of each hidden layer; none is a linear model.
     has_intercept
         Whether the last layer has one.
+    turn
+        (n_features, n_features) of a linear model: features have unit variance and no
+        correlation once they are multiplied by its transpose. A step then moves
+        predictions as far, whether features are collinear or not.
     """
+
+    draws = False  # no random numbers while it trains
 
     def __init__(
         self,
@@ -54,6 +64,7 @@ class RegressionNet(Standardised):
         scale: Tensor,
         hidden: Sequence[int],
         has_intercept: bool = True,
+        turn: Tensor | None = None,
     ) -> None:
         widths = [centre.numel(), *hidden]
         layers: list[nn.Module] = []
@@ -61,29 +72,44 @@ class RegressionNet(Standardised):
             layers += [nn.Linear(before, after), nn.ReLU()]
         last = nn.Linear(widths[-1], 1, bias=has_intercept)
         super().__init__(centre, scale, *layers, last)
+        self.register_buffer("turn", turn)
         for parameter in last.parameters():
             nn.init.zeros_(parameter)
+
+    turn: Tensor | None
 
     @property
     def last(self) -> Any:
         """The last layer."""
         return self.layers[-1]
 
+    @property
+    def slopes(self) -> Tensor:
+        """(1, n_features) coefficients of a linear model, of standardised features."""
+        weight: Tensor = self.last.weight
+        return weight if self.turn is None else weight @ self.turn
+
     def forward(self, X: Tensor) -> Tensor:
         """Return (n,) predictions."""
-        return super().forward(X)[:, 0]
+        if self.turn is None:
+            return super().forward(X)[:, 0]
+        standard = (X.double() - self.centre) / self.scale
+        return nn.functional.linear(standard, self.slopes, self.last.bias)[:, 0]
 
     def set_linear(self, theta: FloatArray) -> None:
         """Take the parameters of a linear model, (n_features + 1,)."""
         raw = torch.from_numpy(theta)
+        slopes = (raw[:-1] * self.scale)[None, :]
         with torch.no_grad():
-            self.last.weight.copy_((raw[:-1] * self.scale)[None, :])
+            if self.turn is not None:
+                slopes = torch.linalg.solve(self.turn.T, slopes.T).T
+            self.last.weight.copy_(slopes)
             if self.last.bias is not None:
                 self.last.bias.copy_(raw[-1] + raw[:-1] @ self.centre)
 
     def linear(self) -> FloatArray:
         """Return the parameters of a linear model, (n_features + 1,)."""
-        coef = self.last.weight.detach()[0] / self.scale
+        coef = self.slopes.detach()[0] / self.scale
         intercept = -coef @ self.centre
         if self.last.bias is not None:
             intercept = intercept + self.last.bias.detach()[0]
@@ -96,25 +122,41 @@ def make_module(
     """Return a new network for features like these, whose rows have these shares.
 
     Without an intercept features are scaled about 0, because a centre would be one.
+    A linear model is turned so that its features are not correlated.
     """
     scaler = StandardScaler(with_mean=not is_sparse(X)).fit(X, sample_weight=share)
     centre = scaler.mean_ if has_intercept else np.zeros_like(scaler.mean_)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+    with networks.seeded(seed):
         parts = torch.from_numpy(centre), torch.from_numpy(scaler.scale_)
-        return RegressionNet(*parts, hidden, has_intercept)
+        turn = None if hidden else _uncorrelate(X, share, centre, scaler.scale_)
+        return RegressionNet(*parts, hidden, has_intercept, turn)
 
 
-def restore(packed: bytes) -> nn.Module:
+def _uncorrelate(
+    X: Table, share: FloatArray, centre: FloatArray, scale: FloatArray
+) -> Tensor | None:
+    n_columns = scale.size
+    if n_columns > WIDEST_GRAM:
+        return None
+    gram = np.eye(n_columns) * RIDGE
+    for begin in range(0, X.shape[0], ROWS_PER_BLOCK):
+        block = X[begin : begin + ROWS_PER_BLOCK]
+        dense = block.toarray() if is_sparse(block) else block
+        standard = (dense - centre) / scale
+        weight = share[begin : begin + ROWS_PER_BLOCK, None]
+        gram += standard.T @ (weight * standard)
+    factor = scipy.linalg.cholesky(gram, lower=True)
+    inverse = scipy.linalg.solve_triangular(factor, np.eye(n_columns), lower=True)
+    return torch.from_numpy(inverse)
+
+
+def restore(packed: bytes, n_features: int) -> nn.Module:
     """Return the network of a file; its layers are as wide as its parameters say."""
     state = serialize.unpack(packed)
-    # The order of layers is that of their numbers.
-    keys = sorted(
-        (key for key in state if key.endswith("weight")),
-        key=lambda key: int(key.split(".")[1]),
-    )
-    hidden = [state[key].shape[0] for key in keys[:-1]]
-    return serialize.load(state, RegressionNet(state["centre"], state["scale"], hidden))
+    with torch.device("meta"):
+        unit, hidden = torch.empty(n_features), serialize.widths(state)
+        module = RegressionNet(unit, unit, hidden)
+    return serialize.load(state, module)
 
 
 def predict(module: nn.Module, X: Table) -> FloatArray:
@@ -179,11 +221,14 @@ class NumberObjective(BatchObjective):
         l2, module = self.problem.objective.l2, nets.module
         if l2 == 0:
             return 0.0
-        squares = [
-            (layer.weight / (module.scale if k == 0 else 1.0)).square().sum()
-            for k, layer in enumerate(module.layers)
-            if isinstance(layer, nn.Linear)
-        ]
+        if module.turn is not None:
+            squares = [(module.slopes / module.scale).square().sum()]
+        else:
+            squares = [
+                (layer.weight / (module.scale if k == 0 else 1.0)).square().sum()
+                for k, layer in enumerate(module.layers)
+                if isinstance(layer, nn.Linear)
+            ]
         return l2 / 2 * torch.stack(squares).sum()
 
     def batches(self, epoch: int) -> Iterator[Batch]:

@@ -20,13 +20,15 @@ from torch import Tensor, nn
 import fferm
 from fferm._files import replacing
 from fferm._typing import Table, is_sparse
-from fferm.errors import explain, import_extra
+from fferm.errors import PersistenceError, explain, import_extra
 from fferm.solvers.base import Result
 
 if TYPE_CHECKING:
     from fferm.torch.training import Run
 
 SAFETENSORS = "safetensors.torch", "torch", "A saved network"
+# Of a network that is loaded.
+MOST_LAYERS = 1000
 
 
 def pack(module: nn.Module) -> bytes:
@@ -42,18 +44,39 @@ def pack(module: nn.Module) -> bytes:
 
 def unpack(packed: bytes) -> dict[str, Tensor]:
     """Return what `pack` wrote."""
-    state: dict[str, Tensor] = import_extra(*SAFETENSORS).load(packed)
-    return state
+    loaded = import_extra(*SAFETENSORS).load(packed)
+    # Copies lie in memory as PyTorch likes it.
+    return {name: tensor.clone() for name, tensor in loaded.items()}
+
+
+def widths(state: dict[str, Tensor]) -> list[int]:
+    """Return the width of each hidden layer of one of our networks."""
+    weights = [name for name in state if name.endswith(".weight")]
+    if len(weights) > MOST_LAYERS:  # PyTorch takes the square of their number
+        raise PersistenceError(f"{len(weights)} layers are more than {MOST_LAYERS}.")
+    weights.sort(key=lambda name: int(name.split(".")[-2]))  # layers are numbered
+    return [state[name].shape[0] for name in weights[:-1]]
 
 
 def load(state: dict[str, Tensor], module: nn.Module) -> nn.Module:
-    """Return a module with the parameters of a state, in evaluation mode."""
+    """Return a module with the parameters of a state, in evaluation mode.
+
+    One on the device "meta" has no memory of its own, so that widths in a file cannot
+    ask for more than the file holds.
+    """
     floating = [t.dtype for t in state.values() if t.is_floating_point()]
+    is_empty = all(parameter.is_meta for parameter in module.parameters())
     problem = f"The saved parameters do not fit {type(module).__name__}"
     advice = "Pass the module that the model was trained with."
     with explain(problem, advice, RuntimeError):
         module = module.to(floating[0]) if floating else module
-        module.load_state_dict(state)
+        module.load_state_dict(state, assign=is_empty)
+    # Buffers of a user's module may be infinite, as those of masks are.
+    numbers = state.values() if is_empty else module.parameters()
+    if not all(bool(tensor.isfinite().all()) for tensor in numbers):
+        raise PersistenceError(
+            "module_ must hold finite numbers; got NaN or infinity. Train it again."
+        )
     return module.eval()
 
 

@@ -8,7 +8,7 @@ history, calls callbacks and says when to stop.
 import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +25,7 @@ from fferm.solvers.base import Callback, EarlyStopping, Monitor, Record, Result
 from fferm.torch import losses
 from fferm.torch.critic import CriticPenalty
 from fferm.torch.losses import Call
-from fferm.torch.networks import DeviceRows, Features, Network
+from fferm.torch.networks import DeviceRows, Features, Network, seeded
 from fferm.torch.reader import CellReader, table_cells
 
 # An epoch of few batches has few steps: go on until there are this many.
@@ -380,7 +380,11 @@ class Run:
 
     def train(self) -> list[Trained]:
         """Return the trained networks."""
-        with forked_randomness(self.config), fast_products():
+        config, draws = self.config, getattr(self.networks.module, "draws", True)
+        with ExitStack() as turn:
+            if draws or self.checkpoint is not None or config.device.type != "cpu":
+                turn.enter_context(seeded(config.seed, config.device))
+                turn.enter_context(fast_products())
             if self.checkpoint is not None:
                 self.checkpoint.restore(self)
             steps = self._steps()
@@ -486,15 +490,6 @@ class Run:
                 self.best_state[name][lane] = tensor[lane]
         if self.stopping.is_over and self.result is None:
             self.result = Result.nothing_gained
-
-
-@contextmanager
-def forked_randomness(config: TrainingConfig) -> Iterator[None]:
-    """Seed random numbers for a run, and leave the user's as they were."""
-    devices = [config.device] if config.device.type == "cuda" else []
-    with torch.random.fork_rng(devices=devices):
-        torch.manual_seed(config.seed)
-        yield
 
 
 @contextmanager

@@ -1,7 +1,10 @@
 """The search over divergences, radii and weights: a grid, or optuna's proposals."""
 
-from collections.abc import Callable, Mapping, Sequence
+import itertools
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -24,14 +27,17 @@ from fferm.errors import (
     muted,
     warn_user,
 )
-from fferm.estimators.base import FairClassifier, fit_steps, replace_last
+from fferm.estimators.base import FairClassifier, fit_steps, progress, replace_last
 from fferm.estimators.weight_search import USELESS, bounded_score
 from fferm.fairness_grid import weight_grid
 from fferm.metrics.tabulator import make_tabulator
 from fferm.registry import last_step
+from fferm.solvers.base import Callback
 from fferm.tuning.validation import CrossValidation, Validation
 from fferm.uncertainty import Uncertainty
 
+# The level of optuna's log is that of the whole process, so searches take turns.
+LOG_LEVEL = threading.RLock()
 SHOWN = ("divergence", "radius", "fairness_weight", "accuracy", "violation")
 
 
@@ -82,6 +88,7 @@ def tune(
     n_trials: int | None = None,
     sampler: Any = None,
     n_jobs: int | None = None,
+    verbose: int = 0,
 ) -> Tuning:
     """Return the divergence, radius and weight that do best on rows that judge.
 
@@ -113,6 +120,8 @@ def tune(
         A sampler of optuna instead of its seeded default.
     n_jobs
         Parallel processes over divergences and radii, through joblib; not with optuna.
+    verbose
+        1 shows progress: the last weight tried, its violation and how many are left.
 
     Returns
     -------
@@ -153,22 +162,19 @@ def tune(
     def score(record: Mapping[str, Any]) -> float:
         return goal_score(record, max_violation, min_accuracy)
 
-    if n_trials is None:
-        paths = Parallel(n_jobs=n_jobs)(
-            delayed(judge.path)(*candidate, grid)
-            for candidate, grid in zip(candidates, grids, strict=True)
-        )
-        records = [record for path in paths for record in path]
-    else:
-        records = []
-
-        def try_point(number: int, share: float) -> float:
-            weights = [weight for weight in grids[number] if weight > 0]
-            weight = float(weights[0] * (weights[-1] / weights[0]) ** share)
-            records.extend(judge.path(*candidates[number], [weight]))
-            return score(records[-1])
-
-        _search_with_optuna(try_point, len(candidates), n_trials, sampler)
+    total = sum(map(len, grids)) if n_trials is None else n_trials
+    with progress(verbose, total, "tuning") as callbacks:
+        if n_trials is None:
+            how = "generator" if verbose else "list"
+            paths = Parallel(n_jobs=n_jobs, return_as=how)(
+                delayed(judge.path)(*candidate, grid)
+                for candidate, grid in zip(candidates, grids, strict=True)
+            )
+        else:
+            tried = partial(_path_at, judge, candidates, grids)
+            size = len(candidates), n_trials
+            paths = _search_with_optuna(tried, score, *size, sampler)
+        records = list(_shown(paths, callbacks))
     best = max(records, key=score)
     if score(best) == USELESS:
         raise InvalidInputError(
@@ -188,6 +194,15 @@ def tune(
     return Tuning(
         replace_last(whole, model), shown, score(best) > 0, pd.DataFrame(records)
     )
+
+
+def _shown(
+    paths: Iterable[list[dict[str, Any]]], callbacks: tuple[Callback, ...]
+) -> Iterator[dict[str, Any]]:
+    for record in itertools.chain.from_iterable(paths):
+        for callback in callbacks:
+            callback({**record, "weight": record["fairness_weight"]})
+        yield record
 
 
 def goal_score(
@@ -305,24 +320,37 @@ class _Judge:
         return records
 
 
+def _path_at(
+    judge: _Judge, candidates: Any, grids: list[list[float]], number: int, share: float
+) -> list[dict[str, Any]]:
+    # The record of a candidate at a share of its range of weights.
+    weights = [weight for weight in grids[number] if weight > 0]
+    weight = float(weights[0] * (weights[-1] / weights[0]) ** share)
+    key, model = candidates[number]
+    return judge.path(key, model, [weight])
+
+
 def _search_with_optuna(
-    score: Callable[[int, float], float], n_candidates: int, n_trials: int, sampler: Any
-) -> None:
+    tried: Callable[[int, float], list[dict[str, Any]]],
+    score: Callable[[Mapping[str, Any]], float],
+    n_candidates: int,
+    n_trials: int,
+    sampler: Any,
+) -> Iterator[list[dict[str, Any]]]:
     # A weight is a share of its range in logarithm, because these differ by divergence.
     check_params({"n_trials": n_trials}, {"n_trials": COUNT})
     optuna = import_extra("optuna", "tune")
-    level = optuna.logging.get_verbosity()
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
-    try:
-        sampler = optuna.samplers.TPESampler(seed=0) if sampler is None else sampler
-        study = optuna.create_study(direction="maximize", sampler=sampler)
-        numbers = list(range(n_candidates))
-        study.optimize(
-            lambda trial: score(
-                trial.suggest_categorical("candidate", numbers),
-                trial.suggest_float("strength", 0.0, 1.0),
-            ),
-            n_trials=n_trials,
-        )
-    finally:
-        optuna.logging.set_verbosity(level)
+    with LOG_LEVEL:
+        level = optuna.logging.get_verbosity()
+        optuna.logging.set_verbosity(optuna.logging.WARNING)
+        try:
+            sampler = optuna.samplers.TPESampler(seed=0) if sampler is None else sampler
+            study = optuna.create_study(direction="maximize", sampler=sampler)
+            for _ in range(n_trials):
+                trial = study.ask()
+                number = trial.suggest_categorical("candidate", range(n_candidates))
+                path = tried(number, trial.suggest_float("strength", 0.0, 1.0))
+                study.tell(trial, score(path[-1]))
+                yield path
+        finally:
+            optuna.logging.set_verbosity(level)

@@ -1,18 +1,17 @@
 """The rows that judge candidates: three ways to get them."""
 
-import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from sklearn.model_selection import StratifiedKFold
+from sklearn.model_selection import PredefinedSplit
 
 from fferm._typing import IntArray, Table
 from fferm.data.groups import encode_sensitive
 from fferm.data.rows import FitInput, combine
-from fferm.data.split import take_rows
+from fferm.data.split import deal_folds, take_rows
 from fferm.data.validate import Number, check_params, factorize, one_column
 from fferm.errors import InvalidInputError
 
@@ -77,15 +76,11 @@ class CrossValidation(Validation):
     def folds(self, passed: FitInput) -> Folds:
         """Return each fold."""
         splitter = self.splitter
+        kind = combine([factorize(passed.y, "y")[0], _groups(passed)])
         if not hasattr(splitter, "split"):
             check_params(vars(self), {"splitter": Number(2, is_whole=True)})
-            seed = self.random_state
-            splitter = StratifiedKFold(splitter, shuffle=True, random_state=seed)
-        kind = combine([factorize(passed.y, "y")[0], _groups(passed)])
-        with warnings.catch_warnings():
-            # Combinations with fewer rows than folds are in some folds only.
-            warnings.filterwarnings("ignore", "The least populated class", UserWarning)
-            return _take(passed, splitter.split(np.zeros((kind.size, 1)), kind))
+            splitter = PredefinedSplit(deal_folds(kind, splitter, self.random_state))
+        return _take(passed, splitter.split(np.zeros((kind.size, 1)), kind))
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ import numba
 import numpy as np
 from numba import types
 
-from fferm._jit import CACHE_KEY, cached
+from fferm._jit import CACHE_KEY, cached, one_at_a_time
 from fferm._typing import FloatArray, IntArray
 from fferm.lab.baselines.base import TrainingRows
 
@@ -155,6 +155,7 @@ VECTOR, CODES = types.float64[::1], types.int64[::1]
 SIGNATURE = types.float64(VECTOR, CODES, types.int64, VECTOR, VECTOR)
 
 
+@one_at_a_time
 @functools.cache
 def compiled(penalty: Penalty) -> Any:
     """Return the compiled form of a penalty."""
@@ -164,6 +165,7 @@ def compiled(penalty: Penalty) -> Any:
         return numba.njit(SIGNATURE, nogil=True)(penalty)
 
 
+@one_at_a_time
 @functools.cache
 def kernels() -> tuple[Any, Any]:
     """Return `add_penalty` and `epoch`, compiled for all penalties alike."""

@@ -1,9 +1,6 @@
 """Baselines that fairlearn implements, around scikit-learn's LogisticRegression."""
 
-import warnings
 from abc import abstractmethod
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -35,8 +32,7 @@ class FairlearnBaseline(Baseline):
 
     def _train(self, rows: TrainingRows) -> None:
         model = self._make(LogisticRegression(max_iter=MAX_ITER))
-        with mute_fairlearn():
-            self.model_ = model.fit(rows.X, rows.y, sensitive_features=rows.group)
+        self.model_ = model.fit(rows.X, rows.y, sensitive_features=rows.group)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -195,15 +191,5 @@ class ThresholdPostprocessing(FairlearnBaseline):
 
     def _chance(self, X: FloatArray, sensitive_features: Table) -> FloatArray:
         group = self._group_codes(sensitive_features, len(X))
-        with mute_fairlearn():
-            chance = self.model_._pmf_predict(X, sensitive_features=group)
+        chance = self.model_._pmf_predict(X, sensitive_features=group)
         return np.asarray(chance[:, 1], dtype=np.float64)
-
-
-@contextmanager
-def mute_fairlearn() -> Iterator[None]:
-    """Ignore the warnings of fairlearn's own code, which its callers cannot change."""
-    with warnings.catch_warnings():
-        for category in (FutureWarning, DeprecationWarning, UserWarning):
-            warnings.filterwarnings("ignore", category=category, module=r"fairlearn\.")
-        yield
