@@ -354,10 +354,8 @@ def _check_codes(encoder: Any) -> None:
         tried = copy.copy(encoder)
         vars(tried).clear()  # one column at a time, so that a table stays small
         vars(tried).update(state | {k: v[n : n + 1] for k, v in lists.items()})
-        tried.n_features_in_, tried.sparse_output = (
-            1,
-            True,
-        )  # sparse: nothing is written
+        tried.n_features_in_ = 1
+        tried.sparse_output = True  # nothing is written
         tried.transform(np.asarray(levels)[:, None]).check_format(full_check=True)
 
 

@@ -128,8 +128,11 @@ class Visit:
 
     def click_point(self, number):
         """Click a point as a hand does: the pointer arrives, then the button."""
+        hover = self.tab.locator("#front .hovertext")
+        self.tab.mouse.move(0, 0)  # away from the point before, whose text goes
+        hover.wait_for(timeout=10_000, state="detached")
         self.tab.mouse.move(*self.place_of(number))
-        self.tab.locator("#front .hovertext").wait_for(timeout=10_000)
+        hover.wait_for(timeout=10_000)
         self.tab.mouse.click(*self.place_of(number))
         self.wait_for(number)
 
