@@ -10,6 +10,7 @@ to fix it::
     ├── InvalidParameterError     (ValueError)   a parameter out of its range
     │   └── UnknownNameError                     a name no component answers to
     ├── MissingSensitiveError     (ValueError)   fairness asked for, no groups given
+    ├── NotFittedError            (also scikit-learn's)  a model used before fit
     ├── ComponentError            (TypeError)    a class that breaks its contract
     ├── NonFiniteError            (ArithmeticError)  training left the finite numbers
     ├── LostRankError             (RuntimeError) another process of a run is gone
@@ -71,6 +72,10 @@ class UnknownNameError(InvalidParameterError):
 
 class MissingSensitiveError(FfermError, ValueError):
     """A fairness penalty was asked for and no sensitive features were given."""
+
+
+class NotFittedError(FfermError, sklearn.exceptions.NotFittedError):
+    """A model was used before it was fitted."""
 
 
 class ComponentError(FfermError, TypeError):

@@ -27,7 +27,7 @@ from sklearn.pipeline import Pipeline
 import fferm
 from fferm._files import replacing
 from fferm.errors import MissingDependencyError, PersistenceError, UnsafeFileError
-from fferm.registry import Registered
+from fferm.registry import Registered, kind_of
 from fferm.solvers import Result
 
 FORMAT = "fferm-model"
@@ -59,6 +59,7 @@ MAY_BE_INFINITE = {"history_", "violation_"}
 LARGEST_LEARNED = 1e200
 # What a transformer holds beside lists and arrays.
 PLAIN = (type(None), bool, int, float, str, np.dtype)
+ADVICE = "Name a file that fferm.save or `fferm fit` wrote."
 
 
 def save(estimator: Any, path: str | os.PathLike[str]) -> None:
@@ -80,7 +81,9 @@ def save(estimator: Any, path: str | os.PathLike[str]) -> None:
     last = estimator.steps[-1][1] if is_pipeline else estimator
     name = type(last).__name__
     if not _is_savable(last):
-        raise PersistenceError(f"save needs one of {', '.join(SAVABLE)}; got {name}.")
+        raise PersistenceError(
+            f"save needs one of {', '.join(SAVABLE)}; got {kind_of(last)}."
+        )
     if not {"classes_", "result_"} & vars(last).keys():
         raise PersistenceError(f"This {name} is not fitted. Call fit before save.")
     writer = _Writer()
@@ -96,7 +99,7 @@ def save(estimator: Any, path: str | os.PathLike[str]) -> None:
         MANIFEST: text,
         CHECKSUM: sha256(text).hexdigest().encode(),
     }
-    advice = "Choose a folder that exists and is writable."
+    advice = "Name a file, in a folder that exists and is writable."
     with (
         replacing(Path(path), advice) as temporary,
         zipfile.ZipFile(temporary, "w") as archive,
@@ -127,15 +130,20 @@ def load(path: str | os.PathLike[str], *, module: object = None) -> Any:
     except (PersistenceError, MissingDependencyError, MemoryError):
         raise
     except OSError as error:
-        raise PersistenceError(f"Cannot read {path} ({error.strerror}).") from error
+        raise PersistenceError(
+            f"Cannot read {path} ({error.strerror}). {ADVICE}"
+        ) from error
     except (zipfile.BadZipFile, NotImplementedError) as error:
         if "CRC" in str(error):
-            raise UnsafeFileError(f"{path} was changed: {error}.") from error
-        message = f"{path} is not a saved fferm model ({error})."
+            raise UnsafeFileError(
+                f"{path} was changed: {error}. Get it from its source again."
+            ) from error
+        message = f"{path} is not a saved fferm model ({error}). {ADVICE}"
         raise PersistenceError(message) from error
     except Exception as error:  # anything a hand-made manifest may provoke
         raise PersistenceError(
-            f"{path} claims to be a saved model, but cannot be loaded ({error!r})."
+            f"{path} claims to be a saved model, but cannot be loaded ({error!r}). "
+            f"{ADVICE}"
         ) from error
     return model
 

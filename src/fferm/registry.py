@@ -78,8 +78,14 @@ class Registered:
         try:
             return component()
         except TypeError as error:
+            open_fields = [
+                f"{each.name}=..."
+                for each in dataclasses.fields(component)
+                if each.default is each.default_factory is dataclasses.MISSING
+            ]
             raise InvalidParameterError(
-                f"{spec!r} needs parameters ({error}). Pass {component.__name__}(...)."
+                f"{spec!r} needs parameters. In Python pass "
+                f"{component.__name__}({', '.join(open_fields)})."
             ) from error
 
     @classmethod
@@ -134,6 +140,13 @@ def last_step(model: Any) -> Any:
     return model.steps[-1][1] if isinstance(model, Pipeline) else model
 
 
+def kind_of(value: Any) -> str:
+    """Return the name of a value's class; a class itself is said to be one."""
+    if isinstance(value, type):
+        return f"the class itself, not {value.__name__}(...)"
+    return type(value).__name__
+
+
 def code_of(value: Any, name: str) -> str:
     """Return the code that makes a value; what has no short code becomes its name.
 
@@ -156,9 +169,9 @@ def code_of(value: Any, name: str) -> str:
 
 def unknown_name(kind: str, name: str, known: Collection[str]) -> str:
     """Return the message for a name that nothing answers to."""
-    message = f"Unknown {kind} {name!r}. Known: {', '.join(known)}."
     close = close_name(name, known)
-    return message + (f" Did you mean {close!r}?" if close else "")
+    hint = f" Did you mean {close!r}?" if close else ""
+    return f"Unknown {kind} {name!r}.{hint} Known: {', '.join(known)}."
 
 
 def close_name(name: str, known: Collection[str]) -> str | None:

@@ -190,7 +190,7 @@ REGRESSION = [
      "only one value"),
     ("an infinite number", csv(NUMBERS + "1,a,1,inf,1\n"), FIT, "infinite in 1"),
     ("a negative bound on numbers", csv(NUMBERS), FIT + " --max-violation -1",
-     "max_violation must be"),
+     "--max-violation must be"),
     ("no truth", csv(NUMBERS), GIVEN.replace("--target y ", ""), "--target is missing"),
     ("no groups", csv(NUMBERS), GIVEN.replace(" --sensitive g", ""), "--sensitive is"),
     ("no such prediction", csv(NUMBERS), GIVEN + " --sensitive q", "no column 'q'"),
@@ -247,7 +247,7 @@ OPTIONS = [
         "a negative weight",
         csv(GOOD),
         FIT + " --fairness-weight -1",
-        "fairness_weight must be",
+        "--fairness-weight must be",
     ),
     (
         "a weight that is none",

@@ -436,7 +436,7 @@ def test_labels_that_cannot_be_judged_are_refused(y, decision, message):
         ([1.0], "one non-negative weight per row"),
         ([1.0, -1.0], "one non-negative weight per row"),
         ([1.0, math.nan], "one non-negative weight per row"),
-        ([0.0, 0.0], "one non-negative weight per row.* and not only 0"),
+        ([0.0, 0.0], "one non-negative weight per row.* and not only zeros"),
     ],
 )
 def test_weights_that_cannot_be_used_are_refused(weight, message):

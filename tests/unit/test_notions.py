@@ -247,7 +247,9 @@ def test_the_spellings_of_the_literature_are_understood(spelling, notion):
 
 
 def test_a_notion_that_needs_a_parameter_says_so():
-    with pytest.raises(InvalidParameterError, match=r"ConditionalParity\(\.\.\.\)"):
+    with pytest.raises(
+        InvalidParameterError, match=r"ConditionalParity\(control=\.\.\.\)"
+    ):
         get("conditional_parity")
 
 

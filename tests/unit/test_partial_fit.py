@@ -439,7 +439,7 @@ X4, Y4, S4 = np.eye(4), [0, 1, 0, 1], ["a", "a", "b", "b"]
             r"key of groups must be one value.*got \('a', 'b'\)",
         ),
         ({"groups": GroupCounts()}, "has counted nothing"),
-        ({"sample_weight": [0] * 4}, "non-zero|so far sum to 0"),
+        ({"sample_weight": [0] * 4}, "not only zeros"),
         ({"sample_weight": [-1] * 4}, "negative"),
     ],
 )

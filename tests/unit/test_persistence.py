@@ -513,7 +513,7 @@ def test_another_librarys_model_is_not_saved(tmp_path):
 
 
 def test_a_folder_that_is_not_there_leaves_nothing_behind(saved, tmp_path):
-    with pytest.raises(PersistenceError, match="Choose a folder that exists"):
+    with pytest.raises(PersistenceError, match="in a folder that exists"):
         fferm.save(fferm.load(saved), tmp_path / "absent" / "m")
     assert [p.name for p in tmp_path.iterdir()] == [saved.name]
 

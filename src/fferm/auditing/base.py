@@ -210,8 +210,8 @@ class Audit(ABC):
             return chosen._restore(plain)  # type: ignore[no-any-return]
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise PersistenceError(
-                f"These values are not an audit ({type(error).__name__}: {error}). "
-                f"Pass what {cls.__name__}.to_dict() returns."
+                "These values are not an audit. Pass what "
+                f"{cls.__name__}.to_dict() or `fferm audit --json` returns."
             ) from error
 
     @classmethod

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, Self, cast
 
 import numpy as np
 import pandas as pd
-from sklearn.base import is_regressor
+from sklearn.base import ClassifierMixin, RegressorMixin, is_regressor
 
 from fferm._typing import FloatArray, IntArray, Table
 from fferm.auditing.base import Audit, AuditSpec, resolve, resolve_component
@@ -29,7 +29,7 @@ from fferm.errors import (
 )
 from fferm.metrics import intervals
 from fferm.metrics.certificates import violation_bound
-from fferm.metrics.intervals import DRAWS, Interval
+from fferm.metrics.intervals import DRAWS, LEVEL, Interval
 from fferm.metrics.tabulator import (
     CLASS_RATES,
     Absence,
@@ -419,16 +419,14 @@ def audit(  # noqa: PLR0913 - one call states all that an audit depends on
     >>> audit(y_true=y, y_pred=y, sensitive_features=s).accuracy
     1.0
     """
-    limits = {"n_bootstrap": DRAWS, "min_group_size": COUNT}
-    check_params({"n_bootstrap": n_bootstrap, "min_group_size": min_group_size}, limits)
-    if not hasattr(estimator, "__sklearn_tags__") or not hasattr(estimator, "predict"):
+    limits = {"n_bootstrap": DRAWS, "min_group_size": COUNT, "confidence": LEVEL}
+    given = (n_bootstrap, min_group_size, confidence)
+    check_params(dict(zip(limits, given, strict=True)), limits)
+    is_alone = X is not None and (y_true is y_pred is y_prob is None)
+    if not (is_alone and isinstance(estimator, ClassifierMixin | RegressorMixin)):
         from fferm.auditing.predictions import read_predictions
 
         estimator, X, y = read_predictions(estimator, X, y, y_true, y_pred, y_prob)
-    elif any(part is not None for part in (y_true, y_pred, y_prob)):
-        raise InvalidParameterError(
-            "Pass a model with X and y, or y_true with y_pred or y_prob; got both."
-        )
     if hasattr(estimator, "__sklearn_tags__") and is_regressor(estimator):
         from fferm.auditing.regression import audit_regression
 

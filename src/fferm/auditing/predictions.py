@@ -11,8 +11,21 @@ from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.utils.multiclass import type_of_target
 
 from fferm._typing import FloatArray, Table
-from fferm.data.validate import factorize, is_table, plain_labels, read_array
-from fferm.errors import InvalidInputError, InvalidTypeError, import_extra
+from fferm.data.rows import check_aligned
+from fferm.data.validate import (
+    factorize,
+    is_table,
+    plain_labels,
+    read_array,
+    reason_of,
+)
+from fferm.errors import (
+    InvalidInputError,
+    InvalidParameterError,
+    InvalidTypeError,
+    import_extra,
+)
+from fferm.registry import kind_of
 
 # How XGBoost and LightGBM call objectives whose predictions are probabilities.
 PROBABLE = ("binary", "multi", "cross_entropy", "xentropy")
@@ -56,15 +69,18 @@ def read_predictions(
     """Return something with ``predict``, the rows it is asked about, and labels."""
     passed = [each is not None for each in (y_true, y_pred, y_prob)]
     if estimator is not None and any(passed):
-        raise InvalidInputError(
+        raise InvalidParameterError(
             "Pass a model with X and y, or y_true with y_pred or y_prob; got both."
         )
+    is_lacking = X is None
     if estimator is None:
-        if y is not None or not any(passed[1:]):
-            raise InvalidInputError(
-                "audit needs a fitted model with X and y, or y_true with y_pred or "
-                "y_prob."
-            )
+        is_lacking = y is not None or not any(passed[1:])
+    if is_lacking:
+        raise InvalidInputError(
+            "audit needs a fitted model with X and y, or y_true with y_pred or y_prob."
+        )
+    if estimator is None:
+        check_aligned(are_equal=True, y_true=y_true, y_pred=y_pred, y_prob=y_prob)
         made = _read(y_true, y_pred, y_prob)
         return (
             made,
@@ -74,13 +90,14 @@ def read_predictions(
     module = type(estimator).__module__.partition(".")[0]
     if module in ("lightgbm", "xgboost") and type(estimator).__name__ == "Booster":
         return _interpret(_ask_booster(estimator, X, module), y), X, y
-    if hasattr(estimator, "predict"):
+    is_made = not isinstance(estimator, type)
+    if is_made and hasattr(estimator, "predict"):
         return estimator, X, y
-    if callable(estimator):
+    if is_made and callable(estimator):
         return _interpret(estimator(X), y), X, y
     raise InvalidTypeError(
         "estimator must be a fitted model with predict, a booster or a function; got "
-        f"{type(estimator).__name__}, which has no predict."
+        f"{kind_of(estimator)}."
     )
 
 
@@ -88,6 +105,7 @@ def _read(y_true: Table, y_pred: Table, y_prob: Table) -> Any:
     # Predictions that a user passed.
     if y_prob is None and _is_numeric(y_true, y_pred):
         return Numbers(np.asarray(read_array(y_pred, "y_pred"), dtype=np.float64))
+    _refuse_other_labels(y_true, y_pred)
     if y_prob is None:
         return Decisions(read_array(plain_labels(y_pred), "y_pred"), ())
     classes = _classes(y_true, y_pred)
@@ -96,6 +114,17 @@ def _read(y_true: Table, y_pred: Table, y_prob: Table) -> Any:
     if decided is None:
         decided = _labels(classes)[prob.argmax(axis=1)]
     return Decisions(decided, classes, prob)
+
+
+def _refuse_other_labels(y_true: Table, y_pred: Table) -> None:
+    if y_true is None or y_pred is None:
+        return
+    seen, decided = (factorize(part, "y")[1] for part in (y_true, y_pred))
+    if min(len(seen), len(decided)) > 1 and not {*seen} & {*decided}:
+        raise InvalidInputError(
+            f"y_pred must hold labels of y_true, such as {seen[0]!r}; got "
+            f"{decided[0]!r} and no label that both have. Pass other predictions."
+        )
 
 
 def _interpret(predicted: Any, y: Table) -> Any:
@@ -164,7 +193,13 @@ def _labels(classes: list[Any]) -> NDArray[Any]:
 
 
 def _probabilities(prob: Table, classes: list[Any]) -> FloatArray:
-    values = np.asarray(prob, dtype=np.float64)
+    try:
+        values = np.asarray(prob, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise InvalidInputError(
+            f"y_prob must hold numbers between 0 and 1 ({reason_of(error)}). Pass "
+            "labels as y_pred."
+        ) from error
     if values.ndim == 2 and values.shape[1] == 1:
         values = values[:, 0]
     if values.ndim == 1 and len(classes) == 2:

@@ -147,9 +147,10 @@ def check_tree_params(params: Mapping[str, Any], named: Mapping[str, Any]) -> No
     for name in named:
         if name not in names:
             close = close_name(name, names)
-            hint = f" Did you mean {close!r}?" if close else ""
+            hint = f"Did you mean {close!r}? " if close else ""
             raise UnknownNameError(
-                f"lightgbm_params has {name!r}, which LightGBM does not know.{hint}"
+                f"lightgbm_params has {name!r}, which LightGBM does not know. {hint}"
+                "Correct it, or leave it out."
             )
     try:
         rows = lgb.Dataset(np.arange(4.0)[:, None], np.arange(4), params=dict(params))

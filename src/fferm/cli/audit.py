@@ -63,7 +63,8 @@ def audit(
     ] = None,
     confident: options.Confident = False,
     notion: Annotated[
-        str | None, Option(help="Another notion than that of training.")
+        str | None,
+        Option(help=f"Another notion than that of training: {options.NOTIONS}."),
     ] = None,
     metric: options.Metric = None,
     min_group_size: options.MinGroupSize = 1,

@@ -6,7 +6,10 @@ from fferm.datasets._store import CATALOG, data_home
 
 
 def datasets(quiet: options.Quiet = False, json: options.Json = False) -> int:
-    """List the data sets that commands know by name."""
+    """List the data sets that commands know by name.
+
+    Example: fferm datasets --json
+    """
     output = Output(quiet, json)
     rows = [
         {

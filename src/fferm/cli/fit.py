@@ -1,5 +1,6 @@
 """``fferm fit``: a table in, a saved model out."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,6 +12,7 @@ from fferm.cli.audit import measure
 from fferm.cli.inputs import Form, open_source
 from fferm.cli.options import GroupKind, ModelKind, TaskKind
 from fferm.cli.outputs import Output, check_writable
+from fferm.data.validate import Number, check_params
 from fferm.errors import InvalidParameterError
 from fferm.estimators.base import FairEstimator
 from fferm.estimators.regression import FairRegressor
@@ -152,5 +154,14 @@ def make_estimator(
         estimator = FairRegressor(hidden=hidden, **params)
     else:
         estimator = getattr(fferm, CLASSES[model])(**params)
-    estimator._objective()  # names and ranges, before any work
+    estimator._objective()  # names, before any work
+    for name in ("fairness_weight", "max_violation", "min_group_size"):
+        _check_range(estimator, name)
     return estimator
+
+
+def _check_range(estimator: FairEstimator, name: str) -> None:
+    value, limits = getattr(estimator, name), estimator.constraints[name]
+    if value is not None and isinstance(limits, Number):
+        option = f"--{name.replace('_', '-')}"
+        check_params({option: value}, {option: replace(limits, is_optional=False)})

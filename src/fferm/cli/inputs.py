@@ -1,6 +1,5 @@
 """Tables as commands get them: CSV, Parquet, or a data set by name."""
 
-import codecs
 import gzip
 import io
 import zipfile
@@ -30,7 +29,7 @@ from fferm.data.groups import (
 )
 from fferm.data.rows import combine
 from fferm.data.split import split_strata
-from fferm.data.validate import Number, check_params
+from fferm.data.validate import SEED, Number, check_params
 from fferm.datasets._dataset import SHARE
 from fferm.datasets._store import CATALOG
 from fferm.errors import (
@@ -50,6 +49,7 @@ DELIMITERS = ",;\t|"
 LARGEST_BLOCK = 2**31 - 1
 # A target with more distinct values than this is a quantity or a name, not a class.
 MOST_CLASSES = 100
+ANY_SEED = Number(high=SEED.high, is_whole=True)
 # With more classes than this, numbers may be meant as a quantity.
 FEW_CLASSES = 10
 
@@ -73,8 +73,8 @@ class Form:
                     f"--sep must be one character, or tab; got {self.sep!r}."
                 )
         try:
-            codecs.lookup(self.encoding)
-        except LookupError as error:
+            "a".encode(self.encoding)
+        except (LookupError, UnicodeError) as error:
             raise InvalidParameterError(
                 f"--encoding must be one that Python knows, such as utf-8 or latin-1; "
                 f"got {self.encoding!r}."
@@ -205,12 +205,13 @@ class Source:
         if len(distinct) < 2:
             what = "value" if is_regression else "class"
             only = f"only one {what}, {str(distinct[0])!r}"
-            raise InvalidInputError(f"The target needs two values, but has {only}.")
-        if all(_is_constant(rows["X"][name]) for name in rows["X"].columns):
-            names = ", ".join(rows["X"].columns) or "(none)"
             raise InvalidInputError(
-                f"No column to predict from: {names} each have one value."
+                f"The target needs two values, but has {only}. Name another column."
             )
+        if all(_is_constant(rows["X"][name]) for name in rows["X"].columns):
+            names = ", ".join(rows["X"].columns)
+            why = f"{names} each have one value" if names else "none is left"
+            raise InvalidInputError(f"No column to predict from: {why}. Add one.")
         binning = Binning(estimator.continuous)
         attributes = encode_sensitive(groups, len(groups), estimator.groups, binning)
         for attribute in attributes:
@@ -220,7 +221,7 @@ class Source:
                     f"{len(attribute.groups)}. Name another column."
                 )
         values = {"--test-share": test_share, "--seed": seed}
-        check_params(values, {"--test-share": SHARE, "--seed": Number(is_whole=True)})
+        check_params(values, {"--test-share": SHARE, "--seed": ANY_SEED})
         if is_regression:
             numbers = labels.to_numpy()
             label = assign(numbers, find_edges(numbers))  # stratified by size
@@ -322,11 +323,13 @@ def _begins_with(path: Path, mark: bytes) -> bool:
 def _check_names(table: pa.Table, path: Path) -> None:
     names = pd.Series(table.column_names)
     blank, again = names[names.str.strip() == ""], names[names.duplicated()]
-    problem = "" if len(table) else f"{path} has a header and no rows."
+    problem = "" if len(table) else f"{path} has a header and no rows. Add rows."
     if len(again):
         problem = f"Two columns of {path} are named {again.iloc[0]!r}. Rename one."
     if len(blank):
-        problem = f"Column {blank.index[0] + 1} of {path} has no name in the header."
+        problem = (
+            f"Column {blank.index[0] + 1} of {path} has no name. Name it in the header."
+        )
     if problem:
         raise InvalidInputError(problem)
 
@@ -336,7 +339,7 @@ def target_labels(column: "pd.Series[Any]") -> "pd.Series[Any]":
     n_missing = int(column.isna().sum())
     if n_missing:
         raise InvalidInputError(
-            f"The target {column.name!r} has {n_missing} gaps. Drop those rows first."
+            f"Column {column.name!r} has {n_missing} gaps. Drop those rows first."
         )
     fractions = [v for v in column if isinstance(v, float) and not v.is_integer()]
     if fractions:
@@ -374,12 +377,13 @@ def target_numbers(column: "pd.Series[Any]") -> "pd.Series[Any]":
     numbers = as_numbers(column)
     if numbers is None:
         raise InvalidInputError(
-            f"Target {column.name!r} must be numbers; got {column.dropna().iloc[0]!r}."
+            f"Column {column.name!r} must be numbers; got "
+            f"{column.dropna().iloc[0]!r}. Name another column."
         )
     n_bad = int((~np.isfinite(numbers)).sum())
     if n_bad:
         raise InvalidInputError(
-            f"The target {column.name!r} is missing or infinite in {n_bad} of "
+            f"Column {column.name!r} is missing or infinite in {n_bad} of "
             f"{len(numbers)} rows. Every row needs a finite number; drop those rows."
         )
     return pd.Series(numbers, index=column.index, name=column.name)
@@ -401,6 +405,8 @@ def column_of(frame: pd.DataFrame, name: str, role: str) -> "pd.Series[Any]":
         return frame[name]
     close = close_name(name, list(frame.columns))
     hint = f" Did you mean {close!r}?" if close else ""
+    if len(frame.columns) == 1:
+        hint = " There is only one column; check --sep."
     raise InvalidInputError(
         f"The data have no column {name!r}, the {role}.{hint} Columns: "
         f"{', '.join(frame.columns)}."
@@ -432,7 +438,9 @@ def drop_unlabelled(frame: pd.DataFrame, target: str) -> pd.DataFrame:
     is_known = frame[target].notna()
     n_missing = int((~is_known).sum())
     if n_missing == len(frame):
-        raise InvalidInputError(f"The target {target!r} is missing in every row.")
+        raise InvalidInputError(
+            f"The target {target!r} is missing in every row. Name another column."
+        )
     if n_missing == 0:
         return frame
     rows = f"{n_missing} of {len(frame)} rows"

@@ -69,14 +69,11 @@ MinGroupSize = Annotated[
     int, Option(help="Smaller groups are not compared, and are listed.")
 ]
 Model = Annotated[ModelKind, Option(help="The kind of model to train.")]
-Notion = Annotated[
-    str,
-    Option(
-        help="What has to be equal between groups: demographic_parity, "
-        "equal_opportunity, equalized_odds, false_positive_rate_parity, sufficiency or "
-        "predictive_parity."
-    ),
-]
+NOTIONS = (
+    "demographic_parity, equal_opportunity, equalized_odds, "
+    "false_positive_rate_parity, sufficiency or predictive_parity"
+)
+Notion = Annotated[str, Option(help=f"What has to be equal between groups: {NOTIONS}.")]
 Quiet = Annotated[bool, Option("--quiet", "-q", help="No progress, warnings or words.")]
 Seed = Annotated[int, Option(help="Seed of everything random.")]
 Sep = Annotated[

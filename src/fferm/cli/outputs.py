@@ -111,7 +111,7 @@ def check_writable(path: Path, *inputs: str, is_folder: bool = False) -> None:
     ):
         problem = "is the input itself. Name another file."
     elif not folder.is_dir():
-        problem = f"cannot be written: {folder} is not a folder."
+        problem = f"cannot be written: {folder} is not a folder. Make it first."
     if problem:
         raise InvalidInputError(f"{path} {problem}")
     probe = folder / f".fferm.{secrets.token_hex(8)}"

@@ -1,8 +1,9 @@
 """The program itself: its commands, and one line for whatever goes wrong."""
 
+import itertools
 import os
 import sys
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import typer
 
@@ -27,11 +28,14 @@ app = typer.Typer(
     name="fferm",
     help="Accurate and fair models from tables of data. "
     "Exit codes: 0 done, bound kept; 1 bound not kept; 2 bad input.",
-    no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-for command in (fit, predict, audit, curve, report, reproduce, datasets):
+COMMANDS = {
+    command.__name__: command
+    for command in (fit, predict, audit, curve, report, reproduce, datasets)
+}
+for command in COMMANDS.values():
     app.command()(command)
 
 
@@ -50,14 +54,39 @@ def options(
     """Read the options that stand before a command."""
 
 
+def _explain(error: Any, arguments: list[str]) -> str:
+    # Why a command line cannot be read, and for a value what it must be.
+    sentence = one_line(error.format_message())
+    param = getattr(error, "param", None)
+    if param is not None and type(error).__name__ == "BadParameter":  # none is missing
+        name = param.opts[0]
+        kind = get_type_hints(COMMANDS[error.ctx.info_name])[param.name]
+        kind = next(iter(get_args(kind)), kind)  # of float | None the first
+        must = {float: "a number", int: "an integer"}.get(kind)
+        given = [a.partition("=")[2] for a in arguments if a.startswith(f"{name}=")]
+        given += [b for a, b in itertools.pairwise(arguments) if a == name]
+        must = must or f"one of {', '.join(kind)}"
+        sentence = f"{name} must be {must}; got {given[-1]!r}."
+    command = "fferm" if error.ctx is None else error.ctx.command_path
+    end = "" if sentence.endswith((".", "?")) else "."
+    return f"{sentence}{end} Try: {command} --help"
+
+
+def _run_command(arguments: list[str]) -> int:
+    command = typer.main.get_command(app)
+    status = command.main(arguments, prog_name="fferm", standalone_mode=False)
+    if status == INTERRUPTED:  # typer turns an interrupt into a status
+        raise KeyboardInterrupt
+    return int(status or 0)
+
+
 def run(arguments: list[str]) -> int:
     """Run a command line and return its exit code."""
-    command, code = typer.main.get_command(app), BAD_INPUT
+    code = BAD_INPUT
     try:
-        status = command.main(arguments, prog_name="fferm", standalone_mode=False)
-        return int(status or 0)
+        return _run_command(arguments or ["--help"])
     except UsageError as error:
-        message = f"{one_line(error.format_message())} Try: fferm --help"
+        message = _explain(error, arguments)
     except (KeyboardInterrupt, typer.Abort):
         resumes = "; the same command resumes" if arguments[:1] == ["curve"] else ""
         sys.stderr.write(f"interrupted{resumes}\n")

@@ -31,7 +31,10 @@ def report(
     quiet: options.Quiet = False,
     json: options.Json = False,
 ) -> int:
-    """Write one self-contained page that needs nothing but a browser."""
+    """Write one self-contained page that needs nothing but a browser.
+
+    Example: fferm report records --out report.html --max-violation 0.05
+    """
     output = Output(quiet, json)
     if not source.exists():
         raise InvalidInputError(f"{source} does not exist. {ADVICE}")

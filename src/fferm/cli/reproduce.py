@@ -7,7 +7,8 @@ from typer import Argument, Option
 
 from fferm.cli import options
 from fferm.cli.options import Size
-from fferm.cli.outputs import Output
+from fferm.cli.outputs import Output, check_writable
+from fferm.data.validate import COUNT, Number, check_params
 from fferm.lab import experiments
 
 OUT = Path("reproduced")
@@ -21,12 +22,18 @@ def reproduce(
         options.Names, Option(help="The label of a method to run; may be repeated.")
     ] = None,
     first_seed: Annotated[
-        int, Option(help="Other seeds than those of the documentation.", min=0)
+        int, Option(help="Other seeds than those of the documentation.")
     ] = 0,
-    jobs: Annotated[int, Option(help="Parallel processes.", min=1)] = 1,
+    jobs: Annotated[int, Option(help="Parallel processes.")] = 1,
     quiet: options.Quiet = False,
 ) -> int:
-    """Run an experiment of the paper and write its records, figure and table."""
+    """Run an experiment of the paper and write its records, figure and table.
+
+    Example: fferm reproduce fig1 --size full --out fig1
+    """
+    limits = {"--first-seed": Number(is_whole=True), "--jobs": COUNT}
+    check_params({"--first-seed": first_seed, "--jobs": jobs}, limits)
+    check_writable(out, is_folder=True)
     with Output(quiet).warnings_as_lines():
         experiments.run(
             figure,

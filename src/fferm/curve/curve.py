@@ -219,7 +219,8 @@ class TradeoffCurve:
         is_one = sum(value is not None for value in criteria) == 1
         if not is_one or how not in (None, "knee"):
             raise InvalidParameterError(
-                "select needs exactly one of 'knee', max_violation and min_accuracy."
+                "select needs exactly one of 'knee', max_violation and min_accuracy; "
+                f"got {how!r}, {max_violation!r} and {min_accuracy!r}."
             )
         rows = usable_points(self.records, split)
         if rows.empty:

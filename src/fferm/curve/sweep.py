@@ -29,7 +29,7 @@ from fferm.divergences import get as get_divergence
 from fferm.errors import InvalidParameterError
 from fferm.estimators.base import FairEstimator, fit_steps, progress, replace_last
 from fferm.fairness_grid import weight_grid
-from fferm.registry import code_of, last_step
+from fferm.registry import code_of, kind_of, last_step
 from fferm.solvers.base import Callback
 
 logger = logging.getLogger(__name__)
@@ -186,7 +186,7 @@ def _named_estimators(
             raise InvalidParameterError(
                 "tradeoff_curve needs a fair estimator such as FairRegressor(), a "
                 "pipeline that ends in one, or several by name; got "
-                f"{model if model == {} else type(last).__name__}."
+                f"{model if model == {} else kind_of(last)}."
             )
     if len(several) > 1:
         _check_alike({name: last_step(model) for name, model in several.items()})

@@ -7,7 +7,7 @@ it can be saved: ``name``, ``kind`` and, for numbers, ``fill``, ``mean``, ``scal
 """
 
 import datetime
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from decimal import Decimal
 from typing import Any, Self
 
@@ -23,6 +23,7 @@ from fferm.data.groups import column_kind, group_name
 from fferm.data.validate import (
     LARGEST_FEATURE,
     check_whole,
+    named_errors,
     read_frame,
     refused_dates,
 )
@@ -44,7 +45,7 @@ FEWEST_ROWS = 2
 EXACT = (bool, np.bool_, Decimal)
 # Values that are neither numbers nor categories.
 DATES = (datetime.date, datetime.time, datetime.timedelta)
-UNUSABLE = (bytes, tuple, *DATES)
+UNUSABLE = (bytes, tuple, complex, *DATES)
 # From this many rows on, text that differs in most rows and has more words than this
 # on average is free text.
 FREE_TEXT_FROM, MOST_WORDS = 20, 3
@@ -111,6 +112,10 @@ class FrameEncoder(Saved, TransformerMixin, BaseEstimator):
         Self
         """
         frame = as_pandas(X)
+        if frame.empty:
+            raise InvalidInputError(
+                f"X must have rows and columns; got shape {frame.shape}."
+            )
         max_levels = check_whole("max_levels", self.max_levels)
         categorical = check_categorical(self.categorical, list(frame.columns))
         numbers = {
@@ -131,8 +136,8 @@ class FrameEncoder(Saved, TransformerMixin, BaseEstimator):
         self.n_features_in_ = len(frame.columns)
         if not self.columns_:
             raise InvalidInputError(
-                f"No column to predict from: {', '.join(learned) or '(none)'} each "
-                "have one value, or a different text in every row."
+                f"No column to predict from: {', '.join(learned)} each have one value, "
+                "or a different text in every row. Pass other columns."
             )
         return self
 
@@ -144,7 +149,8 @@ class FrameEncoder(Saved, TransformerMixin, BaseEstimator):
         X
             A frame with the columns of training, in any order, and perhaps others.
         """
-        check_is_fitted(self)
+        with named_errors():
+            check_is_fitted(self)
         frame = as_pandas(X)
         missing = [c["name"] for c in self.columns_ if c["name"] not in frame.columns]
         if missing:
@@ -180,7 +186,8 @@ class FrameEncoder(Saved, TransformerMixin, BaseEstimator):
         input_features
             Not used.
         """
-        check_is_fitted(self)
+        with named_errors():
+            check_is_fitted(self)
         names = [c["name"] + suffix for c in self.columns_ for suffix in _suffixes(c)]
         return np.array(names, dtype=object)
 
@@ -198,7 +205,7 @@ def check_categorical(
     """Return the columns that ``categorical`` names, after checking that they exist."""
     if categorical is None:
         return ()
-    if isinstance(categorical, str):
+    if isinstance(categorical, str) or not isinstance(categorical, Iterable):
         raise InvalidParameterError(
             "categorical must be a list of columns; got "
             f"{categorical!r}. Pass [{categorical!r}]."
@@ -383,5 +390,6 @@ def _parse_numbers(name: str, column: "pd.Series[Any]") -> FloatArray:
 def _refuse_infinite(name: str, numbers: FloatArray) -> None:
     if np.any(np.abs(numbers[~np.isnan(numbers)]) > LARGEST_FEATURE):
         raise InvalidInputError(
-            f"Column {name!r} contains infinity, or numbers above {LARGEST_FEATURE:g}."
+            f"Column {name!r} contains infinity, or numbers above {LARGEST_FEATURE:g}. "
+            "Correct them, or leave them empty."
         )

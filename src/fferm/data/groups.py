@@ -18,7 +18,13 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from fferm._typing import FloatArray, IntArray, Table
-from fferm.data.validate import Number, check_params, encode_sorted, read_array
+from fferm.data.validate import (
+    Number,
+    check_params,
+    encode_sorted,
+    read_array,
+    repeated_name,
+)
 from fferm.errors import (
     DataFairnessWarning,
     InvalidInputError,
@@ -300,7 +306,7 @@ def number_groups(names: Sequence[str | None]) -> tuple[tuple[str, ...], IntArra
 def split_columns(sensitive_features: Table) -> list[tuple[str, Table]]:
     """Return name and values of each sensitive column, at least one."""
     data = sensitive_features
-    if isinstance(data, str | bytes) or np.isscalar(data):
+    if data is None or isinstance(data, str | bytes) or np.isscalar(data):
         raise InvalidInputError(
             "sensitive_features must hold one value per row (a list, an array, a "
             f"column of a data frame, or a dict of these); got {data!r}."
@@ -308,9 +314,7 @@ def split_columns(sensitive_features: Table) -> list[tuple[str, Table]]:
     try:
         native = nw.from_native(data, allow_series=True, pass_through=True)
     except nw.exceptions.DuplicateError as error:
-        raise InvalidInputError(
-            f"Two columns of sensitive_features share a name ({error}). Rename one."
-        ) from error
+        raise repeated_name("sensitive_features", data) from error
     if isinstance(native, nw.LazyFrame):
         native = native.collect()
     if isinstance(native, nw.Series):

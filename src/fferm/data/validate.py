@@ -6,6 +6,7 @@ views, because rows may be many.
 """
 
 import contextlib
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Real
@@ -14,13 +15,13 @@ from typing import Any
 import narwhals as nw
 import numpy as np
 import pandas as pd
+import sklearn.exceptions
 from numpy.typing import NDArray
 from sklearn import get_config
 from sklearn.base import BaseEstimator
 from sklearn.utils import gen_batches
 from sklearn.utils.multiclass import check_classification_targets, unique_labels
 from sklearn.utils.validation import (
-    _check_sample_weight,
     _check_y,
     check_consistent_length,
     validate_data,
@@ -32,22 +33,38 @@ from fferm.errors import (
     InvalidInputError,
     InvalidParameterError,
     InvalidTypeError,
+    NotFittedError,
 )
 from fferm.notions import Labels
 
 # Rows of probabilities sum to 1 up to this: single precision, and many classes.
 SUM_TOLERANCE = 1e-3
 # What scikit-learn says too briefly: which argument it was, and what to do.
+MIXED = (
+    "Unknown label type: y has missing labels, or mixes numbers and strings. Labels "
+    "must be all numbers or all strings, one in every row."
+)
+TWO_AXES = "X must be a data frame, or an array of shape (n_samples, n_features); got "
 CLEARER = {
+    "Input X contains NaN": "X has missing values (Input X contains NaN). Fill them "
+    "in, or pass a data frame, whose gaps are filled.",
+    "Input y contains NaN": "y has missing values (Input y contains NaN). Every row "
+    "needs one; drop the rows without it.",
     "Input contains NaN": "y has missing labels. Every row needs a label; drop the "
     "rows without one.",
-    "Unknown label type: unknown": "Unknown label type: y has missing labels, or mixes "
-    "numbers and strings. Labels must be all numbers or all strings, one in every row.",
-    "Negative values in data passed to `sample_weight`": "sample_weight contains "
-    "negative numbers. Weights must be at least 0.",
-    "sample_weight.shape ==": "{} Pass one weight per row.",
+    "contains infinity": "{}. Pass finite numbers.",
+    "Unknown label type: unknown": MIXED,
+    "got 1D array": f"{TWO_AXES}one axis. Reshape your data: X.reshape(-1, 1) if it is "
+    "one feature, X.reshape(1, -1) if it is one row.",
+    "got scalar array": f"{TWO_AXES}a single value.",
+    "y should be a 1d array": "{}. Pass one label, or one number, per row.",
+    "inconsistent numbers of samples": "{}. X and y must have as many rows: pass one "
+    "label, or one number, per row of X.",
+    "is expecting": "{}. Pass the columns of training.",
     "could not convert string to float": "{}. An array must be numeric; pass a data "
     "frame, whose text is read as categories.",
+    "Complex data not supported": "Complex data not supported: X and y must hold real "
+    "numbers. Pass their parts.",
 }
 # Up to so many distinct labels nobody asks whether they are numbers to predict.
 FEW_LABELS = 20
@@ -120,6 +137,7 @@ class OneOf:
 
     def accepts(self, value: Any) -> bool:
         """Return whether a value is one of the options."""
+        value = bool(value) if isinstance(value, np.bool_) else value
         return any(
             value is o or (isinstance(o, str) and value == o) for o in self.options
         )
@@ -191,7 +209,7 @@ def encode_decisions(
     except TypeError as error:
         raise InvalidInputError(
             "Labels must be all numbers or all strings, in y_true and y_pred alike; "
-            f"got {', '.join(sorted(map(repr, together)))} ({error})."
+            f"got {', '.join(sorted(map(repr, together)))}."
         ) from error
     labels = encode_labels(y_true, code.size, classes)
     return labels, find_codes(code, seen, labels.classes, "y_pred")
@@ -340,13 +358,18 @@ def encode_weight(sample_weight: Table, n_samples: int) -> FloatArray:
         weight = np.asarray(one_column(sample_weight), dtype=np.float64)
     except (TypeError, ValueError) as error:
         raise InvalidInputError(
-            f"sample_weight must be non-negative numbers, one per row ({error})."
+            "sample_weight must be non-negative numbers, one per row "
+            f"({reason_of(error)})."
         ) from error
-    is_sound = weight.shape == (n_samples,) and np.all(np.isfinite(weight))
-    if not (is_sound and np.all(weight >= 0) and np.any(weight > 0)):
+    got = "only zeros" if weight.size and not np.any(weight) else ""
+    if weight.shape != (n_samples,):
+        got = f"shape {weight.shape}"
+    elif not np.all(is_sound := (weight >= 0) & np.isfinite(weight)):
+        got = f"{weight[~is_sound][0]:g}"
+    if got:
         raise InvalidInputError(
             f"sample_weight must hold one non-negative weight per row, ({n_samples},), "
-            f"and not only 0; got shape {weight.shape}, or unusable numbers."
+            f"finite and not only zeros; got {got}."
         )
     return weight
 
@@ -382,6 +405,11 @@ def one_hot(code: IntArray, n_classes: int) -> FloatArray:
     return np.eye(n_classes)[code]
 
 
+def reason_of(error: Exception) -> str:
+    """Return what another library says, on one line and with plain text in quotes."""
+    return re.sub(r"np\.str_\(('[^']*')\)", r"\1", " ".join(str(error).split()))
+
+
 @contextlib.contextmanager
 def named_errors() -> Iterator[None]:
     """Turn scikit-learn's refusals into fferm's, with the message kept."""
@@ -389,14 +417,20 @@ def named_errors() -> Iterator[None]:
         yield
     except FfermError:
         raise
-    except TypeError as error:
-        raise InvalidTypeError(str(error)) from error
-    except (ValueError, OverflowError) as error:
-        message = str(error)
+    except (TypeError, ValueError, OverflowError) as error:
+        kind: Any = InvalidInputError
+        if isinstance(error, TypeError):
+            kind = InvalidTypeError
+        elif isinstance(error, sklearn.exceptions.NotFittedError):
+            kind = NotFittedError
+        message = reason_of(error)
+        if "feature names should match" in message:
+            message = str(error)  # whose checks ask for its lines
         for known, clearer in CLEARER.items():
             if known in message:
-                message = clearer.format(message)
-        raise InvalidInputError(message) from error
+                message = clearer.format(message.removesuffix("."))
+                break
+        raise kind(message) from error
 
 
 @dataclass(frozen=True)
@@ -446,8 +480,9 @@ def validate_training(
         y = np.asarray(y, dtype=np.float64)
     except (TypeError, ValueError) as error:
         raise InvalidInputError(
-            f"y contains non-numeric values ({error}). FairRegressor needs a numeric "
-            "target; for labels use a classifier, such as FairLogisticRegression."
+            f"y contains non-numeric values ({reason_of(error)}). FairRegressor needs "
+            "a numeric target; for labels use a classifier, such as "
+            "FairLogisticRegression."
         ) from error
     if np.abs(y).max() > LARGEST_FEATURE:
         raise InvalidInputError(
@@ -472,9 +507,10 @@ def read_penalty_data(penalty_data: tuple[Table, ...] | None) -> tuple[Table, ..
     """Return penalty_data, after checking that it has two or three parts."""
     if isinstance(penalty_data, tuple | list) and len(penalty_data) in (2, 3):
         return tuple(penalty_data)
+    size = f" of {len(penalty_data)}" if isinstance(penalty_data, tuple | list) else ""
     raise InvalidParameterError(
         "penalty_data must be (X, sensitive_features) or (X, sensitive_features, y); "
-        f"got {type(penalty_data).__name__}."
+        f"got {type(penalty_data).__name__}{size}."
     )
 
 
@@ -537,6 +573,8 @@ def validate_rows(
     options: dict[str, Any] = {"accept_sparse": "csr", "dtype": np.float64}
     if y is not NO_Y:
         y = y if isinstance(y, np.ndarray) else plain_labels(y)
+        if isinstance(y, list | tuple) and len({isinstance(v, str) for v in y}) > 1:
+            raise InvalidInputError(MIXED)  # NumPy would make strings of all
         options |= {"y": y, "order": "C"}
     with named_errors():
         if not hasattr(estimator, "encoder_"):
@@ -549,9 +587,7 @@ def validate_rows(
                 check_consistent_length(X, y)
         weight: FloatArray = np.broadcast_to(1.0, X.shape[0])
         if sample_weight is not None:
-            weight = _check_sample_weight(
-                sample_weight, X, dtype=np.float64, ensure_non_negative=True
-            )
+            weight = encode_weight(sample_weight, X.shape[0])
     stored: FloatArray = X.data if is_sparse(X) else X
     if get_config()["assume_finite"] or not stored.size:  # the caller has checked
         return X, y, weight
@@ -635,8 +671,20 @@ def is_table(X: Table) -> bool:
 def read_frame(X: Table) -> Any:
     """Return a data frame of any library as a narwhals frame, all else unchanged."""
     try:
-        return nw.from_native(X, eager_only=True, pass_through=True)
+        frame = nw.from_native(X, pass_through=True)
     except nw.exceptions.DuplicateError as error:
-        raise InvalidInputError(
-            f"Two columns of X share a name ({error}). Rename one, or leave it out."
-        ) from error
+        raise repeated_name("X", X) from error
+    if isinstance(frame, nw.LazyFrame):
+        raise InvalidTypeError(
+            "X must be a table in memory; got a lazy one. Pass X.collect()."
+        )
+    return frame
+
+
+def repeated_name(what: str, table: Table) -> InvalidInputError:
+    """Return the error that names the column that a table has twice."""
+    names = pd.Index(getattr(table, "column_names", None) or list(table.columns))
+    return InvalidInputError(
+        f"Two columns of {what} share a name, {names[names.duplicated()][0]!r}. Rename "
+        "one, or leave it out."
+    )

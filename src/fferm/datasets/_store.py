@@ -113,12 +113,12 @@ def _download(file: DataFile, path: Path) -> None:
     problem, cause = "cannot be downloaded", None
     if file.url is not None:
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
             with urllib.request.urlopen(file.url, timeout=TIMEOUT_SECONDS) as answer:
                 content = answer.read()
             if wrong := _problem(content, *file.sha256):
                 raise OSError(f"it {wrong}")
-            with replacing(path, "Choose a writable folder.") as part:
+            advice = "Choose a writable folder."
+            with replacing(path, advice, makes_folder=True) as part:
                 part.write_bytes(content)
             return
         except (OSError, http.client.HTTPException, PersistenceError) as error:

@@ -150,6 +150,8 @@ class FairEstimator(Attributes, Saved, BaseEstimator, ABC):
         "validation_fraction": Number(0, 1, open_low=True, open_high=True),
         "min_group_size": COUNT,
         "random_state": SEED,
+        "fit_intercept": FLAG,
+        "warm_start": FLAG,
         "sharpness": POSITIVE,
         "l2": Number(),
     }
@@ -315,7 +317,8 @@ class FairEstimator(Attributes, Saved, BaseEstimator, ABC):
             )
 
     def _check_fitted_features(self, X: Table) -> Table:
-        check_is_fitted(self)
+        with named_errors():
+            check_is_fitted(self)
         return self._read_features(X)
 
     def _read_features(self, X: Table) -> Table:

@@ -171,6 +171,7 @@ class FairLogisticRegression(FairClassifier):
         "max_epochs": SOME_COUNT,
         "learning_rate": Number(open_low=True, is_optional=True),
         "dual_learning_rate": Number(),
+        "dual": OneOf(("auto", "log_ratio", "projected")),
         "refresh_every": SOME_COUNT,
         "early_stopping": OneOf((None, "training", "validation")),
         "patience": COUNT,

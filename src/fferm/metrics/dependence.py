@@ -33,7 +33,7 @@ from fferm.data.groups import (
     split_columns,
 )
 from fferm.data.rows import add_control
-from fferm.data.validate import Number, check_params, one_column
+from fferm.data.validate import Number, check_params, one_column, reason_of
 from fferm.divergences import Divergence
 from fferm.divergences import get as get_divergence
 from fferm.errors import InvalidInputError, InvalidParameterError, UnknownNameError
@@ -316,7 +316,8 @@ def read_finite(values: Table, name: str) -> FloatArray:
         array = np.asarray(one_column(values), dtype=np.float64)
     except (TypeError, ValueError) as error:
         raise InvalidInputError(
-            f"{name} contains non-numeric values ({error}). Pass one number per row."
+            f"{name} contains non-numeric values ({reason_of(error)}). Pass one number "
+            "per row."
         ) from error
     if array.ndim != 1 or not np.all(np.isfinite(array)):
         raise InvalidInputError(

@@ -373,8 +373,9 @@ def make_tabulator(
     empty = [attribute.name for attribute in attributes if not attribute.groups]
     if empty:
         raise InvalidInputError(
-            f"No row has a value of {', '.join(empty)}, so there are no groups to "
-            "compare. Check how sensitive_features was read, or leave that column out."
+            f"No row has a value of {', '.join(empty)}, or every group is smaller than "
+            "min_group_size, so there are no groups to compare. Check how "
+            "sensitive_features was read, or leave that column out."
         )
     return tabulator
 

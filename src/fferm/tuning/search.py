@@ -31,7 +31,7 @@ from fferm.estimators.base import FairClassifier, fit_steps, progress, replace_l
 from fferm.estimators.weight_search import USELESS, bounded_score
 from fferm.fairness_grid import weight_grid
 from fferm.metrics.tabulator import make_tabulator
-from fferm.registry import last_step
+from fferm.registry import kind_of, last_step
 from fferm.solvers.base import Callback
 from fferm.tuning.validation import CrossValidation, Validation
 from fferm.uncertainty import Uncertainty
@@ -144,17 +144,24 @@ def tune(
     if not isinstance(last_step(estimator), FairClassifier):
         raise InvalidParameterError(
             "tune needs a fair classifier such as FairLogisticRegression(), or a "
-            f"pipeline that ends in one; got {type(last_step(estimator)).__name__}."
+            f"pipeline that ends in one; got {kind_of(last_step(estimator))}."
         )
     bounds = {"max_violation": max_violation, "min_accuracy": min_accuracy}
     check_params(bounds, dict.fromkeys(bounds, Number(0, 1, is_optional=True)))
     if (max_violation is None) == (min_accuracy is None):
         raise InvalidParameterError(
-            "tune needs exactly one of max_violation and min_accuracy."
+            "tune needs exactly one of max_violation and min_accuracy; got "
+            f"{max_violation!r} and {min_accuracy!r}."
+        )
+    validation = CrossValidation() if validation is None else validation
+    if not isinstance(validation, Validation):
+        raise InvalidParameterError(
+            "validation must be None, CrossValidation(), TargetSample(...) or "
+            f"EvenHoldout(...); got {validation!r}."
         )
     passed = read_rows(X, y, sensitive_features, sample_weight)
     candidates = _candidates(last_step(estimator), divergences, radii)
-    judge = _Judge(estimator, validation or CrossValidation(), passed)
+    judge = _Judge(estimator, validation, passed)
     grids = [
         weight_grid(fairness_weights, m._objective().divergence) for _, m in candidates
     ]

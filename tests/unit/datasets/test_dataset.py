@@ -141,7 +141,7 @@ def test_a_random_state_that_is_no_seed_is_refused(seed):
 
 
 def test_an_unknown_name_is_answered_with_the_known_ones_and_a_guess():
-    message = "Unknown colour 'Grene'. Known: blue, green. Did you mean 'green'?"
+    message = "Unknown colour 'Grene'. Did you mean 'green'? Known: blue, green."
     with pytest.raises(UnknownNameError, match=f"^{message.replace('?', '[?]')}$"):
         pick_names("colour", ("Grene",), ("blue", "green"))
 

@@ -19,6 +19,7 @@ from fferm.data.validate import (
     Constraint,
     Number,
     check_params,
+    named_errors,
     validate_rows,
     validate_training,
 )
@@ -186,7 +187,8 @@ class Baseline(ClassifierMixin, BaseEstimator, ABC):
 
     def _features(self, X: Table) -> FloatArray:
         """Return features to predict on, dense, checked against those of training."""
-        check_is_fitted(self, "classes_")
+        with named_errors():
+            check_is_fitted(self, "classes_")
         return _dense(validate_rows(self, X)[0])
 
     def _encode(self, X: Table, y: Table, sensitive_features: Table) -> TrainingRows:
