@@ -292,6 +292,15 @@ def test_curve_records_a_front_and_goes_on_where_it_was(folder, call, tmp_path):
     assert "another sweep" in other.err
 
 
+def test_a_curve_of_several_models_has_them_all(folder, call, tmp_path):
+    line = ("curve", folder / "data.csv", *COLUMNS, "--weights", "2", "--drop", "city")
+    models = ("--model", "linear", "--model", "boosting")
+    done = call(*line, *models, "--out", tmp_path / "records")
+    assert done.code == 0, done.err
+    curve = fferm.TradeoffCurve.load(tmp_path / "records")
+    assert set(curve.records["curve"]) == {"linear, kl", "boosting, kl"}
+
+
 def test_report_makes_a_page_of_records_and_of_an_audit(folder, call, tmp_path):
     records, page = tmp_path / "records", tmp_path / "page.html"
     direct = tmp_path / "direct.html"

@@ -4,7 +4,10 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
+import scipy.sparse as sp
 
+from fferm import FairLogisticRegression
+from fferm.data import frame as frames
 from fferm.data.frame import FrameEncoder
 from fferm.errors import InvalidInputError, InvalidTypeError
 
@@ -164,3 +167,43 @@ def test_encoded_columns_have_names_in_every_output():
     frame = FRAME[["age", "city"]]
     found = FrameEncoder().set_output(transform="pandas").fit(frame).transform(frame)
     assert found.columns.tolist() == ["age", "age=(missing)", "city=A"]
+
+
+def make_wide(n_rows=70):
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame(
+        {
+            "age": rng.normal(size=n_rows),
+            "city": rng.choice([f"city {n}" for n in range(12)], n_rows),
+            "member": rng.random(n_rows) < 0.5,
+        }
+    )
+    table.loc[::7, ["age", "city"]] = None
+    return table
+
+
+def test_few_entries_are_a_csr_matrix_of_the_same_numbers(monkeypatch):
+    monkeypatch.setattr(frames, "ROWS_PER_BLOCK", 16)
+    table = make_wide()
+    encoder = FrameEncoder().fit(table)
+    rows = encoder.to_rows(table)
+    assert sp.issparse(rows)
+    assert rows.has_canonical_format
+    assert np.count_nonzero(rows.data) == rows.nnz
+    np.testing.assert_array_equal(rows.toarray(), encoder.transform(table))
+
+
+def test_many_entries_stay_an_array():
+    rows = FrameEncoder().fit(FRAME).to_rows(FRAME)
+    np.testing.assert_array_equal(rows, FrameEncoder().fit_transform(FRAME))
+
+
+def test_a_table_trains_the_model_of_its_encoded_matrix():
+    table = make_wide(300)
+    rows = {"y": table["age"].fillna(0) > 0.2, "sensitive_features": table["member"]}
+    model = FairLogisticRegression().fit(table, **rows)
+    matrix = model.encoder_.transform(table)
+    expected = FairLogisticRegression().fit(matrix, **rows)
+    np.testing.assert_allclose(model.coef_, expected.coef_, rtol=1e-6, atol=1e-9)
+    expected = expected.predict_proba(matrix)
+    np.testing.assert_allclose(model.predict_proba(table), expected, atol=1e-9)

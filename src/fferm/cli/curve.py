@@ -1,6 +1,5 @@
 """``fferm curve``: a table in, the trade-off of accuracy and fairness out."""
 
-from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -31,7 +30,10 @@ def curve(
         Option(help=f"May be repeated: {options.DIVERGENCES}; kl by default."),
     ] = None,
     html: options.Html = None,
-    model: options.Model = ModelKind.linear,
+    model: Annotated[
+        list[ModelKind] | None,
+        Option(help="The kind of model; may be repeated. linear by default."),
+    ] = None,
     task: options.Task = TaskKind.auto,
     metric: options.Metric = None,
     bands: options.Bands = None,
@@ -57,7 +59,7 @@ def curve(
     Example: fferm curve loans.csv --target granted --sensitive sex --out records
     """
     output = Output(quiet, json)
-    divergences = divergence or ["kl"]
+    divergences, kinds = divergence or ["kl"], model or [ModelKind.linear]
     check_params({"--weights": weights, "--seeds": seeds, "--jobs": jobs}, LIMITS)
     check_writable(out, is_folder=True)
     if html is not None:
@@ -65,21 +67,25 @@ def curve(
     with output.warnings_as_lines():
         source = open_source(data, target, sensitive, Form(sep, encoding, header))
         output.note(source.describe_target(task))
-        make = partial(make_estimator, model, source.is_regression(task), metric)
-        for name in divergences:
-            make(divergence=name, notion=notion)
-        estimator = make(
-            notion=notion,
-            groups=groups.value,
-            divergence=divergences[0],
-            continuous=list(bands or ()) or "auto",
-            categorical=categorical,
-            min_group_size=min_group_size,
-        )
+        estimators = {
+            kind.value: make_estimator(
+                kind,
+                source.is_regression(task),
+                metric,
+                notion=notion,
+                groups=groups.value,
+                divergence=divergences[0],
+                continuous=list(bands or ()) or "auto",
+                categorical=categorical,
+                min_group_size=min_group_size,
+            )
+            for kind in kinds
+        }
+        estimator = estimators[kinds[0].value]
         source = source.without(drop, drop_sensitive, bands)
         train, test = source.split(estimator, test_share, seed)
         curve = tradeoff_curve(
-            estimator,
+            estimators if len(estimators) > 1 else estimator,
             **train,
             test=test,
             fairness_weights=weights,

@@ -7,15 +7,17 @@ it can be saved: ``name``, ``kind`` and, for numbers, ``fill``, ``mean``, ``scal
 """
 
 import datetime
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from decimal import Decimal
 from typing import Any, Self
 
 import narwhals as nw
 import numpy as np
 import pandas as pd
+import scipy.sparse as sp
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.utils import gen_batches
 from sklearn.utils.validation import check_is_fitted
 
 from fferm._typing import FloatArray, IntArray, Table
@@ -53,6 +55,10 @@ FREE_TEXT_FROM, MOST_WORDS = 20, 3
 CODES = range(3, 31)
 # Fewer rows than this show too little of a column to tell.
 CODES_FROM = 100
+# An encoding with no more than this share of it not 0 is a CSR matrix, as solvers would
+# copy it to one; it is made by blocks of rows.
+DENSEST = 0.25
+ROWS_PER_BLOCK = 16_384
 
 
 class FrameEncoder(Saved, TransformerMixin, BaseEstimator):
@@ -149,6 +155,41 @@ class FrameEncoder(Saved, TransformerMixin, BaseEstimator):
         X
             A frame with the columns of training, in any order, and perhaps others.
         """
+        frame = self._read(X)
+        encoded = np.zeros((len(frame), len(self.get_feature_names_out())))
+        for begin, at, values in self._entries(frame):
+            np.put_along_axis(encoded[:, begin:], at, values, axis=1)
+        return encoded
+
+    def to_rows(self, X: Table) -> Table:
+        """Return what `transform` does, as a CSR matrix where that is much smaller.
+
+        Parameters
+        ----------
+        X
+            A frame, as in `transform`.
+        """
+        frame = self._read(X)
+        width = len(self.get_feature_names_out())
+        most = sum(1 + c.get("has_gaps", False) for c in self.columns_)  # in one row
+        if most > DENSEST * width:
+            return self.transform(frame)
+        # Memory that is never written to is never taken.
+        data = np.empty(most * len(frame))
+        indices = np.empty(data.size, dtype=np.int32)
+        indptr, count = [np.zeros(1, dtype=np.int64)], 0
+        for rows in gen_batches(len(frame), ROWS_PER_BLOCK):
+            parts = list(self._entries(frame.iloc[rows]))
+            values = np.hstack([values for *_, values in parts])
+            is_set = values != 0
+            indptr.append(count + is_set.sum(axis=1).cumsum())
+            part = slice(count, count := int(indptr[-1][-1]))
+            data[part] = values[is_set]
+            indices[part] = np.hstack([begin + at for begin, at, _ in parts])[is_set]
+        entries = data[:count], indices[:count], np.concatenate(indptr)
+        return sp.csr_matrix(entries, shape=(len(frame), width))
+
+    def _read(self, X: Table) -> pd.DataFrame:
         with named_errors():
             check_is_fitted(self)
         frame = as_pandas(X)
@@ -158,14 +199,17 @@ class FrameEncoder(Saved, TransformerMixin, BaseEstimator):
                 f"The data lack {', '.join(map(repr, missing))}, which the model needs "
                 f"to predict. Columns: {', '.join(frame.columns)}."
             )
-        widths = [len(_suffixes(column)) for column in self.columns_]
-        encoded = np.zeros((len(frame), sum(widths)))
+        return frame
+
+    def _entries(
+        self, frame: pd.DataFrame
+    ) -> Iterator[tuple[int, IntArray, FloatArray]]:
+        # Where the encoding of each column begins and, for each row, positions from
+        # there on and what stands there: (n_samples, 1), or 2 for a column with gaps.
         begin = 0
-        for column, width in zip(self.columns_, widths, strict=True):
-            part = encoded[:, begin : begin + width]
-            _encode_into(part, column, frame[column["name"]])
-            begin += width
-        return encoded
+        for column in self.columns_:
+            yield begin, *_encode_column(column, frame[column["name"]])
+            begin += len(_suffixes(column))
 
     def _from_saved(self, learned: dict[str, Any]) -> None:
         super()._from_saved(learned)
@@ -262,8 +306,8 @@ def as_numbers(column: "pd.Series[Any]") -> FloatArray | None:
         return column.to_numpy(dtype=np.float64)
     if column_kind(column) != "label" or pd.api.types.is_bool_dtype(dtype):
         return column.to_numpy(dtype=np.float64, na_value=np.nan)
-    known = column.dropna()
-    if len(known) == 0 or known.map(lambda value: isinstance(value, EXACT)).all():
+    # The first text of a column ends the search.
+    if all(isinstance(value, EXACT) for value in column.dropna()):
         values = [np.nan if pd.isna(value) else float(value) for value in column]
         return np.array(values, dtype=np.float64)
     return None
@@ -330,28 +374,27 @@ def _learn_numbers(
     return {**learned, "mean": mean, "scale": scale}
 
 
-def _encode_into(
-    encoded: FloatArray, learned: dict[str, Any], column: "pd.Series[Any]"
-) -> None:
+def _encode_column(
+    learned: dict[str, Any], column: "pd.Series[Any]"
+) -> tuple[IntArray, FloatArray]:
+    # For each row, positions among the column's features and what stands there.
     name = learned["name"]
     if learned["kind"] == "levels":
         code, names = _as_levels(name, column)
         position = {level: j for j, level in enumerate(learned["levels"])}
-        level = np.array([position.get(each, -1) for each in names])[code]
-        rows = np.flatnonzero(level >= 0)
-        encoded[rows, level[rows]] = 1.0
-        return
+        level = np.array([position.get(each, -1) for each in names])[code, None]
+        return np.maximum(level, 0), (level >= 0).astype(np.float64)
     numbers = as_numbers(column)
     if numbers is None:
         numbers = _parse_numbers(name, column)
     _refuse_infinite(name, numbers)
     is_gap = np.isnan(numbers)
-    if is_gap.any():
-        numbers = np.where(is_gap, learned["fill"], numbers)
-    np.subtract(numbers, learned["mean"], out=encoded[:, 0])
-    encoded[:, 0] /= learned["scale"]
+    filled = np.where(is_gap, learned["fill"], numbers)
+    values = [(filled - learned["mean"]) / learned["scale"]]
     if learned["has_gaps"]:
-        encoded[:, 1] = is_gap
+        values.append(is_gap)
+    at = np.broadcast_to(np.arange(len(values)), (len(numbers), len(values)))
+    return at, np.column_stack(values)
 
 
 def _as_levels(name: str, column: "pd.Series[Any]") -> tuple[IntArray, list[str]]:

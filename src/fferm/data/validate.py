@@ -598,13 +598,14 @@ def validate_rows(
     return X, y, weight
 
 
-def _encode_table(estimator: Any, X: Table, *, reset: bool) -> FloatArray:
+def _encode_table(estimator: Any, X: Table, *, reset: bool) -> Table:
     # What the estimator predicts from, as its encoder learned it.
     validate_data(estimator, X, reset=reset, skip_check_array=True)
     if not isinstance(read_frame(X), nw.DataFrame):
         names = estimator.feature_names_in_
         X = pd.DataFrame(read_array(X, "X"), columns=names)
-    return np.asarray(estimator.encoder_.transform(X))
+    encoder = estimator.encoder_
+    return encoder.to_rows(X) if estimator.reads_sparse else encoder.transform(X)
 
 
 def encode_classes(y: NDArray[Any], fewest: int = 2) -> tuple[NDArray[Any], IntArray]:

@@ -114,6 +114,7 @@ def all_classes(scores: FloatArray) -> FloatArray:
 class Attributes:
     """What models have beside their parameters, declared for type checkers."""
 
+    reads_sparse: ClassVar[bool] = False  # whether tables of text become CSR rows
     l2: float = 0.0  # networks have weight decay, trees reg_lambda
     early_stopping: str | None = None  # regressors have none
     n_features_in_: int

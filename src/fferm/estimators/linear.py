@@ -158,6 +158,7 @@ class FairLogisticRegression(FairClassifier):
     """
 
     starts_at_judged: ClassVar[bool] = True
+    reads_sparse: ClassVar[bool] = True
     learned_axes: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "classes_": ("classes",),
         "coef_": ("scores", "inputs"),

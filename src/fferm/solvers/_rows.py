@@ -33,7 +33,8 @@ def kernel_matrix(X: Table) -> Any:
     """Return X as kernels take it."""
     if is_sparse(X):
         X = X.tocsr()
-        return X.data, X.indices, X.indptr
+        # As the copy below, so that one compiled kernel serves both.
+        return X.data, X.indices, X.indptr.astype(np.int64)
     X = np.ascontiguousarray(X)
     n_entries = np.count_nonzero(X)
     if n_entries > DENSEST_COPY * X.size:

@@ -16,6 +16,7 @@ import numpy as np
 import scipy.linalg
 import scipy.optimize
 from scipy.sparse.linalg import LinearOperator, minres
+from sklearn.utils import gen_batches
 
 from fferm._typing import FloatArray, Table, is_sparse
 from fferm.errors import NonFiniteError
@@ -42,6 +43,7 @@ POLISHING_STEPS = 5
 # Above this width the Gram matrix costs more than it saves: use its diagonal.
 WIDEST_GRAM = 1024
 ROWS_PER_BLOCK = 8192
+ENTRIES_PER_BLOCK = 2**20
 # Directions without data get this share of the mean curvature, so M stays finite.
 RIDGE = 1e-8
 # A column below this says nothing that a double can tell from 0.
@@ -97,11 +99,15 @@ def whiten(X: Table, share: FloatArray, l2: float) -> Coordinates:
         Strength of the ridge on the features.
     """
     is_csr = is_sparse(X)
-    # Not abs(X), which would be a copy of it.
-    ends = X.max(0), X.min(0)
-    largest, smallest = (end.toarray().ravel() for end in ends) if is_csr else ends
+    # By parts, or not by abs(X), because either would copy X.
+    if is_csr:
+        largest = np.zeros(X.shape[1])
+        for part in gen_batches(X.nnz, ENTRIES_PER_BLOCK):
+            np.maximum.at(largest, X.indices[part], np.abs(X.data[part]))
+    else:
+        largest = np.maximum(X.max(0), -X.min(0))
     # The curvature of each column, as a root: squares of tiny features underflow.
-    size = np.hypot(np.maximum(largest, -smallest) / 2, np.sqrt(l2))
+    size = np.hypot(largest / 2, np.sqrt(l2))
     size = np.append(size, 0.5)
     scale = 1 / np.where(size > SMALLEST_SIZE, size, 1.0)
     n_columns = scale.size
