@@ -26,6 +26,7 @@ BENCHMARKS = (
     "auto",
     "bounds_table",
     "growth",
+    "raw_table",
     "latency",
     "streaming",
     "net",

@@ -346,3 +346,12 @@ def test_the_page_of_an_audit_holds_it_against_the_bound(folder, call, tmp_path)
     done = call("audit", model, data, "--max-violation", "0", "--html", page, "-q")
     assert done.code == 1
     assert "Does not keep the bound" in page.read_text(encoding="utf-8")
+
+
+def test_predictions_keep_the_columns_that_the_model_does_not_use(
+    folder, call, tmp_path
+):
+    out = tmp_path / "predictions.csv"
+    done = call("predict", folder / "model.fferm", folder / "data.csv", "--out", out)
+    assert done.code == 0, done.err
+    assert list(pd.read_csv(out))[:4] == ["id", "constant", "outcome", "prediction"]

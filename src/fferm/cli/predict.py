@@ -12,6 +12,7 @@ from fferm.cli import options
 from fferm.cli.inputs import Form, column_of, features_of, read_rows
 from fferm.cli.outputs import Output, check_writable
 from fferm.errors import InvalidInputError
+from fferm.registry import last_step
 
 PREDICTION = "prediction"
 
@@ -53,7 +54,8 @@ def predict(
         frame = read_rows(data, Form(sep, encoding, header))
         features = features_of(fitted, frame)
         if keep is None:
-            used = set(features.columns)
+            encoder = getattr(last_step(fitted), "encoder_", None)
+            used = set(features.columns) - set(encoder.dropped_ if encoder else ())
             keep = [name for name in frame.columns if name not in used]
         kept = {name: column_of(frame, name, "column to keep") for name in keep}
         columns = dict(kept)
