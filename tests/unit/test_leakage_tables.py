@@ -60,10 +60,10 @@ def seen(monkeypatch):
     rows = {"fit": [], "transform": []}
 
     def note(name, method):
-        def noted(self, frame, *rest):
+        def noted(self, frame, **others):
             known = frame["merit"].dropna()  # load tries a row of gaps
             rows[name].append(np.array([ROW_OF[value] for value in known]))
-            return method(self, frame, *rest)
+            return method(self, frame, **others)
 
         monkeypatch.setattr(FrameEncoder, name, noted)
 

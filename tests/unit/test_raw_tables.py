@@ -15,6 +15,7 @@ from fferm import (
     FairRegressor,
     tradeoff_curve,
 )
+from fferm.data.frame import FrameEncoder
 from fferm.errors import (
     ColumnHint,
     InvalidInputError,
@@ -103,6 +104,39 @@ def test_a_regressor_takes_a_raw_table():
     assert model.predict(pl.from_pandas(TABLE)) == pytest.approx(model.predict(TABLE))
 
 
+@pytest.mark.parametrize("name", MODELS)
+def test_a_table_whose_columns_are_numbered_is_saved_and_predicted(name, tmp_path):
+    table = TABLE.set_axis([5, 3, 1, 2, 0], axis=1)
+    model = MODELS[name].fit(table, LABELS, sensitive_features=TABLE["group"])
+    assert model.n_features_in_ == 5
+    fferm.save(model, tmp_path / "model")
+    predicted = fferm.load(tmp_path / "model").predict(table)
+    np.testing.assert_array_equal(predicted, model.predict(table))
+    if name != "trees":  # which read text in data frames only
+        np.testing.assert_array_equal(model.predict(table.to_numpy()), predicted)
+
+
+def test_pieces_of_a_table_follow_a_fit_that_learned_its_columns():
+    rows = {"y": LABELS, "sensitive_features": TABLE["group"]}
+    model = FairLogisticRegression(random_state=0)
+    with pytest.raises(InvalidInputError, match="city, grade, group holds none"):
+        model.partial_fit(TABLE, **rows, classes=["no", "yes"])
+    model.fit(TABLE, **rows).partial_fit(TABLE, **rows)
+    assert model.score(TABLE, LABELS) > 0.6
+
+
+def test_a_row_of_weight_two_teaches_the_encoding_as_two_rows_do():
+    times = np.arange(N_ROWS) % 4
+    twice = TABLE.loc[TABLE.index.repeat(times)]
+    expected = FrameEncoder().fit(twice).columns_
+    for found, column in zip(
+        FrameEncoder().fit(TABLE, sample_weight=times).columns_, expected, strict=True
+    ):
+        for key, value in column.items():
+            is_number = isinstance(value, float)
+            assert found[key] == (pytest.approx(value) if is_number else value)
+
+
 def test_coefficients_are_named_by_the_encoder():
     model = FairLogisticRegression()
     model.fit(TABLE, LABELS, sensitive_features=TABLE["group"])
@@ -148,8 +182,9 @@ def test_columns_that_look_like_codes_are_named_once():
             InvalidInputError,
         ),
         ([[1]] * N_ROWS, "values of type list", InvalidInputError),
+        (np.full(N_ROWS, 1j), "not supported: column 'new'", InvalidInputError),
     ],
-    ids=["dates", "free text", "lists"],
+    ids=["dates", "free text", "lists", "complex numbers"],
 )
 def test_columns_that_cannot_be_read_are_refused_by_name(name, column, words, error):
     table = TABLE.assign(new=column)

@@ -24,7 +24,10 @@ from fferm._typing import FloatArray, IntArray, Table
 from fferm.data.groups import column_kind, group_name
 from fferm.data.validate import (
     LARGEST_FEATURE,
+    are_alike,
     check_whole,
+    encode_weight,
+    keep_weighted,
     named_errors,
     read_frame,
     refused_dates,
@@ -103,7 +106,7 @@ class FrameEncoder(Saved, TransformerMixin, BaseEstimator):
         self.categorical = categorical
         self.max_levels = max_levels
 
-    def fit(self, X: Table, y: Table = None) -> Self:
+    def fit(self, X: Table, y: Table = None, sample_weight: Table = None) -> Self:
         """Learn from the training rows.
 
         Parameters
@@ -112,6 +115,9 @@ class FrameEncoder(Saved, TransformerMixin, BaseEstimator):
             Data frame of pandas, polars or pyarrow.
         y
             Not used.
+        sample_weight
+            (n_samples,) weights of the rows. One of weight 2 counts as two rows, one
+            of weight 0 is left out.
 
         Returns
         -------
@@ -124,6 +130,10 @@ class FrameEncoder(Saved, TransformerMixin, BaseEstimator):
             )
         max_levels = check_whole("max_levels", self.max_levels)
         categorical = check_categorical(self.categorical, list(frame.columns))
+        weight = None
+        if sample_weight is not None:
+            weight = encode_weight(sample_weight, len(frame))
+            frame, _, weight, _ = keep_weighted(frame, weight, weight)
         numbers = {
             name: None if name in categorical else as_numbers(frame[name])
             for name in frame.columns
@@ -132,18 +142,21 @@ class FrameEncoder(Saved, TransformerMixin, BaseEstimator):
         learned = {}
         for name, column in numbers.items():
             if column is not None:
-                learned[name] = _learn_numbers(name, column, is_mixed)
+                learned[name] = _learn_numbers(name, column, is_mixed, weight)
             else:
                 is_named = name in categorical
-                learned[name] = _learn_levels(name, frame[name], max_levels, is_named)
+                counts = count_levels(name, frame[name], is_named, weight)
+                learned[name] = _learn_levels(name, counts, max_levels)
         self.columns_ = tuple(column for column in learned.values() if column)
         self.dropped_ = tuple(name for name, column in learned.items() if not column)
         self.feature_names_in_ = np.array(frame.columns, dtype=object)
         self.n_features_in_ = len(frame.columns)
         if not self.columns_:
+            alone = " There is only 1 sample." if len(frame) == 1 else ""
             raise InvalidInputError(
-                f"No column to predict from: {', '.join(learned)} each have one value, "
-                "or a different text in every row. Pass other columns."
+                f"No column to predict from: {', '.join(map(str, learned))} each have "
+                f"one value, or a different text in every row.{alone} Pass other "
+                "columns."
             )
         return self
 
@@ -300,7 +313,12 @@ def as_pandas(table: Table) -> pd.DataFrame:
 def as_numbers(column: "pd.Series[Any]") -> FloatArray | None:
     """Return a column of numbers or booleans as floats; None for others."""
     dtype = column.dtype
-    if isinstance(dtype, pd.CategoricalDtype) or pd.api.types.is_complex_dtype(dtype):
+    if pd.api.types.is_complex_dtype(dtype):
+        raise InvalidInputError(
+            f"Complex data not supported: column {column.name!r}. Pass its real and "
+            "imaginary parts as two columns."
+        )
+    if isinstance(dtype, pd.CategoricalDtype):
         return None
     if isinstance(dtype, np.dtype) and dtype.kind in "biuf":
         return column.to_numpy(dtype=np.float64)
@@ -313,16 +331,25 @@ def as_numbers(column: "pd.Series[Any]") -> FloatArray | None:
     return None
 
 
-def count_levels(name: str, column: "pd.Series[Any]", is_named: bool) -> Any:
+def count_levels(
+    name: str,
+    column: "pd.Series[Any]",
+    is_named: bool,
+    weight: FloatArray | None = None,
+) -> Any:
     """Return the number of rows of each level; raise if the text is free text.
 
     Columns of a categorical type, or that are named as categorical, are not asked.
     Names and identifiers, a word or two in every row, merely have no levels to learn.
+    A row of weight 2 counts as two rows; small weights, as of shares, take none away.
     """
     code, names = _as_levels(name, column)
-    counts = pd.Series(np.bincount(code, minlength=len(names)), index=names)
-    counts = counts.groupby(level=0).sum()
-    counts = counts[counts > 0]
+    size = len(names)
+    n_rows = np.bincount(code, minlength=size)
+    total = n_rows if weight is None else np.bincount(code, weight, size)
+    both = pd.DataFrame({"rows": n_rows, "weight": total}, index=names)
+    both = both.groupby(level=0).sum()
+    counts = both["rows"][both["rows"] > 0]
     known = counts.drop(MISSING, errors="ignore")
     is_declared = is_named or isinstance(column.dtype, pd.CategoricalDtype)
     is_varied = FREE_TEXT_FROM <= known.sum() < 2 * len(known)
@@ -333,14 +360,11 @@ def count_levels(name: str, column: "pd.Series[Any]", is_named: bool) -> Any:
             "so it is free text and not a category. Drop the column, or turn it into "
             "categories or numbers."
         )
-    return counts
+    return both.loc[counts.index].max(axis=1)
 
 
-def _learn_levels(
-    name: str, column: "pd.Series[Any]", max_levels: int, is_named: bool
-) -> dict[str, Any] | None:
+def _learn_levels(name: str, counts: Any, max_levels: int) -> dict[str, Any] | None:
     # None for a column without information.
-    counts = count_levels(name, column, is_named)
     # Sorted by name within a count, so that the order of rows does not matter.
     kept = counts[counts >= FEWEST_ROWS].sort_values(ascending=False, kind="stable")
     levels = [str(level) for level in kept.index[:max_levels]]
@@ -350,14 +374,16 @@ def _learn_levels(
 
 
 def _learn_numbers(
-    name: str, numbers: FloatArray, is_scaled: bool
+    name: str, numbers: FloatArray, is_scaled: bool, weight: FloatArray | None
 ) -> dict[str, Any] | None:
     _refuse_infinite(name, numbers)
+    weight = None if weight is None or are_alike(weight) else weight
     is_gap = np.isnan(numbers)
     if is_gap.all():
         return None
     has_gaps = bool(is_gap.any())
-    fill = float(np.median(numbers[~is_gap] if has_gaps else numbers))
+    known = numbers[~is_gap] if has_gaps else numbers
+    fill = _median(known, None if weight is None else weight[~is_gap])
     learned = {"name": name, "kind": "number", "fill": fill, "has_gaps": has_gaps}
     if not is_scaled:
         return {**learned, "mean": 0.0, "scale": 1.0}
@@ -365,13 +391,26 @@ def _learn_numbers(
     # In units of the largest, whose squares neither vanish nor overflow; a power of two
     # rounds nothing.
     unit = float(np.ldexp(1.0, np.frexp(np.abs(filled).max())[1]))
-    mean, scale = float(filled.mean()), unit * float((filled / unit).std())
+    mean = float(np.average(filled, weights=weight))
+    spread = np.average((filled / unit - mean / unit) ** 2, weights=weight)
+    scale = unit * float(np.sqrt(spread))
     # Rounding alone gives a constant column some spread.
     if scale <= 1e-12 * max(abs(mean), 1e-300):
         if not has_gaps:
             return None
         scale = 1.0
     return {**learned, "mean": mean, "scale": scale}
+
+
+def _median(values: FloatArray, weight: FloatArray | None) -> float:
+    # A row of weight 2 counts as two rows.
+    if weight is None:
+        return float(np.median(values))
+    order = np.argsort(values)
+    below = np.cumsum(weight[order])
+    half = below[-1] / 2
+    middle = [np.searchsorted(below, half, side) for side in ("left", "right")]
+    return float(values[order[middle]].mean())
 
 
 def _encode_column(

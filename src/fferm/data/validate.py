@@ -23,6 +23,7 @@ from sklearn.utils import gen_batches
 from sklearn.utils.multiclass import check_classification_targets, unique_labels
 from sklearn.utils.validation import (
     _check_y,
+    check_array,
     check_consistent_length,
     validate_data,
 )
@@ -526,6 +527,15 @@ def validate_batch(
     The first batch defines the features.
     """
     is_first = not hasattr(estimator, "classes_")
+    frame = read_frame(X) if is_first else None
+    if isinstance(frame, nw.DataFrame):
+        is_number = [d.is_numeric() or d == nw.Boolean for d in frame.schema.values()]
+        if not all(is_number):
+            text = [n for n, ok in zip(frame.columns, is_number, strict=True) if not ok]
+            raise InvalidInputError(
+                f"partial_fit needs numbers, and {', '.join(map(str, text))} holds "
+                "none. Call fit on the first piece: it learns how to read the table."
+            )
     X, y, weight = validate_rows(estimator, X, y, sample_weight, reset=is_first)
     distinct, code = encode_classes(y, fewest=1)
     advice = " Name all classes in the first call: partial_fit(X, y, classes=[...])."
@@ -600,12 +610,14 @@ def validate_rows(
 
 def _encode_table(estimator: Any, X: Table, *, reset: bool) -> Table:
     # What the estimator predicts from, as its encoder learned it.
-    validate_data(estimator, X, reset=reset, skip_check_array=True)
     if not isinstance(read_frame(X), nw.DataFrame):
-        names = estimator.feature_names_in_
-        X = pd.DataFrame(read_array(X, "X"), columns=names)
+        X = check_array(X, dtype=None, ensure_all_finite=False)
+    validate_data(estimator, X, reset=reset, skip_check_array=True)
+    if isinstance(X, np.ndarray):
+        X = pd.DataFrame(X, columns=estimator.encoder_.feature_names_in_)
     encoder = estimator.encoder_
-    return encoder.to_rows(X) if estimator.reads_sparse else encoder.transform(X)
+    rows = encoder.to_rows(X) if estimator.reads_sparse else encoder.transform(X)
+    return rows if is_sparse(rows) else np.asarray(rows)
 
 
 def encode_classes(y: NDArray[Any], fewest: int = 2) -> tuple[NDArray[Any], IntArray]:

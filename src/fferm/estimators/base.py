@@ -39,7 +39,6 @@ from fferm.data.validate import (
     check_number,
     check_params,
     encode_labels,
-    encode_weight,
     is_table,
     named_errors,
     read_penalty_data,
@@ -306,6 +305,8 @@ class FairEstimator(Attributes, Saved, BaseEstimator, ABC):
     def _check_loaded(self: Any) -> None:
         """Raise if a model that was loaded cannot predict."""
         row: Table = sp.csr_matrix((1, self.n_features_in_))
+        if hasattr(self, "encoder_"):
+            row = np.full((1, self.n_features_in_), None)
         if hasattr(self, "feature_names_in_"):
             value = None if hasattr(self, "encoder_") else 0.0
             row = pd.DataFrame(value, index=[0], columns=self.feature_names_in_)
@@ -364,10 +365,9 @@ class FairEstimator(Attributes, Saved, BaseEstimator, ABC):
             return
         refuse_unusable(passed.X)
         frame = as_pandas(passed.X)
-        if passed.sample_weight is not None:
-            frame = frame[encode_weight(passed.sample_weight, len(frame)) > 0]
         hint_at_codes(frame, self.categorical)
-        self.encoder_ = FrameEncoder(categorical=self.categorical).fit(frame)
+        encoder = FrameEncoder(categorical=self.categorical)
+        self.encoder_ = encoder.fit(frame, sample_weight=passed.sample_weight)
 
     def _encodes_like(self, other: Self) -> bool:
         """Return whether two models see the same features after encoding."""

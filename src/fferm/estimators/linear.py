@@ -213,7 +213,8 @@ class FairLogisticRegression(FairClassifier):
         Parameters
         ----------
         X
-            (n_samples, n_features): array, CSR matrix or numeric data frame.
+            (n_samples, n_features): array, CSR matrix or numeric data frame; after
+            `fit` on a table, a table of the same columns.
         y
             (n_samples,) labels, each one of ``classes``.
         classes
