@@ -1,15 +1,29 @@
 """Whole tables: encoders, commands, data sets and experiments know no test row."""
 
 import json
+from functools import partial
 
 import numpy as np
 import pandas as pd
 import pytest
 from leakage import NUMBERS, OTHER, ROWS, SOURCE, rows_of
-from numpy.testing import assert_allclose
+from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
+from sklearn.compose import make_column_transformer
+from sklearn.impute import SimpleImputer
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
-from fferm import FairLogisticRegression, FairRegressor, TradeoffCurve, datasets, load
+from fferm import (
+    FairBoostingClassifier,
+    FairLogisticRegression,
+    FairNetClassifier,
+    FairRegressor,
+    TradeoffCurve,
+    datasets,
+    load,
+    tradeoff_curve,
+)
 from fferm.auditing import Audit
 from fferm.cli import main
 from fferm.data.frame import FrameEncoder
@@ -19,6 +33,8 @@ from fferm.datasets import FairDataset, acs_income
 from fferm.lab.experiments import runner
 from fferm.lab.experiments.runner import Task, make_model, run_task, trade_offs
 from fferm.lab.experiments.specs import Method, Panel, Size
+from fferm.registry import last_step
+from fferm.tuning import CrossValidation, EvenHoldout, tune
 
 pytestmark = pytest.mark.filterwarnings("ignore::fferm.errors.FfermWarning")
 
@@ -260,3 +276,189 @@ def test_an_experiment_measures_each_part_with_models_of_the_training_rows(monke
             assert found["violation"][name] == pytest.approx(np.ptp(rates))
             right = np.mean(decided == ROWS.y[rows])
             assert found["accuracy"][name] == pytest.approx(right)
+
+
+N_MIXED = 240
+
+
+def make_mixed():
+    """Return a table of mixed columns, its groups, labels and numbers."""
+    rng = np.random.default_rng(2)
+    table = pd.DataFrame(
+        {
+            "age": rng.integers(18, 80, N_MIXED).astype(float),
+            "pay": np.round(rng.lognormal(size=N_MIXED), 1),
+            "hours": np.arange(N_MIXED) % 7 / 7.0,
+            "city": rng.choice(["Rome", "Oslo", "Bonn"], N_MIXED),
+            "grade": pd.Categorical(rng.choice(["a", "b"], N_MIXED)),
+        }
+    )
+    group = pd.Series(rng.choice(["f", "m"], N_MIXED), name="sex")
+    score = table["age"] / 30 + table["pay"] + (group == "m") + (table["city"] < "P")
+    table.loc[::9, "age"] = np.nan
+    return table, group, score + rng.normal(0, 0.3, N_MIXED)
+
+
+MIXED, SEX, NUMBER = make_mixed()
+IS_HIGH = NUMBER.rank() > N_MIXED / 2
+
+
+def spoil(rows):
+    """Return the table with what no other row has in some rows.
+
+    A category, an extreme value, another scale, gaps in a column that has none, and a
+    new level of a declared category.
+    """
+    table = MIXED.copy()
+    table.loc[rows, "city"] = "Atlantis"
+    table.loc[rows, "age"] = 1e9
+    table.loc[rows, "pay"] *= -1e6
+    table.loc[rows, "hours"] = np.nan
+    table["grade"] = table["grade"].astype(object)
+    table.loc[rows, "grade"] = "A"
+    return table.assign(grade=table["grade"].astype("category"))
+
+
+STEPS = make_column_transformer(
+    (make_pipeline(SimpleImputer(), StandardScaler()), ["age", "pay", "hours"]),
+    (OneHotEncoder(handle_unknown="ignore"), ["city", "grade"]),
+)
+TREES = FairBoostingClassifier(n_estimators=4, n_jobs=1, random_state=0)
+LEARNERS = {
+    "linear": FairLogisticRegression(random_state=0),
+    "minibatches": FairLogisticRegression(solver="sgda", random_state=0),
+    "trees": TREES,
+    "network": FairNetClassifier(
+        hidden=(4,), max_epochs=2, random_state=0, device="cpu"
+    ),
+    "regressor": FairRegressor(random_state=0),
+    "linear in a pipeline": make_pipeline(STEPS, FairLogisticRegression()),
+    "trees in a pipeline": make_pipeline(STEPS, TREES),
+}
+IN_PIPELINES = [name for name in LEARNERS if "pipeline" in name]
+ALONE = [name for name in LEARNERS if name not in IN_PIPELINES]
+
+
+def rows_for(model, table):
+    """Return a table as the arguments of `fit`."""
+    y = NUMBER if isinstance(model, FairRegressor) else IS_HIGH
+    return {"X": table, "y": y, "sensitive_features": SEX}
+
+
+def sweep(model, rows):
+    tradeoff_curve(model, **rows, fairness_weights=[0.0, 1.0])
+
+
+def search(validation, model, rows):
+    tune(
+        model,
+        **rows,
+        max_violation=0.5,
+        divergences=["kl"],
+        fairness_weights=[0.0, 1.0],
+        validation=validation,
+    )
+
+
+def fit_with(model, rows, **params):
+    clone(model).set_params(**params).fit(**rows)
+
+
+JOBS = {
+    "curve": sweep,
+    "folds": partial(search, CrossValidation(2)),
+    "even groups": partial(search, EvenHoldout(0.3)),
+    "bound": partial(fit_with, max_violation=0.3),
+    "divergence": partial(fit_with, divergence="auto", fairness_weight=1.0),
+    "divergence under a bound": partial(fit_with, divergence="auto", max_violation=0.3),
+}
+CASES = [
+    *((job, name) for job in ("curve", "bound") for name in ALONE),
+    *(
+        (job, name)
+        for job in ("folds", "even groups")
+        for name in ALONE
+        if name != "regressor"
+    ),
+    *((job, "linear") for job in ("divergence", "divergence under a bound")),
+    *(
+        (job, name)
+        for job in ("curve", "folds", "even groups")
+        for name in IN_PIPELINES
+    ),
+]
+
+
+def learned(model):
+    """Return what a model knows: numbers, trees, layers, columns and levels."""
+    parts = model._to_saved()[1]
+    names = ("coef_", "intercept_", "booster_", "module_", "dual_")
+    known = {name: parts[name] for name in names if name in parts}
+    if hasattr(model, "encoder_"):
+        known["columns"] = model.encoder_.columns_
+    return known
+
+
+@pytest.fixture
+def paths(monkeypatch):
+    """Note the rows that each path trains on, and what its models learn."""
+    noted = []
+
+    def watch(kind):
+        fit_path = kind.fit_path
+
+        def followed(model, passed, weights, start=None):
+            index = passed.sensitive_features.index
+            if passed.sample_weight is not None:
+                index = index[np.asarray(passed.sample_weight) > 0]
+            models = []
+            noted.append((index, models))
+            for fitted in fit_path(model, passed, weights, start):
+                models.append(learned(fitted))
+                yield fitted
+
+        monkeypatch.setattr(kind, "fit_path", followed)
+
+    for kind in {type(last_step(model)) for model in LEARNERS.values()}:
+        watch(kind)
+    return noted
+
+
+@pytest.mark.parametrize(("job", "name"), CASES, ids=lambda case: case)
+def test_what_only_held_out_rows_have_changes_nothing_that_is_learned(job, name, paths):
+    model = LEARNERS[name]
+    JOBS[job](model, rows_for(model, MIXED))
+    trained, expected = paths[0]
+    held = MIXED.index.difference(trained)
+    assert 0.1 * N_MIXED < len(held) < 0.6 * N_MIXED
+    paths.clear()
+    JOBS[job](model, rows_for(model, spoil(held[::2])))
+    again, found = paths[0]
+    assert list(again) == list(trained)
+    # Which weights a bound tries depends on the rows that judge.
+    for one, other in zip(expected, found, strict=job in ("curve", "folds")):
+        for part, value in one.items():
+            assert_array_equal(other[part], value, err_msg=part)
+
+
+STOPPED = {
+    "minibatches": LEARNERS["minibatches"],
+    "trees": TREES,
+    "network": LEARNERS["network"],
+}
+
+
+@pytest.mark.parametrize("name", STOPPED)
+def test_rows_that_early_stopping_watches_teach_the_columns_nothing(name):
+    model = clone(STOPPED[name]).set_params(early_stopping="validation", patience=999)
+    rows = rows_for(model, MIXED)
+    watched = clone(model)._prepare(FitInput(**rows)).watched.data.kept
+    assert watched.sum() == pytest.approx(0.2 * N_MIXED, abs=5)
+    plain, spoiled = (
+        clone(model).fit(**rows_for(model, table)) for table in (MIXED, spoil(watched))
+    )
+    if name != "trees":
+        assert spoiled.encoder_.columns_ == plain.encoder_.columns_
+    if name != "minibatches":  # whose history is that of the watched rows
+        steps = [pd.DataFrame(m.history_)["objective"] for m in (spoiled, plain)]
+        assert_array_equal(*steps)

@@ -13,7 +13,6 @@ from fferm import (
     FairLogisticRegression,
     FairNetClassifier,
     FairRegressor,
-    tradeoff_curve,
 )
 from fferm.data.frame import FrameEncoder
 from fferm.errors import (
@@ -204,47 +203,3 @@ def test_categorical_must_name_columns(X, categorical, words):
     model = FairLogisticRegression(categorical=categorical)
     with pytest.raises(InvalidParameterError, match=words):
         model.fit(X, LABELS, sensitive_features=TABLE["group"])
-
-
-# Rows that judge hold what no other row has: a category, an extreme value, a scale, a
-# gap in a column without gaps.
-def spoil(table, rows):
-    spoiled = table.copy()
-    spoiled.loc[rows, "city"] = "Atlantis"
-    spoiled.loc[rows, "age"] = 1e9
-    spoiled["pay"] = np.arange(N_ROWS) % 7 / 7.0
-    spoiled.loc[rows, "pay"] = np.nan
-    return spoiled
-
-
-def learned(model):
-    return {
-        name: value
-        for name, value in model._to_saved()[1].items()
-        if name in ("coef_", "intercept_", "booster_", "module_")
-    } | {"encoder": model.encoder_.columns_ if hasattr(model, "encoder_") else ()}
-
-
-def assert_same(one, other):
-    for name, value in learned(one).items():
-        np.testing.assert_array_equal(learned(other)[name], value, err_msg=name)
-
-
-@pytest.mark.parametrize("name", MODELS)
-def test_rows_that_judge_a_curve_teach_the_encoding_nothing(name):
-    held = [i for i in range(N_ROWS) if i % 4 == 0]
-    plain = spoil(TABLE, [])
-    spoiled = spoil(TABLE, held)
-    models = []
-    for table in (plain, spoiled):
-        train, test = (
-            {
-                "X": part,
-                "y": LABELS.loc[part.index],
-                "sensitive_features": part["group"],
-            }
-            for part in (table.drop(index=held), table.loc[held])
-        )
-        curve = tradeoff_curve(MODELS[name], **train, test=test, fairness_weights=[1.0])
-        models.append(curve.models[max(curve.models)])
-    assert_same(*models)

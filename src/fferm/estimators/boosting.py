@@ -252,6 +252,11 @@ class FairBoostingClassifier(FairClassifier):
                 passed.sample_weight, X, dtype=np.float64, ensure_non_negative=True
             )
         X, y, weight, kept = keep_weighted(X, y, weight)
+        # Levels that only other rows have are not known, unless a later fit may go on.
+        if isinstance(X, pd.DataFrame) and not self.warm_start:
+            X = X.copy(deep=False)
+            for n in self.categorical_:
+                X.isetitem(n, X.iloc[:, n].cat.remove_unused_categories())
         with np.errstate(over="ignore"):
             is_plain = PLAIN_WEIGHTS[0] <= np.mean(weight) <= PLAIN_WEIGHTS[1]
         weight = weight if is_plain else rescaled(weight)
