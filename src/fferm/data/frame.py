@@ -428,8 +428,9 @@ def _encode_column(
         numbers = _parse_numbers(name, column)
     _refuse_infinite(name, numbers)
     is_gap = np.isnan(numbers)
-    filled = np.where(is_gap, learned["fill"], numbers)
-    values = [(filled - learned["mean"]) / learned["scale"]]
+    if is_gap.any():
+        numbers = np.where(is_gap, learned["fill"], numbers)
+    values = [(numbers - learned["mean"]) / learned["scale"]]
     if learned["has_gaps"]:
         values.append(is_gap)
     at = np.broadcast_to(np.arange(len(values)), (len(numbers), len(values)))
