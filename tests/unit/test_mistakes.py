@@ -178,8 +178,8 @@ MISTAKES = [
         "complex numbers",
         lambda: fit(X=X.assign(wave=1j * NUMBERS)),
         errors.InvalidInputError,
-        "Column 'wave' contains values of type complex. Columns must hold numbers, "
-        "text, categories or booleans; drop this one.",
+        "Complex data not supported: column 'wave'. Pass its real and imaginary parts "
+        "as two columns.",
     ),
     (
         "an unknown name in categorical",
@@ -2049,7 +2049,14 @@ MISTAKES = [
         "GroupCounts that a first pass has filled; got str.",
     ),
     (
-        "a raw table in batches",
+        "text in the first batch",
+        lambda: partial(X=X),
+        errors.InvalidInputError,
+        "partial_fit needs numbers, and city holds none. Call fit on the first piece: "
+        "it learns how to read the table.",
+    ),
+    (
+        "dates in batches",
         lambda: partial(X=X.assign(born=DAYS)),
         errors.InvalidTypeError,
         "born contains dates. Turn them into numbers that mean something, such as "

@@ -529,6 +529,7 @@ def validate_batch(
     is_first = not hasattr(estimator, "classes_")
     frame = read_frame(X) if is_first else None
     if isinstance(frame, nw.DataFrame):
+        refuse_unusable(X)
         is_number = [d.is_numeric() or d == nw.Boolean for d in frame.schema.values()]
         if not all(is_number):
             text = [n for n, ok in zip(frame.columns, is_number, strict=True) if not ok]

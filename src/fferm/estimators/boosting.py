@@ -12,7 +12,6 @@ import pandas as pd
 import scipy.sparse as sp
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import (
-    _check_sample_weight,
     _check_y,
     check_consistent_length,
     validate_data,
@@ -36,6 +35,7 @@ from fferm.data.validate import (
     OneOf,
     TrainingData,
     encode_classes,
+    encode_weight,
     is_table,
     keep_weighted,
     named_errors,
@@ -248,15 +248,14 @@ class FairBoostingClassifier(FairClassifier):
             y = y if isinstance(y, np.ndarray) else plain_labels(y)
             y = _check_y(y, estimator=self)
             check_consistent_length(X, y)
-            weight = _check_sample_weight(
-                passed.sample_weight, X, dtype=np.float64, ensure_non_negative=True
-            )
+            weight = encode_weight(passed.sample_weight, X.shape[0])
         X, y, weight, kept = keep_weighted(X, y, weight)
         # Levels that only other rows have are not known, unless a later fit may go on.
         if isinstance(X, pd.DataFrame) and not self.warm_start:
             X = X.copy(deep=False)
             for n in self.categorical_:
-                X.isetitem(n, X.iloc[:, n].cat.remove_unused_categories())
+                levels: Any = X.iloc[:, n].cat.remove_unused_categories()
+                X.isetitem(n, levels)
         with np.errstate(over="ignore"):
             is_plain = PLAIN_WEIGHTS[0] <= np.mean(weight) <= PLAIN_WEIGHTS[1]
         weight = weight if is_plain else rescaled(weight)

@@ -271,8 +271,9 @@ class StochasticSolver(Solver[RunState]):
             self._measure(problem, state)
             monitor.record(objective=state.measured[0].objective)
         if is_last and self.patience is None:
-            is_large = max(problem.X.max(), -problem.X.min()) > LARGE_NUMBER
-            if is_large or not problem.is_smooth:
+            penalty = problem.objective
+            has_kinks = penalty.uncertainty or not penalty.divergence.is_smooth
+            if has_kinks or max(problem.X.max(), -problem.X.min()) > LARGE_NUMBER:
                 self._check_end(problem, state)
         if self.patience and state.n_steps >= 2 * state.steps.average_from:
             # The end is unknown: the average starts over when steps have doubled.
