@@ -237,7 +237,20 @@ def test_help_lists_the_commands_and_the_exit_codes(call):
     names = ("fit", "audit", "curve", "report", "reproduce", "datasets")
     assert all(name in done.out for name in names)
     assert "2 bad input" in done.out
+    assert call() == done
+    for name in names:
+        assert f"Example: fferm {name}" in call(name, "--help").out
     assert call("--version").out == f"fferm {fferm.__version__}\n"
+
+
+def test_a_hint_at_codes_names_the_option(call, folder, table):
+    coded = table.assign(code=[n % 7 + 1 for n in range(len(table))])
+    coded.to_csv(folder / "codes.csv", index=False)
+    line = ["fit", folder / "codes.csv", "--target", "outcome", "--sensitive", "region"]
+    done = call(*line, "--out", folder / "codes.fferm")
+    assert "numbers: code. If they are categories, name each with --cate" in done.err
+    again = call(*line, "--out", folder / "again.fferm", "--categorical", "code")
+    assert "look like codes" not in again.err
 
 
 def test_python_m_fferm_is_the_same_program(folder):

@@ -1,6 +1,7 @@
 """Every estimator takes a table as it is, and gives the labels back."""
 
 import warnings
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -13,6 +14,7 @@ from fferm import (
     FairLogisticRegression,
     FairNetClassifier,
     FairRegressor,
+    tradeoff_curve,
 )
 from fferm.data.frame import FrameEncoder
 from fferm.errors import (
@@ -83,8 +85,13 @@ def test_a_raw_table_goes_in_and_its_labels_come_out(name, library, tmp_path):
         LABELS.astype("category"),
         pl.Series(LABELS),
         LABELS.tolist(),
+        (LABELS == "yes").astype(object),
+        (LABELS == "yes").astype(int).to_numpy(dtype=object),
     ],
-    ids=["text", "bool", "int", "float", "Int64", "category", "polars", "list"],
+    ids=[
+        *("text", "bool", "int", "float", "Int64", "category", "polars", "list"),
+        *("objects", "array of objects"),
+    ],
 )
 def test_labels_of_every_kind_come_back_as_they_were(labels):
     model = FairLogisticRegression()
@@ -181,14 +188,28 @@ def test_columns_that_look_like_codes_are_named_once():
             InvalidInputError,
         ),
         ([[1]] * N_ROWS, "values of type list", InvalidInputError),
+        (
+            [f"2024-01-{i % 28 + 1}" for i in range(N_ROWS)],
+            "new contains dates",
+            InvalidTypeError,
+        ),
         (np.full(N_ROWS, 1j), "not supported: column 'new'", InvalidInputError),
     ],
-    ids=["dates", "free text", "lists", "complex numbers"],
+    ids=["dates", "free text", "lists", "dates as text", "complex numbers"],
 )
 def test_columns_that_cannot_be_read_are_refused_by_name(name, column, words, error):
     table = TABLE.assign(new=column)
     with pytest.raises(error, match=words):
         MODELS[name].fit(table, LABELS, sensitive_features=TABLE["group"])
+
+
+def test_rows_that_are_not_there_yet_or_have_gaps_are_refused_with_advice():
+    rows = {"y": LABELS, "sensitive_features": TABLE["group"]}
+    for fit in (FairLogisticRegression().fit, partial(tradeoff_curve, MODELS["trees"])):
+        with pytest.raises(InvalidTypeError, match=r"Pass its rows: X.collect\(\)"):
+            fit(pl.from_pandas(TABLE).lazy(), **rows)
+    with pytest.raises(InvalidInputError, match="Pass a data frame, whose gaps are f"):
+        FairLogisticRegression().fit(TABLE[["age"]].to_numpy(), **rows)
 
 
 @pytest.mark.parametrize(

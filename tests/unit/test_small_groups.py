@@ -19,6 +19,7 @@ from fferm.auditing import Audit
 from fferm.errors import (
     EmptyStratumWarning,
     InfeasibleWarning,
+    InvalidInputError,
     InvalidParameterError,
     SmallGroupWarning,
 )
@@ -91,6 +92,17 @@ def test_a_bound_that_fails_names_the_worst_pair_its_rows_and_the_noise():
     assert "cannot show a violation of 0.001. Collect more rows" in text
 
 
+@pytest.mark.parametrize("metric", ["kolmogorov_smirnov", "mean_gap", "wasserstein"])
+def test_a_bound_of_a_regressor_names_the_same(metric):
+    model = FairRegressor(max_violation=1e-6, random_state=0, violation_metric=metric)
+    rows = {**ROWS, "y": ROWS["X"][:, 0]}
+    with pytest.warns(InfeasibleWarning) as caught:
+        model.fit(**rows)
+    text = str(caught[-1].message)
+    assert re.search(r", between \w \(\d+ held-out rows\) and rare \(2 held-", text)
+    assert re.search(r"a fair model measures \d\.\d+ on these rows, so they cann", text)
+
+
 def test_a_bound_is_judged_without_the_small_groups():
     text = infeasible(min_group_size=30)
     assert "rare" not in text
@@ -110,8 +122,24 @@ def test_an_audit_leaves_out_the_groups_that_are_small_on_its_rows():
         **rows, sensitive_features=ROWS["sensitive_features"], min_group_size=13
     )
     assert list(found.groups) == ["a", "b"]
+    words = "smaller than min_group_size: a .200 rows., b .150 rows.*Lower it"
+    with pytest.raises(InvalidInputError, match=words):
+        audit(**rows, sensitive_features=ROWS["sensitive_features"], min_group_size=900)
     with pytest.raises(InvalidParameterError, match="min_group_size must be"):
         audit(**rows, sensitive_features=ROWS["sensitive_features"], min_group_size=0)
+
+
+def test_an_audit_of_numbers_says_between_whom_and_what_chance_would_give():
+    found = audit(
+        y_true=ROWS["X"][:, 0],
+        y_pred=ROWS["X"][:, 0],
+        sensitive_features=ROWS["sensitive_features"],
+        n_bootstrap=10,
+    )
+    text = str(Audit.from_dict(found.to_dict()))
+    assert re.search(r"between +b \(150 rows\)\n +and +rare \(12 rows\)\n", text)
+    assert re.search(r"by chance +0\.\d+   a fair model on these rows\n", text)
+    assert max(map(len, text.splitlines())) <= 80
 
 
 def test_curves_and_searches_measure_the_groups_that_are_trained_on():

@@ -111,6 +111,8 @@ class ColumnAudit:
         four rows.
     small
         Groups that are left out because they are small, with their rows.
+    farthest
+        By measure of groups, the two groups that it finds farthest apart.
     """
 
     groups: dict[str, dict[str, float]]
@@ -124,6 +126,7 @@ class ColumnAudit:
     strata: dict[str, dict[str, float]] = field(default_factory=dict)
     absent: tuple[str, ...] = ()
     small: dict[str, int] = field(default_factory=dict)
+    farthest: dict[str, tuple[str, str]] = field(default_factory=dict)
 
     @property
     def is_number(self) -> bool:
@@ -345,6 +348,17 @@ class RegressionAudit(Audit):
             f"{self.worst}",
             *([] if np.isnan(high) else [f"                      {level}"]),
         ]
+        column = self.columns[self.worst]
+        measured = column.measures[self.metric]
+        if measured.chance is not None:
+            lines.append(
+                f"  by chance           {measured.chance:.4g}   a fair model on these "
+                "rows"
+            )
+        pair = column.farthest.get(self.metric, ())
+        for words, group in zip(("  between", "      and"), pair, strict=False):
+            n_rows = column.groups[group]["rows"]
+            lines.append(f"{words:<22}{group} ({n_rows:.0f} rows)")
         for frame in (self.frame, self.group_frame):
             shown = frame.set_index(list(frame.columns[:2]))
             shown = shown[[name for name in shown if shown[name].notna().any()]]
@@ -495,9 +509,15 @@ class _Auditor:
             weights = weight if self.spec.is_weighted else None
             bias = dependence.information_bias(u, numbers[inside], weight=weights)
         measures, strata = {}, dict[str, dict[str, float]]()
+        farthest = dict[str, tuple[str, str]]()
         for name in by_part[0]:
             # The stratum with the largest value counts, for shuffled rows too.
-            values, ends, shuffled = zip(*(part[name] for part in by_part), strict=True)
+            values, ends, shuffled, pairs = zip(
+                *(part[name] for part in by_part), strict=True
+            )
+            pair = pairs[int(np.argmax(values))]
+            if pair is not None:
+                farthest[name] = groups[pair[0]], groups[pair[1]]
             low, high = (None, None) if None in ends else np.max(ends, axis=0).tolist()
             by_chance = np.max(shuffled, axis=0).tolist()
             test = dependence.chance_of(max(values), by_chance) if by_chance else ()
@@ -515,6 +535,7 @@ class _Auditor:
             information_bias=bias,
             n_missing=int(np.sum(code < 0)) - sum(attribute.small.values()),
             small=dict(attribute.small),
+            farthest=farthest,
             strata=strata,
             absent=tuple(names[r] for r in range(len(names)) if r not in parts),
             **described,
@@ -522,8 +543,9 @@ class _Auditor:
 
     def _measure(
         self, code: IntArray, numbers: FloatArray | None, parts: dict[int, IntArray]
-    ) -> Iterator[dict[str, tuple[float, Interval | None, list[float]]]]:
-        # By stratum and measure: its value, interval, and values by chance.
+    ) -> Iterator[dict[str, tuple[float, Interval | None, list[float], Any]]]:
+        # By stratum and measure: its value, interval, values by chance, and the codes
+        # of the groups that are farthest apart.
         spec, n_permutations = self.spec, self.spec.n_permutations or 0
         seed = spec.random_state
         drawn: Any = {"n_bootstrap": spec.n_bootstrap, "random_state": seed or 0}
@@ -544,20 +566,21 @@ class _Auditor:
                 shuffled.append(
                     ordered.below(group[order], dependence.take(weight, order))
                 )
-            measures = {}
+            measures: dict[str, Any] = {}
             for name in dependence.GROUP_MEASURES:
                 value, *others = (
                     ordered.measure(name, each) for each in (observed, *shuffled)
                 )
-                measures[name] = value, limits.get(name), others
+                pair = np.unique(group)[list(ordered.farthest(name, observed))]
+                measures[name] = value, limits.get(name), others, pair
             for name, measure in dependence.NUMBER_MEASURES.items():
                 if numbers is None:
                     break
-                pair = u, numbers[rows]
+                both = u, numbers[rows]
                 others = dependence.shuffled_values(
-                    measure, *pair, n_permutations, rngs[name], weight
+                    measure, *both, n_permutations, rngs[name], weight
                 )
-                measures[name] = measure(*pair, weight=weight), None, others
+                measures[name] = measure(*both, weight=weight), None, others, None
             yield measures
 
     def _group(self, inside: NDArray[np.bool_]) -> dict[str, float]:

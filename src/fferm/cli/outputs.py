@@ -14,7 +14,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table as RichTable
 
-from fferm.errors import InvalidInputError
+from fferm.errors import ColumnHint, InvalidInputError
 
 
 @dataclass(frozen=True)
@@ -58,6 +58,11 @@ class Output:
 
         def show(message: Warning | str, *_: Any, **__: Any) -> None:
             line = one_line(str(message))
+            if isinstance(message, ColumnHint):
+                line = (
+                    f"{line.split(' If ')[0]} If they are categories, name each with "
+                )
+                line += "--categorical."
             if line not in seen and not self.is_quiet:
                 sys.stderr.write(f"warning: {line}\n")
             seen.add(line)

@@ -7,6 +7,7 @@ it can be saved: ``name``, ``kind`` and, for numbers, ``fill``, ``mean``, ``scal
 """
 
 import datetime
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from decimal import Decimal
 from typing import Any, Self
@@ -50,6 +51,8 @@ FEWEST_ROWS = 2
 EXACT = (bool, np.bool_, Decimal)
 # Values that are neither numbers nor categories.
 DATES = (datetime.date, datetime.time, datetime.timedelta)
+# How dates look as text: 2024-01-31, with a time or without, and 31.1.2024.
+DATE = re.compile(r"\d{4}-\d\d?-\d\d?([T ].*)?|\d\d?[./-]\d\d?[./-]\d{4}")
 UNUSABLE = (bytes, tuple, complex, *DATES)
 # From this many rows on, text that differs in most rows and has more words than this
 # on average is free text.
@@ -352,6 +355,8 @@ def count_levels(
     counts = both["rows"][both["rows"] > 0]
     known = counts.drop(MISSING, errors="ignore")
     is_declared = is_named or isinstance(column.dtype, pd.CategoricalDtype)
+    if not is_declared and len(known) and all(map(DATE.fullmatch, known.index)):
+        raise InvalidTypeError(refused_dates([name]))
     is_varied = FREE_TEXT_FROM <= known.sum() < 2 * len(known)
     n_words = sum(len(str(level).split()) for level in known.index) if is_varied else 0
     if not is_declared and n_words > MOST_WORDS * len(known):

@@ -11,7 +11,7 @@ from sklearn.utils import _safe_indexing, check_random_state
 
 from fferm._typing import IntArray, Table, is_sparse
 from fferm.data.rows import FitInput, Rows, check_aligned, combine
-from fferm.data.validate import TrainingData, one_column
+from fferm.data.validate import TrainingData, one_column, read_frame
 from fferm.errors import InvalidInputError, InvalidParameterError, MissingSensitiveError
 
 
@@ -98,6 +98,7 @@ def read_rows(
     native = nw.from_native(sensitive_features, pass_through=True)
     if isinstance(native, nw.LazyFrame):
         sensitive_features = native.collect().to_native()
+    read_frame(X)  # refuses a lazy frame
     rows = FitInput(X, one_column(y), sensitive_features, sample_weight)
     check_aligned(**rows.tables, are_equal=True)
     return rows

@@ -260,8 +260,11 @@ def one_column(y: Table) -> Table:
 
 
 def plain_labels(y: Table) -> Table:
-    """Return nullable integers and booleans without gaps as NumPy's, others as is."""
+    """Return integers and booleans of other kinds as NumPy's, all else as it is."""
     native = nw.from_native(one_column(y), series_only=True, pass_through=True)
+    if getattr(y, "dtype", None) == np.dtype(object):  # perhaps numbers nevertheless
+        numbers = pd.Series(np.asarray(y)).infer_objects()
+        return numbers.to_numpy() if numbers.dtype.kind in "biu" else y
     if not isinstance(native, nw.Series) or native.null_count():
         return y
     is_plain = native.dtype.is_integer() or native.dtype == nw.Boolean
@@ -583,7 +586,8 @@ def validate_rows(
     refuse_unusable(X=X, y=y, sample_weight=sample_weight)
     options: dict[str, Any] = {"accept_sparse": "csr", "dtype": np.float64}
     if y is not NO_Y:
-        y = y if isinstance(y, np.ndarray) else plain_labels(y)
+        is_plain = isinstance(y, np.ndarray) and y.dtype != object
+        y = y if is_plain else plain_labels(y)
         if isinstance(y, list | tuple) and len({isinstance(v, str) for v in y}) > 1:
             raise InvalidInputError(MIXED)  # NumPy would make strings of all
         options |= {"y": y, "order": "C"}

@@ -245,7 +245,8 @@ class FairBoostingClassifier(FairClassifier):
         X = self._read_features(passed.X, reset=True)
         y = passed.y
         with named_errors():
-            y = y if isinstance(y, np.ndarray) else plain_labels(y)
+            is_plain = isinstance(y, np.ndarray) and y.dtype != object
+            y = y if is_plain else plain_labels(y)
             y = _check_y(y, estimator=self)
             check_consistent_length(X, y)
             weight = encode_weight(passed.sample_weight, X.shape[0])
@@ -254,11 +255,11 @@ class FairBoostingClassifier(FairClassifier):
         if isinstance(X, pd.DataFrame) and not self.warm_start:
             X = X.copy(deep=False)
             for n in self.categorical_:
-                levels: Any = X.iloc[:, n].cat.remove_unused_categories()
-                X.isetitem(n, levels)
+                column: Any = X.iloc[:, n].cat.remove_unused_categories()
+                X.isetitem(n, column)
         with np.errstate(over="ignore"):
-            is_plain = PLAIN_WEIGHTS[0] <= np.mean(weight) <= PLAIN_WEIGHTS[1]
-        weight = weight if is_plain else rescaled(weight)
+            is_usual = PLAIN_WEIGHTS[0] <= np.mean(weight) <= PLAIN_WEIGHTS[1]
+        weight = weight if is_usual else rescaled(weight)
         classes, codes = encode_classes(y)
         return TrainingData(X, codes, classes, weight, kept)
 

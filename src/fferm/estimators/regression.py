@@ -25,7 +25,7 @@ from fferm.data.validate import (
 )
 from fferm.errors import InvalidInputError, InvalidParameterError
 from fferm.estimators.base import Encoded, FairEstimator, all_classes, progress
-from fferm.estimators.weight_search import HeldOut, Judged
+from fferm.estimators.weight_search import HeldOut, Judged, by_chance_words
 from fferm.metrics.dependence import RegressionTabulator, make_regression_tabulator
 from fferm.penalty.losses import Loss
 from fferm.penalty.objective import Problem
@@ -467,11 +467,15 @@ class HeldOutNumbers(HeldOut[FairRegressor]):
 
     def infeasible(self, closest: Judged[FairRegressor], highest: float) -> str:
         """Return the warning for a bound that no weight up to ``highest`` keeps."""
+        prediction = closest.model.predict(self.X)
+        sizes = self.measured.worst_pair(prediction)
+        pair = " and ".join(f"{g} ({n} held-out rows)" for g, n in sizes.items())
         return (
             f"No fairness_weight up to {highest:g} brings {self.measured.measure} on "
             f"{self.X.shape[0]} held-out rows to max_violation={self.bound:g}. The "
             f"closest is fairness_weight={closest.fairness_weight:.4g} with "
-            f"{closest.value:.4g}. Raise max_violation, or hold out more rows."
+            f"{closest.value:.4g}{f', between {pair}' if pair else ''}. "
+            + by_chance_words(self.measured.by_chance(prediction), self.bound)
         )
 
 

@@ -268,17 +268,22 @@ class HeldOutDecisions(HeldOut[M]):
             for group in (worst.lowest_group, worst.highest_group)
         )
         floor, _ = floor_of_tables(tables)
-        words = f", between {pair}. By chance alone a fair model measures {floor:.4f} "
-        if floor >= self.bound:
-            return (
-                f"{words}on these rows, so they cannot show a violation of "
-                f"{self.bound:g}. Collect more rows, merge groups or leave small ones "
-                "out with min_group_size, or raise max_violation."
-            )
+        return f", between {pair}. {by_chance_words(floor, self.bound)}"
+
+
+def by_chance_words(floor: float, bound: float) -> str:
+    """Return what a fair model would measure, and what to do about a bound."""
+    words = f"By chance alone a fair model measures {floor:.4f} on these rows"
+    if floor >= bound:
         return (
-            f"{words}on these rows. Raise max_violation, leave small groups out with "
-            "min_group_size, hold out more rows, or raise sharpness."
+            f"{words}, so they cannot show a violation of {bound:g}. Collect more "
+            "rows, merge groups or leave small ones out with min_group_size, or raise "
+            "max_violation."
         )
+    return (
+        f"{words}. Raise max_violation, leave small groups out with min_group_size, "
+        "hold out more rows, or raise sharpness."
+    )
 
 
 def _decide(model: FairClassifier, X: Table) -> IntArray:

@@ -390,6 +390,11 @@ class OrderedPredictions:
         pairs = itertools.combinations(below[:, :-1], 2)
         return max((float(np.abs(a - b) @ widths) for a, b in pairs), default=0.0)
 
+    def farthest(self, name: str, below: FloatArray) -> tuple[int, int]:
+        """Return the places of the two groups that a measure finds farthest apart."""
+        pairs = itertools.combinations(range(len(below)), 2)
+        return max(pairs, key=lambda pair: self.measure(name, below[list(pair)]))
+
     def intervals(
         self,
         group: IntArray,
@@ -527,11 +532,14 @@ class RegressionTabulator:
         The attribute on the rows of a column and stratum, and these rows.
     weight
         (n_samples,) weights of all rows, or None where they count alike.
+    names
+        Of the groups of each part; empty for measures of numbers.
     """
 
     measure: str
     parts: tuple[tuple[Table, IntArray], ...]
     weight: FloatArray | None = None
+    names: tuple[tuple[str, ...], ...] = ()
 
     def violation(
         self, prediction: FloatArray, measure: Measure | None = None
@@ -542,6 +550,33 @@ class RegressionTabulator:
             function(prediction[rows], values, weight=take(self.weight, rows))
             for values, rows in self.parts
         )
+
+    def worst_pair(self, prediction: FloatArray) -> dict[str, int]:
+        """Return the rows of the two groups farthest apart; none for numbers."""
+        worst: dict[str, int] = {}
+        most = -np.inf
+        for (group, rows), names in zip(self.parts, self.names, strict=False):
+            ordered = OrderedPredictions(prediction[rows])
+            below = ordered.below(group, take(self.weight, rows))
+            value = ordered.measure(self.measure, below)
+            if value > most:
+                codes = np.unique(group)[list(ordered.farthest(self.measure, below))]
+                worst = {names[k]: int(np.sum(group == k)) for k in codes}
+                most = value
+        return worst
+
+    def by_chance(self, prediction: FloatArray, n_permutations: int = 99) -> float:
+        """Return the mean violation if nothing depended on the attributes."""
+        rng, function = np.random.default_rng(0), get_measure(self.measure)
+        shuffled = [
+            shuffled_values(
+                function,
+                *(prediction[rows], values, n_permutations, rng),
+                take(self.weight, rows),
+            )
+            for values, rows in self.parts
+        ]
+        return float(np.max(shuffled, axis=0).mean())
 
     def interval(
         self, prediction: FloatArray, confidence: float, n_bootstrap: int
@@ -576,9 +611,11 @@ def make_regression_tabulator(
     n = X.shape[0] if hasattr(X, "shape") else len(X)
     get_measure(measure)
     columns: list[tuple[Table, NDArray[np.bool_]]]
+    named_groups: list[tuple[str, ...]] = []
     if measure in GROUP_MEASURES:
         attributes = encode_sensitive(sensitive_features, n, groups, binning)
         columns = [(attribute.code, attribute.code >= 0) for attribute in attributes]
+        named_groups = [attribute.groups for attribute in attributes]
     else:
         named = split_columns(sensitive_features)
         series = [read_series(values, name).infer_objects() for name, values in named]
@@ -593,18 +630,20 @@ def make_regression_tabulator(
     strata = control_strata(notion, X, n)
     # Rows of weight 0 do not count as rows.
     counts = True if weight is None else weight > 0
-    parts = tuple(
-        (values[rows], rows)
-        for values, known in columns
+    found = [
+        (values[rows], rows, n_column)
+        for n_column, (values, known) in enumerate(columns)
         for rows in comparable_rows(values, known & counts, strata).values()
-    )
+    ]
+    parts = tuple((values, rows) for values, rows, _ in found)
     if not parts:
         raise InvalidInputError(
             f"{measure} needs two groups, or two different numbers, in at least "
             f"{FEWEST_ROWS} rows of some stratum; the {n} rows have none. Check "
             "sensitive_features, or pass more rows."
         )
-    return RegressionTabulator(measure, parts, weight)
+    names = tuple(named_groups[n_column] for *_, n_column in found if named_groups)
+    return RegressionTabulator(measure, parts, weight, names)
 
 
 def control_strata(notion: Notion, X: Table, n_samples: int) -> Strata:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from fferm._typing import FloatArray, IntArray, Table
 from fferm.data.groups import DEFAULT_BINNING, Binning, GroupMode, encode_sensitive
-from fferm.data.rows import CellIndex, Rows, add_control
+from fferm.data.rows import CellIndex, Rows, add_control, small_groups
 from fferm.data.validate import encode_weight, one_hot, rescaled
 from fferm.errors import (
     EmptyStratumWarning,
@@ -371,6 +371,11 @@ def make_tabulator(
             MissingGroupWarning,
         )
     empty = [attribute.name for attribute in attributes if not attribute.groups]
+    small = [small_groups(a.small) for a in attributes if a.small and not a.groups]
+    if small:
+        raise InvalidInputError(
+            f"Every group is smaller than min_group_size: {'; '.join(small)}. Lower it."
+        )
     if empty:
         raise InvalidInputError(
             f"No row has a value of {', '.join(empty)}, or every group is smaller than "
