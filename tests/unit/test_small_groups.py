@@ -142,6 +142,21 @@ def test_an_audit_of_numbers_says_between_whom_and_what_chance_would_give():
     assert max(map(len, text.splitlines())) <= 80
 
 
+def test_an_audit_of_numbers_fits_the_terminal_whatever_groups_are_called():
+    rng, n = np.random.default_rng(0), 900
+    groups = {
+        "a rather long name of a column": rng.integers(0, 25, n).astype(str),
+        "another": rng.choice(["a rather long name of a group of people", "b"], n),
+    }
+    groups = pd.DataFrame(groups).add_prefix("column ")
+    y = 1e5 * rng.normal(size=n)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SmallGroupWarning)
+        found = audit(y_true=y, y_pred=y, sensitive_features=groups, n_bootstrap=5)
+    assert max(map(len, str(found).splitlines())) <= 80
+    assert "more groups in .group_frame" in str(found)
+
+
 def test_curves_and_searches_measure_the_groups_that_are_trained_on():
     model = FairLogisticRegression(min_group_size=30)
     with pytest.warns(SmallGroupWarning):

@@ -30,6 +30,9 @@ from fferm.metrics.intervals import Interval
 from fferm.notions import Labels, Notion
 from fferm.registry import code_of
 
+# Columns of a printed audit, and the longest name and the most groups that it shows.
+WIDTH, LONGEST_NAME, MOST_GROUPS_SHOWN = 80, 28, 20
+
 
 @dataclass(frozen=True)
 class AuditSpec:
@@ -261,6 +264,11 @@ class Audit(ABC):
         if value is None:
             return "-"
         return "undefined" if math.isnan(value) else f"{value:{cls.digits}}"
+
+
+def cut_name(name: str, longest: int = LONGEST_NAME) -> str:
+    """Return a name, which users may make of any length, as a short text shows it."""
+    return name if len(name) <= longest else name[: longest - 3] + "..."
 
 
 def json_ready(value: Any) -> Any:

@@ -10,7 +10,15 @@ import pandas as pd
 from sklearn.base import ClassifierMixin, RegressorMixin, is_regressor
 
 from fferm._typing import FloatArray, IntArray, Table
-from fferm.auditing.base import Audit, AuditSpec, resolve, resolve_component
+from fferm.auditing.base import (
+    MOST_GROUPS_SHOWN,
+    WIDTH,
+    Audit,
+    AuditSpec,
+    cut_name,
+    resolve,
+    resolve_component,
+)
 from fferm.data.groups import GroupMode
 from fferm.data.rows import SMALL_GROUP, check_aligned, small_groups
 from fferm.data.validate import (
@@ -44,10 +52,8 @@ from fferm.metrics.tabulator import (
 from fferm.notions import Labels, Notion
 from fferm.registry import code_of
 
-# Columns of a printed audit.
-WIDTH = 80
-# The longest name of a group, and the most groups and classes, that a short text shows.
-LONGEST_NAME, MOST_GROUPS_SHOWN, MOST_CLASSES_SHOWN = 28, 20, 2
+# The most classes that a short text shows.
+MOST_CLASSES_SHOWN = 2
 # The stratum of a notion that compares all rows.
 EVERYONE = "everyone"
 # What the table by group says of each class.
@@ -279,7 +285,7 @@ class ClassificationAudit(Audit):
             pair = worst.lowest_group, worst.highest_group
             rates = worst.lowest_rate, worst.highest_rate
             sides = [
-                f"{_cut(group)}{self._rows_of(worst, group)} {number(rate)}"
+                f"{cut_name(group)}{self._rows_of(worst, group)} {number(rate)}"
                 for group, rate in zip(pair, rates, strict=True)
             ]
             where = "" if worst.stratum == EVERYONE else f", {worst.stratum}"
@@ -290,7 +296,7 @@ class ClassificationAudit(Audit):
                 "for 0.8)",
                 f"  between         {sides[0]}",
                 f"              and {sides[1]}",
-                f"                  in {_cut(worst.outcome)}{_cut(where)}"[:WIDTH],
+                f"{'':18}in {cut_name(worst.outcome)}{cut_name(where)}"[:WIDTH],
             ]
         soft = f"  in probability  {number(self.soft_violation)}"
         if self.soft_interval is not None:
@@ -326,15 +332,10 @@ class ClassificationAudit(Audit):
             names = ["count", *shown[:MOST_CLASSES_SHOWN], "accuracy"]
             renamed = dict(zip(shown, map(_cut_rate, self.shown_classes), strict=True))
             frame = frame[names].rename(columns=renamed).head(MOST_GROUPS_SHOWN)
-            frame.index = pd.Index([_cut(str(name)) for name in frame.index])
+            frame.index = pd.Index([cut_name(str(name)) for name in frame.index])
         text = frame.to_string(float_format=self.format_number, na_rep="undefined")
         n_more = len(self.groups) - len(frame)
         return text + (f"\n... and {n_more} more groups in .frame" if n_more else "")
-
-
-def _cut(name: str) -> str:
-    # Names of users may be of any length.
-    return name if len(name) <= LONGEST_NAME else name[: LONGEST_NAME - 3] + "..."
 
 
 def _cut_rate(label: str) -> str:

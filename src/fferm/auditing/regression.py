@@ -11,7 +11,16 @@ from scipy.stats import norm
 from scipy.stats import t as student
 
 from fferm._typing import FloatArray, IntArray, Table
-from fferm.auditing.base import Audit, AuditSpec, parameter_of, resolve
+from fferm.auditing.base import (
+    LONGEST_NAME,
+    MOST_GROUPS_SHOWN,
+    WIDTH,
+    Audit,
+    AuditSpec,
+    cut_name,
+    parameter_of,
+    resolve,
+)
 from fferm.data.groups import (
     Attribute,
     GroupMode,
@@ -345,7 +354,7 @@ class RegressionAudit(Audit):
             f"  mean squared error  {self.mse:.6g}   explains {self.explained:.4f} of "
             "the variance",
             f"  violation           {self.violation:.4g}   {self.metric} by "
-            f"{self.worst}",
+            f"{cut_name(self.worst, 22)}",
             *([] if np.isnan(high) else [f"                      {level}"]),
         ]
         column = self.columns[self.worst]
@@ -358,12 +367,29 @@ class RegressionAudit(Audit):
         pair = column.farthest.get(self.metric, ())
         for words, group in zip(("  between", "      and"), pair, strict=False):
             n_rows = column.groups[group]["rows"]
-            lines.append(f"{words:<22}{group} ({n_rows:.0f} rows)")
-        for frame in (self.frame, self.group_frame):
-            shown = frame.set_index(list(frame.columns[:2]))
-            shown = shown[[name for name in shown if shown[name].notna().any()]]
-            lines += ["", shown.to_string(float_format=self.format_number, na_rep="-")]
+            lines.append(f"{words:<22}{cut_name(group)} ({n_rows:.0f} rows)")
+        groups = self.group_frame
+        lines += ["", self._table(self.frame, 1), ""]
+        lines.append(self._table(groups.head(MOST_GROUPS_SHOWN), 2))
+        if len(groups) > MOST_GROUPS_SHOWN:
+            n_more = len(groups) - MOST_GROUPS_SHOWN
+            lines.append(f"... and {n_more} more groups in .group_frame")
         return "\n".join([*lines, *(["", *self.notes] if self.notes else [])])
+
+    def _table(self, frame: pd.DataFrame, n_names: int) -> str:
+        # Without intervals of means, and with shorter names, where it is too wide.
+        text, means = "", ["mean_low", "mean_high"]
+        for longest in (WIDTH, LONGEST_NAME, 14, 9):
+            shown = frame.drop(
+                columns=means if longest < WIDTH else [], errors="ignore"
+            )
+            for name in shown.columns[:n_names]:
+                shown[name] = [cut_name(each, longest) for each in shown[name]]
+            shown = shown.set_index(list(shown.columns[:2])).dropna(axis=1, how="all")
+            text = shown.to_string(float_format=self.format_number, na_rep="-")
+            if max(map(len, text.splitlines())) <= WIDTH:
+                break
+        return text
 
 
 def audit_regression(  # noqa: PLR0913 - one call states all that an audit depends on
