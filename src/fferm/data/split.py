@@ -98,7 +98,8 @@ def read_rows(
     native = nw.from_native(sensitive_features, pass_through=True)
     if isinstance(native, nw.LazyFrame):
         sensitive_features = native.collect().to_native()
-    read_frame(X)  # refuses a lazy frame
+    if not isinstance(X, np.ndarray):
+        read_frame(X)  # refuses a lazy frame
     rows = FitInput(X, one_column(y), sensitive_features, sample_weight)
     check_aligned(**rows.tables, are_equal=True)
     return rows
