@@ -927,9 +927,8 @@ MISTAKES = [
         "groups that are too small",
         {},
         GIVEN + " --min-group-size 100",
-        "No row has a value of sex, or every group is smaller than min_group_size, "
-        "so there are no groups to compare. Check how sensitive_features was read, "
-        "or leave that column out.",
+        "Every group is smaller than min_group_size: f (60 rows), m (60 rows). Lower "
+        "it.",
     ),
     (
         "predictions that lack rows",

@@ -206,9 +206,9 @@ def test_columns_that_cannot_be_read_are_refused_by_name(name, column, words, er
 def test_rows_that_are_not_there_yet_or_have_gaps_are_refused_with_advice():
     rows = {"y": LABELS, "sensitive_features": TABLE["group"]}
     for fit in (FairLogisticRegression().fit, partial(tradeoff_curve, MODELS["trees"])):
-        with pytest.raises(InvalidTypeError, match=r"Pass its rows: X.collect\(\)"):
+        with pytest.raises(InvalidTypeError, match=r"Pass X.collect\(\)"):
             fit(pl.from_pandas(TABLE).lazy(), **rows)
-    with pytest.raises(InvalidInputError, match="Pass a data frame, whose gaps are f"):
+    with pytest.raises(InvalidInputError, match="pass a data frame, whose gaps are f"):
         FairLogisticRegression().fit(TABLE[["age"]].to_numpy(), **rows)
 
 

@@ -385,7 +385,8 @@ class RegressionAudit(Audit):
             )
             for name in shown.columns[:n_names]:
                 shown[name] = [cut_name(each, longest) for each in shown[name]]
-            shown = shown.set_index(list(shown.columns[:2])).dropna(axis=1, how="all")
+            shown = shown.set_index(list(shown.columns[:2]))
+            shown = shown[[name for name in shown if shown[name].notna().any()]]
             text = shown.to_string(float_format=self.format_number, na_rep="-")
             if max(map(len, text.splitlines())) <= WIDTH:
                 break

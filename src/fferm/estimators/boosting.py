@@ -249,6 +249,8 @@ class FairBoostingClassifier(FairClassifier):
             y = y if is_plain else plain_labels(y)
             y = _check_y(y, estimator=self)
             check_consistent_length(X, y)
+        weight = np.ones(X.shape[0])
+        if passed.sample_weight is not None:
             weight = encode_weight(passed.sample_weight, X.shape[0])
         X, y, weight, kept = keep_weighted(X, y, weight)
         # Levels that only other rows have are not known, unless a later fit may go on.
