@@ -207,3 +207,13 @@ def test_a_table_trains_the_model_of_its_encoded_matrix():
     np.testing.assert_allclose(model.coef_, expected.coef_, rtol=1e-6, atol=1e-9)
     expected = expected.predict_proba(matrix)
     np.testing.assert_allclose(model.predict_proba(table), expected, atol=1e-9)
+
+
+@pytest.mark.parametrize("largest", [1e308, 1e-308, 1.0])
+def test_only_ratios_of_weights_count_in_medians_and_scales(largest):
+    frame = pd.DataFrame({"a": [1.0, 2.0, 4.0, np.nan], "b": ["x", "y", "x", "y"]})
+    weight = np.array([0.25, 0.5, 0.125, 1.0])
+    (number, _) = FrameEncoder().fit(frame, sample_weight=largest * weight).columns_
+    assert number["fill"] == 2.0
+    mean = (0.25 + 2 * 1.5 + 4 * 0.125) / weight.sum()
+    assert number["mean"] == pytest.approx(mean, rel=1e-12)

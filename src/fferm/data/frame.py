@@ -32,6 +32,7 @@ from fferm.data.validate import (
     named_errors,
     read_frame,
     refused_dates,
+    rescaled,
 )
 from fferm.errors import (
     ColumnHint,
@@ -382,7 +383,7 @@ def _learn_numbers(
     name: str, numbers: FloatArray, is_scaled: bool, weight: FloatArray | None
 ) -> dict[str, Any] | None:
     _refuse_infinite(name, numbers)
-    weight = None if weight is None or are_alike(weight) else weight
+    weight = None if weight is None or are_alike(weight) else rescaled(weight)
     is_gap = np.isnan(numbers)
     if is_gap.all():
         return None
@@ -415,7 +416,8 @@ def _median(values: FloatArray, weight: FloatArray | None) -> float:
     below = np.cumsum(weight[order])
     half = below[-1] / 2
     middle = [np.searchsorted(below, half, side) for side in ("left", "right")]
-    return float(values[order[middle]].mean())
+    # All weights may be 0 beside those of other rows.
+    return float(values[order[np.minimum(middle, values.size - 1)]].mean())
 
 
 def _encode_column(
