@@ -150,6 +150,13 @@ def test_importing_fferm_and_training_loads_nothing_heavy():
 
 
 @pytest.mark.parametrize("path", FILES, ids=parts)
+def test_options_are_passed_by_name(path):
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.FunctionDef) and node.args.posonlyargs:
+            assert not node.args.args, f"{node.name} takes them by position too"
+
+
+@pytest.mark.parametrize("path", FILES, ids=parts)
 def test_compiled_files_are_in_the_key_of_the_cache(path):
     # A kernel is compiled together with those it calls, but its cache is told apart by
     # its own file: without the key, an upgrade would go on running their old code.

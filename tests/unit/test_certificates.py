@@ -250,6 +250,52 @@ def test_the_divergence_for_a_violation_inverts_the_bound(divergence, class_rate
     )
 
 
+@pytest.mark.parametrize("rate", [0.0003, 0.004, 0.2])
+@pytest.mark.parametrize("name", ["reverse_kl", "js", "hellinger", "alpha"])
+def test_a_class_and_all_others_together_have_the_same_constant(name, rate):
+    constant = curvature_constant(name, rate)
+
+    assert curvature_constant(name, 1 - rate) == pytest.approx(constant, rel=1e-6)
+
+
+def test_what_rounding_hides_grows_with_groups_and_shrinks_with_their_weights():
+    ulps, spread = (3 + 2) * np.finfo(float).eps, 1 / 0.3 + 1 / 0.1
+
+    of_squares = violation_bound(0.0, [0.6, 0.3, 0.1], "kl")
+    of_total_variation = violation_bound(0.0, [0.6, 0.3, 0.1], "tv")
+
+    assert of_squares == pytest.approx(ulps * math.sqrt(spread / 4), rel=1e-12)
+    assert of_total_variation == pytest.approx(ulps * spread / 4, rel=1e-12)
+
+
+@dataclass(frozen=True)
+class Flat(Divergence, abstract=True):  # abstract: other tests need not know it
+    """A user's own divergence that is 0 at all ratios between 1/2 and 3/2."""
+
+    def f(self, t, xp):
+        return xp.where(xp.abs(t - 1) > 0.5, (xp.abs(t - 1) - 0.5) ** 2, 0.0)
+
+    def f_prime(self, t, xp):
+        beyond = xp.where(t < 0.5, 2 * t - 1, 0.0)
+        return xp.where(t > 1.5, 2 * t - 3, beyond)
+
+    def conjugate(self, a, xp):
+        return a + xp.abs(a) / 2 + a**2 / 4
+
+    def conjugate_prime(self, a, xp):
+        return 1 + xp.where(a < 0, -0.5, 0.5) + a / 2
+
+
+def test_a_divergence_that_is_flat_at_1_promises_nothing():
+    assert curvature_constant(Flat()) == 0
+    assert violation_bound(0.01, [0.5, 0.5], Flat()) == 1.0
+    assert violation_bound(0.01, [0.5, 0.5], Flat(), capped=False) == math.inf
+
+
+def test_no_violation_needs_no_divergence():
+    assert divergence_for(0, [0.5, 0.5], "kl") == 0
+
+
 @pytest.mark.parametrize(
     ("name", "kappa"),
     [

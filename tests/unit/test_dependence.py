@@ -234,6 +234,8 @@ def test_unknown_groups_count_as_no_group():
     for name in GROUP_MEASURES:
         known = get_measure(name)(u[:4], group[:4])
         assert get_measure(name)(u, group) == pytest.approx(known)
+        with pytest.raises(InvalidInputError, match="two different codes; got 1"):
+            get_measure(name)(u, np.array([0, 0, 0, 0, -1]))
 
 
 def test_equal_predictions_are_one_step_of_a_distribution_function():

@@ -19,6 +19,7 @@ from fferm.divergences import (
     get,
     trainable,
 )
+from fferm.divergences.base import FEW
 from fferm.errors import InvalidInputError, InvalidParameterError
 from fferm.metrics.certificates import violation_bound
 
@@ -357,3 +358,58 @@ def test_default_limits_agree_with_the_written_ones(name):
     for limit in ("value_at_zero", "slope_at_zero", "slope_at_infinity"):
         default = getattr(Divergence, limit).fget(divergence)
         assert default == pytest.approx(getattr(divergence, limit), rel=1e-12)
+
+
+TRANSFORMED = Affine(get("js"), scale=2.0, slope=0.5)
+
+
+def test_a_scale_and_a_tilt_reach_every_formula():
+    base, log_t = get("js"), np.log(T)
+    slope = base.f_prime(T, np)
+    for found, expected in [
+        (TRANSFORMED.f(T, np), 2 * base.f(T, np) + 0.5 * (T - 1)),
+        (TRANSFORMED.f_prime(T, np), 2 * slope + 0.5),
+        (TRANSFORMED.f_second(T, np), 2 * base.f_second(T, np)),
+        (
+            TRANSFORMED.conjugate(2 * slope + 0.5, np),
+            2 * base.conjugate(slope, np) + 0.5,
+        ),
+        (TRANSFORMED.conjugate_prime(2 * slope + 0.5, np), T),
+        (TRANSFORMED.dual_at(log_t, np), 2 * slope + 0.5),
+        (TRANSFORMED.conjugate_at(log_t, np), 2 * base.conjugate(slope, np) + 0.5),
+    ]:
+        np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-12)
+
+
+def test_a_scale_and_a_tilt_reach_every_limit():
+    assert TRANSFORMED.value_at_zero == pytest.approx(2 * math.log(2) - 0.5)
+    assert TRANSFORMED.slope_at_zero == -math.inf
+    assert TRANSFORMED.slope_at_infinity == pytest.approx(2 * math.log(2) + 0.5)
+    assert TRANSFORMED.dual_domain == (-math.inf, TRANSFORMED.slope_at_infinity)
+    tilted = Affine(get("hellinger"), scale=3.0, slope=-0.25)
+    assert tilted.dual_domain == (tilted.slope_at_zero, tilted.slope_at_infinity)
+    total = Affine(get("tv"), scale=2.0, slope=0.5)
+    assert total.dual_domain == pytest.approx((-0.5, 1.5))
+
+
+@pytest.mark.parametrize("name", STANDARD)
+@pytest.mark.parametrize("n_groups", [3, FEW])
+@pytest.mark.parametrize("has_empty", [False, True])
+def test_few_cells_and_many_have_the_value_and_slopes_of_their_sum(
+    name, n_groups, has_empty
+):
+    divergence = LinearTail(get(name).smoothed(), floor=0.2)
+    joint = np.random.default_rng(0).dirichlet(np.ones(4 * n_groups)).reshape(4, -1)
+    if has_empty:
+        joint[:, 1] = 0.0
+    product = joint.sum(axis=1, keepdims=True) * joint.sum(axis=0)
+    value, by_p, by_q = divergence.value_and_slopes(joint, product)
+    cells = divergence.perspective(joint, product)
+    assert value == pytest.approx(cells.sum(), rel=1e-13)
+    ratio = joint / np.where(product > 0, product, 1.0)
+    dual = np.where(product > 0, divergence.f_prime(ratio, np), 0.0)
+    np.testing.assert_allclose(by_p, dual, rtol=1e-12, atol=1e-14)
+    # A perspective is the sum of its slopes, each times its own cell.
+    np.testing.assert_allclose(
+        joint * by_p + product * by_q, cells, rtol=1e-9, atol=1e-14
+    )

@@ -263,6 +263,12 @@ def test_a_small_group_with_a_rate_of_0_is_not_certain():
     assert high > 0.2
 
 
+def test_no_limit_exceeds_a_gap_of_1():
+    _, high = bootstrap_interval(sample_of([[9, 0], [0, 9]]))
+
+    assert high == 1.0
+
+
 def test_the_bootstrap_of_one_group_is_undefined():
     assert all(map(math.isnan, bootstrap_interval(sample_of([[20, 0], [5, 0]]))))
 

@@ -229,6 +229,8 @@ def resealed(path, **changes):
         ({"class": "os.system"}, "cannot load"),
         ({"class": ["FairLogisticRegression"]}, "but cannot be loaded"),
         ({"format": "another"}, "cannot load"),
+        ({"format": "other"}, "cannot load"),
+        ({"format_version": 0}, "format version 0"),
         ({"format_version": 99}, "format version 99"),
         ({"parameters": {"unknown": 1}}, "but cannot be loaded"),
         ({"parameters": {"l2": {"@code": "1+1"}}}, "but cannot be loaded"),
@@ -326,6 +328,17 @@ def test_members_that_overlap_are_refused_before_they_are_read(saved):
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 2_000_000
+
+
+def test_a_small_member_with_two_names_overlaps_itself(saved):
+    rewrite(saved, lambda files: files.update({"more.npy": bytes(10)}))
+    with zipfile.ZipFile(saved, "a") as archive:
+        archive.writestr("last", "")
+        again = copy.copy(archive.getinfo("more.npy"))
+        again.filename = "again.npy"
+        archive.filelist.append(again)
+    with pytest.raises(PersistenceError, match="overlap"):
+        fferm.load(saved)
 
 
 def test_a_member_larger_than_the_manifest_says_is_not_read(saved, monkeypatch):

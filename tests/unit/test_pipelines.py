@@ -130,7 +130,8 @@ NUMERIC = {
 @pytest.mark.parametrize("name", [*STEPS, *NUMERIC])
 def test_a_pipeline_is_saved_without_pickle(name, tmp_path):
     X = ROWS["X"] if name in STEPS else ROWS["X"][["age", "pay"]].fillna(30.0)
-    model = make_pipeline({**STEPS, **NUMERIC}[name], FairLogisticRegression())
+    steps = {**STEPS, **NUMERIC}[name], FunctionTransformer()
+    model = make_pipeline(*steps, FairLogisticRegression())
     model.fit(
         X,
         ROWS["y"],

@@ -405,6 +405,15 @@ def test_auto_with_a_weight_takes_the_largest_accuracy_minus_violation(is_weight
     assert not hasattr(model, "violation_")
 
 
+def test_auto_gives_a_divergence_its_share_of_the_weight():
+    model = FairLogisticRegression(
+        divergence="auto", fairness_weight=3.0, random_state=0
+    )
+    assert model.fit(**SOURCE).divergence_.name == "total_variation"
+    share = weight_range(get("tv"))[1] / weight_range(get("kl"))[1]
+    assert model.fairness_weight_ == pytest.approx(3 * share)
+
+
 def test_auto_judges_labels_in_a_column_as_it_judges_a_list_of_them():
     data = make_biased(150, random_state=1)
     auto = FairLogisticRegression(

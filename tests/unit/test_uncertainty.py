@@ -2,12 +2,13 @@
 
 import itertools
 import math
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
 import scipy.optimize
 
-from fferm.divergences import Alpha, LinearTail, get, trainable
+from fferm.divergences import Alpha, Divergence, LinearTail, get, trainable
 from fferm.errors import InvalidParameterError
 from fferm.uncertainty import LargeShift, SmallShift, Uncertainty
 from fferm.uncertainty.large import interval, lagrangian_bound, worst_vertices
@@ -111,6 +112,19 @@ def test_a_clipped_end_does_not_move_with_its_cell(mode):
     assert_slopes_follow_differences(shift, table, get("hellinger"))
 
 
+def test_an_end_that_is_clipped_at_1_does_not_move_with_its_cell():
+    table = np.array([[0.90, 0.02], [0.05, 0.03]])
+    assert_slopes_follow_differences(LargeShift(0.15, floor=0.9), table, get("js"))
+
+
+def test_thirteen_classes_are_looked_at_and_fourteen_are_refused():
+    shift, one = LargeShift(0.0, mode="coupled"), np.ones(1)
+    value, _ = shift.coupled_penalty(np.full((13, 1), 1 / 13), one, get("js"))
+    assert value == pytest.approx(0, abs=1e-12)
+    with pytest.raises(InvalidParameterError, match="at most 13 classes; got 14"):
+        shift.coupled_penalty(np.full((14, 1), 1 / 14), one, get("js"))
+
+
 @pytest.mark.parametrize(
     "shift",
     [
@@ -187,6 +201,17 @@ def test_an_empty_group_changes_nothing_in_a_coupled_set(shift):
     )
 
 
+@pytest.mark.parametrize(
+    "shift", [SmallShift(0.0, coupled=True), LargeShift(0.0, mode="coupled")]
+)
+@pytest.mark.parametrize("prior", [[0.5, 0.2, 0.3], [0.5, 0.5, 0.0]])
+def test_a_group_without_rows_or_without_weight_counts_in_a_coupled_set(shift, prior):
+    p, prior = np.array([[0.4, 0.0, 0.1], [0.2, 0.0, 0.3]]), np.array(prior)
+    product = p.sum(axis=1, keepdims=True) * prior
+    value, _ = shift.coupled_penalty(p, prior, get("js"))
+    assert value == pytest.approx(plain(p, product, get("js")))
+
+
 @pytest.mark.parametrize("label", ["kl", "js", "reverse_kl", "alpha=-1", "kl_paper"])
 @pytest.mark.parametrize("table", [[[0.4, 0.0], [0.25, 0.35]], [[0.6, 0], [0, 0.4]]])
 def test_infinite_penalties_come_without_warning_or_nan(label, table):
@@ -243,6 +268,57 @@ def test_the_papers_corner_falls_below_the_divergence(name, by_paper, value):
     assert found == pytest.approx(by_paper, abs=5e-5)
     assert plain(UNFAIR, q, divergence) == pytest.approx(value, abs=5e-5)
     assert LargeShift(0.01).penalty(UNFAIR, q, divergence)[0] > value
+
+
+@dataclass(frozen=True)
+class Raised(Divergence, abstract=True):  # abstract: other tests need not know it
+    """A user's own ``t ln t + height``, of which any corner may be the worst."""
+
+    height: float = 0.0
+
+    def f(self, t, xp):
+        return t * xp.log(t) + self.height
+
+    def f_prime(self, t, xp):
+        return xp.log(t) + 1
+
+    def conjugate(self, a, xp):
+        return xp.exp(a - 1) - self.height
+
+    def conjugate_prime(self, a, xp):
+        return xp.exp(a - 1)
+
+
+@pytest.mark.parametrize("height", [-9, 0, 9])
+@pytest.mark.parametrize("joint", [[0.4, 0.05, 0.2, 0.35], [0.1, 0.15, 0.35, 0.4]])
+def test_the_worst_corner_of_each_cell_is_the_largest_of_its_box(height, joint):
+    p, divergence = np.array(joint), Raised(height)
+    q = product_of(p.reshape(2, 2)).ravel()
+    shares = np.linspace(-0.04, 0.04, 5)
+    moved_p, moved_q = p + shares[:, None, None], q + shares[None, :, None]
+    largest = divergence.perspective(moved_p, moved_q).max(axis=(0, 1))
+    value, *_ = LargeShift(0.04).penalty(p, q, divergence)
+    assert value == pytest.approx(largest.sum(), rel=1e-12)
+
+
+@pytest.mark.parametrize("label", ["kl", "js", "chi2"])
+def test_the_lagrangian_bound_is_that_of_the_best_prices(label):
+    rng, divergence, radius = np.random.default_rng(3), DIVERGENCES[label], 0.03
+    p = random_table(rng, 4, 3)
+    q = product_of(p)
+    ends = np.array([p - radius, p + radius]), np.array([q - radius, q + radius])
+    ends[0][0], ends[1][0] = np.maximum(ends[0][0], 0), np.maximum(ends[1][0], 0.1 * q)
+
+    def bound(prices):
+        cost = prices[0] * (ends[0] - p)[:, None] + prices[1] * (ends[1] - q)[None]
+        corners = divergence.perspective(ends[0][:, None], ends[1][None]) - cost
+        return corners.max(axis=(0, 1)).sum()
+
+    best = scipy.optimize.minimize(
+        bound, [0.0, 0.0], method="Nelder-Mead", options={"xatol": 1e-9, "fatol": 1e-12}
+    )
+    value = LargeShift(radius, mode="simplex").penalty(p, q, divergence)[0]
+    assert value == pytest.approx(best.fun, rel=1e-6)
 
 
 @pytest.mark.parametrize("label", ["kl", "js", "hellinger", "chi2", "kl_paper"])

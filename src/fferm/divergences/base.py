@@ -433,7 +433,7 @@ class LinearTail(Transformed):
 
         Solvers ask for little else, so this is written out, not built on `evaluate`.
         """
-        if q.size > FEW or q.min(initial=1.0) <= 0:
+        if q.size > FEW:
             return super().value_and_slopes(p, q)
         base, value = self.base, 0.0
         slopes: list[tuple[Operand, Operand]] = []
@@ -446,7 +446,8 @@ class LinearTail(Transformed):
                 slopes.append((slope, -base.conjugate_at(math.log(safe), SCALARS)))
                 value += product * (base.f(safe, SCALARS) + slope * (ratio - safe))
         except (ArithmeticError, AttributeError, TypeError, ValueError):
-            return super().value_and_slopes(p, q)  # formulas that need arrays
+            # A product of 0, or formulas that need arrays.
+            return super().value_and_slopes(p, q)
         by_p, by_q = np.array(slopes, dtype=np.float64).reshape(-1, 2).T
         return value, by_p.reshape(q.shape), by_q.reshape(q.shape)
 

@@ -211,7 +211,7 @@ def _reach(divergence: Divergence, c: float, budget: FloatArray) -> FloatArray:
     # How far above c (first) and below it (second) a rate can be while d_f stays
     # within its budget; rounded outwards.
     side = np.array([1.0, -1.0])[:, None, None]
-    limit = np.broadcast_to(np.where(side > 0, 1 - c, c), budget.shape)
+    limit = np.broadcast_to(np.array([1 - c, c])[:, None, None], budget.shape)
     is_free = _binary(divergence, c + side * limit, c) <= budget
     near, far = np.zeros_like(budget), limit
     for _ in range(HALVINGS):
