@@ -37,7 +37,7 @@ from fferm.data.validate import Number, check_params, one_column, reason_of
 from fferm.divergences import Divergence
 from fferm.divergences import get as get_divergence
 from fferm.errors import InvalidInputError, InvalidParameterError, UnknownNameError
-from fferm.metrics.intervals import two_sided
+from fferm.metrics.intervals import certify_curves, certify_means, two_sided
 from fferm.notions import Labels, Notion, Strata
 from fferm.registry import unknown_name
 
@@ -578,6 +578,42 @@ class RegressionTabulator:
         ]
         return float(np.max(shuffled, axis=0).mean())
 
+    def certify(
+        self, prediction: FloatArray, bound: float, span: tuple[float, float]
+    ) -> float:
+        """Return the p-value of "the violation is above a bound".
+
+        Every pair of groups is tested at the same level, and the largest p-value
+        counts, as in `fferm.metrics.intervals.certify`.
+
+        Parameters
+        ----------
+        prediction
+            (n_samples,) predictions.
+        bound
+            The largest violation allowed.
+        span
+            The least and the largest prediction that count, of rows that are not
+            these: means need values of a known range, so others are cut there.
+        """
+        clipped, p = np.clip(prediction, *span), [0.0]
+        for values, rows in self.parts:
+            weight = np.ones(rows.size) if self.weight is None else self.weight[rows]
+            groups = [values == k for k in np.unique(values)]
+            sizes = np.array([effective_size(weight[group]) for group in groups])
+            if self.measure == "kolmogorov_smirnov":
+                below = OrderedPredictions(prediction[rows]).below(values, weight)
+                p.append(certify_curves(below, sizes, bound))
+                continue
+            u, function = clipped[rows], get_measure(self.measure)
+            for a, b in itertools.combinations(range(len(groups)), 2):
+                both, pair = groups[a] | groups[b], np.array([a, b])
+                gap = function(u[both], values[both], weight=weight[both])
+                spread = [_variance(u[groups[k]], weight[groups[k]]) for k in pair]
+                parts = sizes[pair], np.array(spread), span[1] - span[0]
+                p.append(certify_means(gap, bound, *parts))
+        return max(p)
+
     def interval(
         self, prediction: FloatArray, confidence: float, n_bootstrap: int
     ) -> tuple[float, float]:
@@ -592,6 +628,13 @@ class RegressionTabulator:
             drawn: Any = {"n_bootstrap": n_bootstrap, "weight": take(weight, rows)}
             limits += ordered.intervals(values, [self.measure], level, **drawn).values()
         return max(low for low, _ in limits), max(high for _, high in limits)
+
+
+def _variance(values: FloatArray, weight: FloatArray) -> float:
+    # The unbiased one, of as many rows as the weights are worth.
+    share, n = weight / weight.sum(), effective_size(weight)
+    square = float(share @ (values - share @ values) ** 2)
+    return square * n / max(n - 1, 1.0)
 
 
 def make_regression_tabulator(

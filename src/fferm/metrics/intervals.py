@@ -1,4 +1,4 @@
-r"""Intervals for rates and for violations, in closed form and by resampling.
+r"""Intervals and tests for violations: what the rows at hand can show.
 
 A violation is the largest of many gaps between rates. Its plug-in estimate is biased
 upwards, most of all where the truth is 0, so the quantiles of its resampled values
@@ -10,11 +10,18 @@ all gaps between groups at once, each with its own limits, then
 
 which holds whenever all limits hold, wherever the truth lies.
 
+`certify` and `refute` test a bound. That a violation is at most a bound says the same
+of every pair of groups, in every comparison. So it is shown if it is shown for each of
+them, all at the same level and without a correction for their number (an
+intersection-union test). That a violation is above a bound is shown by any one pair,
+so there the pairs share the level.
+
 Rates are (comparisons x groups) arrays, one per sensitive attribute, NaN where a group
 is absent.
 """
 
 import functools
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -23,7 +30,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, diags_array, hstack, vstack
-from scipy.special import ndtri
+from scipy.special import betaincinv, gammaln, ndtr, ndtri, xlog1py, xlogy
 
 from fferm._typing import FloatArray, IntArray
 from fferm.data.rows import combine
@@ -42,6 +49,17 @@ LEVEL = Number(high=1.0, open_low=True, open_high=True)
 UNDEFINED: Interval = (math.nan, math.nan)
 # Fair models that are drawn for a noise floor: its mean is then right to one percent.
 FLOOR_DRAWS = 4000
+# The part of the level that a test spends on what it leaves out: on pairs that a simple
+# bound settles, and on rates far from those observed.
+SETTLED, UNLIKELY = 1e-4, 4e-4
+# Rates at which an exact test looks for its largest level, and then once more about it.
+N_RATES, N_NEAR = 25, 9
+# How far an exact test adds up counts, in standard deviations.
+REACH = 7.5
+# Rows of the smaller group up to which thresholds have an exact test, and the lower
+# half of the rates that it looks at: they lie closer where a rate is nearly 0.
+MOST_EXACT = 5000
+EDGE_RATES = np.concatenate([[0.0], np.geomspace(1e-5, 0.5, 40)])
 # Numbers drawn at a time: bounds the memory of a bootstrap to some tens of megabytes.
 DRAWS_AT_A_TIME = 4_000_000
 
@@ -139,6 +157,325 @@ def violation_interval(
             above = np.hypot(high[:, a] - rate[:, a], rate[:, b] - low[:, b])
             ends.append(_folded(gap - below, gap + above))
     return max(low for low, _ in ends), max(high for _, high in ends)
+
+
+def certify(
+    rates: Sequence[FloatArray], sizes: Sequence[FloatArray], bound: float
+) -> float:
+    r"""Return the p-value of "some gap is above the bound": small ones certify it.
+
+    Each ordered pair of groups gets the score test of a difference of two rates, with
+    the variance at the most likely rates that are ``bound`` apart (Farrington and
+    Manning; Miettinen and Nurminen). Its p-value is exact: the largest chance of a
+    statistic that small, over all rates that differ by the bound and that the larger
+    group does not contradict (Berger and Boos). The largest p-value counts, so the
+    level holds for any number of groups, comparisons and rows.
+
+    Parameters
+    ----------
+    rates, sizes
+        As in `violation_interval`. With weights, sizes are effective numbers, rounded
+        down, and the test is an approximation.
+    bound
+        The largest violation allowed.
+
+    Returns
+    -------
+    float
+        1 where no two groups can be compared. Values above one half are those of the
+        normal law.
+
+    Examples
+    --------
+    >>> rates, sizes = [np.array([[0.31, 0.30]])], [np.array([[3000, 2000]])]
+    >>> certify(rates, sizes, 0.05) < 0.05 < certify(rates, sizes, 0.03)
+    True
+    """
+    check_params({"bound": bound}, {"bound": Number()})
+    counts, n_rows = _ordered_pairs(rates, sizes, is_cautious=True)
+    if counts.shape[1] == 0:
+        return 1.0
+    if bound >= 1:  # no gap is larger
+        return 0.0
+    z = gap_statistic(counts, n_rows, bound)
+    if np.max(z) >= 0:
+        return float(ndtr(np.max(z)))
+    # Hoeffding's inequality settles pairs that are far from the bound.
+    distance = bound - (counts[0] / n_rows[0] - counts[1] / n_rows[1])
+    chance = np.exp(-2 * distance**2 / (1 / n_rows).sum(axis=0))
+    unsettled = np.flatnonzero(chance > SETTLED)
+    parts = [_exact(z[i], counts[:, i], n_rows[:, i], bound) for i in unsettled]
+    return SETTLED + max(parts, default=0.0)
+
+
+def refute(
+    rates: Sequence[FloatArray], sizes: Sequence[FloatArray], bound: float
+) -> float:
+    """Return the p-value of "no gap is above the bound": small ones refute it.
+
+    The tests are those of `certify` the other way round. One pair is enough: the one
+    with the largest statistic counts, its p-value times the number of pairs.
+
+    Examples
+    --------
+    >>> rates, sizes = [np.array([[0.40, 0.30]])], [np.array([[3000, 2000]])]
+    >>> refute(rates, sizes, 0.05) < 0.05 < refute(rates, sizes, 0.09)
+    True
+    """
+    check_params({"bound": bound}, {"bound": Number()})
+    counts, n_rows = _ordered_pairs(rates, sizes, is_cautious=False)
+    if counts.shape[1] == 0 or bound >= 1:
+        return 1.0
+    z = gap_statistic(counts, n_rows, bound)
+    best = int(np.argmax(z))
+    p = _exact(z[best], counts[:, best], n_rows[:, best], bound, is_upper=True)
+    return float(min(p * z.size, 1.0))
+
+
+def certify_curves(below: FloatArray, sizes: FloatArray, bound: float) -> float:
+    """Return the p-value of "two distribution functions are farther apart somewhere".
+
+    Their distance is the largest gap that any threshold makes, so the test is that of
+    `certify` at every threshold. The largest statistic of two groups counts, with its
+    p-value at any rates; in large groups that of Hoeffding's inequality.
+
+    Parameters
+    ----------
+    below
+        (n_groups, n_points) share of each group at or below each point.
+    sizes
+        (n_groups,) numbers of rows; with weights, effective numbers.
+    bound
+        The largest distance allowed.
+    """
+    if bound >= 1:
+        return 0.0
+    worst, n = 0.0, np.maximum(np.floor(sizes + 1e-6), 1.0)
+    for a, b in itertools.permutations(range(len(n)), 2):
+        pair = n[[a, b]]
+        high, low = np.ceil(below[a] * n[a] - 1e-6), np.floor(below[b] * n[b] + 1e-6)
+        z = float(gap_statistic(np.stack([high, low]), pair[:, None], bound).max())
+        if z >= 0:
+            return float(ndtr(z))
+        if pair.min() > MOST_EXACT:
+            distance = bound - float(np.max(below[a] - below[b]))
+            p = float(np.exp(-2 * distance**2 / np.sum(1 / pair)))
+        else:
+            n1, n2 = np.sort(pair)
+            rates = np.unique(np.concatenate([EDGE_RATES, 1 - EDGE_RATES])) * (
+                1 - bound
+            )
+            p = float(_chance(z, rates, n1, n2, bound, False).max())
+        worst = max(worst, p)
+    return min(worst, 1.0)
+
+
+def certify_means(
+    gap: float,
+    bound: float,
+    sizes: FloatArray,
+    variances: FloatArray,
+    width: float,
+) -> float:
+    """Return the p-value of "two means differ by more than the bound".
+
+    Valid for any values in an interval: twice the smaller one of the p-values of
+    Hoeffding's inequality and of the empirical Bernstein inequality (Maurer, Pontil).
+    The same holds for the largest difference of the means of any function that moves
+    no two values apart, which is the Wasserstein distance.
+
+    Parameters
+    ----------
+    gap
+        The difference that was measured.
+    bound
+        The largest difference allowed.
+    sizes, variances
+        (2,) numbers of rows, and sample variances of the values.
+    width
+        How wide the interval of possible values is.
+
+    Examples
+    --------
+    >>> sizes, variances = np.array([4000.0, 5000.0]), np.array([0.04, 0.05])
+    >>> certify_means(0.02, 0.05, sizes, variances, 1.0) < 0.05
+    True
+    """
+    distance = bound - gap
+    if distance <= 0 or np.min(sizes) < 2:
+        return 1.0
+    if width == 0:
+        return 0.0
+    hoeffding = math.exp(-2 * (distance / width) ** 2 / float(np.sum(1 / sizes)))
+    # Both groups err by at most a s + b s^2 together, but with chance 4 exp(-s^2).
+    a = float(np.sum(np.sqrt(2 * variances / sizes)))
+    b = 7 * width / 3 * float(np.sum(1 / (sizes - 1)))
+    s = (math.sqrt(a**2 + 4 * b * distance) - a) / (2 * b)
+    return min(2 * min(hoeffding, 4 * math.exp(-(s**2))), 1.0)
+
+
+def expected_limit(
+    rates: Sequence[FloatArray],
+    sizes: Sequence[FloatArray],
+    share: float,
+    confidence: float,
+) -> tuple[float, float]:
+    """Return the violation that other rows would certify if they had these rates.
+
+    Parameters
+    ----------
+    rates, sizes
+        As in `violation_interval`.
+    share
+        The number of other rows, as a share of these.
+    confidence
+        The level.
+
+    Returns
+    -------
+    tuple of float and float
+        The limit, and the standard error of its difference from what the other rows
+        will certify; NaN where no two groups can be compared.
+    """
+    limit, noise = math.nan, math.nan
+    for rate, size in zip(rates, sizes, strict=True):
+        a, b = np.triu_indices(rate.shape[1], 1)
+        n = np.where(size > 0, size, np.nan)
+        likely = (rate * n + 1) / (n + 2)
+        variance = likely * (1 - likely) / n
+        error = np.sqrt(variance[:, a] + variance[:, b])
+        upper = np.abs(rate[:, a] - rate[:, b]) - ndtri(1 - confidence) * error / (
+            math.sqrt(share)
+        )
+        if not np.all(np.isnan(upper)):
+            worst = np.unravel_index(np.nanargmax(upper), upper.shape)
+            if not limit >= upper[worst]:
+                limit = float(upper[worst])
+                noise = float(error[worst]) * math.sqrt(1 / share + 1)
+    return limit, noise
+
+
+def _ordered_pairs(
+    rates: Sequence[FloatArray], sizes: Sequence[FloatArray], is_cautious: bool
+) -> tuple[FloatArray, FloatArray]:
+    # (2, n_pairs) counts and numbers of rows of every ordered pair of groups. Effective
+    # numbers are rounded down, and counts of a cautious test to the larger gap.
+    counts, n_rows = [np.zeros((2, 0))], [np.ones((2, 0))]
+    for rate, size in zip(rates, sizes, strict=True):
+        is_known = ~np.isnan(rate[:, :, None] - rate[:, None])
+        row, a, b = np.nonzero(is_known & ~np.eye(rate.shape[1], dtype=bool))
+        pair_rate = np.stack([rate[row, a], rate[row, b]])
+        n = np.maximum(np.floor(np.stack([size[row, a], size[row, b]]) + 1e-6), 1.0)
+        exact = pair_rate * n
+        up, down = np.ceil(exact - 1e-6), np.floor(exact + 1e-6)
+        high, low = (up, down) if is_cautious else (down, up)
+        counts.append(np.stack([high[0], low[1]]))
+        n_rows.append(n)
+    return np.concatenate(counts, axis=1), np.concatenate(n_rows, axis=1)
+
+
+def gap_statistic(
+    counts: FloatArray, n_rows: FloatArray, bound: float | FloatArray
+) -> FloatArray:
+    """Return the score statistic of ``rate_1 - rate_2 = bound``.
+
+    Parameters
+    ----------
+    counts, n_rows
+        (2, ...) successes and rows of two groups.
+    bound
+        The difference under test, at least 0 and below 1.
+
+    Returns
+    -------
+    FloatArray
+        Small where the difference is below the bound; 0 where there is no variance.
+    """
+    (x1, x2), (n1, n2) = counts, n_rows
+    n, x = n1 + n2, x1 + x2
+    # The most likely rate of the second group solves a cubic (Miettinen, Nurminen).
+    a = ((n1 + 2 * n2) * bound - n - x) / (3 * n)
+    b = ((n2 * bound - n - 2 * x2) * bound + x) / n
+    c = x2 * bound * (1 - bound) / n
+    q = a**3 - a * b / 2 + c / 2
+    size = np.sqrt(np.maximum(a**2 - b / 3, 0.0))
+    root = np.where(q < 0, -size, size)
+    cube = np.where(root == 0, 1.0, root**3)
+    angle = (np.pi + np.arccos(np.clip(q / cube, -1.0, 1.0))) / 3
+    low = np.clip(2 * root * np.cos(angle) - a, 0.0, 1 - bound)
+    high = low + bound
+    variance = (high * (1 - high) / n1 + low * (1 - low) / n2) * n / (n - 1)
+    distance = x1 / n1 - x2 / n2 - bound
+    # Where the likely rates are certain, any other count is impossible.
+    certain = np.where(np.abs(distance) < 1e-9, 0.0, np.copysign(np.inf, distance))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        z = distance / np.sqrt(variance)
+    return np.asarray(np.where(variance > 1e-15, z, certain))
+
+
+def _exact(
+    z: float,
+    counts: FloatArray,
+    n_rows: FloatArray,
+    bound: float,
+    is_upper: bool = False,
+) -> float:
+    # The largest chance of a statistic of at most z (or at least, if upper) over rates
+    # that are the bound apart.
+    (x1, x2), (n1, n2) = counts, n_rows
+    if n1 > n2:  # the same question of the other outcome, to add up fewer counts
+        x1, x2, n1, n2 = n2 - x2, n1 - x1, n2, n1
+    low, high = _plausible(x2, n2)
+    high = min(high, 1 - bound)
+    if low >= high:
+        return UNLIKELY
+    rates = np.linspace(low, high, N_RATES)
+    chance = _chance(z, rates, n1, n2, bound, is_upper)
+    i = int(np.argmax(chance))
+    near = np.linspace(rates[max(i - 1, 0)], rates[min(i + 1, N_RATES - 1)], N_NEAR)
+    chance = np.append(chance, _chance(z, near, n1, n2, bound, is_upper))
+    return min(float(chance.max()) + UNLIKELY, 1.0)
+
+
+def _plausible(count: float, n_rows: float) -> Interval:
+    # Clopper and Pearson's interval of a rate, which misses it with chance UNLIKELY.
+    low = betaincinv(count, n_rows - count + 1, UNLIKELY / 2) if count > 0 else 0.0
+    if count == n_rows:
+        return float(low), 1.0
+    high = betaincinv(count + 1, n_rows - count, 1 - UNLIKELY / 2)
+    return float(low), float(high)
+
+
+def _chance(
+    z: float, rates: FloatArray, n1: float, n2: float, bound: float, is_upper: bool
+) -> FloatArray:
+    # The chance of such a statistic at each rate of the second group.
+    x1, first = _binomial(n1, np.clip(rates + bound, 0.0, 1.0))
+    x2, second = _binomial(n2, rates)
+    # The statistic falls as the second count grows. From which one is it at most z?
+    level = z - 1e-9 if is_upper else z + 1e-9
+    sizes = np.array([[n1], [n2]])
+    below, above = np.full(x1.size, -1.0), np.full(x1.size, n2 + 1.0)
+    while np.any(above - below > 1):
+        middle = np.floor((below + above) / 2)
+        is_low = gap_statistic(np.stack([x1, middle]), sizes, bound) <= level
+        below, above = np.where(is_low, below, middle), np.where(is_low, middle, above)
+    # The chance of at least each second count; nearly all of it lies in x2.
+    from_on = np.cumsum(second[:, ::-1], axis=1)[:, ::-1]
+    from_on = np.hstack([from_on, np.zeros((rates.size, 1))])
+    place = np.clip(above - x2[0], 0, x2.size).astype(np.int64)
+    part = from_on[:, place]
+    return np.asarray(np.sum(first * (1 - part if is_upper else part), axis=1))
+
+
+def _binomial(n: float, rates: FloatArray) -> tuple[FloatArray, FloatArray]:
+    # Counts that some of these rates make likely, and their (rates, counts) chances.
+    reach = REACH * (np.sqrt(n * rates * (1 - rates)) + 1)
+    start = max(float(np.floor(np.min(n * rates - reach))), 0.0)
+    stop = min(float(np.ceil(np.max(n * rates + reach))), n)
+    x, rate = np.arange(start, stop + 1), rates[:, None]
+    log_ways = gammaln(n + 1) - gammaln(x + 1) - gammaln(n - x + 1)
+    return x, np.exp(log_ways + xlogy(x, rate) + xlog1py(n - x, -rate))
 
 
 def floor_of_tables(

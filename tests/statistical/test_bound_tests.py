@@ -1,0 +1,145 @@
+"""Tests of a bound keep their level, and intervals of a violation cover it."""
+
+import itertools
+
+import numpy as np
+import pytest
+from scipy.special import ndtr
+from scipy.stats import binom
+
+from fferm.metrics.dependence import RegressionTabulator
+from fferm.metrics.intervals import (
+    certify,
+    gap_statistic,
+    refute,
+    violation_interval,
+)
+
+LEVEL = 0.05
+# True rates and sizes of (strata, groups), the largest gap being the bound.
+TABLES = {
+    "two small groups": (0.1, [[0.4, 0.3]], [[12, 15]]),
+    "rare outcomes": (0.05, [[0.06, 0.01]], [[40, 400]]),
+    "rare outcomes, the other way round": (0.05, [[0.01, 0.06]], [[40, 400]]),
+    "one tiny group": (0.2, [[0.3, 0.5]], [[10, 2000]]),
+    "two large groups": (0.05, [[0.25, 0.20]], [[1500, 700]]),
+    "frequent outcomes": (0.05, [[0.99, 0.94]], [[150, 300]]),
+    "three groups": (0.1, [[0.3, 0.35, 0.4]], [[60, 30, 200]]),
+    "ten groups": (
+        0.15,
+        [[0.2, *[0.27] * 8, 0.35]],
+        [[25, 30, 40, 50, 60, 80, 100, 150, 200, 300]],
+    ),
+    "two strata": (0.1, [[0.3, 0.2], [0.6, 0.6]], [[80, 50], [40, 30]]),
+    "three strata": (
+        0.1,
+        [[0.3, 0.2, 0.25], [0.6, 0.6, 0.6], [0.05, 0.05, 0.15]],
+        [[80, 50, 30], [40, 30, 60], [100, 120, 60]],
+    ),
+}
+
+
+def share_below(test, name, n_tables, seed=0):
+    """Return how often the p-value of random tables is at most the level."""
+    bound, rates, sizes = TABLES[name]
+    sizes, rng = np.array(sizes), np.random.default_rng(seed)
+    counts = rng.binomial(sizes, rates, (n_tables, *sizes.shape))
+    flat = counts.reshape(n_tables, -1)
+    distinct, times = np.unique(flat, axis=0, return_counts=True)
+    drawn = distinct.reshape(-1, *sizes.shape)
+    # Only tables whose largest statistic is near its limit need their exact p-value.
+    pairs = list(itertools.permutations(range(sizes.shape[1]), 2))
+    a, b = np.array(pairs).T
+    z = gap_statistic(
+        np.stack([drawn[..., a], drawn[..., b]]).astype(float),
+        np.stack([sizes[:, a], sizes[:, b]])[:, None].astype(float),
+        bound,
+    ).max(axis=(1, 2))
+    # One pair refutes, so all pairs share the level.
+    sign, n_tests = (1, 1) if test is certify else (-1, len(pairs) * len(sizes))
+    near = ndtr(sign * z)
+    is_below = near < LEVEL / 20 / n_tests
+    for i in np.flatnonzero(~is_below & (near < 4 * LEVEL)):
+        is_below[i] = test([drawn[i] / sizes], [sizes], bound) <= LEVEL
+    return float(times[is_below].sum() / n_tables)
+
+
+def allowed(n_tables):
+    """Return the level and three standard errors."""
+    return LEVEL + 3 * np.sqrt(LEVEL * (1 - LEVEL) / n_tables)
+
+
+@pytest.mark.parametrize("name", TABLES)
+@pytest.mark.parametrize("test", [certify, refute])
+def test_a_test_errs_at_most_as_often_as_it_says(test, name):
+    assert share_below(test, name, 2000) <= allowed(2000)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", TABLES)
+@pytest.mark.parametrize("test", [certify, refute])
+def test_a_test_errs_at_most_as_often_as_it_says_on_many_tables(test, name):
+    assert share_below(test, name, 100_000, seed=1) <= allowed(100_000)
+
+
+@pytest.mark.parametrize(("n1", "n2"), [(4, 4), (5, 20), (20, 7), (12, 30)])
+@pytest.mark.parametrize("bound", [0.05, 0.2, 0.5])
+@pytest.mark.parametrize("test", [certify, refute])
+def test_the_level_holds_at_every_rate_of_two_small_groups(test, n1, n2, bound):
+    # Every outcome of two binomials, at every pair of rates that are the bound apart.
+    outcomes = itertools.product(range(n1 + 1), range(n2 + 1))
+    sizes = [np.array([[n1, n2]])]
+    p = [test([np.array([[x1 / n1, x2 / n2]])], sizes, bound) for x1, x2 in outcomes]
+    is_below = np.array(p).reshape(n1 + 1, n2 + 1) <= LEVEL
+    low = np.linspace(0, 1 - bound, 301)[:, None]
+    first = binom.pmf(np.arange(n1 + 1), n1, low + bound)
+    second = binom.pmf(np.arange(n2 + 1), n2, low)
+    level = np.einsum("ri,ij,rj->r", first, is_below, second)
+    assert level.max() <= LEVEL
+
+
+@pytest.mark.parametrize("name", TABLES)
+@pytest.mark.parametrize(
+    "n_tables", [2000, pytest.param(10**5, marks=pytest.mark.slow)]
+)
+def test_the_interval_of_all_gaps_covers_the_violation(name, n_tables):
+    bound, rates, sizes = TABLES[name]
+    sizes, rng = np.array(sizes), np.random.default_rng(2)
+    counts = rng.binomial(sizes, rates, (n_tables, *sizes.shape))
+    covered = 0
+    for rate in counts / sizes:
+        low, high = violation_interval([rate], [sizes])
+        covered += low <= bound + 1e-12 and bound <= high + 1e-12
+    assert covered / n_tables >= 0.95 - 3 * np.sqrt(0.0475 / n_tables)
+
+
+def regression_p_values(measure, sizes, bound, n_samples):
+    """Return p-values of samples of two groups that are the bound apart."""
+    rng, p = np.random.default_rng(3), []
+    group = np.repeat([0, 1], sizes)
+    parts = ((group, np.arange(group.size)),)
+    tabulator = RegressionTabulator(measure, parts)
+    for _ in range(n_samples):
+        # Of the numbers 0 and 1 every measure is the difference of their shares.
+        prediction = (rng.random(group.size) < 0.3 + bound * group).astype(float)
+        p.append(tabulator.certify(prediction, bound, (0.0, 1.0)))
+    return np.array(p)
+
+
+@pytest.mark.parametrize("measure", ["kolmogorov_smirnov", "mean_gap", "wasserstein"])
+@pytest.mark.parametrize("sizes", [(10, 15), (12, 400), (300, 200)])
+@pytest.mark.parametrize(
+    "n_samples", [400, pytest.param(10**4, marks=pytest.mark.slow)]
+)
+def test_distances_of_predictions_keep_the_level(measure, sizes, n_samples):
+    p = regression_p_values(measure, sizes, 0.2, n_samples)
+    assert np.mean(p <= LEVEL) <= allowed(n_samples)
+
+
+@pytest.mark.parametrize("measure", ["kolmogorov_smirnov", "mean_gap", "wasserstein"])
+def test_distances_of_predictions_that_are_small_are_certified(measure):
+    group = np.repeat([0, 1], [6000, 3000])
+    prediction = np.random.default_rng(0).random(group.size)
+    tabulator = RegressionTabulator(measure, ((group, np.arange(group.size)),))
+    assert tabulator.certify(prediction, 0.1, (0.0, 1.0)) <= LEVEL
+    assert tabulator.certify(prediction + 0.2 * group, 0.1, (0.0, 1.2)) > 0.5
