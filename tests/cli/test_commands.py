@@ -93,7 +93,41 @@ def test_audit_passes_and_fails_by_its_exit_code(folder, call):
         done = call(*line, "--max-violation", bound)
         assert done.code == code
         assert said in done.out
-    assert call(*line, "--max-violation", found + 0.01, "--confident").code == 1
+
+
+def test_audit_with_a_confidence_passes_only_what_the_rows_show(folder, call):
+    line = ("audit", folder / "model.fferm", folder / "data.csv")
+    found = json.loads(call(*line, "--json").out)["audit"]["violation"]
+    for bound, code, verdict in (
+        (found + 0.3, 0, "passes"),
+        (found + 0.01, 1, "undecided"),
+        (found / 20, 1, "refuted"),
+    ):
+        asked = (*line, "--max-violation", bound, "--confidence", 0.95)
+        done = call(*asked)
+        assert done.code == code
+        assert f"{verdict.upper()} with 95 % confidence: at most" in done.out
+        assert ("rows like these would decide it" in done.out) == (
+            verdict == "undecided"
+        )
+        plain = json.loads(call(*asked, "--json").out)
+        assert (plain["verdict"], plain["passes"]) == (verdict, code == 0)
+        assert plain["rows_to_decide"] >= plain["audit"]["n_rows"]
+
+
+def test_plan_says_what_rows_can_certify(folder, call):
+    line = ("plan", folder / "data.csv", "--target", "outcome", "--sensitive", "region")
+    done = call(*line)
+    assert done.code == 0, done.err
+    plain = json.loads(call(*line, "--json").out)
+    assert 0 < plain["floor"] < plain["bound_in_reach"] < 1
+    reach = plain["bound_in_reach"]
+    for bound, code in ((reach + 0.01, 0), (reach - 0.01, 1)):
+        asked = call(*line, "--max-violation", bound, "--json")
+        assert asked.code == code
+        needed = json.loads(asked.out)
+        assert (needed["judged_needed"] <= needed["judged"]) == (code == 0)
+    assert "judged rows of every group" in call(*line, "--max-violation", 0.01).out
 
 
 def test_audit_measures_what_the_library_measures(folder, table, call):
@@ -181,7 +215,7 @@ def small(tmp_path):
 
 def test_every_option_of_fit_reaches_the_model(small, call, tmp_path):
     options = (
-        "--notion equalized_odds --divergence chi2 --groups marginal --confident "
+        "--notion equalized_odds --divergence chi2 --groups marginal --confidence 0.9 "
         "--max-violation 1 --test-share 0.4 --min-group-size 2 --json --out"
     )
     line = ("fit", *small, *options.split(), tmp_path / "m.fferm")
@@ -191,7 +225,7 @@ def test_every_option_of_fit_reaches_the_model(small, call, tmp_path):
         "notion": "equalized_odds",
         "divergence": "chi2",
         "groups": "marginal",
-        "confident": True,
+        "confidence": 0.9,
         "min_group_size": 2,
         "max_violation": 1,
         "random_state": 1,

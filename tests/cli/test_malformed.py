@@ -165,7 +165,7 @@ REGRESSION = [
     (
         "a metric of numbers by groups",
         csv(NUMBERS),
-        FIT + " --metric correlation --max-violation 0.1",
+        FIT + " --metric correlation --max-violation 0.1 --confidence 0",
         "needs a numeric sensitive column",
     ),
     (
@@ -174,9 +174,16 @@ REGRESSION = [
         FIT + " --notion equalized_odds",
         "conditions on a label",
     ),
-    ("confidence", csv(NUMBERS), FIT + " --confident --max-violation 1",
-     "--confident cannot"),
-    ("confidence in nothing", csv(GOOD), FIT + " --confident", "needs --max-violation"),
+    ("confidence in a correlation", csv(NUMBERS), FIT + " --max-violation 0.5 "
+     "--metric correlation", "Pass --confidence 0"),
+    ("no confidence", csv(GOOD), FIT + " --max-violation 0.5 --confidence 0.2",
+     "confidence must be at least 0.5"),
+    ("confidence in nothing", csv(GOOD), AUDIT + " --confidence 0.95",
+     "needs --max-violation"),
+    ("a plan of numbers", csv(NUMBERS), "plan data.csv --target y --sensitive g",
+     "needs a target of classes"),
+    ("a plan without power", csv(GOOD), "plan data.csv --target y --sensitive g "
+     "--power 2", "--power must be"),
     ("a weight and a bound", csv(GOOD), FIT + " --fairness-weight 1 --max-violation 1",
      "contradict each other"),
     ("no such encoding", csv(GOOD), FIT + " --encoding klingon", "got 'klingon'"),
@@ -203,7 +210,7 @@ REGRESSION = [
      "--max-violation must be between 0 and 1; got 2.0"),
     ("a bound that is none", csv(NUMBERS), GIVEN + " --max-violation nan", "got nan"),
     ("confidence in numbers", csv(NUMBERS), GIVEN + " --sensitive age --metric "
-     "correlation --max-violation 0.5 --confident", "needs an interval"),
+     "correlation --max-violation 0.5 --confidence 0.9", "needs an interval"),
     ("a metric of given classes", csv("g,y,p\n" + "a,x,x\nb,z,z\n" * 9),
      GIVEN + " --metric mean_gap", "are classes"),
     ("a notion of given numbers", csv(NUMBERS), GIVEN + " --notion equalized_odds",

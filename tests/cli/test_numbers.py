@@ -47,7 +47,7 @@ def test_a_target_of_numbers_makes_a_regressor(pay, table, call, tmp_path):
 def test_a_bound_names_its_metric_and_is_kept(pay, call, tmp_path):
     out = tmp_path / "pay.fferm"
     line = ("fit", pay / "pay.csv", *COLUMNS, "--out", out, "--metric", "mean_gap")
-    done = call(*line, "--max-violation", "2", "--json")
+    done = call(*line, "--max-violation", "2", "--confidence", "0", "--json")
     assert done.code == 0, done.err
     found = json.loads(done.out)
     assert found["feasible"] is True
@@ -70,7 +70,7 @@ def test_an_audit_judges_by_the_model_s_metric_or_another(pay, call, tmp_path):
     assert done.code == 1
     assert "FAILS" in done.out
     assert "(kolmogorov_smirnov)" in done.out
-    assert call(*line, "--max-violation", value + 0.01, "--confident").code == 1
+    assert call(*line, "--max-violation", value + 0.01, "--confidence", 0.9).code == 1
     dollars = found.value("wasserstein") + 1
     line = (*line, "--metric", "wasserstein", "--max-violation", dollars)
     assert call(*line).code == 0

@@ -7,13 +7,19 @@ import pytest
 from scipy.special import ndtr
 from scipy.stats import binom
 
+from fferm.metrics import violation_floor
 from fferm.metrics.dependence import RegressionTabulator
 from fferm.metrics.intervals import (
+    bound_in_reach,
     certify,
+    corrected_violation,
+    floor_of_tables,
     gap_statistic,
     refute,
+    rows_needed,
     violation_interval,
 )
+from fferm.metrics.tabulator import RateTable
 
 LEVEL = 0.05
 # True rates and sizes of (strata, groups), the largest gap being the bound.
@@ -143,3 +149,68 @@ def test_distances_of_predictions_that_are_small_are_certified(measure):
     tabulator = RegressionTabulator(measure, ((group, np.arange(group.size)),))
     assert tabulator.certify(prediction, 0.1, (0.0, 1.0)) <= LEVEL
     assert tabulator.certify(prediction + 0.2 * group, 0.1, (0.0, 1.2)) > 0.5
+
+
+@pytest.mark.parametrize(
+    ("rates", "shares", "bound"),
+    [
+        ([0.25, 0.25], [0.7, 0.3], 0.1),
+        ([0.3, 0.32], [0.5, 0.5], 0.1),
+        ([[0.6, 0.6], [0.1, 0.1]], [[0.2, 0.1], [0.4, 0.3]], 0.15),
+    ],
+)
+def test_as_many_rows_as_needed_pass_as_often_as_asked(rates, shares, bound):
+    n_rows = rows_needed(bound, rates, shares, confidence=0.9, power=0.8)
+    sizes = np.atleast_2d(np.rint(n_rows * np.array(shares))).astype(int)
+    rng = np.random.default_rng(4)
+    p = [
+        certify([rng.binomial(sizes, rates) / sizes], [sizes], bound)
+        for _ in range(500)
+    ]
+    # Pairs add up their risks, so it is at least that often, by 3 standard errors.
+    assert 0.8 - 3 * np.sqrt(0.16 / 500) <= np.mean(np.array(p) <= 0.1) <= 0.9
+    fewer = bound_in_reach(rates, shares, n_rows / 4, confidence=0.9, power=0.8)
+    assert fewer > bound
+    found = bound_in_reach(rates, shares, n_rows, confidence=0.9, power=0.8)
+    assert found == pytest.approx(bound, abs=1e-3)
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_the_floor_is_what_fair_models_measure(name):
+    _, rates, sizes = TABLES[name]
+    sizes = np.array(sizes)
+    counts = np.rint(np.array(rates) * sizes)
+    mass = np.stack([sizes - counts, counts], axis=1)
+    names = [tuple(map(str, range(size))) for size in mass.shape]
+    table = RateTable("g", names[2], names[0], names[1], mass, lambda: sizes, 1.0)
+    common = mass[:, 1].sum(axis=1) / sizes.sum(axis=1)
+    drawn = np.random.default_rng(5).binomial(
+        sizes, common[:, None], (100_000, *sizes.shape)
+    )
+    violations = np.ptp(drawn / sizes, axis=2).max(axis=1)
+    floor = floor_of_tables([table], 0.9)
+    assert floor.mean == pytest.approx(violations.mean(), rel=0.02)
+    assert np.mean(violations < floor.high) <= 0.91
+    assert np.mean(violations <= floor.high) >= 0.89
+    assert floor.median < floor.mean < floor.high
+
+
+def test_two_groups_have_the_floor_of_a_normal_gap():
+    n, rate = np.array([4000, 1500]), 0.3
+    y = np.repeat([1, 0, 1, 0], [1200, 2800, 450, 1050])
+    group = np.repeat(["a", "b"], n)
+    floor = violation_floor(y, y, sensitive_features=group)
+    error = np.sqrt(rate * (1 - rate) * np.sum(1 / n))
+    assert floor.mean == pytest.approx(np.sqrt(2 / np.pi) * error, rel=0.02)
+
+
+def test_the_violation_without_noise_has_the_right_square_on_average():
+    rng, rates, sizes = np.random.default_rng(6), [0.30, 0.36], np.array([[300, 150]])
+    found = [
+        corrected_violation([rng.binomial(sizes, rates) / sizes], [sizes])
+        for _ in range(4000)
+    ]
+    # Cut at 0, its square is a little larger than that of the gap.
+    plain = [np.ptp(rng.binomial(sizes, rates) / sizes) for _ in range(4000)]
+    true = 0.06**2
+    assert abs(np.mean(np.square(found)) - true) < abs(np.mean(np.square(plain)) - true)

@@ -18,7 +18,7 @@ from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from sklearn.svm import LinearSVC
 
 from fferm import tables
-from fferm.auditing import audit
+from fferm.auditing import Audit, audit
 from fferm.data.validate import encode_decisions, one_hot
 from fferm.divergences import STANDARD, Alpha
 from fferm.divergences import get as get_divergence
@@ -31,7 +31,7 @@ from fferm.errors import (
     MissingGroupWarning,
     SmallGroupWarning,
 )
-from fferm.metrics import group_table, soft_violation, violation
+from fferm.metrics import group_table, intervals, soft_violation, violation
 from fferm.metrics.intervals import bootstrap_sample
 from fferm.metrics.tabulator import make_tabulator
 from fferm.notions import ConditionalParity, EqualizedOdds, get
@@ -394,8 +394,51 @@ def test_a_bound_is_passed_by_the_estimate_or_with_confidence(data, model):
 
     assert not found.passes(found.violation - 1e-9)
     assert found.passes(between)
-    assert not found.passes(between, confident=True)
-    assert found.passes(1, confident=True)
+    assert not found.passes(between, confidence=0.999)
+    assert found.passes(1, confidence=0.999)
+
+
+def test_a_verdict_is_that_of_the_tests_on_the_rates(data, model):
+    X, y, sensitive = data
+    for notion in ("demographic_parity", "equalized_odds"):
+        found = quick(model, X, y, sensitive_features=sensitive["sex"], notion=notion)
+        again = type(found).from_dict(json.loads(json.dumps(found.to_dict())))
+        rates = [np.array(part.rates) for part in found.rates]
+        sizes = [np.array(part.sizes) for part in found.rates]
+        assert len(rates[0]) == (2 if notion == "equalized_odds" else 1)
+        for bound in (0.0, found.violation / 2, found.violation + 0.05, 0.8):
+            kept = intervals.certify(rates, sizes, bound) <= 0.1
+            broken = intervals.refute(rates, sizes, bound) <= 0.1
+            expected = "passes" if kept else "refuted" if broken else "undecided"
+            assert found.verdict(bound, 0.9) == again.verdict(bound, 0.9) == expected
+            assert found.passes(bound, confidence=0.9) == kept
+
+
+def test_a_verdict_takes_more_rows_the_nearer_the_bound_is(data, model):
+    X, y, sensitive = data
+    found = quick(model, X, y, sensitive_features=sensitive["sex"])
+
+    near, far = (found.rows_to_decide(found.violation + d) for d in (0.001, 0.02))
+    assert near > 100 * far > 0
+    assert found.rows_to_decide(found.violation) is None
+
+
+def test_an_audit_says_what_noise_alone_would_measure(data, model):
+    X, y, sensitive = data
+    found = quick(model, X, y, sensitive_features=sensitive["sex"])
+
+    assert 0 < found.floor < found.floor_high
+    assert 0 <= found.corrected < found.violation
+    assert f"without noise   {found.corrected:.4f}" in str(found)
+
+
+def test_an_audit_of_before_has_no_rates_to_test(data, model):
+    X, y, sensitive = data
+    plain = quick(model, X, y, sensitive_features=sensitive["sex"]).to_dict()
+    del plain["rates"]
+
+    with pytest.raises(InvalidInputError, match="without the rates that a test needs"):
+        Audit.from_dict(plain).passes(0.5, confidence=0.95)
 
 
 def test_a_bound_that_is_none_is_refused(data, model):
@@ -421,7 +464,8 @@ def test_an_audit_of_one_group_is_undefined_and_never_passes(undefined):
     assert math.isnan(undefined.divergences["kl"].hard)
     assert undefined.certificates == {}
     assert not undefined.passes(1)
-    assert not undefined.passes(1, confident=True)
+    assert not undefined.passes(1, confidence=0.95)
+    assert undefined.verdict(0.5) == "undecided"
 
 
 def test_undefined_numbers_are_null_in_json_and_infinite_ones_are_named(undefined):

@@ -386,15 +386,15 @@ def test_a_bound_on_the_violation_is_kept():
     rows = slice(None, None, 8)
     sex = adult.sensitive_features[rows]
     model = FairBoostingClassifier(
-        **{**FAST, "n_estimators": 40, "max_violation": 0.05, "categorical": []}
+        **{**FAST, "n_estimators": 40, "max_violation": 0.1, "categorical": []}
     )
     model.fit(adult.frame[rows], adult.y[rows], sensitive_features=sex)
     assert model.feasible_
-    assert model.violation_ <= 0.05
+    assert model.violation_ <= 0.07
     assert model.fairness_weight_ > 0
     decided = model.predict(adult.frame_test)
     others = adult.sensitive_features_test
-    assert violation(adult.y_test, decided, sensitive_features=others) < 0.08
+    assert violation(adult.y_test, decided, sensitive_features=others) < 0.1
 
 
 @pytest.mark.parametrize("criterion", ["loss", "violation", "validation"])

@@ -1,4 +1,7 @@
-"""Bounds on the violation: kept on held-out rows by the smallest weight, or said."""
+"""Bounds on the violation: kept on held-out rows by the smallest weight, or said.
+
+First the rule without a promise, then the one that tests the bound.
+"""
 
 import warnings
 
@@ -27,7 +30,7 @@ from fferm.errors import (
     MissingSensitiveError,
 )
 from fferm.estimators import weight_search as bounds
-from fferm.metrics import violation
+from fferm.metrics import intervals, violation
 from fferm.notions import ConditionalParity, EqualOpportunity
 
 NOTIONS = ["demographic_parity", "equal_opportunity", "equalized_odds"]
@@ -50,8 +53,14 @@ def german():
 
 
 def bounded(max_violation=0.05, **options):
-    options = {"random_state": 0, **options}
+    """Return a model whose held-out value keeps a bound, trained on all rows."""
+    options = {"random_state": 0, "confidence": None, "refit": True, **options}
     return FairLogisticRegression(max_violation=max_violation, **options)
+
+
+def certified(max_violation=0.1, **options):
+    """Return a model that is tested on held-out rows, and stays as it is."""
+    return bounded(max_violation, **{"confidence": 0.95, "refit": False, **options})
 
 
 def fit(model, rows, **options):
@@ -271,7 +280,7 @@ def only_the_group():
 
 def test_one_class_for_everyone_never_keeps_a_bound(only_the_group):
     model = bounded(0.1)
-    with pytest.warns(InfeasibleWarning, match=r"The closest is .* with 1\.0000"):
+    with pytest.warns(InfeasibleWarning, match=r"The closest, .* measures 1\.0000"):
         fit(model, only_the_group)
 
     assert (model.feasible_, model.violation_) == (False, 1.0)
@@ -303,30 +312,6 @@ def test_predictions_that_leave_no_two_groups_to_compare_do_not_count(only_the_g
 
     assert not model.feasible_
     assert np.isnan(model.violation_)
-
-
-def test_a_confident_bound_is_kept_by_the_upper_end(biased):
-    point = fit(bounded(0.12), biased)
-
-    model = fit(bounded(0.12, confident=True), biased)
-
-    assert model.feasible_
-    assert model.fairness_weight_ > point.fairness_weight_
-    plain, (X, y, s) = trained_on_the_rest(model, biased, model.fairness_weight_)
-    found = audit(plain, X, y, sensitive_features=s, n_bootstrap=0)
-    assert found.violation == pytest.approx(model.violation_, abs=1e-12)
-    assert 0.1 < found.interval[1] <= 0.12
-    judged = search_of(model, biased).judge(plain)
-    assert judged.value == pytest.approx(found.interval[1], abs=1e-12)
-
-
-def test_a_confident_bound_that_few_rows_cannot_show_is_said(biased):
-    with pytest.warns(
-        InfeasibleWarning, match="the upper limit of the violation on 700"
-    ):
-        model = fit(bounded(0.02, confident=True), biased)
-
-    assert not model.feasible_
 
 
 def test_what_init_stored_stays(biased):
@@ -585,8 +570,10 @@ BAD_PARAMETERS = [
         "validation_fraction must be above 0 and below 1; got 1.0",
     ),
     ({"validation_fraction": None}, "below 1; got None"),
-    ({"confident": 0.95}, "confident must be True or False; got 0.95"),
-    ({"confident": None, "max_violation": None}, "True or False; got None"),
+    ({"confidence": 0.3}, "confidence must be at least 0.5 and below 1, or None; got"),
+    ({"confidence": 1}, "and below 1, or None; got 1"),
+    ({"confidence": True, "max_violation": None}, "below 1, or None; got True"),
+    ({"refit": 1}, "refit must be True or False; got 1"),
 ]
 
 
@@ -637,3 +624,156 @@ def test_a_grid_search_runs_over_bounds(biased):
 def test_a_search_ends_where_the_solver_no_longer_trains_well(biased, options, highest):
     with pytest.warns(InfeasibleWarning, match=f"No fairness_weight up to {highest} "):
         fit(bounded(0.0, **options), biased)
+
+
+def p_value(model, rows, bound):
+    """Return the p-value of a bound for a fitted model on the rows it held out."""
+    trial = search_of(model, rows)
+    code = np.searchsorted(model.classes_, model.predict(rows[0][trial.position]))
+    return intervals.certify(*intervals.compared_of(trial.setting.tables(code)), bound)
+
+
+@pytest.mark.parametrize("notion", NOTIONS)
+def test_the_model_that_passed_the_test_is_the_one_returned(notion):
+    rows, bound = arrays(make_biased(20_000, random_state=0)), 0.25
+    model = fit(certified(bound, notion=notion), rows)
+
+    assert model.feasible_ is True
+    assert p_value(model, rows, bound) <= 0.05
+    trial = search_of(model, rows)
+    X, y, s = (values[trial.position] for values in rows)
+    found = violation(y, model.predict(X), sensitive_features=s, notion=notion)
+    assert found == pytest.approx(model.violation_, abs=1e-12)
+    assert found < bound
+
+
+def test_a_test_asks_for_more_weight_than_the_value(biased):
+    by_value, tested = (fit(certified(0.12, confidence=c), biased) for c in (None, 0.9))
+
+    assert tested.feasible_
+    assert tested.fairness_weight_ > by_value.fairness_weight_
+    surer = fit(certified(0.12, confidence=0.99), biased)
+    assert surer.fairness_weight_ >= tested.fairness_weight_
+
+
+def test_held_out_rows_have_no_part_in_the_model(biased):
+    # Other features, labels and groups of the same kinds are held out in their place.
+    X, y, s = biased
+    model = fit(certified(0.15), biased)
+    trial = search_of(model, biased)
+    other = X.copy()
+    other[trial.position] = -3 * X[trial.position][::-1]
+
+    moved = certified(0.15)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", InfeasibleWarning)
+        fit(moved, (other, y, s))
+
+    weights = [0.0, 1.0, model.fairness_weight_]
+    paths = [
+        list(model.fit_path(search_of(model, (part, y, s)).passed, weights))
+        for part in (X, other)
+    ]
+    for one, another in zip(*paths, strict=True):
+        np.testing.assert_array_equal(one.coef_, another.coef_)
+    assert moved.violation_ != model.violation_
+
+
+def test_where_no_model_passes_the_fairest_is_returned_and_said_not_to_be_fair(biased):
+    model = certified(0.04)
+    with pytest.warns(
+        InfeasibleWarning,
+        match=r"No model .* passes the test of max_violation=0\.04 at confidence=0\.95 "
+        "on 700 held-out rows, so feasible_ is False. The fairest is kept",
+    ):
+        fit(model, biased)
+
+    assert model.feasible_ is False
+    assert p_value(model, biased, 0.04) > 0.05
+
+
+def test_a_bound_below_the_noise_of_a_fair_model_is_said_before_the_search(biased):
+    with (
+        pytest.warns(InfeasibleWarning, match=r"below what a perfectly fair model"),
+        pytest.warns(InfeasibleWarning, match="feasible_ is False"),
+    ):
+        fit(certified(0.01), biased)
+
+
+def test_training_again_is_said_to_lose_the_promise(biased):
+    with pytest.warns(FfermWarning, match="not the model that was tested"):
+        again = fit(certified(0.15, refit=True), biased)
+
+    judged = fit(certified(0.15), biased)
+    assert again.feasible_
+    assert again.fairness_weight_ == judged.fairness_weight_
+    assert again.violation_ == judged.violation_
+    assert not np.allclose(again.coef_, judged.coef_, rtol=1e-6)
+
+
+def test_without_a_confidence_the_judged_model_may_be_kept_too(biased):
+    model = fit(bounded(0.05, refit=False), biased)
+
+    plain, _ = trained_on_the_rest(model, biased, model.fairness_weight_)
+    np.testing.assert_allclose(model.coef_, plain.coef_, atol=1e-5)
+
+
+def test_a_second_fit_keeps_nothing_of_the_first(biased):
+    X, y, s = biased
+    model = fit(certified(0.15), (pd.DataFrame(X).add_prefix("x"), y, s))
+    assert hasattr(model, "encoder_")
+
+    fit(model, biased)
+
+    assert not hasattr(model, "encoder_")
+    assert not hasattr(model, "feature_names_in_")
+    np.testing.assert_array_equal(model.coef_, fit(certified(0.15), biased).coef_)
+
+
+def test_numbers_are_compared_in_bands_of_the_training_rows(biased):
+    X, y, _ = biased
+    age = np.random.default_rng(0).normal(40, 10, y.size)
+    model = fit(certified(0.4), (X, y, {"age": age}))
+
+    trial = search_of(model, (X, y, {"age": age}))
+    shown = np.delete(np.arange(y.size), trial.position)
+    alone = FairLogisticRegression().fit(
+        X[shown], y[shown], sensitive_features={"age": age[shown]}
+    )
+    assert model.band_edges_ == alone.band_edges_
+    assert trial.setting.rows.band_edges == model.band_edges_
+
+
+def test_the_divergence_is_not_chosen_by_the_rows_that_test_the_bound(biased):
+    X, y, s = biased
+    model = fit(certified(0.2, divergence="auto"), biased)
+    trial = search_of(model.set_params(divergence="kl"), biased)
+    weight = np.ones(y.size)
+    weight[trial.position] = 0
+
+    cheap = bounded(0.2, divergence="auto")
+    rest = bounds.choose_divergence(cheap, FitInput(X, y, s, weight))
+
+    assert model.feasible_
+    assert type(model.divergence_) is type(rest._objective().divergence)
+
+
+def test_a_tested_model_is_saved_and_loaded(biased, tmp_path):
+    model = fit(certified(0.15), biased)
+
+    fferm.save(model, tmp_path / "model.fferm")
+    again = fferm.load(tmp_path / "model.fferm")
+
+    assert again.get_params() == model.get_params()
+    assert again.feasible_ is True
+    np.testing.assert_array_equal(again.coef_, model.coef_)
+
+
+def test_weights_of_rows_count_by_what_they_are_worth(biased):
+    weight = np.random.default_rng(0).exponential(size=biased[1].size)
+
+    heavy = fit(certified(0.2), biased, sample_weight=weight)
+    plain = fit(certified(0.2), biased)
+
+    assert heavy.feasible_
+    assert heavy.fairness_weight_ > plain.fairness_weight_

@@ -754,7 +754,9 @@ def test_a_search_a_sweep_and_tuning_show_weight_and_violation(
     if not has_tqdm:
         monkeypatch.setitem(sys.modules, "tqdm.auto", None)
     rows = {"sensitive_features": binary.s}
-    model = FairLogisticRegression(max_violation=0.3, random_state=0, verbose=1)
+    model = FairLogisticRegression(
+        max_violation=0.3, confidence=None, random_state=0, verbose=1
+    )
     model.fit(binary.X, binary.y, **rows)
     assert model.verbose == 1
     search = capsys.readouterr().err

@@ -212,10 +212,14 @@ def test_a_curve_trains_and_measures_every_weight(data):
 
 def test_a_bound_on_the_violation_is_kept_on_held_out_rows():
     data = make_biased(1500, random_state=0)
-    model = fit(data, max_violation=0.35, fairness_weight=None, max_epochs=5)
+    options = {"max_violation": 0.35, "fairness_weight": None, "max_epochs": 5}
+    model = fit(data, confidence=None, **options)
     assert model.feasible_
     assert model.violation_ <= 0.35
     assert model.fairness_weight_ > 0
+    tested = fit(data, confidence=0.8, **options)
+    assert tested.feasible_
+    assert tested.fairness_weight_ > model.fairness_weight_
 
 
 ROBUST = {

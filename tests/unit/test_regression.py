@@ -7,6 +7,7 @@ import pytest
 import scipy.sparse
 from scipy.optimize import check_grad
 from scipy.special import softmax
+from sklearn.base import clone
 
 import fferm
 from fferm import (
@@ -354,7 +355,8 @@ def test_the_full_batch_front_is_that_of_gaussian_data():
 )
 def test_the_smallest_weight_that_keeps_a_named_bound_is_found(metric, bound):
     X, y, group = shifted_groups(3000)
-    model = FairRegressor(max_violation=bound, violation_metric=metric, random_state=0)
+    options = {"violation_metric": metric, "confidence": None, "refit": True}
+    model = FairRegressor(max_violation=bound, random_state=0, **options)
     model.fit(X, y, sensitive_features=group)
     assert model.feasible_
     assert 0.6 * bound < model.violation_ <= bound
@@ -371,6 +373,7 @@ def test_a_bound_on_numbers_is_kept_with_a_control_feature():
         max_violation=0.2,
         violation_metric="distance_correlation",
         notion=ConditionalParity(control),
+        confidence=None,
         random_state=0,
     )
     model.fit(X, y, sensitive_features={"age": age})
@@ -380,10 +383,40 @@ def test_a_bound_on_numbers_is_kept_with_a_control_feature():
 
 def test_a_bound_that_nothing_keeps_is_warned_of():
     X, y, group = shifted_groups(300)
-    model = FairRegressor(max_violation=0.0, random_state=0)
+    model = FairRegressor(max_violation=0.0, confidence=None, random_state=0)
     with pytest.warns(InfeasibleWarning, match="kolmogorov_smirnov on 60 held-out"):
         model.fit(X, y, sensitive_features=group)
     assert not model.feasible_
+    with pytest.warns(InfeasibleWarning, match="for kolmogorov_smirnov at confidence="):
+        model.set_params(confidence=0.95).fit(X, y, sensitive_features=group)
+    assert not model.feasible_
+
+
+@pytest.mark.parametrize(
+    ("metric", "bound"),
+    [("kolmogorov_smirnov", 0.15), ("mean_gap", 0.9), ("wasserstein", 0.9)],
+)
+def test_a_distance_that_passes_its_test_is_that_of_the_returned_model(metric, bound):
+    X, y, group = shifted_groups(4000)
+    options = {"violation_metric": metric, "max_violation": bound, "random_state": 0}
+    model = FairRegressor(**options).fit(X, y, sensitive_features=group)
+    assert model.feasible_
+    held_out = model._hold_out(clone(model)._encode(FitInput(X, y, group)))
+    judged = held_out.judge(model)
+    assert judged.passes
+    assert judged.violation == pytest.approx(model.violation_, abs=1e-12)
+    assert judged.violation < bound
+    by_value = FairRegressor(**options, confidence=None)
+    by_value.fit(X, y, sensitive_features=group)
+    assert model.fairness_weight_ > by_value.fairness_weight_
+
+
+def test_a_measure_of_numbers_has_no_confidence():
+    X, y, group = shifted_groups(100)
+    model = FairRegressor(max_violation=0.1, violation_metric="correlation")
+    words = "confidence must be None with 'correlation'"
+    with pytest.raises(InvalidParameterError, match=words):
+        model.fit(X, y, sensitive_features=group + 0.5)
 
 
 def test_a_metric_that_is_not_known_or_has_no_numbers_is_refused():
@@ -394,9 +427,9 @@ def test_a_metric_that_is_not_known_or_has_no_numbers_is_refused():
             X, y, sensitive_features=names
         )
     with pytest.raises(InvalidInputError, match="needs a numeric sensitive column"):
-        FairRegressor(max_violation=0.1, violation_metric="correlation").fit(
-            X, y, sensitive_features=names
-        )
+        FairRegressor(
+            max_violation=0.1, violation_metric="correlation", confidence=None
+        ).fit(X, y, sensitive_features=names)
 
 
 def test_a_curve_takes_a_regressor():

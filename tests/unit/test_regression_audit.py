@@ -77,10 +77,15 @@ def test_the_violation_is_the_largest_of_the_named_measure(rows):
     )
     assert far.worst == "age"
     assert np.isnan(far.interval).all()
-    with pytest.raises(InvalidParameterError, match="has none here"):
-        far.passes(0.5, confident=True)
-    assert ks.passes(high + 0.01, confident=True)
-    assert not ks.passes(high - 0.01, confident=True)
+    with pytest.raises(InvalidParameterError, match="this audit has none"):
+        far.passes(0.5, confidence=0.95)
+    with pytest.raises(InvalidParameterError, match=r"this audit has one at 0\.95"):
+        ks.passes(0.5, confidence=0.9)
+    assert ks.passes(high + 0.01, confidence=0.95)
+    assert not ks.passes(high - 0.01, confidence=0.95)
+    assert ks.verdict(high - 0.01) == "undecided"
+    assert ks.verdict(low / 2) == "refuted"
+    assert not ks.passes(1e-9, "mean_gap")
     assert "kolmogorov_smirnov by sex" in str(ks)
 
 

@@ -75,7 +75,9 @@ def test_the_loss_still_sees_the_rows_of_small_groups():
 
 def infeasible(**params):
     """Return the warning of a bound that these rows cannot show."""
-    model = FairLogisticRegression(max_violation=0.001, random_state=0, **params)
+    model = FairLogisticRegression(
+        max_violation=0.001, confidence=None, random_state=0, **params
+    )
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         model.fit(**ROWS)

@@ -49,7 +49,7 @@ FRAME = pd.DataFrame(X, columns=[*"abcde"]).assign(
     kind=np.where(X[:, 1] > 0, "high", "low")
 )
 # No model keeps it, because one class for everyone is not usable.
-IMPOSSIBLE = {"max_violation": 0.0, "random_state": 0}
+IMPOSSIBLE = {"max_violation": 0.0, "confidence": None, "random_state": 0}
 N_THREADS = 200
 # Seconds that a thread waits for another: one that may have to wait for it, and one
 # that must come.
@@ -228,7 +228,7 @@ def test_two_searches_that_overlap_leave_later_warnings_on(monkeypatch, shown):
 
     def search(wait):
         waits[threading.get_ident()] = wait
-        linear(max_violation=0.3, random_state=0)
+        linear(max_violation=0.3, confidence=None, random_state=0)
 
     with monkeypatch.context() as patched:
         patched.setattr(weight_search, "default_weights", wait)

@@ -53,6 +53,8 @@ COLUMNS = [
     "accuracy_high",
     "violation_low",
     "violation_high",
+    "floor",
+    "corrected_violation",
 ]
 
 
@@ -808,3 +810,74 @@ def test_small_groups_may_be_left_out_of_a_sweep_alone(data):
         )
     for model in curve.models.values():
         assert model.min_group_size == 20
+
+
+@pytest.fixture(scope="module")
+def tested():
+    data = make_biased(8000, random_state=0)
+    rows = {"sensitive_features": data.sensitive_features}
+    return tradeoff_curve(
+        FairLogisticRegression(),
+        data.X,
+        data.y,
+        **rows,
+        fairness_weights=[0, 10, 100, 200, 300, 500, 1000],
+    )
+
+
+def test_a_model_that_is_selected_with_confidence_passed_its_test(tested):
+    model = tested.select(max_violation=0.16, confidence=0.95)
+
+    by_value = tested.select(max_violation=0.16)
+    assert model.fairness_weight_ > by_value.fairness_weight_
+    audits = {key.fairness_weight: tested.audits[key] for key in tested.models}
+    passing = [w for w, audit in audits.items() if audit.passes(0.16, confidence=0.95)]
+    assert model.fairness_weight_ in passing
+    # From the largest weight on, each of them passed.
+    weights = sorted(audits, reverse=True)
+    before = weights[: weights.index(model.fairness_weight_)]
+    assert set(before) <= set(passing)
+
+
+def test_several_curves_share_the_risk_of_a_selection(tested, monkeypatch):
+    asked = []
+    for key in tested.models:
+        audit = tested.audits[key]
+        monkeypatch.setattr(
+            type(audit),
+            "passes",
+            lambda self, bound, confidence=None: asked.append(confidence) or True,
+        )
+    both = TradeoffCurve(
+        pd.concat([tested.records, tested.records.assign(curve="other")]),
+        {**tested.models, **{k._replace(curve="other"): 0 for k in tested.models}},
+        {},
+        audits={
+            **tested.audits,
+            **{k._replace(curve="other"): tested.audits[k] for k in tested.models},
+        },
+    )
+    both.choose(max_violation=0.1, confidence=0.9)
+    assert asked == [pytest.approx(0.95)] * len(asked)
+    assert len(asked) > len(tested.models)
+
+
+def test_a_selection_that_nothing_passes_or_that_cannot_be_tested_is_refused(tested):
+    with pytest.raises(InvalidInputError, match="passes the test of max_violation=0"):
+        tested.select(max_violation=0.001, confidence=0.95)
+    with pytest.raises(InvalidParameterError, match="confidence needs split='test'"):
+        tested.select(max_violation=0.1, confidence=0.95, split="train")
+    with pytest.raises(
+        InvalidParameterError, match=r"confidence must be at least 0\.5"
+    ):
+        tested.select(max_violation=0.1, confidence=0.2)
+
+
+def test_records_hold_the_floor_and_the_violation_without_noise(tested):
+    records = tested.records
+    test = records[records["split"] == "test"]
+    for row in test.itertuples():
+        audit = tested.audits[row.fairness_weight, row.seed]
+        assert row.floor == pytest.approx(audit.floor, rel=0.1)
+        assert row.corrected_violation == pytest.approx(audit.corrected, abs=1e-9)
+    assert (test["corrected_violation"] <= test["violation"]).all()

@@ -371,7 +371,8 @@ def held_out_scores(model, sample_weight=None, names=STANDARD):
 def test_auto_takes_the_most_accurate_divergence_that_keeps_the_bound(monkeypatch):
     names = ("kl", "reverse_kl")  # a bound takes a search each
     monkeypatch.setattr("fferm.estimators.weight_search.STANDARD", names)
-    model = FairLogisticRegression(divergence="auto", max_violation=0.2, random_state=5)
+    bound = {"max_violation": 0.2, "confidence": None, "refit": True}
+    model = FairLogisticRegression(divergence="auto", random_state=5, **bound)
     scores = held_out_scores(model, names=names)
     assert max(gap for _, gap in scores.values()) <= 0.2  # each keeps it
 
@@ -493,3 +494,76 @@ def test_auto_is_refused_where_it_has_no_meaning():
         tradeoff_curve(auto, **SOURCE)
     with pytest.raises(InvalidParameterError, match="rows of penalty_data"):
         auto.fit(DATA.X, DATA.y, penalty_data=(DATA.X, DATA.sensitive_features))
+
+
+@pytest.mark.parametrize("way", ["even", "target"])
+def test_a_tuned_model_with_a_confidence_is_the_one_that_passed(way):
+    data = make_biased(8000, random_state=0)
+    rows = data.X, data.y
+    test = data.X_test, data.y_test, data.sensitive_features_test
+    validation = EvenHoldout(0.3) if way == "even" else TargetSample(*test)
+    tuned = tune(
+        FairLogisticRegression(),
+        *rows,
+        sensitive_features=data.sensitive_features,
+        validation=validation,
+        max_violation=0.25,
+        confidence=0.9,
+        divergences=["kl", "chi2"],
+        fairness_weights=[1, 30, 100, 300, 1000],
+    )
+    assert tuned.feasible
+    records = tuned.records
+    chosen = records[records["passes"]].sort_values("accuracy").iloc[-1]
+    assert tuned.best["fairness_weight"] == chosen["fairness_weight"]
+    assert tuned.estimator.fairness_weight_ == chosen["fairness_weight"]
+    for _, path in records.groupby("divergence"):
+        ordered = path.sort_values("fairness_weight", ascending=False)
+        ordered = ordered.iloc[ordered["train_violation"].argmin() :]
+        # Two paths share the risk, and a path ends at the first that fails.
+        is_below = (ordered["p_value"] <= 0.05).to_list()
+        expected = [all(is_below[: i + 1]) for i in range(len(is_below))]
+        assert ordered["passes"].to_list() == expected
+    if way == "target":
+        X, y, s = test
+        found = violation(y, tuned.estimator.predict(X), sensitive_features=s)
+        assert found == pytest.approx(tuned.best["violation"])
+
+
+def test_tuning_says_where_no_candidate_is_shown_to_keep_the_bound():
+    data = make_biased(1000, random_state=0)
+    with pytest.warns(InfeasibleWarning, match="No candidate is shown to keep"):
+        tuned = tune(
+            FairLogisticRegression(),
+            data.X,
+            data.y,
+            sensitive_features=data.sensitive_features,
+            validation=EvenHoldout(0.3),
+            max_violation=0.02,
+            confidence=0.95,
+            divergences=["kl"],
+            fairness_weights=4,
+        )
+    assert not tuned.feasible
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"max_violation": 0.1},
+        {"min_accuracy": 0.1, "validation": EvenHoldout()},
+        {"max_violation": 0.1, "validation": EvenHoldout(), "n_trials": 3},
+    ],
+)
+def test_a_confidence_needs_rows_that_judge_the_returned_model(options):
+    data = make_biased(500, random_state=0)
+    groups = {"sensitive_features": data.sensitive_features}
+    with pytest.raises(InvalidParameterError, match="confidence needs max_violation"):
+        tune(
+            FairLogisticRegression(),
+            data.X,
+            data.y,
+            **groups,
+            confidence=0.9,
+            **options,
+        )

@@ -1,6 +1,6 @@
 """The search for a weight, on models whose violation is a formula of their weight."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import SimpleNamespace
 
 import numpy as np
@@ -9,7 +9,13 @@ import pytest
 from fferm.divergences import get
 from fferm.errors import InfeasibleWarning
 from fferm.estimators import weight_search
-from fferm.estimators.weight_search import HeldOut, Judged, bounded_score, choose_weight
+from fferm.estimators.weight_search import (
+    Expected,
+    HeldOut,
+    Judged,
+    bounded_score,
+    choose_weight,
+)
 from fferm.fairness_grid import default_weights
 
 GRID = default_weights(get("kl"), 14).tolist()
@@ -50,12 +56,21 @@ class ByFormula(HeldOut):
     formula: object = None
     is_usable: object = None
     is_chance: bool = False
+    judged: list = field(default_factory=list)
+    chance: float = 0.0
 
     def judge(self, model):
+        self.judged.append(model.fairness_weight)
         value = self.formula(model.fairness_weight)
         is_usable = self.is_usable is None or self.is_usable(model.fairness_weight)
-        is_within = is_usable and value <= self.bound
-        return Judged(model, value / 2, value, is_usable, is_within)
+        return Judged(model, value, is_usable, value <= self.bound)
+
+    def expected(self, model):
+        value = self.formula(model.fairness_weight)
+        return Expected(model, value, value, 0.01)
+
+    def floor(self):
+        return self.chance
 
     def is_noise_limited(self, judged):
         return self.is_chance
@@ -68,8 +83,8 @@ def falling(weight):
     return 1 / (1 + weight)
 
 
-def search(model, bound, formula=falling, **options):
-    held_out = ByFormula([], bound, formula, **options)
+def search(model, bound, formula=falling, confidence=None, **options):
+    held_out = ByFormula([], bound, confidence, formula, **options)
     choice, fitted = choose_weight(model, held_out)
     return choice, fitted, held_out.passed
 
@@ -83,7 +98,7 @@ def test_the_smallest_weight_of_a_finely_divided_step_is_found(bound, halvings):
     expected = min(weight for weight in fine if falling(weight) <= bound)
     assert choice.fairness_weight == fitted.fairness_weight
     assert choice.fairness_weight == pytest.approx(expected, rel=1e-9)
-    assert choice.violation == falling(choice.fairness_weight) / 2
+    assert choice.violation == falling(choice.fairness_weight)
     assert choice.is_feasible is True
 
 
@@ -143,7 +158,7 @@ def test_a_bound_that_no_weight_keeps_gives_the_closest_with_a_warning():
         choice, fitted, tried = search(Model(), 0.1, lowest_at_five)
     assert choice.fairness_weight == fitted.fairness_weight == closest
     assert (choice.violation, choice.is_feasible) == (
-        lowest_at_five(closest) / 2,
+        lowest_at_five(closest),
         False,
     )
     assert len(tried) == len(GRID) + weight_search.N_BEYOND
@@ -170,7 +185,7 @@ def test_where_no_model_can_be_used_the_one_without_a_penalty_is_taken():
 
 
 def test_a_set_of_rows_knows_no_chance_by_default():
-    assert not HeldOut.is_noise_limited(ByFormula([], 0.1), None)
+    assert not HeldOut.is_noise_limited(ByFormula([], 0.1, None), None)
 
 
 def test_scores_under_a_bound_rank_what_keeps_it_above_what_breaks_it():
@@ -183,3 +198,104 @@ def test_scores_under_a_bound_rank_what_keeps_it_above_what_breaks_it():
     ]
     assert ranked == [weight_search.USELESS, -0.4, -0.3, pytest.approx(0.1), 1.2]
     assert ranked == sorted(ranked)
+
+
+def certify(formula, bound=0.1, model=None, **options):
+    held_out = ByFormula([], bound, 0.95, formula, **options)
+    choice, fitted = choose_weight(model or Model(), held_out)
+    return choice, fitted, held_out
+
+
+def judged_by(table, bound=0.1, **options):
+    """Return a search whose held-out values are given by weight, else by a formula."""
+
+    class ByTable(ByFormula):
+        def judge(self, model):
+            weight = model.fairness_weight
+            self.judged.append(weight)
+            value = table(weight)
+            is_usable = self.is_usable is None or self.is_usable(weight)
+            return Judged(model, value, is_usable, value <= self.bound)
+
+    held_out = ByTable([], bound, 0.95, falling, **options)
+    choice, _ = choose_weight(Model(), held_out)
+    return choice, held_out
+
+
+def test_models_are_tested_from_the_fairest_on_until_one_fails():
+    choice, _, held_out = certify(falling, bound=falling(7.0))
+    assert held_out.judged == sorted(held_out.judged, reverse=True)
+    assert held_out.judged[0] == max(held_out.passed)
+    assert choice.fairness_weight == held_out.judged[-2]
+    assert held_out.judged[-1] < 7.0 <= choice.fairness_weight
+
+
+def test_a_model_behind_one_that_fails_is_not_looked_at():
+    # All but one would pass.
+    choice, held_out = judged_by(lambda weight: 0.5 if 5 < weight < 50 else 0.0)
+    assert held_out.judged[-1] < 50 < choice.fairness_weight
+    assert held_out.judged[:-1] == [w for w in held_out.judged if w > 50]
+    assert choice.is_feasible
+
+
+def test_all_models_are_trained_before_the_first_is_tested():
+    order = []
+
+    class Noted(ByFormula):
+        def judge(self, model):
+            order.append("test")
+            return super().judge(model)
+
+        def expected(self, model):
+            order.append("train")
+            return super().expected(model)
+
+    choose_weight(Model(), Noted([], 0.1, 0.95, falling))
+    assert order == sorted(order, reverse=True)
+
+
+def test_which_models_are_trained_does_not_depend_on_the_tests():
+    _, one = judged_by(lambda weight: 0.0)
+    with pytest.warns(InfeasibleWarning, match="closest"):
+        _, other = judged_by(lambda weight: 1.0)
+    assert one.passed == other.passed
+    assert len(other.judged) == 1
+
+
+def test_weights_are_denser_where_the_bound_is_expected():
+    _, _, held_out = certify(falling, bound=falling(7.0))
+    near = [weight for weight in held_out.passed if 4 < weight < 12]
+    assert len(near) >= 3
+    assert len(held_out.passed) <= 1 + weight_search.N_COARSE + weight_search.N_FINE
+
+
+def test_the_fairest_by_the_training_rows_comes_first():
+    def lowest_at_ten(weight):
+        return 0.05 + abs(np.log10(max(weight, 1e-3)) - 1)
+
+    choice, _, held_out = certify(lowest_at_ten, bound=0.2)
+    assert held_out.judged[0] == min(held_out.passed, key=lowest_at_ten)
+    assert max(held_out.judged) == held_out.judged[0]
+    assert choice.is_feasible
+
+
+def test_a_model_of_one_class_may_pass_and_is_not_returned():
+    # From weight 50 on, the held-out rows get one class.
+    choice, held_out = judged_by(falling, is_usable=lambda weight: weight < 50)
+    assert held_out.judged[0] > 50 > choice.fairness_weight
+    assert choice.is_feasible
+
+
+def test_where_the_first_fails_it_is_returned_as_not_feasible():
+    near = Model(reaches_far=False)
+    with pytest.warns(InfeasibleWarning, match="closest 100, highest 100"):
+        choice, fitted, _ = certify(lambda w: 2 - w / 1000, model=near)
+    assert (choice.fairness_weight, choice.is_feasible) == (100, False)
+    assert fitted.fairness_weight == 100
+
+
+def test_a_bound_below_the_chance_of_a_fair_model_is_warned_of():
+    with pytest.warns(
+        InfeasibleWarning, match=r"a perfectly fair model measures .*0\.2"
+    ):
+        certify(falling, bound=0.1, chance=0.2)

@@ -16,7 +16,17 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from html import escape
-from typing import Any, ClassVar, Self, cast, get_args, get_origin, get_type_hints
+from typing import (
+    Any,
+    ClassVar,
+    Literal,
+    Self,
+    TypeAlias,
+    cast,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 import numpy as np
 import pandas as pd
@@ -25,13 +35,15 @@ from sklearn.pipeline import Pipeline
 from fferm._typing import Table
 from fferm.data.groups import Binning, GroupMode
 from fferm.data.rows import add_control
+from fferm.data.validate import Number, check_params
 from fferm.errors import InvalidInputError, InvalidParameterError, PersistenceError
-from fferm.metrics.intervals import Interval
+from fferm.metrics.intervals import CONFIDENCE, Interval
 from fferm.notions import Labels, Notion
 from fferm.registry import code_of
 
 # Columns of a printed audit, and the longest name and the most groups that it shows.
 WIDTH, LONGEST_NAME, MOST_GROUPS_SHOWN = 80, 28, 20
+Verdict: TypeAlias = Literal["passes", "refuted", "undecided"]
 
 
 @dataclass(frozen=True)
@@ -180,9 +192,75 @@ class Audit(ABC):
     def notes(self) -> tuple[str, ...]:
         """Sentences on who is compared with whom, and who is left out."""
 
+    def passes(
+        self, max_violation: float, /, *, confidence: float | None = None
+    ) -> bool:
+        """Return whether a bound is kept.
+
+        Parameters
+        ----------
+        max_violation
+            The bound.
+        confidence
+            Whether a test at this confidence has to show it: only then are few rows no
+            excuse. None: the value on these rows keeps it.
+
+        Returns
+        -------
+        bool
+            False if the violation is undefined.
+        """
+        self.check_bound(max_violation)
+        if confidence is None:
+            return bool(self.violation <= max_violation)
+        return self.verdict(max_violation, confidence) == "passes"
+
+    def verdict(self, max_violation: float, confidence: float = 0.95) -> Verdict:
+        """Return what a test of a bound says.
+
+        Parameters
+        ----------
+        max_violation
+            The bound.
+        confidence
+            Of the test that it is kept, and of the test that it is not.
+
+        Returns
+        -------
+        str
+            ``"passes"``: the rows show that it is kept. ``"refuted"``: they show that
+            it is not. ``"undecided"``: they show neither.
+        """
+        self.check_bound(max_violation)
+        check_params({"confidence": confidence}, {"confidence": CONFIDENCE})
+        kept, broken = self._p_values(max_violation, confidence)
+        if kept <= 1 - confidence:
+            return "passes"
+        return "refuted" if broken <= 1 - confidence else "undecided"
+
+    def rows_to_decide(
+        self, max_violation: float, confidence: float = 0.95
+    ) -> int | None:
+        """Return about how many rows like these a verdict on a bound takes.
+
+        None where no number is enough, because the violation is at the bound.
+        """
+        self.check_bound(max_violation)
+        distance = abs(max_violation - self.violation)
+        if not distance > 0:
+            return None
+        # The error falls with the root of the rows. For a verdict in four of five draws
+        # the distance has to be 1.3 times as large.
+        reach = (self.interval[1] - self.interval[0]) / 2
+        return math.ceil(self.n_rows * max((1.3 * reach / distance) ** 2, 1.0))
+
+    def check_bound(self, max_violation: float) -> None:
+        """Raise if a bound is not a number that a violation could have."""
+        check_params({"max_violation": max_violation}, {"max_violation": Number()})
+
     @abstractmethod
-    def passes(self, bound: float, /, *, confident: bool = False) -> bool:
-        """Return whether the violation, or its whole interval, keeps a bound."""
+    def _p_values(self, bound: float, confidence: float) -> tuple[float, float]:
+        """Return those of "the bound is broken" and of "the bound is kept"."""
 
     @abstractmethod
     def _summary(self) -> tuple[str, list[pd.DataFrame]]:

@@ -31,6 +31,7 @@ from fferm.data.validate import (
 from fferm.divergences import STANDARD, Divergence
 from fferm.errors import (
     DataFairnessWarning,
+    InvalidInputError,
     InvalidParameterError,
     SmallGroupWarning,
     warn_user,
@@ -58,6 +59,24 @@ MOST_CLASSES_SHOWN = 2
 EVERYONE = "everyone"
 # What the table by group says of each class.
 CLASS_COLUMNS = (*CLASS_RATES, "selection_low", "selection_high")
+
+
+@dataclass(frozen=True)
+class ComparedRates:
+    """The rates of an attribute that are compared, and the rows behind them.
+
+    Attributes
+    ----------
+    attribute, groups
+        Who is compared.
+    rates, sizes
+        (comparisons, groups) rates and effective numbers of rows; NaN is undefined.
+    """
+
+    attribute: str
+    groups: tuple[str, ...]
+    rates: tuple[tuple[float, ...], ...]
+    sizes: tuple[tuple[float, ...], ...]
 
 
 class DivergenceValue(NamedTuple):
@@ -91,6 +110,11 @@ class ClassificationAudit(Audit):
     floor, floor_high
         What a perfectly fair model measures on these rows by chance: on average, and
         the value that it stays below with probability ``confidence``.
+    corrected
+        The violation without the part that noise adds to it on average; of more than
+        two groups, the typical difference of two.
+    rates
+        By attribute, the rates that are compared, with their numbers of rows.
     soft_violation, soft_interval
         The same for probabilities, by bootstrap; None without probabilities.
     gaps
@@ -143,6 +167,8 @@ class ClassificationAudit(Audit):
     floor: float = math.nan
     floor_high: float = math.nan
     small_groups: dict[str, dict[str, int]] = field(default_factory=dict)
+    corrected: float = math.nan
+    rates: tuple[ComparedRates, ...] = ()
 
     @classmethod
     def _restore(cls, plain: Mapping[str, Any]) -> Self:
@@ -189,26 +215,22 @@ class ClassificationAudit(Audit):
         endings = tuple(f"={label}" for label in self.shown_classes)
         return [gap for gap in self.gaps if gap.outcome.endswith(endings)]
 
-    def passes(self, max_violation: float, *, confident: bool = False) -> bool:
-        """Return whether decisions keep a bound.
-
-        Parameters
-        ----------
-        max_violation
-            The bound, between 0 and 1.
-        confident
-            Whether the upper end of the interval has to keep it too: only then are
-            few rows no excuse.
-
-        Returns
-        -------
-        bool
-            False if the violation is undefined.
-        """
+    def check_bound(self, max_violation: float) -> None:
+        """Raise if a bound is not between 0 and 1."""
         bound = {"max_violation": max_violation}
         check_params(bound, {"max_violation": Number(high=1.0)})
-        measured = self.interval[1] if confident else self.violation
-        return bool(measured <= max_violation)
+
+    def _p_values(self, bound: float, confidence: float) -> tuple[float, float]:
+        rates = [np.array(part.rates) for part in self.rates]
+        sizes = [np.array(part.sizes) for part in self.rates]
+        if not rates:
+            raise InvalidInputError(
+                "This audit was written without the rates that a test needs. Audit the "
+                "model again, or compare the value: passes(bound, confidence=None)."
+            )
+        return tuple(  # type: ignore[return-value]
+            test(rates, sizes, bound) for test in (intervals.certify, intervals.refute)
+        )
 
     @property
     def banded(self) -> tuple[str, ...]:
@@ -292,6 +314,7 @@ class ClassificationAudit(Audit):
             lines += [
                 f"  by chance       {number(self.floor)}   a fair model on these rows; "
                 f"{level} below {number(self.floor_high)}",
+                f"  without noise   {number(self.corrected)}",
                 f"  ratio of rates  {number(self.ratio)}   (the four-fifths rule asks "
                 "for 0.8)",
                 f"  between         {sides[0]}",
@@ -456,13 +479,13 @@ def audit(  # noqa: PLR0913 - one call states all that an audit depends on
     _warn_of_unknown(labels, known)
     drawn: dict[str, Any] = {"n_bootstrap": n_bootstrap, "random_state": random_state}
     options: dict[str, Any] = {**drawn, "min_group_size": min_group_size}
-    compared, table, binning, spec = resolve(
+    chosen_notion, table, binning, spec = resolve(
         estimator, X, labels.n_samples, sample_weight, notion, groups, **options
     )
     chosen = resolve_component(estimator, Divergence, divergence, "kl")
     mode, edges = cast(GroupMode, spec.groups), binning.edges
     tabulator = make_tabulator(
-        labels, compared, groups=mode, X=table, binning=binning, **passed
+        labels, chosen_notion, groups=mode, X=table, binning=binning, **passed
     )
     soft = None
     if hasattr(estimator, "predict_proba") and known:
@@ -489,7 +512,7 @@ def audit(  # noqa: PLR0913 - one call states all that an audit depends on
         if labels.y is None
         else float(np.average(labels.y == decision, weights=tabulator.rows.weight)),
         classes=tuple(map(str, labels.classes)),
-        notion=compared.name,
+        notion=chosen_notion.name,
         divergence=next(iter(values)),
         confidence=confidence,
         violation=worst_gap([table.rate for table in tables]),
@@ -517,9 +540,17 @@ def audit(  # noqa: PLR0913 - one call states all that an audit depends on
         bands={name: len(cut) + 1 for name, cut in bands.items()},
         trained_bands=tuple(n for n in bands if bands[n] in edges.values()),
         small_groups={c.name: dict(c.small) for c in columns if c.small},
-        floor=floor[0],
-        floor_high=floor[1],
+        floor=floor.mean,
+        floor_high=floor.high,
+        corrected=intervals.corrected_violation(*intervals.compared_of(tables)),
+        rates=tuple(map(_compared, tables)),
     )
+
+
+def _compared(table: RateTable) -> ComparedRates:
+    (rate,), (size,) = intervals.compared_of([table])
+    rows = [tuple(map(tuple, part.tolist())) for part in (rate, size)]
+    return ComparedRates(table.attribute, table.groups, *rows)
 
 
 def _warn_of_unknown(labels: Labels, known: list[object]) -> None:

@@ -233,7 +233,11 @@ class RegressionAudit(Audit):
         return measured[column].value
 
     def passes(
-        self, bound: float, measure: str | None = None, *, confident: bool = False
+        self,
+        bound: float,
+        measure: str | None = None,
+        *,
+        confidence: float | None = None,
     ) -> bool:
         """Return whether a measure keeps a bound for every column that has it.
 
@@ -243,18 +247,27 @@ class RegressionAudit(Audit):
             The most that it may be.
         measure
             Its name; by default the audit's own.
-        confident
-            Whether the upper end of the interval has to keep it too; measures of
-            numbers have none and are refused.
+        confidence
+            None: the value keeps the bound. Else the upper end of the interval does,
+            which has the confidence of the audit; measures of numbers have none.
         """
-        measure = measure or self.metric
-        largest = self._interval(measure)[1] if confident else self.value(measure)
-        if confident and np.isnan(largest):
+        if measure is not None and measure != self.metric:
+            return replace(self, metric=measure).passes(bound, confidence=confidence)
+        return super().passes(bound, confidence=confidence)
+
+    def _p_values(self, bound: float, confidence: float) -> tuple[float, float]:
+        low, high = self.interval
+        if np.isnan(high) or confidence != self.confidence:
             raise InvalidParameterError(
-                f"confident=True needs an interval, and {measure} has none here. Use "
-                "a measure of groups, such as 'kolmogorov_smirnov', and n_bootstrap."
+                f"A test of {self.metric} needs an interval at confidence="
+                f"{confidence:g}; this audit has "
+                + ("none" if np.isnan(high) else f"one at {self.confidence:g}")
+                + ". Audit a measure of groups, such as 'kolmogorov_smirnov', with "
+                "n_bootstrap and that confidence."
             )
-        return largest <= bound
+        # Limits that hold at once stand for their level.
+        risk = 1 - confidence
+        return (risk if high <= bound else 1.0), (risk if low > bound else 1.0)
 
     def _interval(self, measure: str) -> Interval:
         # All limits hold at once, and so do the largest of them.

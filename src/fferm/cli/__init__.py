@@ -1,4 +1,4 @@
-"""The command ``fferm``: fit, predict, audit, curve, reproduce, report, datasets.
+"""The command ``fferm``: plan, fit, predict, audit, curve, reproduce, report, datasets.
 
 `program` runs a command line and turns errors into one line and an exit code. Each
 command has a file of its own; `options` declares what they share, `inputs` reads
@@ -9,7 +9,7 @@ Exit codes
 0
     Done; of an audit, and of a fit under a bound: the bound is kept.
 1
-    The bound is not kept.
+    The bound is not kept, or not shown to be kept, or needs more rows.
 2
     The input cannot be used: an option, a file, a column. Nothing was written.
 3

@@ -29,10 +29,11 @@ from fferm.data.validate import Number, check_params
 from fferm.datasets._store import CATALOG
 from fferm.errors import InvalidInputError, InvalidParameterError
 from fferm.estimators.regression import FairRegressor
+from fferm.metrics.intervals import CONFIDENCE
 from fferm.registry import last_step
 
-# A notion, the metric of a regression, and the least size of a group.
-How = tuple[str | None, str | None, int]
+# A notion, the metric of a regression, the least size of a group, the confidence.
+How = tuple[str | None, str | None, int, float]
 # Measures of a regression that have no upper limit.
 UNBOUNDED = ("wasserstein", "mean_gap", "f_information")
 
@@ -61,7 +62,10 @@ def audit(
     max_violation: Annotated[
         float | None, Option(help="The largest violation that passes.")
     ] = None,
-    confident: options.Confident = False,
+    confidence: Annotated[
+        float | None,
+        Option(help="Test the bound with this confidence, such as 0.95."),
+    ] = None,
     notion: Annotated[
         str | None,
         Option(help=f"Another notion than that of training: {options.NOTIONS}."),
@@ -80,14 +84,14 @@ def audit(
 
     With --prediction or --probability, --target and --sensitive the predictions are
     columns of the table. The exit code is 0 if the bound is kept or there is none, 1 if
-    it is not kept.
+    it is not kept. With --confidence it is 0 only where a test shows that the bound is
+    kept, and 1 where it is refuted or undecided.
 
     Example: fferm audit model.fferm new.csv --max-violation 0.05
     """
     output, form = Output(quiet, json), Form(sep, encoding, header)
-    if max_violation is None and confident:
-        raise InvalidParameterError("--confident needs --max-violation.")
-    how = notion, metric, min_group_size
+    _check_confidence(confidence, max_violation)
+    how = notion, metric, min_group_size, confidence or 0.95
     if html is not None:
         check_writable(html, model, *([] if data is None else [data]))
     with output.warnings_as_lines():
@@ -110,29 +114,54 @@ def audit(
             made = prediction, probability
             audited = _measure_columns(rows, made, *columns, task, how)
             _check_bound(max_violation, getattr(audited, "metric", None))
-        passes = max_violation is None or audited.passes(
-            max_violation, confident=confident
-        )
+        words, result = _judge(audited, max_violation, confidence)
         if html is not None:
             audited.to_html(html, max_violation=max_violation)
-    words = str(audited)
-    if max_violation is not None:
-        value = audited.interval[1] if confident else audited.violation
-        what = "the upper end of its interval" if confident else "the violation"
-        if isinstance(audited, RegressionAudit):
-            what += f" ({audited.metric})"
-        sign = "PASSES: at most" if passes else "FAILS: above"
-        reached = f"{what} is {audited.format_number(value)}."
-        words += f"\n\n{sign} {max_violation:g}; {reached}"
-    verdict = {"max_violation": max_violation, "confident": confident, "passes": passes}
-    output.result(words, {**verdict, "audit": audited.to_dict()})
-    return 0 if passes else 1
+    text = "\n\n".join([str(audited), *words])
+    output.result(text, {**result, "audit": audited.to_dict()})
+    return 0 if result["passes"] else 1
+
+
+def _judge(
+    audited: Audit, max_violation: float | None, confidence: float | None
+) -> tuple[list[str], dict[str, Any]]:
+    # What is said of a bound, in words and for JSON.
+    result: dict[str, Any] = {"max_violation": max_violation, "confidence": confidence}
+    result |= {"passes": True, "verdict": None, "rows_to_decide": None}
+    if max_violation is None:
+        return [], result
+    passes = audited.passes(max_violation, confidence=confidence)
+    what = "the violation"
+    if isinstance(audited, RegressionAudit):
+        what += f" ({audited.metric})"
+    value = audited.format_number(audited.violation)
+    sign = "PASSES: at most" if passes else "FAILS: above"
+    needed = ""
+    if confidence is not None:
+        verdict = audited.verdict(max_violation, confidence)
+        n_rows = audited.rows_to_decide(max_violation, confidence)
+        result |= {"verdict": verdict, "rows_to_decide": n_rows}
+        sign = f"{verdict.upper()} with {100 * confidence:g} % confidence: at most"
+        if verdict == "undecided":
+            needed = f" About {n_rows} rows like these would decide it."
+            if n_rows is None:
+                needed = " It is at the bound, which no number of rows would decide."
+    words = f"{sign} {max_violation:g}; {what} is {value}.{needed}"
+    return [words], {**result, "passes": passes}
 
 
 def _refuse(why: str, **options: object) -> None:
     for name, value in options.items():
         if value:
             raise InvalidParameterError(f"{name} {why}")
+
+
+def _check_confidence(confidence: float | None, max_violation: float | None) -> None:
+    if confidence is None:
+        return
+    check_params({"--confidence": confidence}, {"--confidence": CONFIDENCE})
+    if max_violation is None:
+        raise InvalidParameterError("--confidence needs --max-violation.")
 
 
 def _check_bound(max_violation: float | None, metric: str | None) -> None:
@@ -174,11 +203,13 @@ def _measure_model(
     return measure(model, {**rows, "sensitive_features": frame[list(sensitive)]}, how)
 
 
-def measure(model: Any, rows: dict[str, Any], how: How = (None, None, 1)) -> Audit:
+def measure(
+    model: Any, rows: dict[str, Any], how: How = (None, None, 1, 0.95)
+) -> Audit:
     """Return the audit of a model on some rows, by a notion and a metric if named."""
     is_number = isinstance(last_step(model), FairRegressor)
     _check_kind(is_number, *how[:2])
-    options: dict[str, Any] = {"min_group_size": how[2]}
+    options: dict[str, Any] = {"min_group_size": how[2], "confidence": how[3]}
     if is_number:
         return audit_regression(model, **rows, metric=how[1], **options)
     return fferm.audit(model, **rows, notion=how[0], **options)
@@ -206,6 +237,7 @@ def _measure_columns(
         )
     _check_kind(is_number, *how[:2])
     options: dict[str, Any] = {"min_group_size": how[2], "sensitive_features": groups}
+    options["confidence"] = how[3]
     if is_number:
         if predicted is None:
             raise InvalidParameterError("--probability needs a target of classes.")

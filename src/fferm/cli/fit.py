@@ -16,7 +16,7 @@ from fferm.data.validate import Number, check_params
 from fferm.errors import InvalidParameterError
 from fferm.estimators.base import FairEstimator
 from fferm.estimators.regression import FairRegressor
-from fferm.metrics.dependence import get_measure
+from fferm.metrics.dependence import GROUP_MEASURES, get_measure
 
 CLASSES = {
     ModelKind.linear: "FairLogisticRegression",
@@ -40,7 +40,14 @@ def fit(
         float | None,
         Option(help="How much fairness counts, 10 by default; not with a bound."),
     ] = None,
-    confident: options.Confident = False,
+    confidence: Annotated[
+        float,
+        Option(help="Of the test that the bound is kept; 0: its value keeps it."),
+    ] = 0.95,
+    refit: Annotated[
+        bool,
+        Option("--refit", help="Train again on all rows, which voids the confidence."),
+    ] = False,
     model: options.Model = ModelKind.linear,
     task: options.Task = TaskKind.auto,
     metric: options.Metric = None,
@@ -63,8 +70,8 @@ def fit(
     """Train a fair model on a table and save it with its encoding of the columns.
 
     A share of the rows is held out; the model is measured there, once. The exit code
-    is 1 if --max-violation was not kept on the validation rows of the search or on the
-    held-out rows.
+    is 1 if no model was shown to keep --max-violation, or if the held-out rows show
+    that this one does not.
 
     Example: fferm fit loans.csv --target granted --sensitive sex --max-violation 0.05
     --out model.fferm
@@ -76,8 +83,6 @@ def fit(
             "--fairness-weight and --max-violation contradict each other: a bound "
             "finds its own weight. Leave one of them out."
         )
-    if max_violation is None and confident:
-        raise InvalidParameterError("--confident needs --max-violation.")
     with output.warnings_as_lines():
         form = Form(sep, encoding, header)
         source = open_source(data, target, sensitive, form)
@@ -94,7 +99,8 @@ def fit(
             notion=notion,
             groups=groups.value,
             max_violation=max_violation,
-            confident=confident,
+            confidence=confidence or None,
+            refit=refit,
             **weights,
             continuous=list(bands or ()) or "auto",
             categorical=categorical,
@@ -111,17 +117,23 @@ def fit(
     feasible = getattr(fitted, "feasible_", None)
     dropped = list(fitted.encoder_.dropped_) if hasattr(fitted, "encoder_") else []
     words = [f"Saved {out}: fairness weight {weight:.4g}, measured on held-out rows."]
-    is_kept = None if max_violation is None else audit.passes(max_violation)
+    is_kept = None
     if max_violation is not None:
         value = audit.format_number(fitted.violation_)
+        how = f" with {100 * confidence:g} % confidence" if confidence else ""
         words.append(
-            f"{'KEPT' if feasible else 'NOT KEPT'} on the validation rows of the "
+            f"{'KEPT' if feasible else 'NOT KEPT'}{how} on the validation rows of the "
             f"search: violation {value}, bound {max_violation:g}."
         )
+        is_kept = audit.passes(max_violation)
+        sign = "KEPT" if is_kept else "NOT KEPT"
+        if confidence and not is_kept:
+            # A value above the bound may be chance: a test says whether.
+            is_kept = audit.verdict(max_violation, audit.confidence) != "refuted"
+            sign = "NOT REFUTED" if is_kept else "REFUTED"
         value = audit.format_number(audit.violation)
         words.append(
-            f"{'KEPT' if is_kept else 'NOT KEPT'} on the held-out rows: violation "
-            f"{value}, bound {max_violation:g}."
+            f"{sign} on the held-out rows: violation {value}, bound {max_violation:g}."
         )
     if dropped:
         words.append(f"Columns that say nothing and are not used: {', '.join(dropped)}")
@@ -130,6 +142,14 @@ def fit(
     measured = {"unused_columns": dropped, "audit": audit.to_dict()}
     output.result("\n".join([*words, "", str(audit)]), {**result, **measured})
     return 0 if feasible in (None, True) and is_kept in (None, True) else 1
+
+
+def _refuse_confidence(metric: str, confidence: float | None) -> None:
+    if confidence is not None:
+        raise InvalidParameterError(
+            f"--metric {metric} has no test that keeps its level. Pass --confidence 0, "
+            f"or one of {', '.join(GROUP_MEASURES)}."
+        )
 
 
 def make_estimator(
@@ -141,8 +161,6 @@ def make_estimator(
         problem = f"--metric {metric} needs a numeric target, but this one has classes"
     elif is_regression and model is ModelKind.boosting:
         problem = "--model boosting needs a target of classes, but this one is numeric"
-    elif is_regression and params.pop("confident", False):
-        problem = "--confident cannot be used with a regression, only to audit it"
     if problem:
         raise InvalidParameterError(f"{problem}. Leave it out, or change --task.")
     estimator: FairEstimator
@@ -150,6 +168,8 @@ def make_estimator(
         if metric is not None:
             get_measure(metric)  # an unknown name is refused before any work
             params["violation_metric"] = metric
+            if metric not in GROUP_MEASURES and params.get("max_violation") is not None:
+                _refuse_confidence(metric, params["confidence"])
         hidden = HIDDEN if model is ModelKind.net else None
         estimator = FairRegressor(hidden=hidden, **params)
     else:

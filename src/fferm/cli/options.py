@@ -23,9 +23,6 @@ Bands = Annotated[
     Names,
     Option(help="A sensitive column of numbers to cut into bands; may be repeated."),
 ]
-Confident = Annotated[
-    bool, Option("--confident", help="The interval has to keep the bound too.")
-]
 Data = Annotated[
     str,
     Argument(

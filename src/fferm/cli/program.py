@@ -13,6 +13,7 @@ from fferm.cli.curve import curve
 from fferm.cli.datasets import datasets
 from fferm.cli.fit import fit
 from fferm.cli.outputs import one_line
+from fferm.cli.plan import plan
 from fferm.cli.predict import predict
 from fferm.cli.report import report
 from fferm.cli.reproduce import reproduce
@@ -33,7 +34,7 @@ app = typer.Typer(
 )
 COMMANDS = {
     command.__name__: command
-    for command in (fit, predict, audit, curve, report, reproduce, datasets)
+    for command in (plan, fit, predict, audit, curve, report, reproduce, datasets)
 }
 for command in COMMANDS.values():
     app.command()(command)

@@ -13,8 +13,9 @@ import pandas as pd
 from scipy.stats import t as student
 
 from fferm.auditing import Audit
-from fferm.data.validate import check_number
+from fferm.data.validate import check_number, check_params
 from fferm.errors import InvalidInputError, InvalidParameterError, PersistenceError
+from fferm.metrics.intervals import CONFIDENCE as CERTIFIED
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -72,10 +73,11 @@ class TradeoffCurve:
         (of decisions), ``soft_violation`` (of probabilities), ``loss``
         (cross-entropy), ``divergence`` (of probabilities, as trained), ``collapsed``
         (one class for everyone), ``result``, the ends of 95 % intervals
-        (``accuracy_low``, ``accuracy_high``, ``violation_low``, ``violation_high``)
-        and ``seconds``. For a regressor ``accuracy`` is the share of variance
-        explained, ``loss`` the mean squared error, and there are the columns
-        ``mean_gap`` and ``wasserstein``.
+        (``accuracy_low``, ``accuracy_high``, ``violation_low``, ``violation_high``),
+        ``floor`` (what a perfectly fair model measures by chance),
+        ``corrected_violation`` (without the part that noise adds) and ``seconds``. For
+        a regressor ``accuracy`` is the share of variance explained, ``loss`` the mean
+        squared error, and there are the columns ``mean_gap`` and ``wasserstein``.
     models
         The fitted estimator of each ``(curve, fairness_weight, seed)``; if there is one
         curve, ``(fairness_weight, seed)`` is enough.
@@ -212,6 +214,7 @@ class TradeoffCurve:
         *,
         max_violation: float | None = None,
         min_accuracy: float | None = None,
+        confidence: float | None = None,
         split: str = "test",
     ) -> Key:
         """Return the key of the best model within a bound; see `select`."""
@@ -235,6 +238,8 @@ class TradeoffCurve:
             scaled = (points - points.min(axis=0)) / np.where(span > 0, span, np.inf)
             # The fairest of equals.
             best = front.iloc[int((scaled[:, 0] - scaled[:, 1]).argmax())]
+        elif max_violation is not None and confidence is not None:
+            return self._best_certified(rows, max_violation, confidence, split)
         elif max_violation is not None:
             best = _best_within(rows, "max_violation", max_violation)
         else:
@@ -247,6 +252,7 @@ class TradeoffCurve:
         *,
         max_violation: float | None = None,
         min_accuracy: float | None = None,
+        confidence: float | None = None,
         split: str = "test",
     ) -> Any:
         """Return the best fitted model within a bound.
@@ -265,11 +271,57 @@ class TradeoffCurve:
             Return the most accurate model with at most this violation.
         min_accuracy
             Return the fairest model with at least this accuracy.
+        confidence
+            With ``max_violation``: the test rows have to show that the model keeps it.
+            Models of the first seed are tested from the fairest on, as it is on the
+            training rows, until one fails, and several curves share the risk. With this
+            probability the model keeps the bound on rows like these, provided that it
+            was chosen before anybody looked at them; so None is the default.
         split
             ``"train"`` or ``"test"``.
         """
         bounds = {"max_violation": max_violation, "min_accuracy": min_accuracy}
-        return self.models[self.choose(how, **bounds, split=split)]
+        key = self.choose(how, **bounds, confidence=confidence, split=split)
+        return self.models[key]
+
+    def _best_certified(
+        self, points: pd.DataFrame, bound: float, confidence: float, split: str
+    ) -> Key:
+        # The most accurate model that passes a test on the test rows.
+        check_params({"confidence": confidence}, {"confidence": CERTIFIED})
+        check_number("max_violation", bound)
+        if split != "test" or not self.audits:
+            raise InvalidParameterError(
+                "confidence needs split='test' and the audits of a curve that was "
+                "computed or loaded; training rows cannot test their own model."
+            )
+        curves, passed = list(self.records["curve"].unique()), []
+        level = 1 - (1 - confidence) / len(curves)
+        for curve in curves:
+            rows = self.records[self.records["curve"] == curve]
+            train = rows[
+                (rows["split"] == "train") & (rows["seed"] == rows["seed"].iloc[0])
+            ]
+            train = train[~train["collapsed"] & train["violation"].notna()]
+            train = train.sort_values("fairness_weight", ascending=False, kind="stable")
+            # From the fairest model to the most accurate one.
+            for row in train.iloc[int(train["violation"].argmin()) :].itertuples():
+                key = Key(curve, float(row.fairness_weight), int(row.seed))
+                audit = self.audits[key]
+                if audit is None or not audit.passes(bound, confidence=level):
+                    break
+                passed.append(key)
+        accuracy = {
+            (curve, weight): value
+            for curve, weight, value in points[[*POINT, "accuracy"]].to_numpy().tolist()
+        }
+        passed = [key for key in passed if key[:2] in accuracy]
+        if not passed:
+            raise InvalidInputError(
+                f"No model of the curve passes the test of max_violation={bound:g} at "
+                f"confidence={confidence:g}. Loosen the bound, or test on more rows."
+            )
+        return max(passed, key=lambda key: accuracy[key[:2]])
 
     def hypervolume(
         self, split: str = "test", reference: tuple[float, float] = (0.0, 1.0)

@@ -24,7 +24,13 @@ from fferm.errors import (
     warn_user,
 )
 from fferm.estimators.base import FairClassifier, FairEstimator
-from fferm.metrics.intervals import interval_of_tables, wilson_interval
+from fferm.metrics.intervals import (
+    compared_of,
+    corrected_violation,
+    floor_of_tables,
+    violation_interval,
+    wilson_interval,
+)
 from fferm.metrics.tabulator import Tabulator, make_tabulator, rates_of, worst_gap
 from fferm.penalty.objective import Penalty
 from fferm.registry import last_step
@@ -38,6 +44,8 @@ LARGEST_SURPRISE = 690.0
 # The shares of decisions that the random baseline replaces.
 RANDOM_SHARES = np.linspace(0, 1, 11)
 LIMITS = ("accuracy_low", "accuracy_high", "violation_low", "violation_high")
+# Fair models that are drawn for the noise floor of a record.
+FLOOR_DRAWS = 2000
 # Draws of the bootstrap behind the interval of a regressor's violation.
 N_DRAWS = 50
 
@@ -160,7 +168,8 @@ class Measure:
         accuracy = float(sums.right[0] / self.total)
         # What the rows are worth to an interval, as in `RateTable.size`.
         size = float(self.total**2 / np.sum(self.weight**2))
-        ends = interval_of_tables(tables, CONFIDENCE)
+        compared = compared_of(tables)
+        ends = violation_interval(*compared, CONFIDENCE)
         limits = *wilson_interval(accuracy, size, CONFIDENCE), *ends
         return {
             "accuracy": accuracy,
@@ -171,6 +180,8 @@ class Measure:
             "collapsed": bool(np.all(sums.decided == sums.decided[0])),
             "result": model.result_.name,
             **dict(zip(LIMITS, limits, strict=True)),
+            "floor": floor_of_tables(tables, n_draws=FLOOR_DRAWS).mean,
+            "corrected_violation": corrected_violation(*compared),
         }
 
     def _violation(self, masses: Iterable[FloatArray]) -> float:

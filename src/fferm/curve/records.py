@@ -35,7 +35,9 @@ SUFFIX = ".jsonl"
 KEY = ["curve", "fairness_weight", "seed"]
 MEASURES = ["accuracy", "violation", "soft_violation", "loss", "divergence"]
 INTERVALS = ["accuracy_low", "accuracy_high", "violation_low", "violation_high"]
+NOISE = ["floor", "corrected_violation"]
 COLUMNS = [*KEY, "split", *MEASURES, "collapsed", "result", "seconds", *INTERVALS]
+COLUMNS += NOISE
 BASELINE = ["curve", "seed", "split", "thinning", "accuracy", "violation"]
 NOT_NUMBERS = {"curve", "seed", "split", "collapsed", "result"}
 

@@ -147,6 +147,8 @@ class FairEstimator(Attributes, Saved, BaseEstimator, ABC):
     constraints: ClassVar[Mapping[str, Constraint]] = {
         "fairness_weight": Number(is_optional=True),
         "max_violation": Number(is_optional=True),
+        "confidence": Number(0.5, 1, open_high=True, is_optional=True),
+        "refit": FLAG,
         "validation_fraction": Number(0, 1, open_low=True, open_high=True),
         "min_group_size": COUNT,
         "random_state": SEED,
@@ -160,6 +162,8 @@ class FairEstimator(Attributes, Saved, BaseEstimator, ABC):
     notion: str | Notion = "demographic_parity"
     fairness_weight: float | None = None
     max_violation: float | None = None
+    confidence: float | None = 0.95
+    refit: bool = False
     validation_fraction: float = 0.2
     sharpness: float = 1.0
     groups: GroupMode = "intersection"
@@ -223,11 +227,36 @@ class FairEstimator(Attributes, Saved, BaseEstimator, ABC):
             from fferm.estimators.weight_search import choose_weight
 
             choice, judged = choose_weight(self, self._hold_out(encoded))
+            if not self.refit:
+                return self._adopt(judged, encoded, choice)
+            if self.confidence is not None and choice.is_feasible:
+                warn_user(
+                    "refit=True trains again on all rows. That is not the model that "
+                    f"was tested, so max_violation={self.max_violation!r} is not "
+                    f"promised at confidence={self.confidence!r}. Use refit=False.",
+                    FfermWarning,
+                )
             if self.starts_at_judged and self._encodes_like(judged):
                 start = judged._path_start(encoded)
         weights = [choice.fairness_weight]
         (trained,) = self._train(encoded, weights, start, is_path=False)
         return self._finish(trained, encoded, choice, is_path=False)
+
+    def _adopt(self, judged: Self, encoded: Encoded, choice: Choice) -> Self:
+        """Return this estimator with all that a judged one learned."""
+        for learned in (self, judged):
+            for name, value in list(vars(learned).items()):
+                if not name.endswith("_") and name != "_partial":
+                    continue
+                if learned is judged:
+                    setattr(self, name, value)
+                else:
+                    delattr(self, name)
+        self.fairness_weight_ = choice.fairness_weight
+        self.violation_ = float(np.float64(choice.violation))
+        self.feasible_ = bool(choice.is_feasible)
+        self._warn_of_result()
+        return self
 
     def fit_path(
         self,
@@ -480,10 +509,13 @@ class FairEstimator(Attributes, Saved, BaseEstimator, ABC):
         self.sensitive_names_ = tuple(dict(named))
         self._learn(encoded.rows, choice)
         self._store(trained, encoded, is_path=is_path)
+        self._warn_of_result()
+        return self
+
+    def _warn_of_result(self) -> None:
         if not self.result_.is_success:
             name = type(self).__name__
             warn_user(f"{name}: {self.result_.value}", ConvergenceWarning)
-        return self
 
     def _best_dual(self, problem: Problem, logits: FloatArray) -> FloatArray:
         """Return the optimal dual at the logits of the penalty's rows."""
@@ -511,10 +543,7 @@ class FairClassifier(ClassifierMixin, FairEstimator):
     constraints: ClassVar[Mapping[str, Constraint]] = {
         **FairEstimator.constraints,
         "max_violation": Number(0, 1, is_optional=True),
-        "confident": FLAG,
     }
-
-    confident: bool = False
 
     @abstractmethod
     def decision_function(self, X: Table) -> FloatArray:
@@ -557,6 +586,16 @@ class FairClassifier(ClassifierMixin, FairEstimator):
         from fferm.estimators.weight_search import HeldOutDecisions
 
         return HeldOutDecisions(self, encoded.passed, encoded)
+
+    def _adopt(self, judged: Self, encoded: Encoded, choice: Choice) -> Self:
+        adopted = super()._adopt(judged, encoded, choice)
+        passed, other = encoded.passed, encoded.passed.penalty_data
+        codes = np.searchsorted(self.classes_, self.predict(passed.X))
+        if encoded.problem.objective.uncertainty is not None:
+            scores = self.decision_function(passed.X if other is None else other[0])
+            self._warn_of_reach(encoded.problem, all_classes(scores)[encoded.kept])
+        self._warn_of_collapse(codes, encoded)
+        return adopted
 
     def _warn_of_reach(self, problem: Problem, logits: FloatArray) -> None:
         uncertainty = problem.objective.uncertainty

@@ -109,7 +109,9 @@ class FairBoostingClassifier(FairClassifier):
 
     Parameters
     ----------
-    divergence, notion, fairness_weight, max_violation, validation_fraction, confident
+    divergence, notion, fairness_weight, validation_fraction
+        As in `FairLogisticRegression`.
+    max_violation, confidence, refit
         As in `FairLogisticRegression`.
     sharpness
         The penalty's slope is that of ``softmax(sharpness * scores)``.

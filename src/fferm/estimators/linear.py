@@ -53,18 +53,24 @@ class FairLogisticRegression(FairClassifier):
         strong for other divergences, or what ``max_violation`` finds.
     max_violation
         None, or the largest violation of decisions allowed, in [0, 1]: find the
-        smallest fairness weight that keeps it on held-out rows, then train on all rows
-        with that weight, starting from the model that was judged. Growing weights are
-        tried first, then weights between the last two; "smallest" means of those
-        tried. A model that predicts one class for every held-out row never counts. If
-        none keeps the bound, the closest is used, with an `InfeasibleWarning`.
+        smallest fairness weight, of those tried, that keeps it on held-out rows. A
+        model that predicts one class for every held-out row never counts. If none keeps
+        the bound, ``feasible_`` is False and the fairest model is returned, with an
+        `InfeasibleWarning`.
+    confidence
+        With this probability, over the draw of the data, the returned model's violation
+        is at most ``max_violation``, or ``feasible_`` is False: models are tested from
+        the fairest on, on held-out rows that none of them saw. It covers rows like
+        these, the groups that the held-out rows have, and no other notion. With sample
+        weights it is an approximation. None: the value on the held-out rows keeps the
+        bound, which other rows break as often as not.
+    refit
+        Whether to train again on all rows with the weight that was found. That is
+        another model than the one that was tested, and the confidence is lost.
     validation_fraction
         The share of rows held out for ``max_violation`` and early stopping, stratified
         by label and group and drawn by ``random_state``. With ``penalty_data``, a share
         of those rows instead; early stopping holds out a share of both.
-    confident
-        Whether the upper limit of the 95 % interval of the held-out violation, rather
-        than its value, has to keep ``max_violation``.
     sharpness
         The penalty sees ``softmax(sharpness * logits)``: larger is closer to
         decisions, 1 is the soft probability.

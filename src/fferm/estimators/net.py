@@ -78,8 +78,10 @@ class FairNetClassifier(FairClassifier):
         network for images begins with ``nn.Unflatten``.
     hidden
         Widths of the hidden layers of the default network.
-    divergence, notion, fairness_weight, max_violation, validation_fraction, confident
-        As in `FairLogisticRegression`. The search for ``max_violation`` trains a stack
+    divergence, notion, fairness_weight, validation_fraction
+        As in `FairLogisticRegression`.
+    max_violation, confidence, refit
+        As in `FairLogisticRegression`. Without a confidence, the search trains a stack
         of weights and then halves the last step less often, because two runs of a
         network differ more than a finer search would show.
     sharpness

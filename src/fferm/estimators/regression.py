@@ -6,10 +6,11 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from sklearn.base import RegressorMixin
+from numpy.typing import NDArray
+from sklearn.base import RegressorMixin, clone
 from sklearn.utils import _safe_indexing, check_random_state
 
-from fferm._typing import FloatArray, Table, is_sparse
+from fferm._typing import FloatArray, IntArray, Table, is_sparse
 from fferm.data.groups import Binning, quantile_edges, take_rows
 from fferm.data.rows import FitInput
 from fferm.data.split import hold_out, keep_rows, kinds
@@ -23,10 +24,25 @@ from fferm.data.validate import (
     check_widths,
     validate_training,
 )
-from fferm.errors import InvalidInputError, InvalidParameterError
+from fferm.errors import (
+    FfermWarning,
+    InvalidInputError,
+    InvalidParameterError,
+    muted,
+)
 from fferm.estimators.base import Encoded, FairEstimator, all_classes, progress
-from fferm.estimators.weight_search import HeldOut, Judged, by_chance_words
-from fferm.metrics.dependence import RegressionTabulator, make_regression_tabulator
+from fferm.estimators.weight_search import (
+    Expected,
+    HeldOut,
+    Judged,
+    by_chance_words,
+)
+from fferm.metrics.dependence import (
+    GROUP_MEASURES,
+    RegressionTabulator,
+    get_measure,
+    make_regression_tabulator,
+)
 from fferm.penalty.losses import Loss
 from fferm.penalty.objective import Problem
 from fferm.penalty.soft_bins import UNUSED_BINS, make_bins
@@ -38,6 +54,8 @@ from fferm.solvers.linear import Evaluator, linear_logits
 # once, and predictions by the root of how many there are.
 LINEAR_RATE, LINEAR_REACH = 0.02, 0.05
 NETWORK_RATE = 0.003
+# How many standard errors below a bound a distance must be to keep it with confidence.
+RATE_MARGIN, MEAN_MARGIN = 1.7, 3.5
 # A penalty as large as the loss that keeps more than this share of it has done nothing.
 KEPT = 0.9
 
@@ -104,8 +122,11 @@ class FairRegressor(RegressorMixin, FairEstimator):
         held-out rows: ``"kolmogorov_smirnov"``, ``"wasserstein"`` and ``"mean_gap"``
         (in the unit of y) between groups, or bands of numbers;
         ``"distance_correlation"``, ``"maximal_correlation"``, ``"f_information"`` and
-        ``"correlation"`` with numbers. The smallest fairness weight tried that keeps it
-        is used for all rows.
+        ``"correlation"`` with numbers.
+    confidence, refit
+        As in `FairLogisticRegression`, for measures between groups. Means and
+        Wasserstein distances are tested with predictions cut to the range of those on
+        the training rows. Other measures have no test and need ``confidence=None``.
     validation_fraction
         The share of rows held out for ``max_violation``.
     loss
@@ -263,25 +284,48 @@ class FairRegressor(RegressorMixin, FairEstimator):
             raise InvalidInputError(
                 "max_violation is judged on held-out training rows; omit penalty_data."
             )
+        get_measure(self.violation_metric)
+        if self.confidence is not None and self.violation_metric not in GROUP_MEASURES:
+            raise InvalidParameterError(
+                f"confidence must be None with {self.violation_metric!r}, which has no "
+                f"test that keeps its level; got {self.confidence!r}. Or use one of "
+                f"{', '.join(GROUP_MEASURES)}."
+            )
         kind = kinds(rows, np.zeros(data.y.size, dtype=np.int64))
         held = hold_out(kind, self.validation_fraction, self.random_state)
-        position = np.flatnonzero(data.kept)[held]
-        notion = encoded.problem.objective.notion
+        shown, edges = keep_rows(passed, data, ~held), rows.band_edges
+        if edges:  # bands are those of the training rows
+            with muted(FfermWarning):
+                trained = clone(self)._encode(shown).rows
+            edges = {} if trained is None else trained.band_edges
+            shown = replace(shown, edges=edges)
+        small = {column.name: column.small for column in rows.attributes}
+        binning = Binning(self.continuous, edges, small=small)
+        sides = [
+            self._side(encoded, binning, np.flatnonzero(data.kept)[side], side)
+            for side in (held, ~held)
+        ]
+        bound = float(self.max_violation or 0.0)
+        return HeldOutNumbers(shown, bound, self.confidence, *sides[0], *sides[1])
+
+    def _side(
+        self,
+        encoded: Encoded,
+        binning: Binning,
+        position: IntArray,
+        side: NDArray[np.bool_],
+    ) -> tuple[Table, RegressionTabulator]:
+        # Features of some rows, and what measures predictions on them.
+        passed, notion = encoded.passed, encoded.problem.objective.notion
         control = notion.control_feature()
         if not isinstance(control, str | int | np.integer | None):  # a value per row
-            taken = _safe_indexing(control, position)
-            notion = replace(notion, control=taken)
+            notion = replace(notion, control=_safe_indexing(control, position))
         X = passed.X.tocsr() if is_sparse(passed.X) else passed.X
-        judged = _safe_indexing(X, position)
-        weight = None if passed.sample_weight is None else data.weight[held]
+        taken = _safe_indexing(X, position)
+        weight = None if passed.sample_weight is None else encoded.data.weight[side]
         sensitive = take_rows(passed.sensitive_features, position)
-        small = {column.name: column.small for column in rows.attributes}
-        binning = Binning(self.continuous, rows.band_edges, small=small)
-        parts = sensitive, notion, self.groups, judged, binning, weight
-        measured = make_regression_tabulator(self.violation_metric, *parts)
-        bound = float(self.max_violation or 0.0)
-        shown = keep_rows(passed, data, ~held)
-        return HeldOutNumbers(shown, bound, judged, measured)
+        parts = sensitive, notion, self.groups, taken, binning, weight
+        return taken, make_regression_tabulator(self.violation_metric, *parts)
 
     def _path_start(self, encoded: Encoded) -> FloatArray | None:
         if not hasattr(self, "coef_"):
@@ -459,23 +503,59 @@ class HeldOutNumbers(HeldOut[FairRegressor]):
 
     X: Table
     measured: RegressionTabulator
+    trained_X: Table  # noqa: N815 - X is mathematics
+    trained: RegressionTabulator
 
     def judge(self, model: FairRegressor) -> Judged[FairRegressor]:
         """Return a model with its violation on the held-out rows."""
-        value = self.measured.violation(model.predict(self.X))
-        return Judged(model, value, value, True, value <= self.bound)
+        prediction = model.predict(self.X)
+        value = self.measured.violation(prediction)
+        passes = value <= self.bound
+        if passes and self.confidence is not None:
+            shown = model.predict(self.trained_X)
+            span = float(shown.min()), float(shown.max())
+            p = self.measured.certify(prediction, self.bound, span)
+            passes = p <= 1 - self.confidence
+        return Judged(model, value, True, passes)
+
+    def expected(self, model: FairRegressor) -> Expected[FairRegressor]:
+        """Return the bound that a model will be shown to keep, by the training rows."""
+        prediction = model.predict(self.trained_X)
+        scale, margin = 0.5, RATE_MARGIN
+        if self.measured.measure != "kolmogorov_smirnov":
+            scale, margin = float(prediction.std()), MEAN_MARGIN
+        counts = [
+            np.unique(values, return_counts=True)[1]
+            for values, _ in self.measured.parts
+        ]
+        smallest = [np.sort(count)[:2] for count in counts]
+        error = scale * float(np.sqrt(max(np.sum(1 / n) for n in smallest)))
+        value = self.trained.violation(prediction)
+        limit = value + margin * error if np.ptp(prediction) > 0 else np.inf
+        return Expected(model, value, limit, error)
 
     def infeasible(self, closest: Judged[FairRegressor], highest: float) -> str:
         """Return the warning for a bound that no weight up to ``highest`` keeps."""
         prediction = closest.model.predict(self.X)
         sizes = self.measured.worst_pair(prediction)
         pair = " and ".join(f"{g} ({n} held-out rows)" for g, n in sizes.items())
-        return (
-            f"No fairness_weight up to {highest:g} brings {self.measured.measure} on "
-            f"{self.X.shape[0]} held-out rows to max_violation={self.bound:g}. The "
-            f"closest is fairness_weight={closest.fairness_weight:.4g} with "
-            f"{closest.value:.4g}{f', between {pair}' if pair else ''}. "
+        name, n_rows = self.measured.measure, self.X.shape[0]
+        fairest = (
+            f"fairness_weight={closest.fairness_weight:.4g}, measures "
+            f"{closest.violation:.4g}{f', between {pair}' if pair else ''}. "
             + by_chance_words(self.measured.by_chance(prediction), self.bound)
+        )
+        if self.confidence is not None:
+            return (
+                f"No model up to fairness_weight={highest:g} passes the test of "
+                f"max_violation={self.bound:g} for {name} at "
+                f"confidence={self.confidence:g} on {n_rows} held-out rows, so "
+                "feasible_ is False. The fairest is kept and not shown to be fair "
+                f"enough: {fairest}"
+            )
+        return (
+            f"No fairness_weight up to {highest:g} brings {name} on {n_rows} held-out "
+            f"rows to max_violation={self.bound:g}. The closest, {fairest}"
         )
 
 

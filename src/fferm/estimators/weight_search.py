@@ -1,20 +1,32 @@
 """The search for a fairness weight: the smallest that keeps a bound on held-out rows.
 
 The bound is on decisions and the penalty on probabilities, so the weight cannot be
-computed; it is searched for. Some rows are held out, models are trained on the rest
-with growing weights until one keeps the bound on the held-out rows, and bisection
-narrows down the last step. Weights beyond the default range are tried only if they can
-help: not if the training rows keep the bound and the held-out rows break it by more
-than the gap that is left on them, because that difference is noise.
+computed; it is searched for. Some rows are held out and models of several weights are
+trained on the rest.
+
+With a ``confidence``, all weights are chosen by the training rows alone, and then the
+models are tested on the held-out rows, from the fairest on, each at level
+``1 - confidence``, until one fails. The order was fixed before, so the first model that
+is not fair is wrongly passed with that probability at most, and with it any of those
+before: every model that passed is fair with the confidence asked for. The one with the
+smallest weight is chosen, and it is the judged model itself.
+
+Without one, models of growing weights are trained until the value on the held-out rows
+keeps the bound, and bisection narrows down the last step. That promises nothing.
+Weights beyond the default range are tried only if they can help: not if the training
+rows keep the bound and the held-out rows break it by more than the gap that is left on
+them, because that difference is noise.
 
 No row is removed from the tables that a user passed. Held-out rows get weight 0 (or are
 masked, if the penalty has rows of its own), so that tables of every kind, and control
 features with one value per row, work as they do without a bound.
 """
 
+import itertools
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
 from sklearn import config_context
@@ -43,7 +55,12 @@ from fferm.estimators.base import (
     progress,
 )
 from fferm.fairness_grid import default_weights
-from fferm.metrics.intervals import floor_of_tables, interval_of_tables
+from fferm.metrics.intervals import (
+    certify,
+    compared_of,
+    expected_limit,
+    floor_of_tables,
+)
 from fferm.metrics.tabulator import Tabulator, worst_gap
 from fferm.notions import Labels
 from fferm.solvers.base import Callback
@@ -58,6 +75,13 @@ N_BEYOND = 8
 # Minibatches cannot tell apart weights that differ by a few percent, so models that
 # train jointly divide the last step only once.
 N_PARTS = 16
+# Weights above 0 that a search with a confidence begins with, how many of the same step
+# it tries above them, and how many about the bound, and in how many standard errors.
+N_COARSE, N_COARSE_BEYOND, N_FINE, N_ERRORS = 7, 3, 5, 2.0
+# Weights whose logarithms are closer than this are one.
+SAME_WEIGHT, TINY = 0.05, 1e-300
+# A gap on the training rows below this share of the held-out rows' noise is none.
+SMALL_GAP = 0.5
 # Below every score of a model that can be used.
 USELESS = -2.0
 
@@ -68,9 +92,13 @@ class Judged(Generic[E]):
 
     model: E
     violation: float
-    value: float  # what has to keep the bound: the violation, or its upper limit
     is_usable: bool  # more than one class is predicted, and every part can be judged
-    is_within: bool
+    passes: bool  # whether the bound is kept, by its value or by a test
+
+    @property
+    def is_within(self) -> bool:
+        """Whether it can be used and keeps the bound."""
+        return self.is_usable and self.passes
 
     @property
     def fairness_weight(self) -> float:
@@ -78,6 +106,28 @@ class Judged(Generic[E]):
         weight = self.model.fairness_weight
         assert weight is not None  # each model of a path has one
         return weight
+
+
+class Expected(NamedTuple, Generic[E]):
+    """What the training rows say of a model.
+
+    Attributes
+    ----------
+    model
+        The model.
+    violation
+        Its violation there.
+    limit
+        The bound that the held-out rows will show it to keep; infinity if the model
+        cannot be used.
+    noise
+        The standard error of that limit.
+    """
+
+    model: E
+    violation: float
+    limit: float
+    noise: float
 
 
 @dataclass
@@ -90,10 +140,13 @@ class HeldOut(ABC, Generic[E]):
         The arguments of `fit` without the held-out rows.
     bound
         The largest violation allowed.
+    confidence
+        The level of a test of the bound; None if its value has to keep it.
     """
 
     passed: FitInput
     bound: float
+    confidence: float | None
     callbacks: tuple[Callback, ...] = field(default=(), init=False)  # of a bar
 
     @abstractmethod
@@ -104,6 +157,14 @@ class HeldOut(ABC, Generic[E]):
     def infeasible(self, closest: Judged[E], highest: float) -> str:
         """Return the warning for a bound that no weight up to ``highest`` keeps."""
 
+    @abstractmethod
+    def expected(self, model: E) -> "Expected[E]":
+        """Return the bound that a model will be shown to keep, by the training rows."""
+
+    def floor(self) -> float:
+        """Return what a perfectly fair model measures on the held-out rows; or 0."""
+        return 0.0
+
     def is_noise_limited(self, judged: Judged[E]) -> bool:
         """Return whether noise, not the weight, keeps a model from the bound."""
         return False
@@ -112,9 +173,21 @@ class HeldOut(ABC, Generic[E]):
 def choose_weight(model: E, held_out: HeldOut[E]) -> tuple[Choice, E]:
     """Return the smallest weight tried that keeps the bound, and the model judged.
 
-    If none keeps it, return the closest, with a warning. The model stays as it is.
+    If none keeps it, return the fairest, with a warning. The model stays as it is.
     """
-    n_weights = 1 + N_WEIGHTS + N_BEYOND + model.search_halvings
+    is_certified = held_out.confidence is not None
+    floor = held_out.floor() if is_certified else 0.0
+    if floor > held_out.bound:
+        warn_user(
+            f"max_violation={held_out.bound:g} is below what a perfectly fair model "
+            f"measures on the held-out rows by chance, {floor:.4f}, so they can hardly "
+            "show that it is kept. Hold out more rows with validation_fraction, merge "
+            "small groups, or raise max_violation.",
+            InfeasibleWarning,
+        )
+    n_weights = 1 + N_COARSE + N_COARSE_BEYOND + N_FINE
+    if not is_certified:
+        n_weights = 1 + N_WEIGHTS + N_BEYOND + model.search_halvings
     label = f"max_violation={held_out.bound:g}"
     # Training on all rows warns about them, and has checked the features.
     with (
@@ -122,24 +195,109 @@ def choose_weight(model: E, held_out: HeldOut[E]) -> tuple[Choice, E]:
         config_context(assume_finite=True),
         progress(model.verbose, n_weights, label) as held_out.callbacks,
     ):
-        weights = default_weights(model._objective().divergence, N_WEIGHTS + 1)
-        tried = _advance(model, held_out, weights.tolist(), None)
-        last = tried[-1]
-        can_help = model.supports_large_weights() and not last.is_within
-        if can_help and not held_out.is_noise_limited(last):
-            step = weights[-1] / weights[-2]
-            beyond = weights[-1] * step ** np.arange(1, N_BEYOND + 1)
-            tried += _advance(model, held_out, beyond.tolist(), last.model)
-        if tried[-1].is_within:
-            best = tried[0]
-            if len(tried) > 1:
-                best = _bisect(model, held_out, tried[-2], tried[-1])
-            return Choice(best.fairness_weight, best.violation, True), best.model
+        search = _certify if is_certified else _search
+        best, highest = search(model, held_out)
+    if not best.is_within:
+        warn_user(held_out.infeasible(best, highest), InfeasibleWarning)
+    return Choice(best.fairness_weight, best.violation, best.is_within), best.model
+
+
+def _search(model: E, held_out: HeldOut[E]) -> tuple[Judged[E], float]:
+    # The smallest weight whose value keeps the bound, else the closest, and the largest
+    # weight tried.
+    weights = default_weights(model._objective().divergence, N_WEIGHTS + 1)
+    tried = _advance(model, held_out, weights.tolist(), None)
+    last = tried[-1]
+    can_help = model.supports_large_weights() and not last.is_within
+    if can_help and not held_out.is_noise_limited(last):
+        step = weights[-1] / weights[-2]
+        beyond = weights[-1] * step ** np.arange(1, N_BEYOND + 1)
+        tried += _advance(model, held_out, beyond.tolist(), last.model)
+    last = tried[-1]
+    if last.is_within:
+        if len(tried) > 1:
+            last = _bisect(model, held_out, tried[-2], last)
+        return last, last.fairness_weight
     usable = [judged for judged in tried if judged.is_usable]
-    closest = min(usable or tried[:1], key=lambda judged: judged.value)
-    highest = tried[-1].fairness_weight
-    warn_user(held_out.infeasible(closest, highest), InfeasibleWarning)
-    return Choice(closest.fairness_weight, closest.violation, False), closest.model
+    closest = min(usable or tried[:1], key=lambda judged: judged.violation)
+    return closest, last.fairness_weight
+
+
+def _certify(model: E, held_out: HeldOut[E]) -> tuple[Judged[E], float]:
+    # The last model that passes the test, else the fairest, and the largest weight.
+    expected = _train_candidates(model, held_out)
+    usable = [weight for weight in sorted(expected) if expected[weight].limit < np.inf]
+    if not usable:
+        return held_out.judge(expected[0.0].model), max(expected)
+    # The order of the tests: from the fairest model to the most accurate one.
+    fairest = min(usable, key=lambda weight: expected[weight].limit)
+    order = [weight for weight in reversed(usable) if weight <= fairest]
+    tried: list[Judged[E]] = []
+    for weight in order:
+        tried.append(held_out.judge(expected[weight].model))
+        if not tried[-1].passes:
+            break
+    best = [judged for judged in tried if judged.is_within] or [tried[0]]
+    return best[-1], max(expected)
+
+
+def _train_candidates(model: E, held_out: HeldOut[E]) -> dict[float, Expected[E]]:
+    # Models by weight, which the held-out rows have no part in.
+    weights = default_weights(model._objective().divergence, N_COARSE + 1).tolist()
+    expected = _train(model, held_out, weights, None)
+    step = weights[-1] / weights[-2]
+    for _ in range(N_COARSE_BEYOND if model.supports_large_weights() else 0):
+        last = expected[weights[-1]]
+        if not _can_help(last, held_out.bound):
+            break
+        weights.append(weights[-1] * step)
+        expected |= _train(model, held_out, weights[-1:], last.model)
+    fine = _fine_weights(expected, held_out.bound, step)
+    ends = [0.0, *sorted(expected)[1:], np.inf]
+    if model.fits_path_jointly(held_out.passed):
+        ends = [0.0, np.inf]
+    for low, high in itertools.pairwise(ends):
+        if part := [weight for weight in fine if low < weight < high]:
+            expected |= _train(model, held_out, part, expected[low].model)
+    return expected
+
+
+def _train(
+    model: E, held_out: HeldOut[E], weights: list[float], start: E | None
+) -> dict[float, Expected[E]]:
+    expected = {}
+    path = model.fit_path(held_out.passed, weights, start)
+    for weight, fitted in zip(weights, path, strict=True):
+        expected[weight] = held_out.expected(fitted)
+        for show in held_out.callbacks:
+            show({"weight": weight, "violation": expected[weight].violation})
+    return expected
+
+
+def _can_help(last: Expected[E], bound: float) -> bool:
+    # More weight helps if the bound is not in reach, but would be without a gap, and if
+    # the gap that is left is more than noise.
+    margin, least = last.limit - last.violation, SMALL_GAP * last.noise
+    is_in_reach = last.limit + N_ERRORS * last.noise <= bound
+    return margin <= bound and not is_in_reach and last.violation > least
+
+
+def _fine_weights(
+    expected: Mapping[float, Expected[E]], bound: float, step: float
+) -> list[float]:
+    # More weights where the expected limit is near the bound, in steps of equal limits.
+    usable = [weight for weight in sorted(expected) if expected[weight].limit < np.inf]
+    weights = np.array(usable)
+    limits = np.minimum.accumulate([expected[weight].limit for weight in usable])
+    if weights.size < 2 or limits[0] <= bound:
+        return []
+    nearest = usable[int(np.argmin(np.abs(limits - bound)))]
+    reach = N_ERRORS * expected[nearest].noise
+    goals = np.linspace(bound + reach, bound - reach, N_FINE)
+    place = np.log(np.maximum(weights, weights[1] / step))
+    found = np.unique(np.exp(np.interp(goals, limits[::-1], place[::-1])))
+    apart = np.abs(np.log(found[:, None] / np.maximum(weights, TINY)))
+    return [float(weight) for weight in found[apart.min(axis=1) > SAME_WEIGHT]]
 
 
 def _advance(
@@ -180,8 +338,9 @@ def _bisect(
 class HeldOutDecisions(HeldOut[M]):
     """Held-out rows that judge the decisions of classifiers.
 
-    ``position`` are theirs among all rows passed. ``bound`` stands in place of the
-    model's ``max_violation``, for violations without their upper limit.
+    ``position`` are theirs among all rows passed. Bands of numbers are those of the
+    training rows. ``bound`` stands in place of the model's ``max_violation``, without a
+    test.
     """
 
     def __init__(
@@ -194,12 +353,19 @@ class HeldOutDecisions(HeldOut[M]):
         kind = kinds(rows, label)
         held = hold_out(kind, model.validation_fraction, model.random_state)
         if other is None:
-            passed = keep_rows(passed, data, ~held)
+            shown = keep_rows(passed, data, ~held)
         else:
-            passed = keep_penalty_rows(passed, encoded.kept, ~held)
+            shown = keep_penalty_rows(passed, encoded.kept, ~held)
+        if rows.band_edges and not passed.edges:
+            with muted(FfermWarning):
+                trained = clone(model)._encode(shown).rows
+                edges = {} if trained is None else trained.band_edges
+                shown = replace(shown, edges=edges)
+                again = clone(model)._encode(replace(passed, edges=edges)).rows
+            rows = rows if again is None else again
         limit = model.max_violation or 0.0
-        super().__init__(passed, float(limit if bound is None else bound))
-        self.is_confident = bool(model.confident) and bound is None
+        confidence = model.confidence if bound is None else None
+        super().__init__(shown, float(limit if bound is None else bound), confidence)
         classes = tuple(data.classes.tolist())
         notion = encoded.problem.objective.notion
         whole, self.setting, self.trained_setting = (
@@ -209,6 +375,7 @@ class HeldOutDecisions(HeldOut[M]):
         self.all_X = X.tocsr() if is_sparse(X) else X
         self.position, self.trained_position = row[held], row[~held]
         self.X = _safe_indexing(self.all_X, self.position)
+        self.class_share = np.bincount(data.y, data.weight) / data.weight.sum()
         # Of a model that can be judged everywhere.
         self.n_gaps = _check_comparable(whole, self.setting)
 
@@ -216,12 +383,29 @@ class HeldOutDecisions(HeldOut[M]):
         """Return a model with the violation of its decisions on the held-out rows."""
         code = _decide(model, self.X)
         violations = self.setting.violations(code)
-        is_usable = np.unique(code).size > 1 and len(violations.gaps) == self.n_gaps
-        worst = value = violations.worst
-        if self.is_confident:
-            value = interval_of_tables(self.setting.tables(code))[1]
-        is_within = is_usable and value <= self.bound
-        return Judged(model, worst, value, is_usable, is_within)
+        is_complete = len(violations.gaps) == self.n_gaps
+        passes = is_complete and violations.worst <= self.bound
+        if passes and self.confidence is not None:
+            p = certify(*compared_of(self.setting.tables(code)), self.bound)
+            passes = p <= 1 - self.confidence
+        is_usable = is_complete and np.unique(code).size > 1
+        return Judged(model, violations.worst, is_usable, passes)
+
+    def expected(self, model: M) -> Expected[M]:
+        """Return the bound that a model will be shown to keep, by the training rows."""
+        code = _decide(model, self.all_X)[self.trained_position]
+        share = self.position.size / self.trained_position.size
+        rates, sizes = compared_of(self.trained_setting.tables(code))
+        limit, noise = expected_limit(rates, sizes, share, self.confidence or 0.5)
+        if np.unique(code).size == 1 or np.isnan(limit):
+            limit = np.inf
+        return Expected(model, worst_gap(rates), limit, noise)
+
+    def floor(self) -> float:
+        """Return what a fair model measures that has each class as often as y."""
+        n_rows, rng = self.position.size, np.random.default_rng(0)
+        code = rng.choice(self.class_share.size, n_rows, p=self.class_share)
+        return floor_of_tables(self.setting.tables(code)).mean
 
     def is_noise_limited(self, judged: Judged[M]) -> bool:
         """Return whether noise, not the weight, keeps a model from the bound.
@@ -231,7 +415,7 @@ class HeldOutDecisions(HeldOut[M]):
         """
         code = _decide(judged.model, self.all_X)[self.trained_position]
         left = worst_gap([table.rate for table in self.trained_setting.tables(code)])
-        return judged.is_usable and left <= self.bound < judged.value - left
+        return judged.is_usable and left <= self.bound < judged.violation - left
 
     def infeasible(self, closest: Judged[M], highest: float) -> str:
         """Return the warning for a bound that no weight up to ``highest`` keeps."""
@@ -244,12 +428,19 @@ class HeldOutDecisions(HeldOut[M]):
                 "without a penalty; give rare classes more sample_weight, or use "
                 "better features."
             )
-        limit = "upper limit of the " if self.is_confident else ""
+        measured = f"fairness_weight={closest.fairness_weight:.4g}, measures "
+        measured += f"{closest.violation:.4f}{self._worst_pair(closest.model)}"
+        if self.confidence is not None:
+            return (
+                f"No model up to fairness_weight={highest:g} passes the test of "
+                f"max_violation={self.bound:g} at confidence={self.confidence:g} on "
+                f"{n_rows} held-out rows, so feasible_ is False. The fairest is kept "
+                f"and not shown to be fair enough: {measured}"
+            )
         return (
-            f"No fairness_weight up to {highest:g} brings the {limit}violation on "
-            f"{n_rows} held-out rows to max_violation={self.bound:g}. The closest is "
-            f"fairness_weight={closest.fairness_weight:.4g} with {closest.value:.4f}"
-            f"{self._worst_pair(closest.model)}"
+            f"No fairness_weight up to {highest:g} brings the violation on "
+            f"{n_rows} held-out rows to max_violation={self.bound:g}. The closest, "
+            f"{measured}"
         )
 
     def _worst_pair(self, model: M) -> str:
@@ -267,7 +458,7 @@ class HeldOutDecisions(HeldOut[M]):
             f"{group} ({sizes[group]:.0f} held-out rows)"
             for group in (worst.lowest_group, worst.highest_group)
         )
-        floor, _ = floor_of_tables(tables)
+        floor = floor_of_tables(tables).mean
         return f", between {pair}. {by_chance_words(floor, self.bound)}"
 
 
@@ -316,8 +507,9 @@ def choose_divergence(model: M, passed: FitInput) -> M:
     """Return the model with the divergence, and its weight, that do best; unfitted.
 
     Each candidate is trained on the same rows and judged on the same held-out rows.
-    Under a bound, each finds its own smallest weight, and the most accurate one that
-    keeps the bound wins. Otherwise ``fairness_weight`` is read as a weight of ``kl``,
+    Under a bound, each finds its own smallest weight by the value on these, and the
+    most accurate one that keeps the bound wins; rows that will test the bound have no
+    part in it. Otherwise ``fairness_weight`` is read as a weight of ``kl``,
     each candidate gets the weight at the same place of its default range, and the
     largest accuracy minus violation wins.
     """
@@ -330,6 +522,12 @@ def choose_divergence(model: M, passed: FitInput) -> M:
     if not isinstance(seed, int | np.integer):  # one draw for all candidates
         seed = int(check_random_state(seed).randint(2**31 - 1))
     plain = clone(model).set_params(random_state=seed)
+    if model.max_violation is not None and model.confidence is not None:
+        # The rows that will test the bound, whatever the divergence.
+        tested = clone(plain).set_params(divergence="kl")
+        with muted(FfermWarning):
+            passed = HeldOutDecisions(tested, passed, tested._encode(passed)).passed
+    plain.set_params(confidence=None)
     with muted(FfermWarning):  # the last fit, on all rows, warns about them
         largest = {n: default_weights(get_divergence(n), 3)[-1] for n in STANDARD}
         candidates: list[M] = [
@@ -340,7 +538,9 @@ def choose_divergence(model: M, passed: FitInput) -> M:
                 share = float(most / largest["kl"])
                 candidate.fairness_weight = model.fairness_weight * share
         scores = [_held_out_score(candidate, passed) for candidate in candidates]
-    return candidates[int(np.argmax(scores))]
+    best = candidates[int(np.argmax(scores))]
+    best.confidence = model.confidence
+    return best
 
 
 def _held_out_score(model: M, passed: FitInput) -> float:
@@ -360,7 +560,8 @@ def _held_out_score(model: M, passed: FitInput) -> float:
     accuracy = float(np.average(is_right, weights=data.weight[row]))
     if not is_bound:
         return accuracy - judged.violation if judged.is_usable else USELESS
-    return bounded_score(accuracy, judged.value - held_out.bound, judged.is_usable)
+    excess = judged.violation - held_out.bound
+    return bounded_score(accuracy, excess, judged.is_usable)
 
 
 def bounded_score(gain: float, excess: float, is_usable: bool) -> float:

@@ -10,9 +10,9 @@ Undefined is never fair: a group without rows in a stratum is left out by name, 
 where fewer than two remain everywhere the violation is NaN.
 
 The functions here are for users. `tabulator` makes the tables and reads gaps off them,
-`intervals` says how sure a gap is, `certificates` what a divergence promises about it,
-and `dependence` measures predictions that are numbers. Nothing here knows a model or a
-solver.
+`intervals` says how sure a gap is and tests bounds on it, `certificates` what a
+divergence promises about it, and `dependence` measures predictions that are numbers.
+Nothing here knows a model or a solver.
 """
 
 from collections.abc import Sequence
@@ -26,17 +26,21 @@ from fferm._typing import Table
 from fferm.data.groups import GroupMode
 from fferm.data.rows import check_aligned
 from fferm.data.validate import encode_decisions, encode_labels, encode_prob
+from fferm.metrics.intervals import Floor, floor_of_tables, rows_needed
 from fferm.metrics.tabulator import Absence, Gap, Tabulator, Violations, make_tabulator
 from fferm.notions import Notion
 from fferm.notions import get as get_notion
 
 __all__ = [
     "Absence",
+    "Floor",
     "Gap",
     "Violations",
     "group_table",
+    "rows_needed",
     "soft_violation",
     "violation",
+    "violation_floor",
     "violations",
 ]
 
@@ -153,6 +157,46 @@ def violations(
     rows = sensitive_features, groups, sample_weight
     tabulator, decision = _encode(y_true, y_pred, notion, *rows)
     return tabulator.violations(decision, warn=True)
+
+
+def violation_floor(
+    y_true: Table,
+    y_pred: Table,
+    *,
+    sensitive_features: Table,
+    notion: str | Notion = "demographic_parity",
+    groups: GroupMode = "intersection",
+    sample_weight: Table = None,
+    confidence: float = 0.95,
+) -> Floor:
+    """Return the violation that a perfectly fair model measures by chance.
+
+    It has the groups of these rows, and in each stratum the rates of all groups
+    together. A violation near this floor is no sign of unfairness, and a bound below it
+    cannot be shown to be kept.
+
+    Parameters
+    ----------
+    y_true, y_pred, sensitive_features, notion, groups, sample_weight
+        As in `violation`.
+    confidence
+        The probability that a fair model stays below ``high``.
+
+    Returns
+    -------
+    Floor
+        ``mean``, ``median`` and ``high``, by 20,000 draws with a fixed seed.
+
+    Examples
+    --------
+    >>> y, s = [1, 0] * 100, ["a"] * 150 + ["b"] * 50
+    >>> floor = violation_floor(y, y, sensitive_features=s)
+    >>> round(floor.mean, 2), round(floor.high, 2)
+    (0.07, 0.16)
+    """
+    rows = sensitive_features, groups, sample_weight
+    tabulator, decision = _encode(y_true, y_pred, notion, *rows)
+    return floor_of_tables(tabulator.tables(decision), confidence)
 
 
 def group_table(

@@ -25,10 +25,10 @@ import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array, diags_array, hstack, vstack
 from scipy.special import betaincinv, gammaln, ndtr, ndtri, xlog1py, xlogy
 
@@ -46,9 +46,11 @@ RatesOf: TypeAlias = Callable[[FloatArray], Sequence[FloatArray]]
 # What a number of draws may be, 0 for none, and a confidence level.
 DRAWS = Number(low=0, is_whole=True)
 LEVEL = Number(high=1.0, open_low=True, open_high=True)
+# The confidence of a test.
+CONFIDENCE = Number(0.5, 1.0, open_high=True)
 UNDEFINED: Interval = (math.nan, math.nan)
 # Fair models that are drawn for a noise floor: its mean is then right to one percent.
-FLOOR_DRAWS = 4000
+FLOOR_DRAWS = 20_000
 # The part of the level that a test spends on what it leaves out: on pairs that a simple
 # bound settles, and on rates far from those observed.
 SETTLED, UNLIKELY = 1e-4, 4e-4
@@ -478,48 +480,199 @@ def _binomial(n: float, rates: FloatArray) -> tuple[FloatArray, FloatArray]:
     return x, np.exp(log_ways + xlogy(x, rate) + xlog1py(n - x, -rate))
 
 
+class Floor(NamedTuple):
+    """What a perfectly fair model measures by chance.
+
+    Attributes
+    ----------
+    mean, median
+        The violation on average, and the one that it stays below half of the time.
+    high
+        The violation that it stays below with the probability asked for.
+    """
+
+    mean: float
+    median: float
+    high: float
+
+
 def floor_of_tables(
-    tables: Sequence[RateTable], confidence: float = 0.95, random_state: int = 0
-) -> tuple[float, float]:
+    tables: Sequence[RateTable],
+    confidence: float = 0.95,
+    random_state: int = 0,
+    n_draws: int = FLOOR_DRAWS,
+) -> Floor:
     """Return what a perfectly fair model measures on tables like these by chance.
 
     Every group gets the outcomes of its stratum with the same probabilities, those of
     all groups together, in as many rows as it has (under weights, the effective
-    number). Attributes are drawn one by one.
-
-    Returns
-    -------
-    tuple of float and float
-        The expected violation, and the one that chance exceeds with probability
-        ``1 - confidence``; NaN where no two groups can be compared.
+    number). Attributes are drawn one by one. NaN where no two groups can be compared.
     """
-    rng, worst = np.random.default_rng(random_state), np.full(FLOOR_DRAWS, np.nan)
+    rng, worst = np.random.default_rng(random_state), np.full(n_draws, np.nan)
     for table in tables:
         sizes = np.maximum(np.rint(table.size), 1).astype(np.int64)
         for r in np.flatnonzero(table.is_judged):
             mass = table.mass[r]
             common = mass.sum(axis=1) / mass.sum()
-            lowest = np.full((FLOOR_DRAWS, common.size), np.inf)
+            lowest = np.full((n_draws, common.size), np.inf)
             highest = -lowest
             for k in np.flatnonzero(mass.sum(axis=0) > 0):
                 size = sizes[r, k]
-                rate = rng.multinomial(size, common, FLOOR_DRAWS) / size
+                rate = rng.multinomial(size, common, n_draws) / size
                 np.minimum(lowest, rate, out=lowest)
                 np.maximum(highest, rate, out=highest)
             worst = np.fmax(worst, (highest - lowest).max(axis=1))
-    return float(worst.mean()), float(np.quantile(worst, confidence))
+    median, high = np.quantile(worst, [0.5, confidence])
+    return Floor(float(worst.mean()), float(median), float(high))
+
+
+def corrected_violation(
+    rates: Sequence[FloatArray], sizes: Sequence[FloatArray]
+) -> float:
+    r"""Return the violation without the part that noise adds to it on average.
+
+    Of one comparison it is the root mean square difference of two groups,
+    :math:`\sqrt{2 \max(0, \operatorname{var}_k r_k - \operatorname{mean}_k
+    r_k (1 - r_k) / n_k)}`, for two groups their gap. The largest comparison counts.
+
+    Parameters
+    ----------
+    rates, sizes
+        As in `violation_interval`.
+
+    Examples
+    --------
+    >>> rates, sizes = [np.array([[0.5, 0.4]])], [np.array([[200, 100]])]
+    >>> round(corrected_violation(rates, sizes), 4)
+    0.0795
+    """
+    largest = math.nan
+    for rate, size in zip(rates, sizes, strict=True):
+        known = ~np.isnan(rate)
+        count = known.sum(axis=1)
+        if not np.any(count > 1):
+            continue
+        r, n = rate[count > 1], np.where(size > 1, size, np.nan)[count > 1]
+        # The unbiased variances of rates and of a rate.
+        noise = np.nanmean(r * (1 - r) / (n - 1), axis=1)
+        spread = np.nanvar(r, axis=1, ddof=1) - noise
+        largest = np.fmax(largest, np.sqrt(2 * max(float(np.fmax.reduce(spread)), 0.0)))
+    return float(largest)
+
+
+def rows_needed(
+    bound: float,
+    rates: ArrayLike,
+    shares: ArrayLike,
+    confidence: float = 0.95,
+    power: float = 0.8,
+) -> int:
+    """Return how many rows a test of a bound needs to pass a model.
+
+    Parameters
+    ----------
+    bound
+        The largest violation allowed.
+    rates
+        (n_groups,), or (n_comparisons, n_groups): the true rates of the model.
+    shares
+        In the same shape, the share of all rows that each rate is measured on.
+    confidence
+        The level of the test, as in ``max_violation`` with a ``confidence``.
+    power
+        How probable it shall be that the model passes.
+
+    Returns
+    -------
+    int
+        About so many rows, of all groups together, by the normal law.
+
+    Examples
+    --------
+    >>> rows_needed(0.05, [0.25, 0.25], [0.6, 0.4])
+    2672
+    """
+    r, share = (np.atleast_2d(np.asarray(v, dtype=np.float64)) for v in (rates, shares))
+    levels = {"bound": bound, "confidence": confidence, "power": power}
+    check_params(levels, dict.fromkeys(levels, LEVEL))
+    if r.shape != share.shape or r.shape[1] < 2 or not np.all(share > 0):
+        raise InvalidInputError(
+            "rates and shares must have the same shape, at least two groups, and "
+            f"positive shares; got {r.shape}, {share.shape} and {share.min():g}."
+        )
+    a, b = np.nonzero(~np.eye(r.shape[1], dtype=bool))
+    distance = bound - (r[:, a] - r[:, b])
+    if not np.all((r >= 0) & (r <= 1)) or np.any(distance <= 0):
+        raise InvalidInputError(
+            f"rates must be between 0 and 1 and less than bound={bound:g} apart, "
+            f"because no number of rows certifies others; got {r.tolist()}."
+        )
+
+    def variance(high: FloatArray, low: FloatArray) -> FloatArray:
+        return np.asarray(
+            high * (1 - high) / share[:, a] + low * (1 - low) / share[:, b]
+        )
+
+    # The statistic has the variance of rates that are the bound apart.
+    high, low = r[:, a] + distance / 2, r[:, b] - distance / 2
+    tested = np.sqrt(variance(np.clip(high, 0, 1), np.clip(low, 0, 1)))
+    true = np.sqrt(np.maximum(variance(r[:, a], r[:, b]), 1e-12))
+    least, most = 1.0, 2.0
+
+    def fails(n: float) -> bool:
+        z = (-ndtri(1 - confidence) * tested - distance * math.sqrt(n)) / true
+        return bool(np.sum(ndtr(z)) > 1 - power)
+
+    while fails(most):
+        least, most = most, 2 * most
+    while most - least > 0.5:
+        middle = (least + most) / 2
+        least, most = (middle, most) if fails(middle) else (least, middle)
+    return math.ceil(most)
+
+
+def bound_in_reach(
+    rates: ArrayLike,
+    shares: ArrayLike,
+    n_rows: float,
+    confidence: float = 0.95,
+    power: float = 0.8,
+) -> float:
+    """Return the smallest bound for which `rows_needed` is at most a number of rows.
+
+    1 where none is.
+
+    Examples
+    --------
+    >>> round(bound_in_reach([0.25, 0.25], [0.6, 0.4], 2672), 3)
+    0.05
+    """
+    gap = float(np.max(np.ptp(np.atleast_2d(np.asarray(rates)), axis=1)))
+    low, high = gap, 1.0
+    while high - low > 1e-5:
+        middle = (low + high) / 2
+        needed = rows_needed(middle, rates, shares, confidence, power)
+        low, high = (low, middle) if needed <= n_rows else (middle, high)
+    return high
 
 
 def interval_of_tables(
     tables: Sequence[RateTable], confidence: float = 0.95
 ) -> Interval:
     """Return the `violation_interval` of tables, one per attribute."""
+    return violation_interval(*compared_of(tables), confidence)
+
+
+def compared_of(
+    tables: Sequence[RateTable],
+) -> tuple[list[FloatArray], list[FloatArray]]:
+    """Return the (comparisons x groups) rates and sizes of each table."""
     rates = [compared(table.rate) for table in tables]
     sizes = [
         compared(np.broadcast_to(table.size[:, None], table.rate.shape))
         for table in tables
     ]
-    return violation_interval(rates, sizes, confidence)
+    return rates, sizes
 
 
 def _folded(low: FloatArray, high: FloatArray) -> Interval:

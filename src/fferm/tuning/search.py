@@ -12,7 +12,7 @@ import pandas as pd
 from joblib import Parallel, delayed
 from sklearn.base import clone
 
-from fferm._typing import Table
+from fferm._typing import IntArray, Table
 from fferm.data.groups import Binning, encode_sensitive
 from fferm.data.rows import FitInput, check_aligned
 from fferm.data.split import read_rows
@@ -30,7 +30,8 @@ from fferm.errors import (
 from fferm.estimators.base import FairClassifier, fit_steps, progress, replace_last
 from fferm.estimators.weight_search import USELESS, bounded_score
 from fferm.fairness_grid import weight_grid
-from fferm.metrics.tabulator import make_tabulator
+from fferm.metrics.intervals import CONFIDENCE, certify, compared_of
+from fferm.metrics.tabulator import Tabulator, make_tabulator
 from fferm.registry import kind_of, last_step
 from fferm.solvers.base import Callback
 from fferm.tuning.validation import CrossValidation, Validation
@@ -48,7 +49,8 @@ class Tuning:
     Attributes
     ----------
     estimator
-        Trained on all source rows with the best candidate.
+        Trained on all source rows with the best candidate; with a confidence, the
+        model that was tested.
     best
         ``divergence``, ``radius``, ``fairness_weight``, and the ``accuracy`` and
         ``violation`` that it was chosen by, which are therefore optimistic.
@@ -82,6 +84,7 @@ def tune(
     validation: Validation | None = None,
     max_violation: float | None = None,
     min_accuracy: float | None = None,
+    confidence: float | None = None,
     divergences: Sequence[str | Divergence] | None = None,
     radii: Sequence[float] | None = None,
     fairness_weights: int | Sequence[float] = 12,
@@ -106,6 +109,13 @@ def tune(
         One of them: the bound to keep on those rows. Among the candidates that keep it
         the most accurate, or the fairest, is chosen; if none does, the closest, with an
         `InfeasibleWarning`.
+    confidence
+        With ``max_violation``: the rows that judge have to show that it is kept. The
+        weights of each divergence and radius are tested from the fairest on, as it is
+        on the training rows, until one fails, all of them share the risk, and the model
+        that was tested is returned, not trained again. It needs `TargetSample` or
+        `EvenHoldout`, because no model of `CrossValidation` is judged by all rows, and
+        the whole grid.
     divergences
         Names or instances to choose from; by default the six standard ones.
     radii
@@ -153,15 +163,12 @@ def tune(
             "tune needs exactly one of max_violation and min_accuracy; got "
             f"{max_violation!r} and {min_accuracy!r}."
         )
-    validation = CrossValidation() if validation is None else validation
-    if not isinstance(validation, Validation):
-        raise InvalidParameterError(
-            "validation must be None, CrossValidation(), TargetSample(...) or "
-            f"EvenHoldout(...); got {validation!r}."
-        )
     passed = read_rows(X, y, sensitive_features, sample_weight)
     candidates = _candidates(last_step(estimator), divergences, radii)
     judge = _Judge(estimator, validation, passed)
+    if confidence is not None:
+        check_params({"confidence": confidence}, {"confidence": CONFIDENCE})
+        judge.test(max_violation if n_trials is None else None)
     grids = [
         weight_grid(fairness_weights, m._objective().divergence) for _, m in candidates
     ]
@@ -182,25 +189,50 @@ def tune(
             size = len(candidates), n_trials
             paths = _search_with_optuna(tried, score, *size, sampler)
         records = list(_shown(paths, callbacks))
-    best = max(records, key=score)
-    if score(best) == USELESS:
+    models = [record.pop("model") for record in records]
+    chosen = list(range(len(records)))
+    if confidence is not None:
+        chosen = _certified(records, (1 - confidence) / len(candidates)) or chosen
+    number = max(chosen, key=lambda i: score(records[i]))
+    best = records[number]
+    is_feasible = score(best) > 0 and best.get("passes", True)
+    _check_best(score(best), is_feasible, best)
+    whole, model = judge.pipeline, models[number]
+    if confidence is None:
+        model = next(model for key, model in candidates if key.items() <= best.items())
+        whole, (seen,) = fit_steps(estimator, passed)
+        model.set_params(fairness_weight=best["fairness_weight"]).fit(**seen.tables)
+    shown = {name: best[name] for name in SHOWN}
+    return Tuning(replace_last(whole, model), shown, is_feasible, pd.DataFrame(records))
+
+
+def _check_best(score: float, is_feasible: bool, best: Mapping[str, Any]) -> None:
+    if score == USELESS:
         raise InvalidInputError(
             "Every candidate predicts one class for everyone, or cannot be judged. "
             "Lower the fairness weights, or check the groups."
         )
-    if score(best) <= 0:
+    if not is_feasible:
+        how = "is shown to keep" if "passes" in best else "keeps"
         warn_user(
-            "No candidate keeps the bound. Loosen it, or add weights. The closest has "
+            f"No candidate {how} the bound. Loosen it, or add weights. The closest has "
             f"accuracy {best['accuracy']:.4f} at violation {best['violation']:.4f}.",
             InfeasibleWarning,
         )
-    model = next(model for key, model in candidates if key.items() <= best.items())
-    whole, (seen,) = fit_steps(estimator, passed)
-    model.set_params(fairness_weight=best["fairness_weight"]).fit(**seen.tables)
-    shown = {name: best[name] for name in SHOWN}
-    return Tuning(
-        replace_last(whole, model), shown, score(best) > 0, pd.DataFrame(records)
-    )
+
+
+def _certified(records: list[dict[str, Any]], level: float) -> list[int]:
+    # Mark the candidates that pass, from the fairest one of each path on, as it is on
+    # the training rows.
+    frame, passed = pd.DataFrame(records), list[int]()
+    for _, path in frame.groupby(["divergence", "radius"]):
+        order = path.sort_values("fairness_weight", ascending=False, kind="stable")
+        order = order.iloc[int(order["train_violation"].argmin()) :]
+        is_below = (order["p_value"] <= level).cummin()
+        passed += [int(i) for i in order.index[is_below]]
+    for i, record in enumerate(records):
+        record["passes"] = i in passed
+    return [i for i in passed if not records[i]["collapsed"]]
 
 
 def _shown(
@@ -272,9 +304,15 @@ class _Judge:
     """Measures decisions about the rows that judge, which are encoded once."""
 
     def __init__(
-        self, estimator: Any, validation: Validation, passed: FitInput
+        self, estimator: Any, validation: Validation | None, passed: FitInput
     ) -> None:
         model = last_step(estimator)
+        validation = CrossValidation() if validation is None else validation
+        if not isinstance(validation, Validation):
+            raise InvalidParameterError(
+                "validation must be None, CrossValidation(), TargetSample(...) or "
+                f"EvenHoldout(...); got {validation!r}."
+            )
         # Each fold cuts bands of its own, so that none trains on rows that judge it.
         # All are judged in the bands of the whole source, which are the winner's.
         sensitive = passed.sensitive_features
@@ -284,34 +322,63 @@ class _Judge:
         whole = encode_sensitive(sensitive, len(passed.y), model.groups, binning)
         small = {attribute.name: attribute.small for attribute in whole}
         folds, rows = validation.folds(passed)
-        self.folds = [fit_steps(estimator, *fold)[1] for fold in folds]
+        fitted = [fit_steps(estimator, *fold) for fold in folds]
+        self.folds, self.pipeline = [rows for _, rows in fitted], fitted[0][0]
+        self.bound: float | None = None  # to test the violation of each candidate
         self.classes = np.unique(np.asarray(passed.y))
         check_aligned(**rows.tables)
-        self.tabulator = make_tabulator(
+        self.compared = model._objective().notion, model.groups
+        self.binning = Binning(model.continuous, edges, small=small)
+        self.tabulator = self._tabulate(rows)
+
+    def _tabulate(self, rows: FitInput) -> Tabulator:
+        notion, groups = self.compared
+        return make_tabulator(
             encode_labels(rows.y, len(rows.y), self.classes.tolist(), "y"),
-            model._objective().notion,
+            notion,
             rows.sensitive_features,
-            model.groups,
+            groups,
             rows.sample_weight,
             rows.X,
-            Binning(model.continuous, edges, small=small),
+            self.binning,
         )
+
+    def _tested(self, model: FairClassifier, code: IntArray) -> dict[str, float]:
+        ((train, _),) = self.folds
+        with muted(FfermWarning):
+            shown = np.searchsorted(self.classes, model.predict(train.X))
+            value = self._tabulate(train).violations(shown).worst
+        compared = compared_of(self.tabulator.tables(code))
+        p = certify(*compared, self.bound or 0.0)
+        # One class for everyone is not where the tests begin.
+        is_useless = np.isnan(value) or np.unique(shown).size == 1
+        return {"train_violation": np.inf if is_useless else value, "p_value": p}
+
+    def test(self, bound: float | None) -> None:
+        """Test the violation of each candidate, whose model is kept."""
+        if bound is None or len(self.folds) > 1:
+            raise InvalidParameterError(
+                "confidence needs max_violation, validation=EvenHoldout() or a "
+                "TargetSample, and n_trials=None, so that the model that is tested is "
+                "returned and the order of the tests is fixed."
+            )
+        self.bound = bound
 
     def path(
         self, key: dict[str, Any], model: FairClassifier, weights: Sequence[float]
     ) -> list[dict[str, Any]]:
         """Return one record per weight."""
         # Folds are smaller than the data; the last fit warns about all rows.
+        decisions, models = [], list[FairClassifier | None]([None] * len(weights))
         with muted(FfermWarning):
-            decisions = [
-                [
-                    np.searchsorted(self.classes, fitted.predict(judges.X))
-                    for fitted in model.fit_path(train, weights)
-                ]
-                for train, judges in self.folds
-            ]
+            for train, judges in self.folds:
+                fitted = list(model.fit_path(train, weights))
+                decided = [each.predict(judges.X) for each in fitted]
+                decisions.append([np.searchsorted(self.classes, d) for d in decided])
+                models = models if self.bound is None else [*fitted]
         records = []
-        for weight, parts in zip(weights, zip(*decisions, strict=True), strict=True):
+        by_weight = zip(weights, models, zip(*decisions, strict=True), strict=True)
+        for weight, fitted_model, parts in by_weight:
             code = np.concatenate(parts)
             is_right = code == self.tabulator.labels.y
             accuracy = np.average(is_right, weights=self.tabulator.rows.weight)
@@ -322,8 +389,11 @@ class _Judge:
                     "accuracy": float(accuracy),
                     "violation": self.tabulator.violations(code).worst,
                     "collapsed": bool(np.unique(code).size == 1),
+                    "model": fitted_model,
                 }
             )
+            if fitted_model is not None:
+                records[-1] |= self._tested(fitted_model, code)
         return records
 
 
