@@ -27,8 +27,8 @@ WHOLE = (
 # The public names of modules that hold others too.
 NAMED = {
     "fferm.metrics": (
-        *("Absence", "Gap", "Violations", "group_table", "soft_violation"),
-        *("violation", "violations"),
+        *("Absence", "Floor", "Gap", "Violations", "group_table", "rows_needed"),
+        *("soft_violation", "violation", "violation_floor", "violations"),
     ),
     "fferm.notions": (
         *("ConditionalParity", "DemographicParity", "EqualOpportunity"),
@@ -74,17 +74,19 @@ MEMBERS = {
         *("accuracy", "classes", "notion", "divergence", "confidence", "violation"),
         *("interval", "bootstrap_interval", "soft_violation", "soft_interval"),
         *("gaps", "groups", "absent", "unjudged", "divergences", "certificates"),
-        *("soft_certificates", "bands"),
+        *("soft_certificates", "bands", "verdict", "rows_to_decide", "corrected"),
+        *("floor", "rates"),
     ),
     "RegressionAudit": (
         *("frame", "passes", "to_dict", "from_dict", "to_html", "left_out", "n_rows"),
         *("group_frame", "stratum_frame", "interval", "violation", "worst", "value"),
         *("plot", "mse", "explained", "metric", "confidence", "columns", "notion"),
+        *("verdict", "rows_to_decide"),
     ),
 }
 # Results, which only functions of ours make: their fields are public.
 RESULTS = ("FairDataset", "Tuning", "Gap", "Absence", "Violations", "Diagnostics")
-COMMANDS = ("fit", "audit", "curve", "report", "reproduce", "datasets")
+COMMANDS = ("plan", "fit", "audit", "curve", "report", "reproduce", "datasets")
 
 
 def describe():

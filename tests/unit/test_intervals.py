@@ -13,7 +13,7 @@ from fferm.metrics.intervals import (
     Sample,
     bootstrap_interval,
     bootstrap_sample,
-    interval_of_tables,
+    compared_of,
     violation_interval,
     wilson_interval,
     wilson_limits,
@@ -291,7 +291,8 @@ def test_a_number_of_draws_that_is_none_is_refused(n_bootstrap):
 
 def test_the_level_is_95_percent_where_none_is_given():
     table = table_of([[[30, 10], [20, 40]]])
-    assert interval_of_tables([table]) == interval_of_tables([table], 0.95)
+    compared = compared_of([table])
+    assert violation_interval(*compared) == violation_interval(*compared, 0.95)
     assert wilson_interval(0.3, 50) == wilson_interval(0.3, 50, 0.95)
     rates, sizes = [np.array([[0.2, 0.6]])], [np.array([[30, 50]])]
     assert violation_interval(rates, sizes) == violation_interval(rates, sizes, 0.95)

@@ -75,8 +75,8 @@ class ComparedRates:
 
     attribute: str
     groups: tuple[str, ...]
-    rates: tuple[tuple[float, ...], ...]
-    sizes: tuple[tuple[float, ...], ...]
+    rates: list[list[float]]
+    sizes: list[list[float]]
 
 
 class DivergenceValue(NamedTuple):
@@ -110,9 +110,6 @@ class ClassificationAudit(Audit):
     floor, floor_high
         What a perfectly fair model measures on these rows by chance: on average, and
         the value that it stays below with probability ``confidence``.
-    corrected
-        The violation without the part that noise adds to it on average; of more than
-        two groups, the typical difference of two.
     rates
         By attribute, the rates that are compared, with their numbers of rows.
     soft_violation, soft_interval
@@ -167,7 +164,6 @@ class ClassificationAudit(Audit):
     floor: float = math.nan
     floor_high: float = math.nan
     small_groups: dict[str, dict[str, int]] = field(default_factory=dict)
-    corrected: float = math.nan
     rates: tuple[ComparedRates, ...] = ()
 
     @classmethod
@@ -201,6 +197,19 @@ class ClassificationAudit(Audit):
         return max(self._shown_gaps, key=lambda gap: gap.gap, default=None)
 
     @property
+    def corrected(self) -> float:
+        """The violation without the part that noise adds to it on average.
+
+        Of more than two groups it is the typical difference of two.
+        """
+        return intervals.corrected_violation(*self._compared)
+
+    @property
+    def _compared(self) -> tuple[list[FloatArray], list[FloatArray]]:
+        rates = [np.array(part.rates, dtype=np.float64) for part in self.rates]
+        return rates, [np.array(part.sizes) for part in self.rates]
+
+    @property
     def ratio(self) -> float:
         """The lowest rate over the highest, of the (positive) outcome with the least.
 
@@ -221,16 +230,13 @@ class ClassificationAudit(Audit):
         check_params(bound, {"max_violation": Number(high=1.0)})
 
     def _p_values(self, bound: float, confidence: float) -> tuple[float, float]:
-        rates = [np.array(part.rates) for part in self.rates]
-        sizes = [np.array(part.sizes) for part in self.rates]
-        if not rates:
+        if not self.rates:
             raise InvalidInputError(
                 "This audit was written without the rates that a test needs. Audit the "
                 "model again, or compare the value: passes(bound, confidence=None)."
             )
-        return tuple(  # type: ignore[return-value]
-            test(rates, sizes, bound) for test in (intervals.certify, intervals.refute)
-        )
+        compared = self._compared
+        return intervals.certify(*compared, bound), intervals.refute(*compared, bound)
 
     @property
     def banded(self) -> tuple[str, ...]:
@@ -498,7 +504,7 @@ def audit(  # noqa: PLR0913 - one call states all that an audit depends on
     _warn_of_small(tabulator, tables, decision)
     drawn["random_state"] = np.random.default_rng(random_state)
     soft_tables = () if soft is None else tabulator.tables(soft)
-    how = chosen, confidence, drawn
+    how, compared = (chosen, confidence, drawn), intervals.compared_of(tables)
     values, bounds, interval = _measure(tabulator, decision, tables, *how)
     soft_values, soft_bounds, soft_interval = _measure(
         tabulator, soft, soft_tables, *how
@@ -516,7 +522,7 @@ def audit(  # noqa: PLR0913 - one call states all that an audit depends on
         divergence=next(iter(values)),
         confidence=confidence,
         violation=worst_gap([table.rate for table in tables]),
-        interval=intervals.interval_of_tables(tables, confidence),
+        interval=intervals.violation_interval(*compared, confidence),
         bootstrap_interval=interval,
         soft_violation=None
         if soft is None
@@ -542,15 +548,11 @@ def audit(  # noqa: PLR0913 - one call states all that an audit depends on
         small_groups={c.name: dict(c.small) for c in columns if c.small},
         floor=floor.mean,
         floor_high=floor.high,
-        corrected=intervals.corrected_violation(*intervals.compared_of(tables)),
-        rates=tuple(map(_compared, tables)),
+        rates=tuple(
+            ComparedRates(table.attribute, table.groups, rate.tolist(), size.tolist())
+            for table, rate, size in zip(tables, *compared, strict=True)
+        ),
     )
-
-
-def _compared(table: RateTable) -> ComparedRates:
-    (rate,), (size,) = intervals.compared_of([table])
-    rows = [tuple(map(tuple, part.tolist())) for part in (rate, size)]
-    return ComparedRates(table.attribute, table.groups, *rows)
 
 
 def _warn_of_unknown(labels: Labels, known: list[object]) -> None:

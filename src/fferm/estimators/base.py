@@ -255,7 +255,9 @@ class FairEstimator(Attributes, Saved, BaseEstimator, ABC):
         self.fairness_weight_ = choice.fairness_weight
         self.violation_ = float(np.float64(choice.violation))
         self.feasible_ = bool(choice.is_feasible)
-        self._warn_of_result()
+        if not self.result_.is_success:
+            name = type(self).__name__
+            warn_user(f"{name}: {self.result_.value}", ConvergenceWarning)
         return self
 
     def fit_path(
@@ -509,13 +511,10 @@ class FairEstimator(Attributes, Saved, BaseEstimator, ABC):
         self.sensitive_names_ = tuple(dict(named))
         self._learn(encoded.rows, choice)
         self._store(trained, encoded, is_path=is_path)
-        self._warn_of_result()
-        return self
-
-    def _warn_of_result(self) -> None:
         if not self.result_.is_success:
             name = type(self).__name__
             warn_user(f"{name}: {self.result_.value}", ConvergenceWarning)
+        return self
 
     def _best_dual(self, problem: Problem, logits: FloatArray) -> FloatArray:
         """Return the optimal dual at the logits of the penalty's rows."""

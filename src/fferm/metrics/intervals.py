@@ -656,13 +656,6 @@ def bound_in_reach(
     return high
 
 
-def interval_of_tables(
-    tables: Sequence[RateTable], confidence: float = 0.95
-) -> Interval:
-    """Return the `violation_interval` of tables, one per attribute."""
-    return violation_interval(*compared_of(tables), confidence)
-
-
 def compared_of(
     tables: Sequence[RateTable],
 ) -> tuple[list[FloatArray], list[FloatArray]]:
