@@ -9,6 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fferm.registry import Registered
+
 BESIDE_CHECKOUT = Path(__file__).parents[2] / "shared" / "data"
 
 
@@ -30,3 +32,11 @@ def data_file(monkeypatch):
         return home / name
 
     return find
+
+
+@pytest.fixture
+def only_ours(monkeypatch):
+    """Leave out the components that other tests have registered."""
+    items = Registered._registry.items()
+    ours = {key: each for key, each in items if each.__module__.startswith("fferm.")}
+    monkeypatch.setattr(Registered, "_registry", ours)

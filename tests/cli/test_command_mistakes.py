@@ -499,17 +499,16 @@ MISTAKES = [
         " its own weight. Leave one of them out.",
     ),
     (
-        "confidence without a bound",
+        "confidence in percent",
         {},
-        FIT + " --confident",
-        "--confident needs --max-violation.",
+        FIT + " --max-violation 0.1 --confidence 95",
+        "--confidence must be at least 0.5 and below 1; got 95.0.",
     ),
     (
-        "confidence in a regression",
+        "confidence in words",
         {},
-        FIT.replace("granted", "salary") + " --max-violation 0.5 --confident",
-        "--confident cannot be used with a regression, only to audit it. Leave it "
-        "out, or change --task.",
+        FIT + " --max-violation 0.1 --confidence high",
+        "--confidence must be a number; got 'high'. Try: fferm fit --help",
     ),
     (
         "a metric of numbers for classes",
@@ -826,8 +825,8 @@ MISTAKES = [
     (
         "an audit confident in nothing",
         {},
-        "audit good.fferm loans.csv --confident",
-        "--confident needs --max-violation.",
+        "audit good.fferm loans.csv --confidence 0.95",
+        "--confidence needs --max-violation.",
     ),
     (
         "predictions and a model",
@@ -1164,6 +1163,7 @@ def files_of(place):
     return {str(path): path.read_bytes() for path in paths}
 
 
+@pytest.mark.usefixtures("only_ours")
 @pytest.mark.parametrize(
     ("files", "line", "message"),
     [mistake[1:] for mistake in MISTAKES],

@@ -929,10 +929,22 @@ MISTAKES = [
         "dual must be 'auto', 'log_ratio' or 'projected'; got 'none'.",
     ),
     (
-        "confident in words",
-        lambda: fit(confident="yes"),
+        "confidence in words",
+        lambda: fit(max_violation=0.1, confidence="high"),
         errors.InvalidParameterError,
-        "confident must be True or False; got 'yes'.",
+        "confidence must be at least 0.5 and below 1, or None; got 'high'.",
+    ),
+    (
+        "confidence in percent",
+        lambda: fit(max_violation=0.1, confidence=95),
+        errors.InvalidParameterError,
+        "confidence must be at least 0.5 and below 1, or None; got 95.",
+    ),
+    (
+        "refit in words",
+        lambda: fit(refit="yes"),
+        errors.InvalidParameterError,
+        "refit must be True or False; got 'yes'.",
     ),
     (
         "automatic divergence for trees",
@@ -1137,10 +1149,22 @@ MISTAKES = [
     ),
     (
         "a measure of numbers by groups",
-        lambda: fit(FairRegressor, violation_metric="correlation", max_violation=0.1),
+        lambda: fit(
+            FairRegressor,
+            violation_metric="correlation",
+            max_violation=0.1,
+            confidence=None,
+        ),
         errors.InvalidInputError,
         "correlation needs a numeric sensitive column; there is none. Use one of "
         "kolmogorov_smirnov, wasserstein, mean_gap.",
+    ),
+    (
+        "a measure without a test",
+        lambda: fit(FairRegressor, violation_metric="correlation", max_violation=0.1),
+        errors.InvalidParameterError,
+        "confidence must be None with 'correlation', which has no test that keeps its "
+        "level; got 0.95. Or use one of kolmogorov_smirnov, wasserstein, mean_gap.",
     ),
     (
         "one bin",
@@ -2127,6 +2151,7 @@ MISTAKES = [
 
 
 @pytest.mark.filterwarnings("ignore::fferm.errors.FfermWarning")
+@pytest.mark.usefixtures("only_ours")
 @pytest.mark.parametrize(
     ("call", "kind", "message"),
     [mistake[1:] for mistake in MISTAKES],

@@ -175,7 +175,7 @@ def make_estimator(
     else:
         estimator = getattr(fferm, CLASSES[model])(**params)
     estimator._objective()  # names, before any work
-    for name in ("fairness_weight", "max_violation", "min_group_size"):
+    for name in ("fairness_weight", "max_violation", "confidence", "min_group_size"):
         _check_range(estimator, name)
     return estimator
 
