@@ -25,6 +25,7 @@ BENCHMARKS = (
     "solvers",
     "auto",
     "bounds_table",
+    "bound_kept",
     "growth",
     "raw_table",
     "latency",

@@ -76,8 +76,9 @@ N_BEYOND = 8
 # train jointly divide the last step only once.
 N_PARTS = 16
 # Weights above 0 that a search with a confidence begins with, how many of the same step
-# it tries above them, and how many about the bound, and in how many standard errors.
-N_COARSE, N_COARSE_BEYOND, N_FINE, N_ERRORS = 7, 3, 5, 2.0
+# it tries above them, how many about the bound beside the halvings of a model, and
+# within how many standard errors.
+N_COARSE, N_COARSE_BEYOND, N_FINE, N_ERRORS = 7, 3, 3, 2.0
 # Weights whose logarithms are closer than this are one.
 SAME_WEIGHT, TINY = 0.05, 1e-300
 # A gap on the training rows below this share of the held-out rows' noise is none.
@@ -185,9 +186,9 @@ def choose_weight(model: E, held_out: HeldOut[E]) -> tuple[Choice, E]:
             "small groups, or raise max_violation.",
             InfeasibleWarning,
         )
-    n_weights = 1 + N_COARSE + N_COARSE_BEYOND + N_FINE
-    if not is_certified:
-        n_weights = 1 + N_WEIGHTS + N_BEYOND + model.search_halvings
+    n_weights = 1 + N_WEIGHTS + N_BEYOND + model.search_halvings
+    if is_certified:
+        n_weights += N_COARSE + N_COARSE_BEYOND + N_FINE - N_WEIGHTS - N_BEYOND
     label = f"max_violation={held_out.bound:g}"
     # Training on all rows warns about them, and has checked the features.
     with (
@@ -252,7 +253,8 @@ def _train_candidates(model: E, held_out: HeldOut[E]) -> dict[float, Expected[E]
             break
         weights.append(weights[-1] * step)
         expected |= _train(model, held_out, weights[-1:], last.model)
-    fine = _fine_weights(expected, held_out.bound, step)
+    n_fine = N_FINE + model.search_halvings
+    fine = _fine_weights(expected, held_out.bound, step, n_fine)
     ends = [0.0, *sorted(expected)[1:], np.inf]
     if model.fits_path_jointly(held_out.passed):
         ends = [0.0, np.inf]
@@ -283,7 +285,7 @@ def _can_help(last: Expected[E], bound: float) -> bool:
 
 
 def _fine_weights(
-    expected: Mapping[float, Expected[E]], bound: float, step: float
+    expected: Mapping[float, Expected[E]], bound: float, step: float, count: int
 ) -> list[float]:
     # More weights where the expected limit is near the bound, in steps of equal limits.
     usable = [weight for weight in sorted(expected) if expected[weight].limit < np.inf]
@@ -293,7 +295,7 @@ def _fine_weights(
         return []
     nearest = usable[int(np.argmin(np.abs(limits - bound)))]
     reach = N_ERRORS * expected[nearest].noise
-    goals = np.linspace(bound + reach, bound - reach, N_FINE)
+    goals = np.linspace(bound + reach, bound - reach, count)
     place = np.log(np.maximum(weights, weights[1] / step))
     found = np.unique(np.exp(np.interp(goals, limits[::-1], place[::-1])))
     apart = np.abs(np.log(found[:, None] / np.maximum(weights, TINY)))
