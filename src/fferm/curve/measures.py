@@ -143,6 +143,12 @@ class Measure:
         self.total = rows.weight.sum()
         self.cells = np.stack([each.by_row(self.y.size) for each in rows.cells])
         self.penalty = Penalty(objective, rows, labels.classes)
+        self.group_factor: Any = 1.0  # of the cells of a table, as trained
+        if model.group_weights == "equal":
+            even = rows.balanced(objective.notion.compares_predictions).cell_sums[0]
+            mass = rows.cell_sums[0].weight[1:, 1:]
+            known = np.where(mass > 0, mass, 1.0)
+            self.group_factor = (even.weight[1:, 1:] / known)[:, None]
 
     def outputs(self, models: Sequence[FairClassifier]) -> Iterator[FloatArray]:
         """Yield the logits of several models, which read the rows together."""
@@ -163,7 +169,7 @@ class Measure:
         if not np.isnan(violation):
             shared = zip(masses["soft"], tables, strict=True)
             distance = self.penalty.value(
-                [mass / table.total for mass, table in shared]
+                [self.group_factor * mass / table.total for mass, table in shared]
             )
         accuracy = float(sums.right[0] / self.total)
         # What the rows are worth to an interval, as in `RateTable.size`.

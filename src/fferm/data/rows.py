@@ -182,6 +182,34 @@ class Rows:
             self.weight[kept],
         )
 
+    def balanced(self, within_strata: bool) -> "Rows":
+        """Return the same rows with weights by which all groups count alike.
+
+        The weight of a stratum, or of all strata together, stays as it is, and so do
+        rates within a group. Rows without a group or stratum keep their weight.
+
+        Parameters
+        ----------
+        within_strata
+            Whether groups count alike within each stratum, or over all of them.
+        """
+        if len(self.attributes) > 1:
+            raise InvalidParameterError(
+                "group_weights='equal' needs one set of groups; got "
+                f"{len(self.attributes)} columns with groups='marginal'. Use "
+                "groups='intersection', or one sensitive column."
+            )
+        mass = self.cell_sums[0].weight[1:, 1:]
+        if not within_strata:
+            mass = np.broadcast_to(mass.sum(axis=0), mass.shape)
+        n_groups = np.count_nonzero(mass, axis=1)[:, None]
+        even = mass.sum(axis=1, keepdims=True) / np.maximum(n_groups, 1)
+        factor = np.where(mass > 0, even / np.where(mass > 0, mass, 1.0), 1.0)
+        stratum, group = self.strata.code, self.attributes[0].code
+        is_counted = (stratum >= 0) & (group >= 0)
+        by_row = np.where(is_counted, factor[stratum, group], 1.0)
+        return replace(self, weight=self.weight * by_row)
+
     @functools.cached_property
     def cell_sums(self) -> tuple[CellSums, ...]:
         """The cell totals of each attribute."""

@@ -12,7 +12,7 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
 import pandas as pd
@@ -35,6 +35,7 @@ from fferm.data.validate import (
     SEED,
     Constraint,
     Number,
+    OneOf,
     TrainingData,
     check_number,
     check_params,
@@ -155,6 +156,7 @@ class FairEstimator(Attributes, Saved, BaseEstimator, ABC):
         "fit_intercept": FLAG,
         "warm_start": FLAG,
         "sharpness": POSITIVE,
+        "group_weights": OneOf(("share", "equal")),
         "l2": Number(),
     }
 
@@ -167,6 +169,7 @@ class FairEstimator(Attributes, Saved, BaseEstimator, ABC):
     validation_fraction: float = 0.2
     sharpness: float = 1.0
     groups: GroupMode = "intersection"
+    group_weights: Literal["share", "equal"] = "share"
     continuous: Sequence[str] | str = "auto"
     min_group_size: int = 1
     categorical: Sequence[int | str] | None = None
@@ -467,9 +470,12 @@ class FairEstimator(Attributes, Saved, BaseEstimator, ABC):
             sample_weight=weight,
             binning=Binning(self.continuous, passed.edges, kept, self.min_group_size),
         )
-        if kept.all():
-            return penalty_X, rows, kept
-        return None if penalty_X is None else penalty_X[kept], rows.take(kept), kept
+        if not kept.all():
+            penalty_X = None if penalty_X is None else penalty_X[kept]
+            rows = rows.take(kept)
+        if self.group_weights == "equal":
+            rows = rows.balanced(objective.notion.compares_predictions)
+        return penalty_X, rows, kept
 
     def _penalty_columns(self, encoded: Encoded) -> dict[str, Table]:
         """Return the sensitive columns of the penalty's rows, as a critic sees them."""

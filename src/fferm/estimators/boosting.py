@@ -120,7 +120,7 @@ class FairBoostingClassifier(FairClassifier):
         decisions follows the weight down to 0. False: at the table of probabilities
         ``softmax(sharpness * scores)``; decisions may then stay unfair. No round
         increases the objective, either way.
-    groups, continuous, min_group_size, uncertainty
+    groups, group_weights, continuous, min_group_size, uncertainty
         As in `FairLogisticRegression`.
     n_estimators
         Number of rounds: one tree each for two classes, else one per class.

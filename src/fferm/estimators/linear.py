@@ -77,6 +77,10 @@ class FairLogisticRegression(FairClassifier):
     groups
         ``"intersection"`` or ``"marginal"``: several sensitive columns jointly, or
         one by one.
+    group_weights
+        ``"share"``: groups count in the penalty as they do among the rows. ``"equal"``:
+        all alike, within each stratum, so that the rates of small groups are brought
+        to those of the others too; for one sensitive column, or intersections.
     continuous
         Names of the sensitive columns that are numbers, such as ages in whole years,
         to be cut into bands; ``"auto"``: those of more than 20 distinct fractional

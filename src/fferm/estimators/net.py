@@ -89,7 +89,7 @@ class FairNetClassifier(FairClassifier):
         models and regressors, 1.25 for networks and 1.5 for trees: the more flexible a
         model, the more easily it is fair in probability and unfair in decisions. More
         sharpness brings decisions along and costs accuracy.
-    groups, uncertainty
+    groups, group_weights, uncertainty
         As in `FairLogisticRegression`.
     method
         ``"bins"``: the dual is a table, and numbers among the sensitive features are

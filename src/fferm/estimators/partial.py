@@ -175,6 +175,10 @@ def _objective(
         raise InvalidParameterError(
             "partial_fit holds out no rows. Set max_violation=None."
         )
+    if model.group_weights != "share":
+        raise InvalidParameterError(
+            "partial_fit counts groups as they come. Set group_weights='share'."
+        )
     objective = model._objective()
     if objective.fairness_weight > 0:
         objective.check_linear_dual("sgda")

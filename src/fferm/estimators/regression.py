@@ -113,7 +113,7 @@ class FairRegressor(RegressorMixin, FairEstimator):
 
     Parameters
     ----------
-    divergence, fairness_weight, groups, uncertainty
+    divergence, fairness_weight, groups, group_weights, uncertainty
         As in `FairLogisticRegression`.
     notion
         ``"demographic_parity"`` or ``ConditionalParity(control)``.
