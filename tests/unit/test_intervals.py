@@ -116,6 +116,14 @@ def test_more_comparisons_widen_the_interval():
         assert high > one[1]
 
 
+def test_a_group_is_not_compared_with_itself():
+    rates, sizes = [np.array([[0.5, 0.5]])], [np.array([[10, 10**9]])]
+
+    _, high = violation_interval(rates, sizes)
+
+    assert high == pytest.approx(wilson_interval(0.5, 10)[1] - 0.5, abs=1e-4)
+
+
 def test_several_pairs_share_the_error_and_no_more():
     rates, sizes = np.array([[0.2, 0.6, 0.4, 0.3]]), np.array([[30, 50, 40, 90]])
 

@@ -19,6 +19,7 @@ from fferm.errors import (
     MissingGroupWarning,
 )
 from fferm.metrics import group_table, soft_violation, violation, violations
+from fferm.metrics.tabulator import distinct
 from fferm.notions import ConditionalParity, EqualOpportunity
 
 NOTIONS = ["demographic_parity", "equal_opportunity", "equalized_odds", "sufficiency"]
@@ -499,3 +500,8 @@ def test_groups_that_are_missing_in_every_row_are_refused(metric):
         pytest.raises(InvalidInputError, match="No row has a value of group"),
     ):
         metric([0, 1, 1], [1, 0, 1], sensitive_features=[None, None, None])
+
+
+def test_names_that_repeat_are_numbered():
+    names = ["a", "a", "b", "a", "a (2)"]
+    assert distinct(names) == ["a", "a (2)", "b", "a (3)", "a (2) (2)"]

@@ -38,6 +38,7 @@ from fferm.penalty.objective import (
     Penalty,
     Problem,
     make_objective,
+    moving_penalty,
     stratum_weights,
 )
 
@@ -665,3 +666,17 @@ def test_the_smallest_cell_is_that_of_independence_within_a_stratum():
     # Class 1 of group b in stratum u, of which it is a third.
     expected = (0.1 + 0.5 + 0.8) / 3 / 3
     assert penalty.smallest_cell(prob) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("weighting", ["unit", "frequency", "probability"])
+def test_slopes_of_conditions_that_move_equal_differences(weighting):
+    # Concentrated, so that a step is small beside every cell.
+    table = 3 * np.random.default_rng(0).dirichlet(np.full(12, 8.0)).reshape(2, 3, 2)
+    _, slopes = moving_penalty(table, get("js"), None, weighting)
+    for cell in np.ndindex(table.shape):
+        values = []
+        for step in (1e-6, -1e-6):
+            moved = table.copy()
+            moved[cell] += step
+            values.append(moving_penalty(moved, get("js"), None, weighting)[0])
+        assert slopes[cell] == pytest.approx((values[0] - values[1]) / 2e-6, abs=1e-7)
