@@ -123,6 +123,10 @@ class AccuracyParity(Notion):
         return Comparison(("everyone",), ("wrong", "right"), place)
 
 
+def test_rows_that_are_right_or_wrong_stay_in_their_condition():
+    assert AccuracyParity().comparison(("y=0", "y=1"), (0, 1)).has_fixed_groups
+
+
 # Other tests list the notions by name; this one is used as an instance alone.
 del Registered._registry["notion", AccuracyParity.name]
 
