@@ -126,6 +126,7 @@ class Attributes:
     dual_: FloatArray
     fairness_weight_: float
     violation_: float
+    divergence_value_: float
     feasible_: bool
     result_: Result
     # What partial_fit continues from, None after fit.
@@ -148,6 +149,7 @@ class FairEstimator(Attributes, Saved, BaseEstimator, ABC):
     constraints: ClassVar[Mapping[str, Constraint]] = {
         "fairness_weight": Number(is_optional=True),
         "max_violation": Number(is_optional=True),
+        "max_divergence": Number(is_optional=True),
         "confidence": Number(0.5, 1, open_high=True, is_optional=True),
         "refit": FLAG,
         "validation_fraction": Number(0, 1, open_low=True, open_high=True),
@@ -164,6 +166,7 @@ class FairEstimator(Attributes, Saved, BaseEstimator, ABC):
     notion: str | Notion = "demographic_parity"
     fairness_weight: float | None = None
     max_violation: float | None = None
+    max_divergence: float | None = None
     confidence: float | None = 0.95
     refit: bool = False
     validation_fraction: float = 0.2
@@ -214,10 +217,15 @@ class FairEstimator(Attributes, Saved, BaseEstimator, ABC):
         """
         passed = FitInput(X, y, sensitive_features, sample_weight, penalty_data)
         check_params(vars(self), self.constraints)
-        if self.max_violation is not None and self.fairness_weight is not None:
+        is_free = self.max_violation is None and self.max_divergence is None
+        if (
+            not is_free
+            and (bound := self._bound())
+            and self.fairness_weight is not None
+        ):
             warn_user(
                 f"fairness_weight={self.fairness_weight!r} is not used, because "
-                f"max_violation={self.max_violation!r} finds its own. Leave one out.",
+                f"{bound} finds its own. Leave one out.",
                 FfermWarning,
             )
         if self.divergence == "auto":
@@ -226,6 +234,11 @@ class FairEstimator(Attributes, Saved, BaseEstimator, ABC):
         encoded = self._prepare(passed)
         choice = Choice(encoded.problem.objective.fairness_weight)
         start = self._warm_start(last, encoded) if self.warm_start else None
+        if self.max_divergence is not None and encoded.rows is not None:
+            from fferm.estimators.weight_search import TrainingRows, choose_weight
+
+            choice, judged = choose_weight(self, TrainingRows(encoded, self))
+            return self._adopt(judged, encoded, choice)
         if self.max_violation is not None and encoded.rows is not None:
             from fferm.estimators.weight_search import choose_weight
 
@@ -256,7 +269,9 @@ class FairEstimator(Attributes, Saved, BaseEstimator, ABC):
                 else:
                     delattr(self, name)
         self.fairness_weight_ = choice.fairness_weight
-        self.violation_ = float(np.float64(choice.violation))
+        is_divergence = self.max_divergence is not None
+        name = "divergence_value_" if is_divergence else "violation_"
+        setattr(self, name, float(np.float64(choice.violation)))
         self.feasible_ = bool(choice.is_feasible)
         if not self.result_.is_success:
             name = type(self).__name__
@@ -278,7 +293,10 @@ class FairEstimator(Attributes, Saved, BaseEstimator, ABC):
         check_params(vars(self), self.constraints)
         # Who asks for a path shows its progress.
         widest = clone(self).set_params(
-            fairness_weight=max(weights, default=0.0), max_violation=None, verbose=0
+            fairness_weight=max(weights, default=0.0),
+            max_violation=None,
+            max_divergence=None,
+            verbose=0,
         )
         encoded = widest._prepare(passed)
         first = None if start is None else start._path_start(encoded)
@@ -367,6 +385,23 @@ class FairEstimator(Attributes, Saved, BaseEstimator, ABC):
         self._objective()  # refuses divergence="auto"
         return self
 
+    def _bound(self) -> str:
+        """Return the bound that finds a weight, in words; empty if there is none."""
+        if self.max_violation is not None and self.max_divergence is not None:
+            raise InvalidParameterError(
+                f"max_violation={self.max_violation!r} and "
+                f"max_divergence={self.max_divergence!r} contradict each other. Set "
+                "one of them to None."
+            )
+        if self.max_divergence is not None:
+            return f"max_divergence={self.max_divergence!r}"
+        is_free = self.max_violation is None
+        return "" if is_free else f"max_violation={self.max_violation!r}"
+
+    def _measured_prob(self, encoded: Encoded) -> FloatArray:
+        """Return what the penalty sees of the rows that it is taken on."""
+        raise NotImplementedError
+
     def _objective(self) -> Objective:
         if self.divergence == "auto":
             raise InvalidParameterError(
@@ -374,7 +409,8 @@ class FairEstimator(Attributes, Saved, BaseEstimator, ABC):
                 "Name a divergence, or choose one with fferm.tuning.tune."
             )
         # Under a bound any weight will do until the search has found one.
-        weight = self.fairness_weight if self.max_violation is None else 1.0
+        is_free = self.max_violation is None and self.max_divergence is None
+        weight = self.fairness_weight if is_free else 1.0
         return make_objective(
             self.divergence,
             self.notion,
@@ -448,9 +484,7 @@ class FairEstimator(Attributes, Saved, BaseEstimator, ABC):
             kept = np.ones(penalty_X.shape[0], dtype=bool) if some is None else some
             labels = encode_labels(y, kept.size, classes, name)
         elif sensitive is None:
-            asked = f"max_violation={self.max_violation!r}"
-            if self.max_violation is None:
-                asked = f"fairness_weight={objective.fairness_weight!r}"
+            asked = self._bound() or f"fairness_weight={objective.fairness_weight!r}"
             raise MissingSensitiveError(
                 f"{asked} needs sensitive_features. Pass them "
                 "to fit, or set fairness_weight=0 and max_violation=None."
@@ -502,6 +536,7 @@ class FairEstimator(Attributes, Saved, BaseEstimator, ABC):
         self.small_groups_ = {c.name: dict(c.small) for c in columns if c.small}
         self.fairness_weight_ = choice.fairness_weight
         learned = {"violation_": choice.violation, "feasible_": choice.is_feasible}
+        learned["divergence_value_"] = None
         for name, value in learned.items():
             self.__dict__.pop(name, None)  # an earlier fit may have been under a bound
             if value is not None:
@@ -587,6 +622,12 @@ class FairClassifier(ClassifierMixin, FairEstimator):
         for model in models:
             yield model.decision_function(X)
 
+    def _measured_prob(self, encoded: Encoded) -> FloatArray:
+        passed, other = encoded.passed, encoded.passed.penalty_data
+        scores = self.decision_function(passed.X if other is None else other[0])
+        problem: Problem = encoded.problem
+        return problem.penalized_prob(all_classes(scores)[encoded.kept])
+
     def _hold_out(self, encoded: Encoded) -> "HeldOut[Any]":
         from fferm.estimators.weight_search import HeldOutDecisions
 
@@ -656,8 +697,8 @@ class FairClassifier(ClassifierMixin, FairEstimator):
             advice += "The features hardly predict the rare classes; give them more "
             advice += "sample_weight."
         else:
-            is_free = self.max_violation is None
-            advice = "Lower fairness_weight." if is_free else "Raise max_violation."
+            bound = self._bound().partition("=")[0]
+            advice = f"Raise {bound}." if bound else "Lower fairness_weight."
         warn_user(f"The model predicts {what} {advice}", CollapseWarning)
 
     def _collapses_without_penalty(self, encoded: Encoded) -> bool:

@@ -39,6 +39,7 @@ from fferm.data.validate import (
     is_table,
     keep_weighted,
     named_errors,
+    one_hot,
     plain_labels,
     refuse_unusable,
     rescaled,
@@ -111,8 +112,9 @@ class FairBoostingClassifier(FairClassifier):
     ----------
     divergence, notion, fairness_weight, validation_fraction
         As in `FairLogisticRegression`.
-    max_violation, confidence, refit
-        As in `FairLogisticRegression`.
+    max_violation, max_divergence, confidence, refit
+        As in `FairLogisticRegression`; if ``calibrated``, the divergence is that of
+        decisions.
     sharpness
         The penalty's slope is that of ``softmax(sharpness * scores)``.
     calibrated
@@ -335,6 +337,10 @@ class FairBoostingClassifier(FairClassifier):
                 plain += "_"
             names.append(plain)
         return names, list(self.categorical_)
+
+    def _measured_prob(self, encoded: Encoded) -> FloatArray:
+        prob = super()._measured_prob(encoded)
+        return one_hot(prob.argmax(axis=1), prob.shape[1]) if self.calibrated else prob
 
     def _warm_start(self, last: Self, encoded: Encoded) -> Self | None:
         # Under a bound the weight is that of models from their first tree on.

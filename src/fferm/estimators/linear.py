@@ -57,6 +57,13 @@ class FairLogisticRegression(FairClassifier):
         model that predicts one class for every held-out row never counts. If none keeps
         the bound, ``feasible_`` is False and the fairest model is returned, with an
         `InfeasibleWarning`.
+    max_divergence
+        None, or the largest divergence of the table of the training rows: the
+        constrained form of the problem, plain or, with ``uncertainty``, for the worst
+        table of the set. The smallest weight tried that keeps it is used, and
+        ``divergence_value_`` and ``feasible_`` say how it did.
+        ``fferm.metrics.certificates.divergence_for`` turns a violation into it, of
+        probabilities and of these rows.
     confidence
         With this probability, over the draw of the data, the returned model's violation
         is at most ``max_violation``, or ``feasible_`` is False: models are tested from
@@ -298,6 +305,10 @@ class FairLogisticRegression(FairClassifier):
     def _fit_best_divergence(self, passed: FitInput) -> Self:
         from fferm.estimators.weight_search import choose_divergence
 
+        if self.max_divergence is not None:
+            raise InvalidParameterError(
+                "max_divergence needs a divergence by name; 'auto' compares several."
+            )
         best = choose_divergence(self, passed).fit(**passed.tables)
         for name in self._to_saved()[1]:  # of an earlier fit, on other columns perhaps
             delattr(self, name)
@@ -309,7 +320,7 @@ class FairLogisticRegression(FairClassifier):
         self, encoded: Encoded, weights: Sequence[float], start: Any, *, is_path: bool
     ) -> Iterator[Solution]:
         problem = encoded.problem
-        is_bound = self.max_violation is not None
+        is_bound = self.max_violation is not None  # and trained again
         # Under a bound, by the solver that the weight was searched with.
         planned = [*weights] * LANES_FROM if is_bound and not is_path else weights
         name = self._solver_name(

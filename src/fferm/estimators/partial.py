@@ -171,9 +171,9 @@ def _objective(
         raise InvalidParameterError(
             f"partial_fit needs solver='sgda' or 'auto'; got {model.solver!r}."
         )
-    if model.max_violation is not None:
+    if model._bound():
         raise InvalidParameterError(
-            "partial_fit holds out no rows. Set max_violation=None."
+            "partial_fit searches for no weight. Set max_violation=None."
         )
     if model.group_weights != "share":
         raise InvalidParameterError(

@@ -123,6 +123,8 @@ class FairRegressor(RegressorMixin, FairEstimator):
         (in the unit of y) between groups, or bands of numbers;
         ``"distance_correlation"``, ``"maximal_correlation"``, ``"f_information"`` and
         ``"correlation"`` with numbers.
+    max_divergence
+        As in `FairLogisticRegression`, of the soft bins.
     confidence, refit
         As in `FairLogisticRegression`, for measures between groups. Means and
         Wasserstein distances are tested with predictions cut to the range of those on
@@ -277,6 +279,22 @@ class FairRegressor(RegressorMixin, FairEstimator):
         problem, loss = encoded.problem, Loss.resolve(self.loss)
         problem = replace(problem, y=y, n_classes=2, loss_of=loss, bins=UNUSED_BINS)
         return encoded._replace(problem=problem)
+
+    def _measured_prob(self, encoded: Encoded) -> FloatArray:
+        if self.method == "critic":
+            raise InvalidParameterError(
+                "max_divergence needs method='bins'; a critic has no table."
+            )
+        problem, data, other = (
+            encoded.problem,
+            encoded.data,
+            encoded.passed.penalty_data,
+        )
+        prediction = self.predict(encoded.passed.X if other is None else other[0])
+        unit = (prediction[encoded.kept] - data.centre) / data.scale
+        edges = (self.bin_edges_ - data.centre) / data.scale
+        placed: Problem = replace(problem, bins=make_bins(edges, float(self.steepness)))
+        return placed.penalized_prob(all_classes(unit))
 
     def _hold_out(self, encoded: Encoded) -> "HeldOutNumbers":
         data, rows, passed = encoded.data, encoded.rows, encoded.passed

@@ -26,7 +26,7 @@ import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Generic, NamedTuple, TypeVar
+from typing import ClassVar, Generic, NamedTuple, TypeVar
 
 import numpy as np
 from sklearn import config_context
@@ -63,6 +63,7 @@ from fferm.metrics.intervals import (
 )
 from fferm.metrics.tabulator import Tabulator, worst_gap
 from fferm.notions import Labels
+from fferm.penalty.objective import compared_penalty
 from fferm.solvers.base import Callback
 
 M = TypeVar("M", bound=FairClassifier)
@@ -148,6 +149,7 @@ class HeldOut(ABC, Generic[E]):
     passed: FitInput
     bound: float
     confidence: float | None
+    name: ClassVar[str] = "max_violation"  # of the bound
     callbacks: tuple[Callback, ...] = field(default=(), init=False)  # of a bar
 
     @abstractmethod
@@ -189,7 +191,7 @@ def choose_weight(model: E, held_out: HeldOut[E]) -> tuple[Choice, E]:
     n_weights = 1 + N_WEIGHTS + N_BEYOND + model.search_halvings
     if is_certified:
         n_weights += N_COARSE + N_COARSE_BEYOND + N_FINE - N_WEIGHTS - N_BEYOND
-    label = f"max_violation={held_out.bound:g}"
+    label = f"{held_out.name}={held_out.bound:g}"
     # Training on all rows warns about them, and has checked the features.
     with (
         muted(FfermWarning),
@@ -477,6 +479,47 @@ def by_chance_words(floor: float, bound: float) -> str:
         f"{words}. Raise max_violation, leave small groups out with min_group_size, "
         "hold out more rows, or raise sharpness."
     )
+
+
+class TrainingRows(HeldOut[E]):
+    """The training rows, which hold the divergence of their own table to a bound.
+
+    That of the worst table, if there is an uncertainty set.
+    """
+
+    name: ClassVar[str] = "max_divergence"
+
+    def __init__(self, encoded: Encoded, model: E) -> None:
+        super().__init__(encoded.passed, float(model.max_divergence or 0.0), None)
+        self.encoded = encoded
+
+    def judge(self, model: E) -> Judged[E]:
+        """Return a model with the divergence of its table."""
+        prob, penalty = model._measured_prob(self.encoded), self.encoded.problem.penalty
+        objective, value = penalty.objective, 0.0
+        for table in penalty.tables(prob):
+            value += compared_penalty(
+                table,
+                penalty.comparison,
+                objective.divergence,
+                objective.uncertainty,
+                objective.notion.weighting,
+            )[0]
+        is_usable = np.unique(model.predict(self.passed.X)).size > 1
+        return Judged(model, value, is_usable, value <= self.bound)
+
+    def expected(self, model: E) -> Expected[E]:
+        """Return nothing: there are no other rows to expect anything of."""
+        raise NotImplementedError
+
+    def infeasible(self, closest: Judged[E], highest: float) -> str:
+        """Return the warning for a bound that no weight up to ``highest`` keeps."""
+        return (
+            f"No fairness_weight up to {highest:g} brings the divergence to "
+            f"max_divergence={self.bound:g} with more than one prediction. The closest "
+            f"is fairness_weight={closest.fairness_weight:.4g} with "
+            f"{closest.violation:.4g}. Raise max_divergence, or shrink the radius."
+        )
 
 
 def _decide(model: FairClassifier, X: Table) -> IntArray:

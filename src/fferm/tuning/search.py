@@ -273,6 +273,7 @@ def _candidates(
             model = clone(estimator).set_params(
                 divergence=name,
                 max_violation=None,
+                max_divergence=None,
                 uncertainty=replace(shift, radius=radius) if radius else None,
             )
             try:
