@@ -173,7 +173,8 @@ def _objective(
         )
     if model._bound():
         raise InvalidParameterError(
-            "partial_fit searches for no weight. Set max_violation=None."
+            "partial_fit holds out no rows and searches for no weight. Set "
+            "max_violation=None and max_divergence=None."
         )
     if model.group_weights != "share":
         raise InvalidParameterError(
