@@ -79,7 +79,7 @@ N_PARTS = 16
 # Weights above 0 that a search with a confidence begins with, how many of the same step
 # it tries above them, how many about the bound beside the halvings of a model, and
 # within how many standard errors.
-N_COARSE, N_COARSE_BEYOND, N_FINE, N_ERRORS = 7, 3, 3, 2.0
+N_COARSE, N_COARSE_BEYOND, N_FINE, N_ERRORS = 7, 3, 2, 2.0
 # Weights whose logarithms are closer than this are one.
 SAME_WEIGHT, TINY = 0.05, 1e-300
 # A gap on the training rows below this share of the held-out rows' noise is none.
@@ -248,8 +248,10 @@ def _train_candidates(model: E, held_out: HeldOut[E]) -> dict[float, Expected[E]
     # Models by weight, which the held-out rows have no part in.
     weights = default_weights(model._objective().divergence, N_COARSE + 1).tolist()
     expected = _train(model, held_out, weights, None)
-    step = weights[-1] / weights[-2]
-    for _ in range(N_COARSE_BEYOND if model.supports_large_weights() else 0):
+    step, is_joint = weights[-1] / weights[-2], model.fits_path_jointly(held_out.passed)
+    # A path that trains jointly would go on with a solver that takes far longer.
+    can_go_on = model.supports_large_weights() and not is_joint
+    for _ in range(N_COARSE_BEYOND if can_go_on else 0):
         last = expected[weights[-1]]
         if not _can_help(last, held_out.bound):
             break
@@ -257,9 +259,7 @@ def _train_candidates(model: E, held_out: HeldOut[E]) -> dict[float, Expected[E]
         expected |= _train(model, held_out, weights[-1:], last.model)
     n_fine = N_FINE + model.search_halvings
     fine = _fine_weights(expected, held_out.bound, step, n_fine)
-    ends = [0.0, *sorted(expected)[1:], np.inf]
-    if model.fits_path_jointly(held_out.passed):
-        ends = [0.0, np.inf]
+    ends = [0.0, np.inf] if is_joint else [0.0, *sorted(expected)[1:], np.inf]
     for low, high in itertools.pairwise(ends):
         if part := [weight for weight in fine if low < weight < high]:
             expected |= _train(model, held_out, part, expected[low].model)

@@ -110,7 +110,9 @@ def judge_audit(audit: Audit, max_violation: float | None) -> Verdict:
         measure, show = f"{TITLES[audit.metric]} by {audit.worst}", plain
         stated = f"{measure}: {plain(audit.violation)}"
     if max_violation is None:
-        return Verdict(stated, "", None)
+        floor = getattr(audit, "floor", math.nan)
+        words = f"By chance alone, a fair model measures {points(floor)} on these rows."
+        return Verdict(stated, "" if math.isnan(floor) else words, None)
     bound = f"the bound of {brief(max_violation)}"
     value, high = show(audit.violation), audit.interval[1]
     if not audit.passes(max_violation):
