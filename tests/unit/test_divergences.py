@@ -19,7 +19,7 @@ from fferm.divergences import (
     get,
     trainable,
 )
-from fferm.divergences.base import FEW
+from fferm.divergences.base import FEW, is_kept, strip
 from fferm.errors import InvalidInputError, InvalidParameterError
 from fferm.metrics.certificates import violation_bound
 
@@ -189,6 +189,26 @@ def test_slopes_are_infinite_not_nan_where_the_joint_is_empty():
     by_p, by_q = get("reverse_kl").slopes(np.array([0.0, 0.0]), np.array([0.3, 0.0]))
     np.testing.assert_array_equal(by_p, [-math.inf, 0.0])
     np.testing.assert_array_equal(by_q, [math.inf, 0.0])
+
+
+def test_a_tilt_gives_no_slope_to_a_cell_that_belongs_to_nobody():
+    tilted, nobody = Affine(get("kl"), slope=3.0), np.array([0.0, 0.2])
+    by_p, by_q = tilted.slopes(nobody, np.zeros(2))
+    np.testing.assert_array_equal(by_p, [0.0, math.inf])
+    np.testing.assert_array_equal(by_q, [0.0, -math.inf])
+
+
+def test_under_its_transformations_a_divergence_has_a_factor_and_a_floor():
+    tilted = Affine(LinearTail(Affine(KL(), 3.0), floor=0.2), 2.0, slope=1.0)
+    assert strip(tilted) == (KL(), 6.0, 0.2)
+    assert strip(LinearTail(KL(), floor=1e-9)) == (KL(), 1.0, RATIO_FLOOR)
+
+
+def test_only_our_divergences_as_they_are_by_name_stay_in_the_cache():
+    assert is_kept(KL())
+    assert is_kept(get("tv").smoothed())
+    assert not is_kept(Alpha(power=3.0))
+    assert not is_kept(Unnormalised())
 
 
 def test_tables_need_not_be_normalised():

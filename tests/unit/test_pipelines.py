@@ -221,6 +221,7 @@ def test_a_function_inside_a_pipeline_is_refused_by_name(tmp_path):
 
 def test_the_module_of_a_network_in_a_pipeline_is_passed_to_load(tmp_path):
     torch = pytest.importorskip("torch")
+    torch.manual_seed(0)
     module = torch.nn.Linear(2, 2)
     network = FairNetClassifier(
         module=module, max_epochs=1, fairness_weight=0, device="cpu"

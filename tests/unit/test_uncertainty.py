@@ -272,27 +272,32 @@ def test_the_papers_corner_falls_below_the_divergence(name, by_paper, value):
 
 @dataclass(frozen=True)
 class Raised(Divergence, abstract=True):  # abstract: other tests need not know it
-    """A user's own ``t ln t + height``, of which any corner may be the worst."""
+    """A user's own ``t ln t + slope t + height``: any corner may be the worst."""
 
     height: float = 0.0
+    slope: float = 0.0
 
     def f(self, t, xp):
-        return t * xp.log(t) + self.height
+        return t * (xp.log(t) + self.slope) + self.height
 
     def f_prime(self, t, xp):
-        return xp.log(t) + 1
+        return xp.log(t) + 1 + self.slope
 
     def conjugate(self, a, xp):
-        return xp.exp(a - 1) - self.height
+        return xp.exp(a - 1 - self.slope) - self.height
 
     def conjugate_prime(self, a, xp):
-        return xp.exp(a - 1)
+        return xp.exp(a - 1 - self.slope)
 
 
-@pytest.mark.parametrize("height", [-9, 0, 9])
+# The worst corner of a cell is the lower or upper end of p and of q.
+RAISED = [Raised(), Raised(9), Raised(slope=-9), Raised(9, slope=-9)]
+
+
+@pytest.mark.parametrize("divergence", RAISED, ids=repr)
 @pytest.mark.parametrize("joint", [[0.4, 0.05, 0.2, 0.35], [0.1, 0.15, 0.35, 0.4]])
-def test_the_worst_corner_of_each_cell_is_the_largest_of_its_box(height, joint):
-    p, divergence = np.array(joint), Raised(height)
+def test_the_worst_corner_of_each_cell_is_the_largest_of_its_box(divergence, joint):
+    p = np.array(joint)
     q = product_of(p.reshape(2, 2)).ravel()
     shares = np.linspace(-0.04, 0.04, 5)
     moved_p, moved_q = p + shares[:, None, None], q + shares[None, :, None]
@@ -396,9 +401,10 @@ def test_the_bound_is_still_one_where_the_linear_program_gives_up(monkeypatch):
         "linprog",
         lambda *_, **__: scipy.optimize.OptimizeResult(x=None),
     )
-    args = p, product_of(p), get("js")
-    bound = LargeShift(0.01, mode="simplex").penalty(*args)[0]
-    assert bound == pytest.approx(LargeShift(0.01).penalty(*args)[0], rel=1e-14)
+    for divergence in (get("js"), *RAISED):
+        args = p, product_of(p), divergence
+        bound = LargeShift(0.01, mode="simplex").penalty(*args)[0]
+        assert bound == pytest.approx(LargeShift(0.01).penalty(*args)[0], rel=1e-14)
 
 
 @pytest.mark.parametrize("label", ["kl", "js", "hellinger", "chi2"])
