@@ -19,12 +19,21 @@ def main(arguments: list[str] | None = None) -> int:
     except LostRankError as error:
         log.error("error: %s", error)
         # What is left of the process group would wait for the rank that is gone.
-        sys.stderr.flush()
-        os._exit(1)
+        _leave(1)
     except FfermError as error:
         log.error("error: %s", error)
         return 2 if isinstance(error, ValueError | TypeError) else 1
+    if "RANK" in os.environ:
+        # A thread of the process group may still run, and would abort the process when
+        # Python ends: torchrun would take a rank that is done for one that failed.
+        _leave(0)
     return 0
+
+
+def _leave(status: int) -> None:
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
 
 
 if __name__ == "__main__":
