@@ -2031,7 +2031,8 @@ MISTAKES = [
         "a batch under a bound",
         lambda: partial(FairLogisticRegression(max_violation=0.1)),
         errors.InvalidParameterError,
-        "partial_fit holds out no rows. Set max_violation=None.",
+        "partial_fit holds out no rows and searches for no weight. Set "
+        "max_violation=None and max_divergence=None.",
     ),
     (
         "a batch of another solver",
