@@ -28,8 +28,9 @@ from fferm.metrics.intervals import (
     compared_of,
     corrected_violation,
     floor_of_tables,
+    two_sided,
     violation_interval,
-    wilson_interval,
+    wilson_limits,
 )
 from fferm.metrics.tabulator import Tabulator, make_tabulator, rates_of, worst_gap
 from fferm.penalty.objective import Penalty
@@ -176,7 +177,8 @@ class Measure:
         size = float(self.total**2 / np.sum(self.weight**2))
         compared = compared_of(tables)
         ends = violation_interval(*compared, CONFIDENCE)
-        limits = *wilson_interval(accuracy, size, CONFIDENCE), *ends
+        share = np.array(accuracy), np.array(size)
+        limits = *map(float, wilson_limits(*share, two_sided(CONFIDENCE))), *ends
         return {
             "accuracy": accuracy,
             "violation": violation,

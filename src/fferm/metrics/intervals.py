@@ -157,7 +157,11 @@ def violation_interval(
             gap = rate[:, a] - rate[:, b]
             below = np.hypot(rate[:, a] - low[:, a], high[:, b] - rate[:, b])
             above = np.hypot(high[:, a] - rate[:, a], rate[:, b] - low[:, b])
-            ends.append(_folded(gap - below, gap + above))
+            # From limits of each signed gap to limits of the largest absolute one.
+            low, high = gap - below, gap + above
+            nearest = np.fmax.reduce(np.maximum(low, -high), axis=None)
+            farthest = np.fmax.reduce(np.maximum(-low, high), axis=None)
+            ends.append((max(float(nearest), 0.0), min(float(farthest), 1.0)))
     return max(low for low, _ in ends), max(high for _, high in ends)
 
 
@@ -668,16 +672,6 @@ def compared_of(
     return rates, sizes
 
 
-def _folded(low: FloatArray, high: FloatArray) -> Interval:
-    # From limits of each signed gap to limits of the largest absolute one.
-    nearest = np.maximum(np.maximum(low, -high), 0)
-    farthest = np.maximum(np.abs(low), np.abs(high))
-    return (
-        float(np.fmax.reduce(nearest, axis=None)),
-        min(float(np.fmax.reduce(farthest, axis=None)), 1.0),
-    )
-
-
 @dataclass(frozen=True)
 class Sample:
     """What a bootstrap draws from: rows, or kinds of rows with their numbers.
@@ -826,7 +820,8 @@ def bootstrap_interval(
             errors.append(error)
     half = np.quantile(largest, confidence, method="higher") * np.concatenate(errors)
     gap = np.concatenate(gaps)
-    return _folded(gap - half, gap + half)
+    nearest, farthest = np.max(np.abs(gap) - half), np.max(np.abs(gap) + half)
+    return max(float(nearest), 0.0), min(float(farthest), 1.0)
 
 
 def _drawn_rates(
