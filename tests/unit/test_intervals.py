@@ -4,8 +4,10 @@ import re
 
 import numpy as np
 import pytest
+from scipy.optimize import brentq, minimize_scalar
 from scipy.sparse import csr_array
-from scipy.stats import binomtest
+from scipy.special import xlogy
+from scipy.stats import binom, binomtest
 
 from fferm.data.validate import encode_labels
 from fferm.errors import InvalidInputError, InvalidParameterError
@@ -13,7 +15,13 @@ from fferm.metrics.intervals import (
     Sample,
     bootstrap_interval,
     bootstrap_sample,
+    certify,
+    certify_means,
     compared_of,
+    expected_limit,
+    gap_statistic,
+    refute,
+    rows_needed,
     violation_interval,
     wilson_interval,
     wilson_limits,
@@ -22,6 +30,7 @@ from fferm.metrics.tabulator import RateTable, compared, make_tabulator, rates_o
 from fferm.notions import get
 
 QUANTILE_95 = 1.959963984540054
+QUANTILE_95_ONE_SIDED = 1.6448536269514722
 
 
 def table_of(mass, square=None):
@@ -310,3 +319,112 @@ def test_a_bootstrap_takes_a_thousand_draws_of_seed_0_where_nothing_is_said():
     sample = sample_of([[60, 30], [40, 40]])
     said = bootstrap_interval(sample, 0.95, n_bootstrap=1000, random_state=0)
     assert bootstrap_interval(sample) == said
+
+
+# Tests of a bound
+
+
+def likely_rates(counts, n_rows, bound):
+    """Return the most likely rates that are a bound apart, found numerically."""
+
+    def surprise(low):
+        rates = np.array([low + bound, low])
+        logs = xlogy(counts, rates) + xlogy(n_rows - counts, 1 - rates)
+        return -logs.sum()
+
+    found = minimize_scalar(
+        surprise, bounds=(0, 1 - bound), method="bounded", options={"xatol": 1e-12}
+    )
+    return np.array([found.x + bound, found.x])
+
+
+@pytest.mark.parametrize("bound", [0.0, 0.05, 0.3])
+@pytest.mark.parametrize(
+    ("counts", "n_rows"),
+    [([30, 20], [100, 90]), ([3, 9], [40, 25]), ([61, 10], [70, 300])],
+)
+def test_the_statistic_has_the_variance_of_the_most_likely_rates(counts, n_rows, bound):
+    counts, n_rows = np.array(counts, float), np.array(n_rows, float)
+    rates, n = likely_rates(counts, n_rows, bound), n_rows.sum()
+    variance = np.sum(rates * (1 - rates) / n_rows) * n / (n - 1)
+    gap = counts[0] / n_rows[0] - counts[1] / n_rows[1]
+    z = gap_statistic(counts[:, None], n_rows[:, None], bound)
+    assert z == pytest.approx([(gap - bound) / np.sqrt(variance)], rel=1e-6)
+
+
+@pytest.mark.parametrize(("n1", "n2"), [(12, 9), (9, 12), (10, 10)])
+def test_a_p_value_is_the_largest_chance_of_a_statistic_that_small(n1, n2):
+    bound, x1, x2 = 0.5, 4, 3
+    x = np.stack(np.meshgrid(np.arange(n1 + 1), np.arange(n2 + 1), indexing="ij"))
+    sizes = np.array([n1, n2], float)[:, None, None]
+    z = gap_statistic(x.astype(float), sizes, bound)
+    # Rates that the larger group contradicts are left out, and their chance added.
+    x_most, n_most, shift = (x1, n1, bound) if n1 > n2 else (x2, n2, 0.0)
+    ends = binomtest(x_most, n_most).proportion_ci(1 - 4e-4, "exact")
+    rates = np.linspace(*np.clip(np.array(ends) - shift, 0, 1 - bound), 400)
+    chances = [
+        np.outer(binom.pmf(range(n1 + 1), n1, p + bound), binom.pmf(x[1, 0], n2, p))
+        for p in rates
+    ]
+    largest = max(chance[z <= z[x1, x2] + 1e-9].sum() for chance in chances)
+    rate, size = [np.array([[x1 / n1, x2 / n2]])], [np.array([[n1, n2]])]
+    assert largest <= certify(rate, size, bound) <= largest + 1e-3
+    # Sizes that weights make fractions are rounded down, and change nothing here.
+    assert certify(rate, [size[0] + 1e-7], bound) == certify(rate, size, bound)
+
+
+def test_no_gap_is_above_1_and_none_needs_rows():
+    rates, sizes = [np.array([[1.0, 0.0]])], [np.array([[5, 5]])]
+    assert certify(rates, sizes, 1.0) == 0
+    assert refute(rates, sizes, 1.0) == 1
+    assert (
+        certify([np.array([[0.0, 0.0, np.nan]])], [np.array([[9, 9, 0]])], 0.9) < 0.01
+    )
+
+
+def test_means_are_tested_by_two_inequalities():
+    gap, bound, width = 0.02, 0.07, 2.0
+    sizes, variances = np.array([4000.0, 900.0]), np.array([0.5, 0.2])
+    hoeffding = np.exp(-2 * ((bound - gap) / width) ** 2 / np.sum(1 / sizes))
+    # The share of errors for which both groups together err by the distance at most.
+    s = brentq(
+        lambda s: (
+            np.sum(s * np.sqrt(2 * variances / sizes))
+            + np.sum(7 * width * s**2 / 3 / (sizes - 1))
+            - (bound - gap)
+        ),
+        0,
+        100,
+    )
+    p = certify_means(gap, bound, sizes, variances, width)
+    assert p == pytest.approx(2 * min(hoeffding, 4 * np.exp(-(s**2))))
+    sharp = np.array([1e-4, 1e-4])
+    assert certify_means(gap, bound, sizes, sharp, width) < p
+    few = np.array([40.0, 9.0])
+    wide = np.exp(-2 * (0.9 / width) ** 2 / np.sum(1 / few))
+    found = certify_means(0.0, 0.9, few, np.array([0.9, 0.9]), width)
+    assert found == pytest.approx(2 * wide)
+
+
+def test_what_other_rows_will_certify_is_the_largest_limit_of_a_pair():
+    rates, sizes = np.array([[0.3, 0.2, 0.6]]), np.array([[50.0, 4000.0, 400.0]])
+    likely = (rates * sizes + 1) / (sizes + 2)
+    variance = (likely * (1 - likely) / sizes)[0]
+    pairs = {(0, 1): 0.1, (0, 2): 0.3, (1, 2): 0.4}
+    limits = {
+        pair: gap + QUANTILE_95_ONE_SIDED * np.sqrt(sum(variance[list(pair)]) / 0.25)
+        for pair, gap in pairs.items()
+    }
+    worst = max(limits, key=limits.get)
+    limit, noise = expected_limit([rates], [sizes], 0.25, 0.95)
+    assert limit == pytest.approx(limits[worst])
+    assert noise == pytest.approx(np.sqrt(sum(variance[list(worst)]) * 5))
+
+
+def test_rates_that_no_rows_certify_are_refused():
+    with pytest.raises(InvalidInputError, match=r"less than bound=0\.1 apart"):
+        rows_needed(0.1, [0.2, 0.3], [0.5, 0.5])
+    with pytest.raises(InvalidInputError, match="rates must be between 0 and 1"):
+        rows_needed(0.1, [1.05, 1.0], [0.5, 0.5])
+    assert rows_needed(0.1, [0.2, 0.29], [0.5, 0.5]) > 10_000
+    assert rows_needed(0.1, [0.2, 0.3 - 1e-8], [0.5, 0.5]) > 1e15

@@ -606,7 +606,7 @@ def rows_needed(
         )
     a, b = np.nonzero(~np.eye(r.shape[1], dtype=bool))
     distance = bound - (r[:, a] - r[:, b])
-    if not np.all((r >= 0) & (r <= 1)) or np.any(distance <= 0):
+    if not np.all((r >= 0) & (r <= 1)) or np.any(distance < 1e-9):  # of rounding
         raise InvalidInputError(
             f"rates must be between 0 and 1 and less than bound={bound:g} apart, "
             f"because no number of rows certifies others; got {r.tolist()}."
@@ -629,7 +629,7 @@ def rows_needed(
 
     while fails(most):
         least, most = most, 2 * most
-    while most - least > 0.5:
+    while most - least > max(0.5, 1e-12 * most):
         middle = (least + most) / 2
         least, most = (middle, most) if fails(middle) else (least, middle)
     return math.ceil(most)
