@@ -386,20 +386,22 @@ def test_means_are_tested_by_two_inequalities():
     gap, bound, width = 0.02, 0.07, 2.0
     sizes, variances = np.array([4000.0, 900.0]), np.array([0.5, 0.2])
     hoeffding = np.exp(-2 * ((bound - gap) / width) ** 2 / np.sum(1 / sizes))
-    # The share of errors for which both groups together err by the distance at most.
+    p = certify_means(gap, bound, sizes, variances, width)
+    assert p == pytest.approx(2 * hoeffding)
+    # Values that vary little: how far both groups together err with chance 4 exp(-s^2).
+    sharp = np.array([1e-4, 2e-4])
     s = brentq(
         lambda s: (
-            np.sum(s * np.sqrt(2 * variances / sizes))
+            np.sum(s * np.sqrt(2 * sharp / sizes))
             + np.sum(7 * width * s**2 / 3 / (sizes - 1))
             - (bound - gap)
         ),
         0,
         100,
     )
-    p = certify_means(gap, bound, sizes, variances, width)
-    assert p == pytest.approx(2 * min(hoeffding, 4 * np.exp(-(s**2))))
-    sharp = np.array([1e-4, 1e-4])
-    assert certify_means(gap, bound, sizes, sharp, width) < p
+    p = certify_means(gap, bound, sizes, sharp, width)
+    assert p == pytest.approx(8 * np.exp(-(s**2)))
+    assert p < hoeffding
     few = np.array([40.0, 9.0])
     wide = np.exp(-2 * (0.9 / width) ** 2 / np.sum(1 / few))
     found = certify_means(0.0, 0.9, few, np.array([0.9, 0.9]), width)
@@ -419,6 +421,11 @@ def test_what_other_rows_will_certify_is_the_largest_limit_of_a_pair():
     limit, noise = expected_limit([rates], [sizes], 0.25, 0.95)
     assert limit == pytest.approx(limits[worst])
     assert noise == pytest.approx(np.sqrt(sum(variance[list(worst)]) * 5))
+    # The worst of several attributes counts, whichever comes first.
+    other = np.array([[0.5, 0.5]]), np.array([[900.0, 900.0]])
+    for order in (1, -1):
+        both = zip(*[(rates, sizes), other][::order], strict=True)
+        assert expected_limit(*both, 0.25, 0.95) == (limit, noise)
 
 
 def test_rates_that_no_rows_certify_are_refused():

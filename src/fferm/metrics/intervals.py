@@ -405,10 +405,9 @@ def gap_statistic(
     c = x2 * bound * (1 - bound) / n
     q = a**3 - a * b / 2 + c / 2
     size = np.sqrt(np.maximum(a**2 - b / 3, 0.0))
-    root = np.where(q < 0, -size, size)
-    cube = np.where(root == 0, 1.0, root**3)
+    cube = np.where(size == 0, 1.0, size**3)
     angle = (np.pi + np.arccos(np.clip(q / cube, -1.0, 1.0))) / 3
-    low = np.clip(2 * root * np.cos(angle) - a, 0.0, 1 - bound)
+    low = np.clip(2 * size * np.cos(angle) - a, 0.0, 1 - bound)
     high = low + bound
     variance = (high * (1 - high) / n1 + low * (1 - low) / n2) * n / (n - 1)
     distance = x1 / n1 - x2 / n2 - bound
