@@ -28,7 +28,7 @@ NOTIONS = {
 }
 
 
-def make_problem(divergence, notion, how="intersection"):
+def make_problem(divergence, notion, how="intersection", is_even=False):
     """Return a problem with weights and rows without a group, and its columns."""
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(N, 3)).round(2), np.arange(N) % 2
@@ -39,6 +39,7 @@ def make_problem(divergence, notion, how="intersection"):
     weight = rng.uniform(0.5, 2, N)
     objective = make_objective(divergence, notion, fairness_weight=LAMBDA)
     rows = encode_rows(s, notion, Labels(N, y, (0, 1)), how=how, sample_weight=weight)
+    rows = rows.balanced(within_strata=True) if is_even else rows
     penalty = Penalty(objective, rows)
     return Problem(objective, X, y, weight / weight.sum(), 2, penalty), s, weight
 
@@ -55,14 +56,18 @@ def make_loss(problem, s, weight, how="intersection", **options):
     )
 
 
-@pytest.mark.parametrize("how", ["intersection", "marginal"])
+@pytest.mark.parametrize(
+    ("how", "group_weights"),
+    [("intersection", "share"), ("marginal", "share"), ("intersection", "equal")],
+)
 @pytest.mark.parametrize("notion", NOTIONS.values(), ids=NOTIONS)
 @pytest.mark.parametrize("divergence", REGISTERED)
 def test_at_the_best_dual_value_and_gradient_are_those_of_numpy(
-    divergence, notion, how
+    divergence, notion, how, group_weights
 ):
-    problem, s, weight = make_problem(REGISTERED[divergence], notion, how)
-    fair = make_loss(problem, s, weight, how).eval()
+    is_even = group_weights == "equal"
+    problem, s, weight = make_problem(REGISTERED[divergence], notion, how, is_even)
+    fair = make_loss(problem, s, weight, how, group_weights=group_weights).eval()
     logits = torch.tensor(
         np.random.default_rng(1).normal(size=(N, 2)), requires_grad=True
     )

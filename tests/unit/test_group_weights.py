@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import torch
 from torch import nn
 
 from fferm import (
@@ -17,6 +18,7 @@ from fferm.errors import InvalidParameterError
 from fferm.metrics import group_table
 from fferm.solvers.linear import linear_logits
 from fferm.tables import joint, penalty
+from fferm.torch import FairnessLoss, SemiStochasticFairnessLoss
 
 RNG = np.random.default_rng(0)
 N = 1200
@@ -160,6 +162,39 @@ def test_a_curve_records_the_divergence_as_trained():
     record = curve.records.query("fairness_weight == 5 and split == 'train'")
     expected = penalty(even, "kl")[0]
     assert record["divergence"].item() == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.parametrize("notion", NOTIONS)
+@pytest.mark.parametrize("is_weighted", [False, True])
+def test_a_refreshed_loss_is_the_penalty_of_the_oracle(notion, is_weighted):
+    weight = WEIGHT if is_weighted else None
+    problem = encoded(make(notion=notion), sample_weight=weight).problem
+    logits = np.column_stack([np.zeros(N), RNG.normal(size=N)])
+    expected, by_logits = problem.fairness(logits)
+    fair = SemiStochasticFairnessLoss.from_labels(
+        Y, GROUP, notion=notion, sample_weight=weight, group_weights="equal"
+    )
+    rows = torch.tensor(GROUP), torch.tensor(Y)
+    weights = torch.tensor(WEIGHT) if is_weighted else None
+    output = torch.tensor(logits, requires_grad=True)
+
+    found = fair.refresh_from([(output, *rows, None, weights)])
+    value = fair(output, *rows, sample_weight=weights)
+    (gradient,) = torch.autograd.grad(value, output)
+
+    assert found.divergence == pytest.approx(expected / 5, rel=1e-9)
+    assert value.item() == pytest.approx(expected / 5, rel=1e-9)
+    np.testing.assert_allclose(gradient, by_logits / 5, rtol=1e-8, atol=1e-12)
+
+
+def test_a_loss_of_several_columns_one_by_one_is_refused():
+    with pytest.raises(InvalidParameterError, match="needs one set of groups"):
+        FairnessLoss.from_labels(
+            Y,
+            {"a": GROUP, "b": GROUP % 2},
+            groups="marginal",
+            group_weights="equal",
+        )
 
 
 def test_what_cannot_be_balanced_is_refused():

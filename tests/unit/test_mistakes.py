@@ -1909,6 +1909,12 @@ MISTAKES = [
         "outputs must be 'logits' or 'probabilities'; got 'logit'.",
     ),
     (
+        "a loss of unknown group weights",
+        lambda: FairnessLoss.from_labels(CODE, SEX, group_weights="even"),
+        errors.InvalidParameterError,
+        "group_weights must be 'share' or 'equal'; got 'even'.",
+    ),
+    (
         "a loss given groups of other length",
         lambda: loss()(torch.zeros(4, 2), torch.zeros(3, dtype=torch.long)),
         errors.InvalidInputError,

@@ -251,6 +251,20 @@ def test_a_state_of_another_shift_is_refused():
         other.load_state_dict(one.state_dict())
 
 
+@pytest.mark.parametrize("kind", LOSSES[:2], ids=lambda kind: kind.__name__)
+def test_a_state_of_other_group_weights_is_refused(kind):
+    _, y, s = make_data()
+    share, equal, again = (
+        kind.from_labels(y, s, group_weights=name)
+        for name in ("share", "equal", "equal")
+    )
+    again.load_state_dict(equal.state_dict())
+    with pytest.raises(InvalidInputError, match="this loss is .*group_weights='equal'"):
+        equal.load_state_dict(share.state_dict())
+    with pytest.raises(InvalidInputError, match="loss for .*group_weights='equal'.*;"):
+        share.load_state_dict(equal.state_dict())
+
+
 @pytest.mark.parametrize("combinations", [[0, 1, 2], [0, 1, 3]])
 def test_a_critic_of_other_combinations_is_refused(combinations):
     def make(present):

@@ -146,10 +146,8 @@ class Measure:
         self.penalty = Penalty(objective, rows, labels.classes)
         self.group_factor: Any = 1.0  # of the cells of a table, as trained
         if model.group_weights == "equal":
-            even = rows.balanced(objective.notion.compares_predictions).cell_sums[0]
-            mass = rows.cell_sums[0].weight[1:, 1:]
-            known = np.where(mass > 0, mass, 1.0)
-            self.group_factor = (even.weight[1:, 1:] / known)[:, None]
+            factor = rows.group_factor(objective.notion.compares_predictions)
+            self.group_factor = factor[:, None]
 
     def outputs(self, models: Sequence[FairClassifier]) -> Iterator[FloatArray]:
         """Yield the logits of several models, which read the rows together."""

@@ -182,11 +182,11 @@ class Rows:
             self.weight[kept],
         )
 
-    def balanced(self, within_strata: bool) -> "Rows":
-        """Return the same rows with weights by which all groups count alike.
+    def group_factor(self, within_strata: bool) -> FloatArray:
+        """Return (n_strata, n_groups) factors by which all groups count alike.
 
         The weight of a stratum, or of all strata together, stays as it is, and so do
-        rates within a group. Rows without a group or stratum keep their weight.
+        rates within a group.
 
         Parameters
         ----------
@@ -204,7 +204,14 @@ class Rows:
             mass = np.broadcast_to(mass.sum(axis=0), mass.shape)
         n_groups = np.count_nonzero(mass, axis=1)[:, None]
         even = mass.sum(axis=1, keepdims=True) / np.maximum(n_groups, 1)
-        factor = np.where(mass > 0, even / np.where(mass > 0, mass, 1.0), 1.0)
+        return np.where(mass > 0, even / np.where(mass > 0, mass, 1.0), 1.0)
+
+    def balanced(self, within_strata: bool) -> "Rows":
+        """Return the same rows, weighted by `group_factor`.
+
+        Rows without a group or stratum keep their weight.
+        """
+        factor = self.group_factor(within_strata)
         stratum, group = self.strata.code, self.attributes[0].code
         is_counted = (stratum >= 0) & (group >= 0)
         by_row = np.where(is_counted, factor[stratum, group], 1.0)

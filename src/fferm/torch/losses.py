@@ -50,6 +50,7 @@ from fferm.torch.reader import (
     BatchReader,
     BatchRows,
     CellReader,
+    GroupWeighting,
     Outputs,
     read_training,
 )
@@ -339,6 +340,8 @@ class TableLoss(BatchPenalty):
         """Return what `repr` shows first: divergence, notion, groups and shift."""
         name, shift = self.objective.notion.name, self.objective.uncertainty
         text = f"{self.objective.divergence!r}, {name}, n_groups={len(self.groups)}"
+        if getattr(self.reader, "group_weights", "share") != "share":
+            text += f", group_weights={self.reader.group_weights!r}"
         return text if shift is None else f"{text}, {shift!r}"
 
     def get_extra_state(self) -> Tensor:
@@ -412,6 +415,7 @@ class FairnessLoss(TableLoss):
         notion: str | Notion = "demographic_parity",
         sharpness: float = 1.0,
         groups: GroupMode = "intersection",
+        group_weights: GroupWeighting = "share",
         classes: Sequence[object] | None = None,
         sample_weight: Table = None,
         outputs: Outputs = "auto",
@@ -430,7 +434,7 @@ class FairnessLoss(TableLoss):
             As in `fferm.FairLogisticRegression.fit`, or a tensor (n,) or (n, a). -1 and
             missing values: the group is unknown. A column of many fractional numbers is
             cut into quantile bands; `fferm.data.groups.quantile_bands` cuts others.
-        divergence, notion, sharpness, groups
+        divergence, notion, sharpness, groups, group_weights
             As in `fferm.FairLogisticRegression`. The control feature of
             `ConditionalParity` is one value per training row.
         classes
@@ -455,7 +459,12 @@ class FairnessLoss(TableLoss):
         objective = linear_objective(divergence, notion, sharpness)
         parts = objective, groups, classes, sample_weight, outputs
         reader, rows = read_training(
-            y, sensitive_features, *parts, bins=bins, check=check
+            y,
+            sensitive_features,
+            *parts,
+            bins=bins,
+            check=check,
+            group_weights=group_weights,
         )
         steps = dual_steps or DualSteps()
         return cls(reader, Dual(objective, rows, reader.shape[1], steps), objective)
@@ -627,6 +636,7 @@ class SemiStochasticFairnessLoss(TableLoss):
         uncertainty: Uncertainty | None = None,
         sharpness: float = 1.0,
         groups: GroupMode = "intersection",
+        group_weights: GroupWeighting = "share",
         classes: Sequence[object] | None = None,
         sample_weight: Table = None,
         outputs: Outputs = "logits",
@@ -639,7 +649,9 @@ class SemiStochasticFairnessLoss(TableLoss):
         """
         objective = make_objective(divergence, notion, uncertainty, sharpness=sharpness)
         parts = objective, groups, classes, sample_weight, outputs
-        reader, _ = read_training(y, sensitive_features, *parts, check=check)
+        reader, _ = read_training(
+            y, sensitive_features, *parts, check=check, group_weights=group_weights
+        )
         return cls(reader, objective)
 
     def refresh(self, model: nn.Module, loader: Iterable[Sequence[Any]]) -> Diagnostics:

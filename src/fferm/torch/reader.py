@@ -48,6 +48,8 @@ from fferm.penalty.dual import group_ends, place_rows
 from fferm.penalty.objective import Objective, Penalty
 from fferm.penalty.soft_bins import SoftBins, make_bins
 
+GroupWeighting = Literal["share", "equal"]
+GROUP_WEIGHTS = OneOf(("share", "equal"))
 Outputs = Literal["auto", "logits", "probabilities", "numbers"]
 
 # What stands for an unknown group, in data and in batches.
@@ -351,6 +353,8 @@ class BatchReader(LabelReader):
         Of predicted numbers, None where the model predicts classes.
     check
         As in `LabelReader`.
+    group_weights
+        Whether groups count as among the rows, or all alike.
     """
 
     def __init__(
@@ -361,7 +365,9 @@ class BatchReader(LabelReader):
         columns: Sequence[Attribute],
         outputs: Outputs,
         bins: SoftBins | None,
+        *,
         check: bool,
+        group_weights: GroupWeighting,
     ) -> None:
         mean_weight = float(rows.weight.mean())
         super().__init__(labels, objective.notion, rows.strata, mean_weight, check)
@@ -381,9 +387,15 @@ class BatchReader(LabelReader):
             cell = np.ravel_multi_index([c.code[known] for c in columns], shape)
             joint[torch.from_numpy(cell)] = torch.from_numpy(code[known])
         self.register_buffer("_joint", joint, persistent=False)
+        factor, self.group_weights = None, group_weights
+        if group_weights == "equal":
+            by_cell = rows.group_factor(objective.notion.compares_predictions)
+            factor = torch.from_numpy(np.append(by_cell, 1.0))  # 1 where unknown
+        self.register_buffer("_factor", factor, persistent=False)
 
     columns: Sequence[Column]
     _joint: Tensor | None
+    _factor: Tensor | None
 
     def forward(
         self,
@@ -410,6 +422,9 @@ class BatchReader(LabelReader):
         weight = None
         if sample_weight is not None:
             weight = self.weights(sample_weight, len(prob))
+        if self._factor is not None:
+            factor = self._factor[cell[:, 0]]
+            weight = factor if weight is None else weight.to(factor.device) * factor
         return BatchRows(prob, cell, weight)
 
     def encode(self, sensitive_features: Table) -> Tensor:
@@ -476,6 +491,7 @@ def read_training(
     *,
     bins: int | SoftBins | None = None,
     check: bool,
+    group_weights: GroupWeighting = "share",
 ) -> tuple[BatchReader, Rows]:
     """Return what reads batches like training data with these labels, and its rows.
 
@@ -493,6 +509,7 @@ def read_training(
     else:
         options = {"outputs": OneOf(("logits", "probabilities"))}
         check_params({"outputs": outputs}, options)
+    check_params({"group_weights": group_weights}, {"group_weights": GROUP_WEIGHTS})
     check_number("sharpness", objective.sharpness, above=True)
     sensitive_features = plain(sensitive_features)
     labels = read_labels(plain(y), count_rows(sensitive_features), classes, notion)
@@ -507,7 +524,13 @@ def read_training(
     rows = Rows(partition(columns, how), notion.strata(labels), weight)
     warn_of_gaps(rows, labels)
     Penalty(objective, rows).check_comparable()
-    reader = BatchReader(labels, objective, rows, columns, outputs, soft, check)
+    reader = BatchReader(
+        *(labels, objective, rows, columns, outputs, soft),
+        check=check,
+        group_weights=group_weights,
+    )
+    if group_weights == "equal":
+        rows = rows.balanced(objective.notion.compares_predictions)
     return reader, rows
 
 
