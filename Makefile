@@ -37,6 +37,7 @@ check: $(VENV)/dev
 	$(BIN)/python -m ruff format --check .
 	$(BIN)/python -m ruff check .
 	$(BIN)/python -m mypy
+	$(BIN)/python -m codespell_lib
 
 bench: $(VENV)/dev
 	$(ONE_THREAD) $(BIN)/python -m benchmarks
