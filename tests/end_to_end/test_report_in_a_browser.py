@@ -1,6 +1,7 @@
 """The report in a real browser: it draws, it is picked from, it asks for nothing."""
 
 import shutil
+from importlib.resources import files
 
 import numpy as np
 import pytest
@@ -163,6 +164,22 @@ def test_a_page_opens_without_errors_and_asks_for_nothing(visit, pages, name, sc
     background = page.evaluate("getComputedStyle(document.body).backgroundColor")
     assert (background == "rgb(255, 255, 255)") == (scheme == "light")
     page.mouse.wheel(0, 2000)
+
+
+@pytest.mark.parametrize("name", PAGES)
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_no_barrier(visit, pages, name, scheme):
+    pytest.importorskip(
+        "axe_playwright_python", reason="axe is not installed: pip install -e .[dev]"
+    )
+    axe = files("axe_playwright_python").joinpath("axe.min.js").read_text("utf-8")
+    page = visit(pages[name], color_scheme=scheme).tab
+    page.evaluate(axe)
+    broken = page.evaluate("axe.run().then(found => found.violations)")
+    assert [
+        (rule["id"], [node["html"][:200] for node in rule["nodes"][:3]])
+        for rule in broken
+    ] == []
 
 
 def test_clicking_a_point_changes_the_table_of_groups(visit, pages):

@@ -51,7 +51,7 @@ from fferm.notions import (
     Strata,
 )
 from fferm.registry import Registered
-from fferm.report import plot_curve, write_audit, write_curve
+from fferm.report import pages, plot_curve, write_audit, write_curve
 from fferm.report.audits import judge_audit
 from fferm.report.curves import points
 from fferm.report.figures import average
@@ -185,6 +185,27 @@ def report(write, *given, folder, **options):
     path = folder / "report.html"
     write(*given, path, **options)
     return Page(path)
+
+
+# Numbers in words
+
+
+@pytest.mark.parametrize("value", [-0.02, -0.0, 0.0, 0.0004])
+def test_a_gain_and_what_rounds_to_nothing_are_no_cost(value):
+    assert pages.cost(value, "accuracy") == "no measurable cost"
+
+
+def test_a_cost_is_in_points():
+    assert pages.cost(0.021, "accuracy") == "2.1\N{NO-BREAK SPACE}points of accuracy"
+    assert pages.cost(math.nan, "accuracy").startswith("undefined")
+
+
+def test_a_guarantee_that_every_table_keeps_is_not_shown():
+    assert [pages.bound(value) for value in (0.25, 1.0, None)] == [
+        "0.2500",
+        "–",
+        "not given",
+    ]
 
 
 # The picture
@@ -560,6 +581,27 @@ def test_the_page_of_an_audit_has_divergences_and_certificates(found, tmp_path):
         value = found.divergences[name].hard
         assert f"{name.replace('_', ' ')} {value:.3g}" in text
         assert f"{bound:.4f}" in text
+
+
+def test_an_audit_states_the_ratio_and_what_chance_makes(found, tmp_path):
+    text = report(write_audit, found, folder=tmp_path).text
+    assert f"Ratio of rates {found.ratio:.2f} lowest over highest" in text
+    assert f"By chance alone {found.floor:.4f}" in text
+    assert ("four-fifths rule (at least 0.80) is met" in text) == (found.ratio >= 0.8)
+
+
+def test_groups_of_few_rows_are_flagged(found, tmp_path):
+    assert "few rows" not in report(write_audit, found, folder=tmp_path).text
+    few = found.groups["a"] | {"count": 7.0}
+    small = replace(found, groups=found.groups | {"a": few})
+    assert "7 few rows" in report(write_audit, small, folder=tmp_path).text
+
+
+@pytest.mark.parametrize(("bound", "sign"), [(0.0, "✗"), (1.0, "✓"), (None, "●")])
+def test_a_verdict_has_a_sign_beside_its_words(found, tmp_path, bound, sign):
+    text = report(write_audit, found, folder=tmp_path, max_violation=bound).text
+    words = " ".join(judge_audit(found, bound).words.split())  # as in Page.text
+    assert f"{sign} {words}" in text
 
 
 def test_more_than_two_classes_have_a_table_each(tmp_path):

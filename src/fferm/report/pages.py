@@ -8,6 +8,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from fferm._files import replacing
+from fferm.data.rows import SMALL_GROUP
 from fferm.errors import import_extra
 from fferm.report.wording import TITLES
 
@@ -40,11 +41,12 @@ def write_page(
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    for show in (number, percent, points, brief, plain, amount, signed):
+    for show in (number, percent, points, brief, plain, amount, signed, cost, bound):
         environment.filters[show.__name__] = show
     versions = {name: version(name) for name in PACKAGES}
     versions["Python"] = platform.python_version()
     common = {"versions": versions, "measures": TITLES, "most_lines": MOST_LINES}
+    common["small_group"] = SMALL_GROUP
     text = environment.get_template(template).render(common, **values)
     advice = "Choose a file name in a folder that exists and is writable."
     with replacing(Path(path), advice) as temporary:
@@ -71,6 +73,18 @@ def percent(value: float | None, digits: int = 1) -> str:
 def points(value: float) -> str:
     """Return a difference of two shares in percentage points."""
     return f"{number(100 * value, 1)}\N{NO-BREAK SPACE}percentage points"
+
+
+def cost(value: float, of: str) -> str:
+    """Return what is lost of a share; a gain, or what rounds to nothing, is no cost."""
+    if value < 0.0005:
+        return "no measurable cost"
+    return f"{number(100 * value, 1)}\N{NO-BREAK SPACE}points of {of}"
+
+
+def bound(value: float | None) -> str:
+    """Return what a divergence guarantees; a bound that every table keeps is none."""
+    return "–" if value is not None and value >= 1 else number(value)
 
 
 def signed(value: float) -> str:
