@@ -499,6 +499,38 @@ MISTAKES = [
         " its own weight. Leave one of them out.",
     ),
     (
+        "a weight beside a bound on the divergence",
+        {},
+        FIT + " --fairness-weight 1 --max-divergence 0.1",
+        "--fairness-weight and --max-divergence contradict each other: a bound finds"
+        " its own weight. Leave one of them out.",
+    ),
+    (
+        "two bounds",
+        {},
+        FIT + " --max-violation 0.1 --max-divergence 0.1",
+        "--max-violation and --max-divergence contradict each other: a bound finds"
+        " its own weight. Leave one of them out.",
+    ),
+    (
+        "a negative bound on the divergence",
+        {},
+        FIT + " --max-divergence -0.1",
+        "--max-divergence must be a finite number of at least 0; got -0.1.",
+    ),
+    (
+        "an infinite bound on the divergence",
+        {},
+        FIT + " --max-divergence inf",
+        "--max-divergence must be a finite number of at least 0; got inf.",
+    ),
+    (
+        "a bound on the divergence in words",
+        {},
+        FIT + " --max-divergence low",
+        "--max-divergence must be a number; got 'low'. Try: fferm fit --help",
+    ),
+    (
         "confidence in percent",
         {},
         FIT + " --max-violation 0.1 --confidence 95",

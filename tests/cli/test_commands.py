@@ -86,6 +86,19 @@ def test_a_bound_that_cannot_be_kept_is_exit_code_1(tmp_path, call):
     assert out.exists()
 
 
+def test_a_bound_on_the_divergence_finds_its_weight(folder, call, tmp_path):
+    out = tmp_path / "model.fferm"
+    line = ("fit", folder / "data.csv", *COLUMNS, "--out", out, "--max-divergence")
+    for bound, code, sign in ((10, 0, "KEPT"), (0.001, 0, "KEPT"), (0, 1, "NOT KEPT")):
+        done = call(*line, bound)
+        model = fferm.load(out)
+        assert done.code == code
+        value = f"divergence {model.divergence_value_:.4g}, bound {bound:g}."
+        assert f"\n{sign} on the training rows: {value}\n" in done.out
+        assert (model.fairness_weight_ > 0) == (bound < 10)
+    assert json.loads(call(*line, 0.001, "--json").out)["feasible"] is True
+
+
 def test_audit_passes_and_fails_by_its_exit_code(folder, call):
     line = ("audit", folder / "model.fferm", folder / "data.csv")
     found = json.loads(call(*line, "--json").out)["audit"]["violation"]

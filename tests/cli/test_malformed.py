@@ -508,7 +508,13 @@ def test_a_generated_table_that_is_wrong_is_refused(content, command, place, cal
 )
 @given(
     option=st.sampled_from(
-        ["--fairness-weight", "--max-violation", "--test-share", "--seed"]
+        [
+            "--fairness-weight",
+            "--max-violation",
+            "--max-divergence",
+            "--test-share",
+            "--seed",
+        ]
     ),
     value=BAD_NUMBERS,
 )

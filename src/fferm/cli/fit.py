@@ -7,6 +7,7 @@ from typing import Annotated, Any
 from typer import Option
 
 import fferm
+from fferm.auditing import Audit
 from fferm.cli import options
 from fferm.cli.audit import measure
 from fferm.cli.inputs import Form, open_source
@@ -35,6 +36,10 @@ def fit(
     max_violation: Annotated[
         float | None,
         Option(help="The gap between groups to keep; finds the weight for it."),
+    ] = None,
+    max_divergence: Annotated[
+        float | None,
+        Option(help="The divergence to keep on the training rows; finds the weight."),
     ] = None,
     fairness_weight: Annotated[
         float | None,
@@ -71,18 +76,20 @@ def fit(
 
     A share of the rows is held out; the model is measured there, once. The exit code
     is 1 if no model was shown to keep --max-violation, or if the held-out rows show
-    that this one does not.
+    that this one does not, and if no weight keeps --max-divergence.
 
     Example: fferm fit loans.csv --target granted --sensitive sex --max-violation 0.05
     --out model.fferm
     """
     output = Output(quiet, json)
     check_writable(out, data)
-    if max_violation is not None and fairness_weight is not None:
-        raise InvalidParameterError(
-            "--fairness-weight and --max-violation contradict each other: a bound "
-            "finds its own weight. Leave one of them out."
-        )
+    _refuse_two(
+        {
+            "--fairness-weight": fairness_weight,
+            "--max-violation": max_violation,
+            "--max-divergence": max_divergence,
+        }
+    )
     with output.warnings_as_lines():
         form = Form(sep, encoding, header)
         source = open_source(data, target, sensitive, form)
@@ -99,6 +106,7 @@ def fit(
             notion=notion,
             groups=groups.value,
             max_violation=max_violation,
+            max_divergence=max_divergence,
             confidence=confidence or None,
             refit=refit,
             **weights,
@@ -119,22 +127,11 @@ def fit(
     words = [f"Saved {out}: fairness weight {weight:.4g}, measured on held-out rows."]
     is_kept = None
     if max_violation is not None:
-        value = audit.format_number(fitted.violation_)
-        how = f" with {100 * confidence:g} % confidence" if confidence else ""
-        words.append(
-            f"{'KEPT' if feasible else 'NOT KEPT'}{how} on the validation rows of the "
-            f"search: violation {value}, bound {max_violation:g}."
-        )
-        is_kept = audit.passes(max_violation)
-        sign = "KEPT" if is_kept else "NOT KEPT"
-        if confidence and not is_kept:
-            # A value above the bound may be chance: a test says whether.
-            is_kept = audit.verdict(max_violation, audit.confidence) != "refuted"
-            sign = "NOT REFUTED" if is_kept else "REFUTED"
-        value = audit.format_number(audit.violation)
-        words.append(
-            f"{sign} on the held-out rows: violation {value}, bound {max_violation:g}."
-        )
+        is_kept, lines = _judge(fitted, audit, max_violation, confidence)
+        words += lines
+    if max_divergence is not None:
+        value = f"divergence {fitted.divergence_value_:.4g}, bound {max_divergence:g}."
+        words.append(f"{_sign(feasible)} on the training rows: {value}")
     if dropped:
         words.append(f"Columns that say nothing and are not used: {', '.join(dropped)}")
     result = {"model": str(out), "fairness_weight": weight, "feasible": feasible}
@@ -142,6 +139,40 @@ def fit(
     measured = {"unused_columns": dropped, "audit": audit.to_dict()}
     output.result("\n".join([*words, "", str(audit)]), {**result, **measured})
     return 0 if feasible in (None, True) and is_kept in (None, True) else 1
+
+
+def _judge(
+    fitted: FairEstimator, audit: Audit, bound: float, confidence: float
+) -> tuple[bool, list[str]]:
+    # Whether the held-out rows do not speak against the bound, and two lines on it.
+    how = f" with {100 * confidence:g} % confidence" if confidence else ""
+    value = audit.format_number(fitted.violation_)
+    searched = (
+        f"{_sign(fitted.feasible_)}{how} on the validation rows of the search: "
+        f"violation {value}, bound {bound:g}."
+    )
+    is_kept = audit.passes(bound)
+    sign = _sign(is_kept)
+    if confidence and not is_kept:
+        # A value above the bound may be chance: a test says whether.
+        is_kept = audit.verdict(bound, audit.confidence) != "refuted"
+        sign = "NOT REFUTED" if is_kept else "REFUTED"
+    value = audit.format_number(audit.violation)
+    held_out = f"{sign} on the held-out rows: violation {value}, bound {bound:g}."
+    return is_kept, [searched, held_out]
+
+
+def _sign(is_kept: bool | None) -> str:
+    return "KEPT" if is_kept else "NOT KEPT"
+
+
+def _refuse_two(options: dict[str, float | None]) -> None:
+    given = [option for option, value in options.items() if value is not None]
+    if len(given) > 1:
+        raise InvalidParameterError(
+            f"{' and '.join(given)} contradict each other: a bound finds its own "
+            "weight. Leave one of them out."
+        )
 
 
 def _refuse_confidence(metric: str, confidence: float | None) -> None:
@@ -175,7 +206,8 @@ def make_estimator(
     else:
         estimator = getattr(fferm, CLASSES[model])(**params)
     estimator._objective()  # names, before any work
-    for name in ("fairness_weight", "max_violation", "confidence", "min_group_size"):
+    bounds = ("max_violation", "max_divergence", "confidence")
+    for name in ("fairness_weight", *bounds, "min_group_size"):
         _check_range(estimator, name)
     return estimator
 
