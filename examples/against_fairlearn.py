@@ -51,7 +51,7 @@ def main() -> None:
     axes.set_ylabel("accuracy, test rows")
     axes.grid(alpha=0.3)
     axes.legend(loc="lower right")
-    axes.figure.savefig("against_fairlearn.png", dpi=150)
+    axes.figure.savefig("against_fairlearn.png", dpi=100)
     print("wrote against_fairlearn.png")
 
 

@@ -9,7 +9,7 @@ from sklearn.linear_model import LogisticRegression
 from fferm import FairLogisticRegression, tradeoff_curve
 from fferm.datasets import load_adult
 
-README = Path(__file__).parents[2] / "README.md"
+PAGE = Path(__file__).parents[2] / "docs" / "compare.md"
 
 
 @pytest.fixture(scope="module")
@@ -39,10 +39,10 @@ def test_the_default_curve_is_accurate_at_each_level_of_fairness(
     assert model.score(adult.X_test, adult.y_test) >= least_accuracy
 
 
-def test_the_readme_has_points_of_the_default_curve(curve):
-    if not README.exists():
-        pytest.skip("README.md is not beside the tests")
-    text = README.read_text(encoding="utf-8")
+def test_the_comparison_has_points_of_the_default_curve(curve):
+    if not PAGE.exists():
+        pytest.skip("docs/ is not beside the tests")
+    text = PAGE.read_text(encoding="utf-8")
     said = re.findall(r"^\| (0\.\d{4}) at (0\.\d{3}) \|", text, re.M)
     assert len(said) == 4
     test = curve.records.query("split == 'test'")

@@ -13,7 +13,13 @@ if not (ROOT / "examples").is_dir():
     pytest.skip("examples/ is not beside the tests", allow_module_level=True)
 
 # demo.py has a test of its own.
-PICTURES = ("who_pays", "six_divergences", "tiny_batches", "tune_for_the_target")
+PICTURES = (
+    "against_fairlearn",
+    "who_pays",
+    "six_divergences",
+    "tiny_batches",
+    "tune_for_the_target",
+)
 
 
 @pytest.mark.parametrize("name", PICTURES)
@@ -37,7 +43,7 @@ def test_every_picture_is_in_the_gallery():
     if not gallery.exists():
         pytest.skip("docs/ is not beside the tests")
     text = gallery.read_text(encoding="utf-8")
-    shown = re.findall(r"\(images/(\w+)\.png\)", text)
-    assert {*PICTURES, "adult"} == set(shown)
-    for name in shown:
-        assert (ROOT / "docs" / "images" / f"{name}.png").exists()
+    shown = re.findall(r"\(((?:images|assets)/(\w+)\.png)\)", text)
+    assert {*PICTURES, "adult"} == {name for _, name in shown}
+    for path, _ in shown:
+        assert (ROOT / "docs" / path).exists()
