@@ -27,7 +27,8 @@ WHOLE = (
 # The public names of modules that hold others too.
 NAMED = {
     "fferm.metrics": (
-        *("Absence", "Floor", "Gap", "Violations", "group_table", "rows_needed"),
+        *("Absence", "Floor", "Gap", "GroupMetrics", "Violations", "by_group"),
+        *("group_table", "rows_needed"),
         *("soft_violation", "violation", "violation_floor", "violations"),
     ),
     "fferm.notions": (

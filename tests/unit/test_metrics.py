@@ -9,7 +9,13 @@ from fairlearn import metrics as fairlearn
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.linear_model import LogisticRegression
-from sklearn.metrics import make_scorer, precision_score
+from sklearn.metrics import (
+    accuracy_score,
+    make_scorer,
+    mean_absolute_error,
+    precision_score,
+    recall_score,
+)
 from sklearn.model_selection import cross_validate
 
 from fferm.errors import (
@@ -18,7 +24,13 @@ from fferm.errors import (
     InvalidParameterError,
     MissingGroupWarning,
 )
-from fferm.metrics import group_table, soft_violation, violation, violations
+from fferm.metrics import (
+    by_group,
+    group_table,
+    soft_violation,
+    violation,
+    violations,
+)
 from fferm.metrics.tabulator import distinct
 from fferm.notions import ConditionalParity, EqualOpportunity
 
@@ -505,3 +517,63 @@ def test_groups_that_are_missing_in_every_row_are_refused(metric):
 def test_names_that_repeat_are_numbered():
     names = ["a", "a", "b", "a", "a (2)"]
     assert distinct(names) == ["a", "a (2)", "b", "a (3)", "a (2) (2)"]
+
+
+def test_metrics_by_group_agree_with_fairlearn_on_1000_tables():
+    names = {
+        "accuracy": accuracy_score,
+        "recall": lambda *rows, **options: recall_score(
+            *rows, zero_division=0, **options
+        ),
+        "selection": fairlearn.selection_rate,
+        "error": mean_absolute_error,
+    }
+    for seed in range(1000):
+        rng = np.random.default_rng(seed)
+        n = int(rng.integers(8, 40))
+        y, decision, group = rng.integers(0, [[2], [2], [4]], size=(3, n))
+        weight = rng.exponential(size=n) if seed % 2 else None
+        parameters = {} if weight is None else {"sample_weight": weight}
+
+        ours = by_group(
+            names, y, decision, sensitive_features=group, sample_weight=weight
+        )
+        theirs = fairlearn.MetricFrame(
+            metrics=names,
+            y_true=y,
+            y_pred=decision,
+            sensitive_features=group,
+            sample_params=dict.fromkeys(names, parameters),
+        )
+
+        pairs = {
+            "overall": (ours.overall, theirs.overall),
+            "by_group": (ours.by_group, theirs.by_group),
+            "minimum": (ours.minimum, theirs.group_min()),
+            "maximum": (ours.maximum, theirs.group_max()),
+            "difference": (ours.difference, theirs.difference()),
+            "ratio": (ours.ratio, theirs.ratio()),
+        }
+        for mine, other in pairs.values():
+            np.testing.assert_allclose(
+                mine.to_numpy(dtype=float), other.to_numpy(dtype=float), atol=1e-9
+            )
+
+
+def test_rows_without_a_group_count_overall_only():
+    with pytest.warns(MissingGroupWarning):
+        scores = by_group(
+            accuracy_score,
+            ["yes", "no", "no"],
+            ["yes", "no", "yes"],
+            sensitive_features=["a", "b", None],
+        )
+
+    assert scores.overall["accuracy_score"] == pytest.approx(2 / 3)
+    assert scores.minimum["accuracy_score"] == 1
+
+
+def test_a_metric_that_fails_on_a_group_is_named():
+    message = "The metric 'recall_score' failed on all rows .* must take these values"
+    with pytest.raises(InvalidInputError, match=message):
+        by_group(recall_score, [0, 1], [0.5, 0.2], sensitive_features=["a", "b"])

@@ -15,9 +15,11 @@ divergence promises about it, and `dependence` measures predictions that are num
 Nothing here knows a model or a solver.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
@@ -25,17 +27,28 @@ from fferm._lazy import lazy
 from fferm._typing import Table
 from fferm.data.groups import GroupMode
 from fferm.data.rows import check_aligned
-from fferm.data.validate import encode_decisions, encode_labels, encode_prob
+from fferm.data.validate import (
+    encode_decisions,
+    encode_labels,
+    encode_prob,
+    encode_weight,
+    one_column,
+    read_array,
+    reason_of,
+)
+from fferm.errors import InvalidInputError
 from fferm.metrics.intervals import Floor, floor_of_tables, rows_needed
 from fferm.metrics.tabulator import Absence, Gap, Tabulator, Violations, make_tabulator
-from fferm.notions import Notion
+from fferm.notions import Labels, Notion
 from fferm.notions import get as get_notion
 
 __all__ = [
     "Absence",
     "Floor",
     "Gap",
+    "GroupMetrics",
     "Violations",
+    "by_group",
     "group_table",
     "rows_needed",
     "soft_violation",
@@ -226,6 +239,118 @@ def group_table(
     rows = sensitive_features, groups, sample_weight
     tabulator, decision = _encode(y_true, y_pred, "demographic_parity", *rows)
     return tabulator.group_table(decision)
+
+
+@dataclass(frozen=True)
+class GroupMetrics:
+    """Metrics of all rows and of each group, as `by_group` returns them.
+
+    Groups whose metric is NaN are left out of minimum, maximum, difference and ratio.
+
+    Attributes
+    ----------
+    overall
+        The value of each metric on all rows.
+    by_group
+        One row per group, one column per metric.
+    """
+
+    overall: "pd.Series[Any]"
+    by_group: pd.DataFrame
+
+    @property
+    def minimum(self) -> "pd.Series[Any]":
+        """The lowest value of each metric among the groups."""
+        return self.by_group.min()
+
+    @property
+    def maximum(self) -> "pd.Series[Any]":
+        """The highest value of each metric among the groups."""
+        return self.by_group.max()
+
+    @property
+    def difference(self) -> "pd.Series[Any]":
+        """The highest value less the lowest."""
+        return self.maximum - self.minimum
+
+    @property
+    def ratio(self) -> "pd.Series[Any]":
+        """The lowest value over the highest; NaN where both are 0."""
+        return self.minimum / self.maximum
+
+
+def by_group(
+    metrics: Callable[..., Any] | Mapping[str, Callable[..., Any]],
+    y_true: Table,
+    y_pred: Table,
+    *,
+    sensitive_features: Table,
+    sample_weight: Table = None,
+) -> GroupMetrics:
+    """Return any metric of scikit-learn on all rows and on each group.
+
+    Parameters
+    ----------
+    metrics
+        A function ``metric(y_true, y_pred)`` that returns a number, or several by
+        name. With ``sample_weight`` it is passed on by that name.
+    y_true
+        (n_samples,) labels or numbers.
+    y_pred
+        (n_samples,) predictions, or whatever the metric takes, such as scores.
+    sensitive_features
+        As in `violation`; several columns are taken jointly.
+    sample_weight
+        (n_samples,) non-negative weights.
+
+    Returns
+    -------
+    GroupMetrics
+        Rows without a group count in ``overall`` only, with a warning.
+
+    Examples
+    --------
+    >>> from sklearn.metrics import accuracy_score
+    >>> scores = by_group(accuracy_score, [1, 1, 0, 0], [1, 0, 0, 0],
+    ...                   sensitive_features=["a", "a", "b", "b"])
+    >>> scores.by_group["accuracy_score"].to_dict()
+    {'a': 0.5, 'b': 1.0}
+    >>> float(scores.minimum["accuracy_score"]), float(scores.ratio["accuracy_score"])
+    (0.5, 0.5)
+    """
+    if not isinstance(metrics, Mapping):
+        metrics = {getattr(metrics, "__name__", "metric"): metrics}
+    groups: dict[str, Table] = {"sensitive_features": sensitive_features}
+    groups["sample_weight"] = sample_weight
+    check_aligned(are_equal=True, y_true=y_true, y_pred=y_pred, **groups)
+    columns = [
+        read_array(one_column(values), name)
+        for name, values in (("y_true", y_true), ("y_pred", y_pred))
+    ]
+    n = len(columns[0])
+    notion = get_notion("demographic_parity")
+    tabulator = make_tabulator(Labels(n), notion, groups="intersection", **groups)
+    (attribute,) = tabulator.rows.attributes
+    # Metrics may depend on the scale of the weights, so they get them as they are.
+    weight = None if sample_weight is None else encode_weight(sample_weight, n)
+    parts = {"": np.ones(n, dtype=bool)}
+    names = dict(zip(attribute.groups, range(len(attribute.groups)), strict=True))
+    parts |= {name: attribute.code == code for name, code in names.items()}
+    values: dict[str, list[float]] = {name: [] for name in metrics}
+    for group, kept in parts.items():
+        options = {} if weight is None else {"sample_weight": weight[kept]}
+        for name, metric in metrics.items():
+            try:
+                value = metric(*(column[kept] for column in columns), **options)
+                values[name].append(float(value))
+            except (TypeError, ValueError) as error:
+                whom = f"group {group!r}" if group else "all rows"
+                raise InvalidInputError(
+                    f"The metric {name!r} failed on {whom} ({reason_of(error)}). It "
+                    "must take these values and return a number."
+                ) from error
+    frame = pd.DataFrame(values, index=pd.Index(list(parts), name="group"))
+    return GroupMetrics(frame.iloc[0].rename(None), frame.iloc[1:])
 
 
 def _encode(
