@@ -62,7 +62,6 @@ HEAVY = {
     "torch": ["torch/", "distributed/", "estimators/net.py"],
     "lightgbm": ["boosting/rounds.py"],
     "matplotlib": ["report/", "lab/experiments/"],
-    "plotly": ["report/"],
     "jinja2": ["report/"],
     "optuna": ["tuning/"],
     "typer": ["cli/"],

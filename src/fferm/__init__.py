@@ -1,7 +1,7 @@
 """Fair empirical risk minimisation with f-divergences.
 
 Heavy parts are imported when they are first asked for; importing fferm loads neither
-torch, lightgbm, plotly nor matplotlib.
+torch, lightgbm nor matplotlib.
 """
 
 from importlib.metadata import version

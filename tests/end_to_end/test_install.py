@@ -36,7 +36,7 @@ import numpy as np, pandas as pd
 import fferm
 from fferm import *
 
-assert not {"torch", "lightgbm", "typer", "plotly", "pyarrow"} & set(sys.modules)
+assert not {"torch", "lightgbm", "typer", "matplotlib", "pyarrow"} & set(sys.modules)
 assert "FairNetClassifier" in pydoc.render_doc(fferm)
 rng = np.random.default_rng(0)
 sex = rng.choice(["woman", "man"], 600)

@@ -13,13 +13,15 @@ from fferm import (
     tradeoff_curve,
 )
 from fferm.datasets import make_biased
+from fferm.report.curves import points
 
 sync_api = pytest.importorskip(
     "playwright.sync_api", reason="playwright is not installed: pip install -e .[dev]"
 )
 HOSTILE = "<img src=x onerror=alert(1)>"
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
-PAGES = ("curve", "audit", "number_curve", "number_audit")
+BOUND = 0.4
+PAGES = ("curve", "bound", "audit", "number_curve", "number_audit")
 PHONE, DESKTOP = {"width": 390, "height": 844}, {"width": 1280, "height": 900}
 
 
@@ -54,6 +56,7 @@ def pages(curve, tmp_path_factory):
     """The files of a curve and of an audit, by name."""
     folder = tmp_path_factory.mktemp("pages")
     curve.to_html(folder / "curve.html", title=HOSTILE)
+    curve.to_html(folder / "bound.html", max_violation=BOUND)
     alone = curve.curves[HOSTILE]
     alone.audits[20.0, 0].to_html(folder / "audit.html", before=alone.audits[0.0, 0])
     _write_numbers(folder)
@@ -110,30 +113,17 @@ class Visit:
 
     def place_of(self, number):
         """Return where on the screen a point is drawn."""
-        self.tab.locator("#front").scroll_into_view_if_needed()
-        return self.tab.evaluate(
-            """number => {
-                const figure = document.getElementById("front");
-                const data = JSON.parse(
-                    document.getElementById("front-data").textContent);
-                const { xaxis, yaxis, _size } = figure._fullLayout;
-                const box = figure.getBoundingClientRect();
-                const point = data.points[number];
-                return [
-                    box.left + _size.l + xaxis.d2p(point.violation),
-                    box.top + _size.t + yaxis.d2p(point.accuracy),
-                ];
-            }""",
-            number,
+        mark = self.tab.locator(f"#front [id$=-pick{number}] use").locator(
+            "visible=true"
         )
+        mark.first.scroll_into_view_if_needed()
+        box = mark.first.bounding_box()
+        return box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
 
     def click_point(self, number):
         """Click a point as a hand does: the pointer arrives, then the button."""
-        hover = self.tab.locator("#front .hovertext")
-        self.tab.mouse.move(0, 0)  # away from the point before, whose text goes
-        hover.wait_for(timeout=10_000, state="detached")
         self.tab.mouse.move(*self.place_of(number))
-        hover.wait_for(timeout=10_000)
+        self.tab.locator("#tip").wait_for(timeout=10_000)
         self.tab.mouse.click(*self.place_of(number))
         self.wait_for(number)
 
@@ -228,6 +218,38 @@ def test_the_keyboard_reaches_the_buttons_and_the_models(visit, pages):
     assert {"fairer", "sharper", "point"} <= reached
 
 
+def test_the_picked_point_has_a_ring(visit, pages):
+    page = visit(pages["curve"])
+    page.click_point(3)
+    box = page.tab.locator("#front .wide .ring").first.bounding_box()
+    middle = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+    assert middle == pytest.approx(page.place_of(3), abs=1)
+
+
+@pytest.mark.parametrize("width", ["wide", "narrow"])
+def test_the_bound_is_a_line_between_those_who_keep_it_and_the_others(
+    visit, pages, curve, width
+):
+    size = DESKTOP if width == "wide" else PHONE
+    page = visit(pages["bound"])
+    page.tab.set_viewport_size(size)
+    line = page.tab.locator(f"#front .{width} [id$=-bound]").first.bounding_box()
+    at = line["x"] + line["width"] / 2
+    seen = set()
+    for number, point in enumerate(points(curve)):
+        is_kept = point.test["violation"].mean <= BOUND
+        assert (page.place_of(number)[0] < at) == is_kept
+        seen.add(is_kept)
+    assert seen == {True, False}
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_is_light(pages, name):
+    size = pages[name].stat().st_size
+    print(f"{name}: {size / 1e6:.2f} MB")  # noqa: T201 - shown by pytest -rP
+    assert size < 1_500_000
+
+
 def test_names_from_data_are_shown_as_text(visit, pages):
     page = visit(pages["curve"])
     (table,) = page.shown_groups()
@@ -235,8 +257,10 @@ def test_names_from_data_are_shown_as_text(visit, pages):
     assert "Œuvre & Söhne" in table
     assert page.tab.locator("h1").inner_text() == HOSTILE
     assert page.tab.locator("img").count() == 0
-    legend = page.tab.locator("#front .legendtext").all_text_contents()
-    assert {HOSTILE, "b$<i>"} <= set(legend)
+    drawn = page.tab.locator("#front svg text").all_text_contents()
+    assert {f"{HOSTILE}, test rows", "b$<i>, test rows"} <= set(drawn)
+    page.tab.mouse.move(*page.place_of(1))
+    assert HOSTILE in page.tab.locator("#tip").inner_text()
 
 
 @pytest.mark.parametrize("name", PAGES)
@@ -257,19 +281,19 @@ def test_a_tap_on_a_phone_picks_a_point(browser, pages):
     assert page.trouble == []
 
 
-def test_on_paper_the_still_picture_takes_the_place_of_the_buttons(visit, pages):
+def test_on_paper_the_picture_stays_and_the_buttons_go(visit, pages):
     page = visit(pages["curve"]).tab
-    assert page.locator(".still").is_hidden()
+    assert page.locator("#fairer").is_visible()
     page.emulate_media(media="print")
-    assert page.locator(".still").is_visible()
-    assert page.locator("#front").is_hidden()
+    assert page.locator("#front .wide svg").first.is_visible()
+    assert page.locator("#front .narrow svg").first.is_hidden()
     assert page.locator("#fairer").is_hidden()
     assert page.locator(".detail:visible").count() == 1
 
 
 def test_without_scripts_the_picture_and_one_model_are_there(visit, pages):
     page = visit(pages["curve"], java_script_enabled=False).tab
-    assert page.locator(".still").is_visible()
+    assert page.locator("#front .wide svg").first.is_visible()
     assert page.locator(".detail:visible").count() == 1
     assert page.locator("#fairer").is_hidden()
 
@@ -300,8 +324,8 @@ def test_picking_a_regressor_shows_its_groups_and_pictures(visit, pages):
         assert page.tab.locator(".detail:visible svg").count() == 3
     assert seen[0] != seen[1]
     assert all(len(tables) == 2 for tables in seen)
-    axis = page.tab.locator("#front .xtitle").text_content()
-    assert axis.startswith("Violation: Wasserstein distance")
+    texts = page.tab.locator("#front svg text").all_text_contents()
+    assert "Violation: Wasserstein distance (left is fairer)" in texts
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -18,7 +18,7 @@ from fferm.errors import MissingDependencyError, import_extra, install_line
 # The packages of each extra. Those of one line are only imported by functions.
 EXTRAS = {
     "boosting": {"lightgbm"},
-    "report": {"plotly", "jinja2", "matplotlib"},
+    "report": {"jinja2", "matplotlib"},
     "tune": {"optuna"},
     "baselines": {"fairlearn", "fairret"},
     "cli": {"typer", "rich", "pyarrow"},

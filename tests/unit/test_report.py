@@ -54,7 +54,7 @@ from fferm.registry import Registered
 from fferm.report import pages, plot_curve, write_audit, write_curve
 from fferm.report.audits import judge_audit
 from fferm.report.curves import points
-from fferm.report.figures import average
+from fferm.report.figures import average, crowd
 from fferm.report.wording import NOTIONS, UNKNOWN, explain
 
 HOSTILE = "<img src=x onerror=alert(1)>"
@@ -342,6 +342,31 @@ def test_a_curve_draws_and_writes_itself(curve, tmp_path):
     assert curve.plot().get_ylabel() == "Accuracy (up is better)"
     curve.to_html(tmp_path / "curve.html")
     assert "<svg" in Page(tmp_path / "curve.html").source
+
+
+def test_half_of_the_points_in_a_corner_get_a_close_up():
+    spread = np.column_stack([np.linspace(0, 0.3, 8), np.linspace(0.7, 0.8, 8)])
+    assert crowd(spread) is None
+    crowded = np.column_stack([np.r_[np.linspace(0, 0.01, 6), 0.2, 0.3], spread[:, 1]])
+    (left, right), (low, high) = crowd(crowded)
+    inside = (crowded > [left, low]) & (crowded < [right, high])
+    assert inside.all(axis=1).sum() >= 4
+    assert right < 0.02
+
+
+@pytest.mark.parametrize("places", [[[0.1, 0.8]], [[0.0, 0.8]] * 9])
+def test_a_close_up_of_one_place_has_no_empty_axis(places):
+    view = crowd(np.array(places))
+    assert view is None or all(low < high for low, high in view)
+
+
+@pytest.mark.parametrize(
+    ("bound", "is_drawn"), [(None, False), (0.2, True), (9, False)]
+)
+def test_a_bound_is_drawn_where_models_are(curve, tmp_path, bound, is_drawn):
+    page = report(write_curve, curve, folder=tmp_path, max_violation=bound)
+    assert ("whole-wide-bound" in page.source) == is_drawn
+    assert ("far to the right" in page.text) == (bound == 9)
 
 
 # The points
@@ -777,7 +802,7 @@ def test_names_from_data_stay_text(curve, tmp_path):
     )
     page = report(write_curve, risky, folder=tmp_path, audit=hostile, title=HOSTILE)
     assert "img" not in {tag for tag, _ in page.tags}
-    assert len(page.named("script")) == 3
+    assert len(page.named("script")) == 2
     assert page.text.count(HOSTILE) >= 5
     assert "<img src=x" not in page.source
 
@@ -871,7 +896,7 @@ def test_an_existing_report_is_replaced(found, tmp_path):
 
 @pytest.mark.parametrize(
     ("blocked", "package"),
-    [("jinja2", "jinja2"), ("matplotlib", "matplotlib"), ("plotly", "plotly")],
+    [("jinja2", "jinja2"), ("matplotlib", "matplotlib")],
 )
 def test_a_missing_package_says_what_to_install(
     curve, tmp_path, monkeypatch, blocked, package
@@ -893,7 +918,7 @@ def test_plotting_without_matplotlib_says_what_to_install(curve, monkeypatch):
 
 def test_the_report_package_can_be_imported_without_its_extra():
     code = (
-        "import sys; sys.modules.update(matplotlib=None, jinja2=None, plotly=None);"
+        "import sys; sys.modules.update(matplotlib=None, jinja2=None);"
         "import fferm.report; print(fferm.report.__all__)"
     )
     done = subprocess.run(

@@ -1,9 +1,8 @@
 """From results to figures and pages. Reports never train and never load data.
 
 `figures` draws, `snippets` says how to repeat a result, `pages` fills a template and
-writes it. On these stand the reports, `curves` and `audits`. matplotlib, plotly and
-jinja2 are imported when they are first used, so this package can be imported without
-them.
+writes it. On these stand the reports, `curves` and `audits`. matplotlib and jinja2 are
+imported when they are first used, so this package can be imported without them.
 """
 
 from fferm.report.audits import write_audit

@@ -1,16 +1,14 @@
 """The report of a trade-off curve, on which a click shows what a model does to groups.
 
-The same layers are drawn twice: by matplotlib, for readers without scripts, and by
-plotly from the traces made here. Colours of traces are names of the page's own, such as
-``--ink``; the script of the page puts in what they stand for in light or dark. plotly
-reads text as HTML, so names are escaped.
+matplotlib draws the points, once for wide and once for narrow pages. The script of the
+page only finds out which one is meant and shows its part of the page; without scripts,
+and on paper, the picture is the same.
 """
 
 import base64
 import hashlib
 import os
-from functools import partial
-from html import escape
+from collections.abc import Callable
 from importlib.resources import files
 from typing import Any, NamedTuple
 
@@ -18,22 +16,17 @@ import pandas as pd
 
 from fferm.auditing import Audit, ClassificationAudit
 from fferm.curve import Key, TradeoffCurve
-from fferm.errors import InvalidInputError, import_extra
+from fferm.errors import InvalidInputError
 from fferm.report import figures
 from fferm.report.audits import compare, describe_audit, draw_columns, scale_of
-from fferm.report.pages import brief, write_page
+from fferm.report.pages import brief, percent, plain, write_page
 from fferm.report.snippets import curve_snippet
-from fferm.report.wording import curve_words, explain
+from fferm.report.wording import CurveWords, curve_words, explain
 from fferm.solvers import Result
 
 TITLE = "What fairness costs: accuracy against violation"
 NUMBER_TITLE = "What fairness costs: variance explained against violation"
-# What plotly calls marks, and how it draws lines and the edge of a band.
-SHAPES = ("circle", "square", "triangle-up", "triangle-down", "diamond", "x")
-SYMBOLS = dict(zip((*figures.MARKS, "D", "x"), SHAPES, strict=True))
-STROKES = {"-": (1.5, "solid"), "--": (1.5, "dash"), figures.BAND: (0, "solid")}
 POINT = ["curve", "fairness_weight"]
-PICK = "<i>click to look at it</i><extra></extra>"
 
 
 class Spread(NamedTuple):
@@ -110,11 +103,6 @@ def write_curve(
     --------
     >>> write_curve(curve, "report.html")  # doctest: +SKIP
     """
-    import_extra("plotly.offline", "report", "The report of a curve")
-    from plotly.offline import get_plotlyjs
-
-    # Nothing that a page holds may end the element that it stands in.
-    plotly = str(get_plotlyjs()).replace("</script", "<\\/script")
     script = files("fferm.report").joinpath("templates/front.js").read_text("utf-8")
     models = points(curve)
     chosen = _chosen(curve, models, max_violation)
@@ -124,29 +112,30 @@ def write_curve(
         default=models[0],
     )
     picked, about = models.index(best), curve.description
-    is_number = "metric" in about
+    is_number, say = "metric" in about, curve_words(about.get("metric"))
+    plain_number = plain if is_number else percent
+    places = [(p.test["violation"].mean, p.test["accuracy"].mean) for p in models]
     plains = {point.curve: point for point in models if point.is_plain}
-    plain = next(iter(plains.values()), None)
+    base = next(iter(plains.values()), None)
     classified = [p.audit for p in models if isinstance(p.audit, ClassificationAudit)]
     values = {
         "title": title or (NUMBER_TITLE if is_number else TITLE),
         "is_number": is_number,
-        "say": curve_words(about.get("metric")),
+        "say": say,
         "max_violation": max_violation,
         "description": about,
         "notion": explain(about["notion"]),
-        "picture": figures.draw_svg(partial(figures.plot_curve, curve)),
-        "front": {**traces(curve, models), "picked": picked},
-        "plotly": plotly,
+        "pictures": figures.draw_points(curve, places, max_violation),
+        "front": {**pickable(models, say, plain_number), "picked": picked},
         "script": script,
-        "digests": [digest(plotly), digest(script)],
+        "digests": [digest(script)],
         "snippet": curve_snippet(curve, title=title, max_violation=max_violation),
         "audited": None if audit is None else describe_audit(audit, max_violation),
         "points": models,
         "chosen": chosen,
         "picked": picked,
         "plains": plains,
-        "plain": plain,
+        "plain": base,
         "details": [
             _detail(f"point{number}column", point, plains.get(point.curve))
             for number, point in enumerate(models)
@@ -207,62 +196,36 @@ def _chosen(
     return next(point for point in models if point[:2] == key[:2])
 
 
-def traces(curve: TradeoffCurve, points: list[Point]) -> dict[str, Any]:
-    """Return what the script of a page needs to draw points that can be picked."""
-    words, drawn = curve_words(curve.description.get("metric")), []
-    measured = f"{words.accuracy.lower()} %{{y:.2%}}<br>violation %{{x:.4~g}}"
-    place = {point[:2]: k for k, point in enumerate(points)}
-    texts = [f"fairness weight {brief(point.fairness_weight)}" for point in points]
-    if len({point.curve for point in points}) > 1:
-        texts = [f"{escape(p.curve)}, {t}" for p, t in zip(points, texts, strict=True)]
-    for rows, label, color, mark in figures.layers(curve, "test"):
-        # The violation is undefined where no two groups can be compared.
-        known, paint = rows[rows["violation"].notna()], figures.PAGE_COLORS[color][4:-1]
-        x, y = known["violation"], known["accuracy"]
-        trace: dict[str, Any] = {"name": escape(label), "showlegend": bool(label)}
-        if mark in SYMBOLS:
-            keys = zip(known["curve"], known["fairness_weight"], strict=True)
-            shown, size = (
-                [place[key] for key in keys],
-                9 if mark in figures.MARKS else 12,
-            )
-            trace |= {
-                "mode": "markers",
-                "customdata": shown,
-                "text": [texts[k] for k in shown],
-                "hovertemplate": f"%{{text}}<br>{measured}<br>{PICK}",
-                "marker": {"symbol": SYMBOLS[mark], "color": paint, "size": size},
-            }
-        else:
-            width, dash = STROKES[mark]
-            line = {"color": paint, "width": width, "dash": dash}
-            trace |= {"mode": "lines", "hoverinfo": "skip", "line": line}
-        if mark == figures.BAND:
-            x = pd.concat([x, x[::-1]])
-            y = pd.concat([known["accuracy_high"], known["accuracy_low"][::-1]])
-            filled = {"fill": "toself", "opacity": 0.15, "fillcolor": paint}
-            trace |= {**filled, "showlegend": False}
-        if len(x):
-            drawn.append(trace | {"x": x.tolist(), "y": y.tolist()})
+def pickable(
+    points: list[Point], words: CurveWords, form: Callable[[float], str]
+) -> dict[str, Any]:
+    """Return what the script of a page needs to know of points that can be picked.
+
+    Parameters
+    ----------
+    points
+        In the order of the page.
+    words
+        What the measures are called.
+    form
+        How violations are written.
+    """
     at = [point.test["violation"].mean for point in points]
+    is_alone = len({point.curve for point in points}) == 1
+    texts = [
+        [
+            *([] if is_alone else [point.curve]),
+            f"fairness weight {brief(point.fairness_weight)}",
+            f"{words.accuracy.lower()} {percent(point.test['accuracy'].mean)}",
+            f"violation {form(violation)}",
+        ]
+        for point, violation in zip(points, at, strict=True)
+    ]
     # From the fairest to the most accurate of the best trade-offs.
     best = (k for k, point in enumerate(points) if point.is_best)
-    highest = max((v for v in at if v == v), default=1.0) or 1.0
-    return {
-        "titles": {
-            "violation": f"{words.violation_axis} (left is fairer)",
-            "accuracy": f"{words.accuracy} (up is better)",
-        },
-        # Bands are behind all else.
-        "traces": sorted(drawn, key=lambda trace: "fill" not in trace),
-        "accuracy": figures.accuracy_range(curve),
-        "violation": (-0.03 * highest, 1.06 * highest),
-        "points": [
-            {"violation": v if v == v else None, "accuracy": p.test["accuracy"].mean}
-            for v, p in zip(at, points, strict=True)
-        ],
-        "front": sorted(best, key=lambda k: at[k]),
-    }
+    known = [violation if violation == violation else None for violation in at]
+    front = sorted(best, key=lambda k: at[k])
+    return {"violations": known, "texts": texts, "front": front}
 
 
 def digest(script: str) -> str:

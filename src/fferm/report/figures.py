@@ -9,11 +9,13 @@ import re
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
+from fferm._typing import FloatArray
 from fferm.auditing.regression import ColumnAudit, Densities, Fan
 from fferm.curve import TradeoffCurve
 from fferm.errors import import_extra
@@ -41,6 +43,12 @@ PAGE_COLORS = {
 }
 # Inches; narrow, so that the text is still readable where a phone shrinks it.
 PAGE_SIZE = (4.9, 3.7)
+# The picture of a curve, beside a panel and on a phone, with columns of its legend.
+CURVE_SIZES = {"wide": ((7.6, 4.9), 3), "narrow": ((3.9, 4.6), 1)}
+# Half of the points within this share of the axis are a cluster: they get a close-up.
+CROWDED = 0.25
+# A bound up to this multiple of the largest violation is drawn; others are far away.
+FAR = 2.0
 INKS = ("axes.edgecolor", "axes.labelcolor", "text.color", "xtick.color", "ytick.color")
 PAGE_STYLE = {
     **dict.fromkeys(INKS, INK),
@@ -94,13 +102,24 @@ def plot_curve(
         label = f"models, {'train' if split == 'test' else 'test'} rows"
         faint = {"color": FAINT, "alpha": 0.5, "s": 18, "marker": MARKS[0]}
         drawn.scatter("violation", "accuracy", data=rows, label=label, **faint)
+    _draw_layers(drawn, curve, split)
+    drawn.set_ylabel(f"{words.accuracy} (up is better)")
+    # From zero, the fair end, with room for the marks on it.
+    drawn.set_xlim(left=-0.02 * drawn.get_xlim()[1])
+    drawn.set_ylim(accuracy_range(curve))
+    # The baseline may pass behind it.
+    drawn.legend(loc="lower right", edgecolor="none", framealpha=0.9)
+    return _finished(drawn, f"{words.violation_axis} (left is fairer)")
+
+
+def _draw_layers(drawn: Any, curve: TradeoffCurve, split: str) -> None:
     for rows, label, color, mark in layers(curve, split):
         look = {"data": rows, "color": color, "label": as_text(label)}
         if mark == BAND:
             ends = "violation", "accuracy_low", "accuracy_high"
             drawn.fill_between(*ends, **look, linewidth=0, alpha=0.15)
             ends = "accuracy", "violation_low", "violation_high"
-            drawn.hlines(*ends, data=rows, color=color, linewidth=0.8, alpha=0.4)
+            drawn.hlines(*ends, data=rows, color=color, linewidth=1.2, alpha=0.5)
         elif mark in LINES:
             look |= {"linestyle": mark, "linewidth": 1.5 if color in CURVES else 1}
             drawn.plot("violation", "accuracy", **look)
@@ -109,13 +128,106 @@ def plot_curve(
             drawn.scatter("violation", "accuracy", **look, s=18, marker=mark)
         else:
             drawn.scatter("violation", "accuracy", **look, s=46, marker=mark, zorder=3)
-    drawn.set_ylabel(f"{words.accuracy} (up is better)")
-    # From zero, the fair end, with room for the marks on it.
-    drawn.set_xlim(left=-0.02 * drawn.get_xlim()[1])
-    drawn.set_ylim(accuracy_range(curve))
-    # The baseline may pass behind it.
-    drawn.legend(loc="lower right", edgecolor="none", framealpha=0.9)
-    return _finished(drawn, f"{words.violation_axis} (left is fairer)")
+
+
+def draw_points(
+    curve: TradeoffCurve,
+    places: list[tuple[float, float]],
+    max_violation: float | None = None,
+) -> dict[str, dict[str, str]]:
+    """Return pictures for a page whose points can be picked, as ``<svg>`` elements.
+
+    Parameters
+    ----------
+    curve
+        What is drawn.
+    places
+        Violation and accuracy of each point. Over the k-th lies a mark that nobody
+        sees; its id ends in ``pick`` and k.
+    max_violation
+        Where to draw the bound.
+
+    Returns
+    -------
+    dict
+        By name, ``"whole"`` and, where points cluster, ``"close"``: by width the
+        picture.
+    """
+    known = np.array(places)[~np.isnan(places).any(axis=1)]
+    views: dict[str, Any] = {"whole": None}
+    if (close := crowd(known)) is not None:
+        views["close"] = close
+    drawn: dict[str, dict[str, str]] = {view: {} for view in views}
+    for view, limits in views.items():
+        for width, (size, columns) in CURVE_SIZES.items():
+            draw = partial(_draw_page, curve, places, max_violation, limits, columns)
+            drawn[view][width] = draw_svg(draw, f"{view}-{width}", size)
+    return drawn
+
+
+def _draw_page(
+    curve: TradeoffCurve,
+    places: list[tuple[float, float]],
+    max_violation: float | None,
+    limits: tuple[tuple[float, float], tuple[float, float]] | None,
+    columns: int,
+    ax: Any,
+) -> None:
+    words = curve_words(curve.description.get("metric"))
+    _draw_layers(ax, curve, "test")
+    highest = max((x for x, _ in places if x == x), default=1.0) or 1.0
+    right = 1.06 * highest
+    if max_violation is not None and max_violation <= FAR * highest:
+        right = max(right, 1.06 * max_violation)
+        text = f"bound {max_violation:.3g}"
+        ax.axvline(max_violation, color=PLAIN, linestyle=":", label=text, gid="bound")
+    for k, (x, y) in enumerate(places):
+        if x == x and y == y:
+            ax.plot([x], [y], "o", markersize=12, alpha=0.0, gid=f"pick{k}", zorder=9)
+    ax.set_ylabel(f"{words.accuracy} (up is better)")
+    ax.set_xlim((-0.03 * right, right) if limits is None else limits[0])
+    ax.set_ylim(accuracy_range(curve) if limits is None else limits[1])
+    if "metric" not in curve.description:  # shares; those of the page are in percent
+        ax.xaxis.set_major_formatter(_in_percent)
+    ax.yaxis.set_major_formatter(_in_percent)
+    ax.tick_params(length=3)
+    ax.legend(
+        loc="upper center",
+        bbox_to_anchor=(0.5, -0.14),
+        ncols=columns,
+        edgecolor="none",
+        columnspacing=1.2,
+    )
+    _finished(ax, f"{words.violation_axis} (left is fairer)")
+
+
+def _in_percent(value: float, _: int) -> str:
+    return f"{100 * value:.4g} %"
+
+
+def crowd(
+    places: FloatArray,
+) -> tuple[tuple[float, float], tuple[float, float]] | None:
+    """Return the limits of both axes around a cluster of points, None without one.
+
+    Parameters
+    ----------
+    places
+        (points, 2) violations and accuracies.
+    """
+    x, half = np.sort(places[:, 0]), (len(places) + 1) // 2
+    widths = x[half:] - x[: len(x) - half]
+    if half < 3 or not len(widths) or not widths.min() < CROWDED * (x[-1] or 1.0):
+        return None
+    k = int(widths.argmin())
+    low, high = x[k], x[k + half]
+    inside = places[(places[:, 0] >= low) & (places[:, 0] <= high)]
+    ends = []
+    for column in inside.T:
+        least, most = float(column.min()), float(column.max())
+        room = 0.15 * (most - least) or 0.05 * (abs(most) or 1.0)
+        ends.append((least - room, most + room))
+    return ends[0], ends[1]
 
 
 def layers(
@@ -164,7 +276,11 @@ def mean(values: "pd.Series[float]") -> float:
     return float(values.mean(skipna=False))
 
 
-def draw_svg(draw: Callable[["Axes"], object], name: str = "") -> str:
+def draw_svg(
+    draw: Callable[["Axes"], object],
+    name: str = "",
+    size: tuple[float, float] = PAGE_SIZE,
+) -> str:
     """Return a figure as an ``<svg>`` element for a page.
 
     Parameters
@@ -173,13 +289,15 @@ def draw_svg(draw: Callable[["Axes"], object], name: str = "") -> str:
         Draws on the axes that are passed to it.
     name
         What its ids begin with, where a page has several.
+    size
+        Width and height in inches.
     """
     import_extra("matplotlib.figure", "report", "A figure")
     from matplotlib import style
     from matplotlib.figure import Figure
 
     with STYLED, style.context(["default", PAGE_STYLE]):
-        figure = Figure(figsize=PAGE_SIZE, layout="constrained")
+        figure = Figure(figsize=size, layout="constrained")
         draw(figure.subplots())
         letters, stream = _replace_letters(figure), io.StringIO()
         silent = dict.fromkeys(("Creator", "Date", "Format", "Type"))

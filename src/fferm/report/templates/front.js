@@ -1,5 +1,5 @@
 "use strict";
-// Draws the points of the page and shows the one that is picked: by a click, by the
+// Shows the point that is picked: by a click, by the
 // radio buttons of the table, or step by step along the best trade-offs.
 (function () {
   const root = document.documentElement;
@@ -8,54 +8,57 @@
   const steps = { fairer: -1, sharper: 1 };
   let picked = front.picked;
 
-  function color(name) {
-    return getComputedStyle(root).getPropertyValue(name).trim();
+  const svgs = [...figure.querySelectorAll("svg")];
+  const tip = document.getElementById("tip");
+
+  // The marks of a picture: the number of the point and where it is drawn.
+  function marks(svg) {
+    return [...svg.querySelectorAll("[id*=-pick]")].flatMap((part) => {
+      const use = part.querySelector("use");
+      if (!use) return [];
+      const number = Number(part.id.split("-pick")[1]);
+      return [{ number, x: Number(use.getAttribute("x")), y: Number(use.getAttribute("y")) }];
+    });
   }
 
-  // The same values with colours in place of their names.
-  function painted(value) {
-    if (Array.isArray(value)) return value.map(painted);
-    if (value && typeof value === "object") {
-      return Object.fromEntries(
-        Object.entries(value).map(([key, part]) => [key, painted(part)])
-      );
-    }
-    return typeof value === "string" && value.startsWith("--") ? color(value) : value;
-  }
-
-  function axis(title, range, format) {
-    return {
-      title: { text: title, standoff: 8 }, range: range, tickformat: format,
-      gridcolor: color("--line"), linecolor: color("--ink"), zeroline: false,
-      fixedrange: true, automargin: true,
+  // The point nearest to a place on the screen, if a finger could mean it.
+  function nearest(svg, event) {
+    const matrix = svg.getScreenCTM();
+    const away = ({ x, y }) => {
+      const at = new DOMPoint(x, y).matrixTransform(matrix);
+      return Math.hypot(at.x - event.clientX, at.y - event.clientY);
     };
+    const [first] = marks(svg).sort((a, b) => away(a) - away(b));
+    return first && away(first) < 24 ? first.number : null;
   }
 
-  function ring() {
-    const place = front.points[picked];
-    return {
-      x: [place.violation], y: [place.accuracy], mode: "markers", name: "picked",
-      hoverinfo: "skip", showlegend: false, marker: {
-        size: 20, symbol: "circle-open", color: color("--ink"), line: { width: 2.5 },
-      },
-    };
+  function hover(svg, event) {
+    const number = nearest(svg, event);
+    svg.style.cursor = number === null ? "" : "pointer";
+    tip.hidden = number === null;
+    if (number === null) return;
+    tip.replaceChildren(...front.texts[number].map((text) => {
+      const line = document.createElement("div");
+      line.textContent = text;
+      return line;
+    }));
+    const box = figure.getBoundingClientRect();
+    const x = event.clientX - box.left;
+    tip.style.left = `${Math.max(0, Math.min(x + 14, box.width - tip.offsetWidth))}px`;
+    tip.style.top = `${event.clientY - box.top + 14}px`;
   }
 
   function draw() {
-    const layout = {
-      paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
-      font: { family: "system-ui, sans-serif", size: 13, color: color("--ink") },
-      margin: { l: 56, r: 12, t: 8, b: 48 }, hovermode: "closest", height: 430,
-      legend: { orientation: "h", y: -0.2, yanchor: "top", x: 0 },
-      hoverlabel: { bgcolor: color("--panel"), font: { color: color("--ink") } },
-      xaxis: axis(front.titles.violation, front.violation, "~g"),
-      yaxis: axis(front.titles.accuracy, front.accuracy, ".1%"),
-    };
-    // Two points picked in quick succession are two clicks, not a double click.
-    const options = {
-      displayModeBar: false, responsive: true, doubleClick: false, doubleClickDelay: 1,
-    };
-    Plotly.react(figure, [...painted(front.traces), ring()], layout, options);
+    for (const svg of svgs) {
+      svg.querySelectorAll(".ring").forEach((ring) => ring.remove());
+      for (const { x, y } of marks(svg).filter((mark) => mark.number === picked)) {
+        const ring = document.createElementNS("http://www.w3.org/2000/svg", "circle");
+        for (const [name, value] of Object.entries({ class: "ring", cx: x, cy: y, r: 8 })) {
+          ring.setAttribute(name, value);
+        }
+        svg.append(ring);
+      }
+    }
   }
 
   function show() {
@@ -77,8 +80,8 @@
   function place() {
     const at = front.front.indexOf(picked);
     if (at >= 0) return at;
-    const violation = front.points[picked].violation;
-    const distance = (k) => Math.abs(front.points[k].violation - violation);
+    const violation = front.violations[picked];
+    const distance = (k) => Math.abs(front.violations[k] - violation);
     const nearest = [...front.front].sort((a, b) => distance(a) - distance(b))[0];
     return front.front.indexOf(nearest);
   }
@@ -92,10 +95,14 @@
   root.classList.add("scripted");
   draw();
   show();
-  figure.on("plotly_click", (event) => {
-    const clicked = event.points.find((point) => Number.isInteger(point.customdata));
-    if (clicked) pick(clicked.customdata);
-  });
+  for (const svg of svgs) {
+    svg.addEventListener("click", (event) => {
+      const number = nearest(svg, event);
+      if (number !== null) pick(number);
+    });
+    svg.addEventListener("pointermove", (event) => hover(svg, event));
+    svg.addEventListener("pointerleave", () => { tip.hidden = true; });
+  }
   document.querySelectorAll("input[name=point]").forEach((button) => {
     button.addEventListener("change", () => pick(Number(button.value)));
   });
@@ -105,5 +112,4 @@
       if (next !== undefined) pick(next);
     });
   }
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
 })();
