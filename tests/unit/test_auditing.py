@@ -396,6 +396,8 @@ def test_a_bound_is_passed_by_the_estimate_or_with_confidence(data, model):
     assert found.passes(between)
     assert not found.passes(between, confidence=0.999)
     assert found.passes(1, confidence=0.999)
+    with pytest.raises(InvalidParameterError, match=r"at least 0\.5 and below 1; got"):
+        found.passes(1, confidence=0.49)
 
 
 def test_a_verdict_is_that_of_the_tests_on_the_rates(data, model):

@@ -777,3 +777,10 @@ def test_weights_of_rows_count_by_what_they_are_worth(biased):
 
     assert heavy.feasible_
     assert heavy.fairness_weight_ > plain.fairness_weight_
+
+
+def test_at_even_odds_a_model_passes_whose_p_value_is_below_one_half(biased):
+    model = fit(certified(0.12, confidence=0.5), biased)
+
+    assert model.feasible_
+    assert 0.05 < p_value(model, biased, 0.12) <= 0.5

@@ -143,6 +143,11 @@ def test_a_missing_formula_is_refused_by_name():
         type("Half", (Divergence,), {"name": "half", **formulas})
 
 
+def test_an_uncertainty_set_without_a_penalty_is_refused_by_name():
+    with pytest.raises(ComponentError, match="Blank misses penalty"):
+        type("Blank", (Uncertainty,), {"name": "blank"})
+
+
 @pytest.mark.parametrize("namespace", [{}, {"name": ""}])
 def test_a_class_without_a_name_is_refused(namespace):
     with pytest.raises(ComponentError, match="Nameless has no name"):

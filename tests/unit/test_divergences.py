@@ -354,7 +354,9 @@ def test_a_linear_tail_refuses_a_floor_out_of_range(floor):
         LinearTail(KL(), floor=floor)
 
 
-@pytest.mark.parametrize("change", [{"scale": 0.0}, {"scale": -1.0}, {"slope": np.inf}])
+@pytest.mark.parametrize(
+    "change", [{"scale": 0.0}, {"scale": -1.0}, {"scale": np.inf}, {"slope": np.inf}]
+)
 def test_an_affine_change_must_keep_the_divergence_convex(change):
     with pytest.raises(InvalidParameterError, match="positive scale"):
         Affine(KL(), **change)

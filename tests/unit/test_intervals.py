@@ -13,6 +13,7 @@ from fferm.data.validate import encode_labels
 from fferm.errors import InvalidInputError, InvalidParameterError
 from fferm.metrics.intervals import (
     Sample,
+    _chance,
     bootstrap_interval,
     bootstrap_sample,
     certify,
@@ -350,6 +351,21 @@ def test_the_statistic_has_the_variance_of_the_most_likely_rates(counts, n_rows,
     gap = counts[0] / n_rows[0] - counts[1] / n_rows[1]
     z = gap_statistic(counts[:, None], n_rows[:, None], bound)
     assert z == pytest.approx([(gap - bound) / np.sqrt(variance)], rel=1e-6)
+
+
+@pytest.mark.parametrize("is_upper", [False, True])
+@pytest.mark.parametrize(("n1", "n2", "bound"), [(3, 3, 0.5), (4, 9, 0.2), (9, 4, 0)])
+def test_a_chance_is_that_of_all_outcomes_as_extreme_as_one(n1, n2, bound, is_upper):
+    x = np.stack(np.meshgrid(np.arange(n1 + 1), np.arange(n2 + 1), indexing="ij"))
+    sizes = np.array([n1, n2], float)[:, None, None]
+    z, rates = gap_statistic(x.astype(float), sizes, bound), np.array([0.0, 0.3, 0.5])
+    low = rates[:, None, None]
+    first, second = binom.pmf(x[0], n1, low + bound), binom.pmf(x[1], n2, low)
+    for one in np.unique(z):
+        is_extreme = z >= one - 1e-9 if is_upper else z <= one + 1e-9
+        expected = np.sum(first * second * is_extreme, axis=(1, 2))
+        found = _chance(one, rates, n1, n2, bound, is_upper)
+        np.testing.assert_allclose(found, expected, atol=1e-12)
 
 
 @pytest.mark.parametrize(("n1", "n2"), [(12, 9), (9, 12), (10, 10)])

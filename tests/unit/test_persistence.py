@@ -434,6 +434,14 @@ def test_learned_numbers_that_are_not_finite_are_named(name, number, saved):
         fferm.load(saved)
 
 
+def test_a_number_among_words_that_is_not_finite_is_named(saved):
+    model = fferm.load(saved)
+    model.classes_ = np.array(["no", np.nan], dtype=object)
+    fferm.save(model, saved)
+    with pytest.raises(PersistenceError, match="classes_ must hold finite numbers"):
+        fferm.load(saved)
+
+
 @pytest.mark.parametrize(
     ("name", "array"),
     [

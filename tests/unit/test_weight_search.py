@@ -270,6 +270,24 @@ def test_weights_are_denser_where_the_bound_is_expected():
     assert len(held_out.passed) <= most
 
 
+def test_weights_below_the_first_of_the_grid_are_tried_for_a_loose_bound():
+    coarse = default_weights(get("kl"), weight_search.N_COARSE + 1).tolist()
+    choice, _, held_out = certify(falling, bound=falling(coarse[1] / 2))
+    assert any(0 < weight < coarse[1] for weight in held_out.passed)
+    assert 0 < choice.fairness_weight < coarse[1]
+
+
+def test_weights_about_the_bound_are_as_far_apart_as_the_noise_of_the_nearest():
+    # Limits fall by 0.1 per factor of 10, and the nearest to the bound is at weight 10.
+    limits = {0.0: 0.9, 1.0: 0.5, 10.0: 0.4, 100.0: 0.3, 1000.0: 0.2}
+    noise = dict.fromkeys(limits, 0.5) | {10.0: 0.02}
+    expected = {w: Expected(None, 0.0, limits[w], noise[w]) for w in limits}
+    found = weight_search._fine_weights(expected, 0.38, 10.0, 4)
+    reach = weight_search.N_ERRORS * 0.02
+    goals = np.linspace(0.38 + reach, 0.38 - reach, 4)
+    np.testing.assert_allclose(found, 10 ** (10 * (0.5 - goals)))
+
+
 def test_the_fairest_by_the_training_rows_comes_first():
     def lowest_at_ten(weight):
         return 0.05 + abs(np.log10(max(weight, 1e-3)) - 1)

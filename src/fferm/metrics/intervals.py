@@ -455,7 +455,7 @@ def _chance(
     z: float, rates: FloatArray, n1: float, n2: float, bound: float, is_upper: bool
 ) -> FloatArray:
     # The chance of such a statistic at each rate of the second group.
-    x1, first = _binomial(n1, np.clip(rates + bound, 0.0, 1.0))
+    x1, first = _binomial(n1, np.minimum(rates + bound, 1.0))
     x2, second = _binomial(n2, rates)
     # The statistic falls as the second count grows. From which one is it at most z?
     level = z - 1e-9 if is_upper else z + 1e-9
