@@ -59,6 +59,7 @@ class Source:
 
 DATA = {
     "acs": Source(lambda: load_acs_income("all"), 10_000, 5_000),
+    "acs, 10000 judged": Source(lambda: load_acs_income("all"), 10_000, 10_000),
     "acs, 30000 judged": Source(lambda: load_acs_income("all"), 10_000, 30_000),
     "adult": Source(lambda: load_adult("sex"), 10_000, 5_000),
     "adult, four groups": Source(
