@@ -259,9 +259,10 @@ def test_a_state_of_other_group_weights_is_refused(kind):
         for name in ("share", "equal", "equal")
     )
     again.load_state_dict(equal.state_dict())
-    with pytest.raises(InvalidInputError, match="this loss is .*group_weights='equal'"):
+    words = r"this loss is .*group_weights='equal'"
+    with pytest.raises(InvalidInputError, match=words):
         equal.load_state_dict(share.state_dict())
-    with pytest.raises(InvalidInputError, match="loss for .*group_weights='equal'.*;"):
+    with pytest.raises(InvalidInputError, match=r"loss for .*group_weights='equal'.*;"):
         share.load_state_dict(equal.state_dict())
 
 
