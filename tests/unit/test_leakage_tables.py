@@ -20,6 +20,7 @@ from fferm import (
     FairNetClassifier,
     FairRegressor,
     TradeoffCurve,
+    audit,
     datasets,
     load,
     tradeoff_curve,
@@ -33,8 +34,10 @@ from fferm.datasets import FairDataset, acs_income
 from fferm.lab.experiments import runner
 from fferm.lab.experiments.runner import Task, make_model, run_task, trade_offs
 from fferm.lab.experiments.specs import Method, Panel, Size
+from fferm.metrics import violation
 from fferm.registry import last_step
 from fferm.tuning import CrossValidation, EvenHoldout, tune
+from fferm.tuning import search as tuning_search
 
 pytestmark = pytest.mark.filterwarnings("ignore::fferm.errors.FfermWarning")
 
@@ -439,6 +442,82 @@ def test_what_only_held_out_rows_have_changes_nothing_that_is_learned(job, name,
     for one, other in zip(expected, found, strict=job in ("curve", "folds")):
         for part, value in one.items():
             assert_array_equal(other[part], value, err_msg=part)
+
+
+def select_tested(model, rows, sensitive):
+    curve = tradeoff_curve(
+        model, **{**rows, "sensitive_features": sensitive}, fairness_weights=[0.0, 1.0]
+    )
+    return curve.select(max_violation=0.7, confidence=0.9)
+
+
+def tune_tested(model, rows, sensitive):
+    return tune(
+        model,
+        **{**rows, "sensitive_features": sensitive},
+        max_violation=0.7,
+        confidence=0.9,
+        divergences=["kl"],
+        fairness_weights=[0.0, 1.0],
+        validation=EvenHoldout(0.3),
+    ).estimator
+
+
+@pytest.mark.parametrize("choose", [select_tested, tune_tested])
+@pytest.mark.parametrize("name", ["linear", *IN_PIPELINES])
+def test_rows_that_test_a_bound_taught_no_step_of_the_model(name, choose, paths):
+    model, rows = LEARNERS[name], rows_for(LEARNERS[name], MIXED)
+    chosen = choose(model, rows, SEX)
+    ((trained, _),) = paths
+    held = MIXED.index.difference(trained)
+    assert 0.2 * N_MIXED < len(held) < 0.4 * N_MIXED
+    # A model and steps that were never shown the other rows are the same.
+    fair, part = last_step(chosen), {n: rows[n].loc[trained] for n in rows}
+    byhand = clone(model)
+    last_step(byhand).set_params(fairness_weight=fair.fairness_weight_)
+    group = part.pop("sensitive_features")
+    prefix = "" if name == "linear" else f"{byhand.steps[-1][0]}__"
+    byhand.fit(**part, **{f"{prefix}sensitive_features": group})
+    assert_allclose(chosen.predict_proba(MIXED), byhand.predict_proba(MIXED), atol=1e-6)
+    held_rows = {n: rows[n].loc[held] for n in rows}
+    assert audit(chosen, **held_rows).passes(0.7, confidence=0.9)
+
+
+def test_bands_in_which_a_bound_is_tested_are_those_of_training_rows(monkeypatch):
+    ages = MIXED["hours"].to_numpy() + np.arange(N_MIXED)
+    sensitive, used = pd.DataFrame({"age": ages, "sex": SEX}), []
+    tabulate = tuning_search._Judge._tabulate
+
+    def noted(judge, rows):
+        used.append((dict(judge.binning.edges), rows.sensitive_features["age"]))
+        return tabulate(judge, rows)
+
+    monkeypatch.setattr(tuning_search._Judge, "_tabulate", noted)
+    tune_tested(LEARNERS["linear"], rows_for(LEARNERS["linear"], MIXED), sensitive)
+    edges, trained = used[-1]
+    assert len(trained) < N_MIXED
+    assert_allclose(edges["age"], find_edges(trained.to_numpy()))
+
+
+def test_the_model_of_a_pipeline_trains_without_the_rows_that_test_it(paths):
+    # Its steps are fitted on all rows, because a pipeline knows of none held out.
+    fair = FairLogisticRegression(max_violation=0.7, confidence=0.9, random_state=0)
+    pipeline = make_pipeline(STEPS, fair)
+    pipeline.fit(MIXED, IS_HIGH, fairlogisticregression__sensitive_features=SEX)
+    assert pipeline[-1].feasible_
+    trained = paths[0][0]
+    held = MIXED.index.difference(trained)
+    assert len(held) == pytest.approx(0.2 * N_MIXED, abs=5)
+    X = clone(STEPS).fit_transform(MIXED)
+    weight = pipeline[-1].fairness_weight_
+    byhand = FairLogisticRegression(fairness_weight=weight).fit(
+        X[trained], IS_HIGH[trained], sensitive_features=SEX[trained]
+    )
+    assert_allclose(pipeline[-1].coef_, byhand.coef_, atol=1e-5)
+    measured = violation(
+        IS_HIGH[held], byhand.predict(X[held]), sensitive_features=SEX[held]
+    )
+    assert pipeline[-1].violation_ == pytest.approx(measured)
 
 
 STOPPED = {

@@ -314,31 +314,34 @@ class _Judge:
                 "validation must be None, CrossValidation(), TargetSample(...) or "
                 f"EvenHoldout(...); got {validation!r}."
             )
-        # Each fold cuts bands of its own, so that none trains on rows that judge it.
-        # All are judged in the bands of the whole source, which are the winner's.
-        sensitive = passed.sensitive_features
-        binning = Binning(model.continuous, min_group_size=int(model.min_group_size))
-        columns = encode_sensitive(sensitive, len(passed.y), "marginal", binning)
-        edges = {name: e for column in columns for name, e in column.edges.items()}
-        whole = encode_sensitive(sensitive, len(passed.y), model.groups, binning)
-        small = {attribute.name: attribute.small for attribute in whole}
-        folds, rows = validation.folds(passed)
+        folds, self.judges = validation.folds(passed)
         fitted = [fit_steps(estimator, *fold) for fold in folds]
         self.folds, self.pipeline = [rows for _, rows in fitted], fitted[0][0]
         self.bound: float | None = None  # to test the violation of each candidate
         self.classes = np.unique(np.asarray(passed.y))
-        check_aligned(**rows.tables)
-        self.compared = model._objective().notion, model.groups
+        check_aligned(**self.judges.tables)
+        self.model = model
+        # Each fold cuts bands of its own, so that none trains on rows that judge it.
+        # All are judged in the bands of the whole source, which are the winner's.
+        self._group_by(passed)
+
+    def _group_by(self, source: FitInput) -> None:
+        # Judge in the bands of these rows, and without their small groups.
+        model, sensitive = self.model, source.sensitive_features
+        binning = Binning(model.continuous, min_group_size=int(model.min_group_size))
+        columns = encode_sensitive(sensitive, len(source.y), "marginal", binning)
+        edges = {name: e for column in columns for name, e in column.edges.items()}
+        whole = encode_sensitive(sensitive, len(source.y), model.groups, binning)
+        small = {attribute.name: attribute.small for attribute in whole}
         self.binning = Binning(model.continuous, edges, small=small)
-        self.tabulator = self._tabulate(rows)
+        self.tabulator = self._tabulate(self.judges)
 
     def _tabulate(self, rows: FitInput) -> Tabulator:
-        notion, groups = self.compared
         return make_tabulator(
             encode_labels(rows.y, len(rows.y), self.classes.tolist(), "y"),
-            notion,
+            self.model._objective().notion,
             rows.sensitive_features,
-            groups,
+            self.model.groups,
             rows.sample_weight,
             rows.X,
             self.binning,
@@ -364,6 +367,8 @@ class _Judge:
                 "returned and the order of the tests is fixed."
             )
         self.bound = bound
+        ((train, _),) = self.folds
+        self._group_by(train)  # which groups are compared is not theirs to say
 
     def path(
         self, key: dict[str, Any], model: FairClassifier, weights: Sequence[float]
