@@ -52,7 +52,7 @@ from fferm.notions import (
 )
 from fferm.registry import Registered
 from fferm.report import pages, plot_curve, write_audit, write_curve
-from fferm.report.audits import judge_audit
+from fferm.report.audits import compare_notions, judge_audit, rate_axis
 from fferm.report.curves import points
 from fferm.report.figures import average, crowd
 from fferm.report.wording import NOTIONS, UNKNOWN, explain
@@ -421,7 +421,7 @@ def test_the_page_names_the_most_accurate_model_within_a_bound(curve, tmp_path):
 
 def test_the_page_says_if_no_model_keeps_the_bound(curve, tmp_path):
     page = report(write_curve, curve, folder=tmp_path, max_violation=0.001)
-    assert "No model of this curve keeps the violation within 0.001" in page.text
+    assert "No model of this curve keeps the violation within 0.1" in page.text
 
 
 def test_the_page_remarks_on_models_in_trouble(curve, tmp_path):
@@ -596,8 +596,8 @@ def test_the_page_of_an_audit_has_its_groups_with_counts_and_intervals(found, tm
     for name, cells in zip(found.groups, rows, strict=True):
         group = found.groups[name]
         assert cells[:2] == [name, str(int(group["count"]))]
-        assert cells[4] == f"{100 * group['selection_rate_1']:.1f}\N{NO-BREAK SPACE}%"
-        assert cells[5].startswith(f"{100 * group['selection_low_1']:.1f}")
+        assert cells[3] == f"{100 * group['selection_rate_1']:.1f}\N{NO-BREAK SPACE}%"
+        assert cells[4].startswith(f"{100 * group['selection_low_1']:.1f}")
 
 
 def test_the_page_of_an_audit_has_divergences_and_certificates(found, tmp_path):
@@ -613,6 +613,60 @@ def test_an_audit_states_the_ratio_and_what_chance_makes(found, tmp_path):
     assert f"Ratio of rates {found.ratio:.2f} lowest over highest" in text
     assert f"By chance alone {found.floor:.4f}" in text
     assert ("four-fifths rule (at least 0.80) is met" in text) == (found.ratio >= 0.8)
+
+
+def test_an_audit_shows_other_notions_side_by_side(found, tmp_path):
+    text = report(write_audit, found, folder=tmp_path).text
+    frame = found.frame
+    for notion, column in [
+        ("Demographic parity", "selection_rate_1"),
+        ("Equal opportunity", "true_positive_rate"),
+        ("False positive rate parity", "false_positive_rate"),
+        ("Predictive parity", "precision"),
+        ("Equal accuracy", "accuracy"),
+    ]:
+        low, high = frame[column].min(), frame[column].max()
+        shown = rf"{notion} [\w ]+ {100 * (high - low):.1f} points {low / high:.2f} "
+        assert re.search(shown, text)
+
+
+def test_attributes_one_by_one_are_not_compared_with_each_other():
+    group = {"selection_rate_1": 0.2, "accuracy": 0.5}
+    other = {"selection_rate_1": 0.3, "accuracy": 0.5}
+    far = {"selection_rate_1": 0.9, "accuracy": 0.5}
+    both = make_audit(groups="marginal")
+    groups = {"sex=a": group, "sex=b": other, "age=c": far}
+    (first, _) = compare_notions(replace(both, groups=groups))
+    assert (first.lowest, first.highest) == (("sex=a", 0.2), ("sex=b", 0.3))
+
+
+def test_dots_stand_on_an_axis_that_fits_them(found, tmp_path):
+    left, right = rate_axis([found, None])
+    rates = found.frame[["selection_low_1", "selection_high_1"]]
+    assert left <= rates.min(axis=None) < rates.max(axis=None) <= right
+    assert right - left <= rates.max(axis=None) - rates.min(axis=None) + 0.1
+    alone = report(write_audit, found, folder=tmp_path).source
+    pair = report(write_audit, found, folder=tmp_path, before=found).source
+    assert (alone.count('class="before"'), pair.count('class="before"')) == (0, 2)
+
+
+@pytest.mark.parametrize(
+    ("bound", "words"),
+    [
+        (None, "● What fairness costs here"),
+        (0.3, "● The bound can be kept on these rows"),
+        (0.15, "✓ The bound can be kept"),
+        (0.001, "✗ The bound is not kept"),
+    ],
+)
+def test_a_curve_begins_with_a_verdict_and_three_sentences(
+    curve, tmp_path, bound, words
+):
+    page = report(write_curve, curve, folder=tmp_path, max_violation=bound)
+    box = page.source.partition('<div class="verdict')[2].partition("</div>")[0]
+    assert words in re.sub("<[^>]*>", "", box)
+    sentence = re.search(r"<p><bdi>(.*)</bdi></p>", box)[1]
+    assert len(re.findall(r"\.(?: |$)", sentence)) == 3
 
 
 def test_groups_of_few_rows_are_flagged(found, tmp_path):

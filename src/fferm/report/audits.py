@@ -84,7 +84,10 @@ def describe_audit(
     """Return what the audit's part of a page shows."""
     shown = {"audit": audit, "verdict": judge_audit(audit, max_violation)}
     if isinstance(audit, RegressionAudit):
-        return shown | {"pictures": draw_columns(audit.columns, "figure")}
+        return shown | {
+            "pictures": draw_columns(audit.columns, "figure"),
+            "axes": mean_axes(audit, before),
+        }
     assert isinstance(audit, ClassificationAudit)
     # The last of equals: with two classes the positive one.
     largest = [gap for gap in audit.gaps if gap.gap >= audit.violation - SAME_GAP]
@@ -92,7 +95,9 @@ def describe_audit(
     return shown | {
         "worst": largest[-1] if largest else None,
         "left_out": [left_out(*item, audit.n_rows) for item in missing],
-        "scale": scale_of([audit]),
+        "axis": rate_axis([audit, before]),
+        "before": before,
+        "notions": compare_notions(audit),
         "costs": compare(before, audit),
     }
 
@@ -130,16 +135,107 @@ def judge_audit(audit: Audit, max_violation: float | None) -> Verdict:
     return Verdict("Keeps the bound on these rows", f"{sentence}.", None)
 
 
-def scale_of(audits: Iterable[ClassificationAudit]) -> float:
-    """Return the right end of bars: the next tenth above every interval."""
-    highs = [
-        row[f"selection_high_{label}"]
+def rate_axis(audits: Iterable[Audit | None]) -> tuple[float, float]:
+    """Return the ends of the axis of decision rates: whole twentieths around all."""
+    shown = [
+        row[f"selection_{end}_{label}"]
         for audit in audits
+        if isinstance(audit, ClassificationAudit)
         for label in audit.shown_classes
         for row in audit.groups.values()
+        for end in ("low", "rate", "high")
     ]
-    highest = max((high for high in highs if not math.isnan(high)), default=1.0)
-    return min(1.0, math.ceil(10 * highest) / 10) or 1.0
+    known = [value for value in shown if not math.isnan(value)]
+    low, high = min(known, default=0.0), max(known, default=1.0)
+    left, right = math.floor(20 * low) / 20, math.ceil(20 * high) / 20
+    return left, right if right > left else left + 0.05
+
+
+class Comparison(NamedTuple):
+    """A measure by group: the notion that asks it to be equal, and how unequal it is.
+
+    Attributes
+    ----------
+    notion, measure
+        In words.
+    lowest, highest
+        Who has the lowest and the highest rate, and that rate.
+    """
+
+    notion: str
+    measure: str
+    lowest: tuple[str, float]
+    highest: tuple[str, float]
+
+    @property
+    def gap(self) -> float:
+        """The difference of the two rates."""
+        return self.highest[1] - self.lowest[1]
+
+    @property
+    def ratio(self) -> float:
+        """The lowest rate over the highest; NaN where both are 0."""
+        return self.lowest[1] / self.highest[1] if self.highest[1] > 0 else math.nan
+
+
+# Notions by the column of an audit's groups that they ask to be equal.
+COMPARED = {
+    "true_positive_rate": ("Equal opportunity", "True positive rate"),
+    "false_positive_rate": ("False positive rate parity", "False positive rate"),
+    "precision": ("Predictive parity", "Precision"),
+    "accuracy": ("Equal accuracy", "Accuracy"),
+}
+
+
+def compare_notions(audit: ClassificationAudit) -> list[Comparison]:
+    """Return how unequal groups are by other notions, on the same decisions.
+
+    Groups of several attributes are compared attribute by attribute; the widest gap of
+    each notion is kept. Equalized odds is the larger of its two parts.
+    """
+    named = {
+        f"selection_rate_{label}": ("Demographic parity", f"Decision {label}")
+        for label in audit.shown_classes
+    }
+    is_marginal = audit.spec.groups == "marginal"
+    listed = []
+    for column, words in (named | COMPARED).items():
+        by_attribute: dict[str, list[tuple[str, float]]] = {}
+        for group, row in audit.groups.items():
+            rate = row.get(column, math.nan)
+            if not math.isnan(rate):
+                attribute = group.partition("=")[0] if is_marginal else ""
+                by_attribute.setdefault(attribute, []).append((group, rate))
+        found = [
+            Comparison(
+                *words,
+                min(rates, key=lambda pair: pair[1]),
+                max(rates, key=lambda pair: pair[1]),
+            )
+            for rates in by_attribute.values()
+            if len(rates) > 1
+        ]
+        if found:
+            listed.append(max(found, key=lambda each: each.gap))
+    return listed
+
+
+def mean_axes(*audits: Audit | None) -> dict[str, tuple[float, float]]:
+    """Return the ends of the axis of mean predictions of each column."""
+    shown: dict[str, list[float]] = {}
+    for audit in audits:
+        for name, column in getattr(audit, "columns", {}).items():
+            for row in column.groups.values():
+                ends = (
+                    row[key] for key in ("mean_low", "mean_prediction", "mean_high")
+                )
+                shown.setdefault(name, []).extend(v for v in ends if math.isfinite(v))
+    axes = {}
+    for name, values in shown.items():
+        low, high = min(values, default=0.0), max(values, default=1.0)
+        room = 0.05 * (high - low) or 0.05 * (abs(high) or 1.0)
+        axes[name] = low - room, high + room
+    return axes
 
 
 def draw_columns(

@@ -14,12 +14,19 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from fferm.auditing import Audit, ClassificationAudit
+from fferm.auditing import Audit
 from fferm.curve import Key, TradeoffCurve
 from fferm.errors import InvalidInputError
 from fferm.report import figures
-from fferm.report.audits import compare, describe_audit, draw_columns, scale_of
-from fferm.report.pages import brief, percent, plain, write_page
+from fferm.report.audits import (
+    Verdict,
+    compare,
+    describe_audit,
+    draw_columns,
+    mean_axes,
+    rate_axis,
+)
+from fferm.report.pages import brief, cost, percent, plain, write_page
 from fferm.report.snippets import curve_snippet
 from fferm.report.wording import CurveWords, curve_words, explain
 from fferm.solvers import Result
@@ -117,7 +124,6 @@ def write_curve(
     places = [(p.test["violation"].mean, p.test["accuracy"].mean) for p in models]
     plains = {point.curve: point for point in models if point.is_plain}
     base = next(iter(plains.values()), None)
-    classified = [p.audit for p in models if isinstance(p.audit, ClassificationAudit)]
     values = {
         "title": title or (NUMBER_TITLE if is_number else TITLE),
         "is_number": is_number,
@@ -133,6 +139,7 @@ def write_curve(
         "audited": None if audit is None else describe_audit(audit, max_violation),
         "points": models,
         "chosen": chosen,
+        "verdict": judge_curve(curve, base, chosen, max_violation),
         "picked": picked,
         "plains": plains,
         "plain": base,
@@ -141,7 +148,7 @@ def write_curve(
             for number, point in enumerate(models)
         ],
         # One scale for all, so that bars of two models can be compared.
-        "scale": scale_of(classified),
+        "axis": rate_axis(point.audit for point in models),
         "bands": curve.bands().set_index(POINT).to_dict("index"),
         "volumes": {name: alone.hypervolume() for name, alone in curve.curves.items()},
         "weights": sorted({point.fairness_weight for point in models}),
@@ -182,7 +189,8 @@ def _detail(label: str, point: Point, plain: Point | None) -> dict[str, Any]:
     columns = getattr(point.audit, "columns", {})
     shown = {name: column for name, column in columns.items() if not column.is_joint}
     pictures, costs = draw_columns(shown, label), compare(before, point.audit)
-    return {"before": before, "pictures": pictures, "costs": costs}
+    axes = mean_axes(point.audit, before)
+    return {"before": before, "pictures": pictures, "costs": costs, "axes": axes}
 
 
 def _chosen(
@@ -194,6 +202,74 @@ def _chosen(
     except InvalidInputError:  # no model is within the bound, or none can be judged
         return None
     return next(point for point in models if point[:2] == key[:2])
+
+
+def judge_curve(
+    curve: TradeoffCurve,
+    base: Point | None,
+    chosen: Point | None,
+    max_violation: float | None,
+) -> Verdict:
+    """Return the verdict on a curve and three sentences behind it.
+
+    Parameters
+    ----------
+    curve
+        What the page is about.
+    base, chosen
+        The model without a fairness term, and the one that the page proposes.
+    max_violation
+        The bound; without one the page proposes the knee and judges nothing.
+    """
+    is_number = "metric" in curve.description
+    show = plain if is_number else percent
+    share = "the variance" if is_number else "accuracy"
+
+    def state(name: str, point: Point) -> str:
+        explained = percent(point.test["accuracy"].mean)
+        explained += " of the variance" if is_number else " accuracy"
+        return (
+            f"{name} has {explained} at violation {show(point.test['violation'].mean)}."
+        )
+
+    sentences = [] if base is None else [state("The plain model", base)]
+    if chosen is None:
+        if max_violation is None:
+            return Verdict("Cannot be judged", "No model could be judged.", None)
+        words = (
+            f"No model of this curve keeps the violation within {show(max_violation)}"
+        )
+        sentences += [f"{words} on test rows."]
+        sentences += ["More fairness weight, or another divergence, may reach it."]
+        return Verdict("The bound is not kept", " ".join(sentences), False)
+    weight = f"fairness weight {brief(chosen.fairness_weight)}"
+    if max_violation is None:
+        sentences.append(state(f"The knee of the curve, {weight},", chosen))
+    else:
+        most = f"The most accurate model within {show(max_violation)}, {weight},"
+        sentences.append(state(most, chosen))
+    if base is not None:
+        sentences.append(_price(base, chosen, share, show))
+    if max_violation is None:
+        return Verdict("What fairness costs here", " ".join(sentences), None)
+    band = curve.bands().set_index(POINT)["violation_high"]
+    high = band.get((chosen.curve, chosen.fairness_weight), float("nan"))
+    if high <= max_violation:
+        return Verdict("The bound can be kept", " ".join(sentences), True)
+    words = "The bound can be kept on these rows; the interval reaches beyond it"
+    return Verdict(words, " ".join(sentences), None)
+
+
+def _price(base: Point, chosen: Point, share: str, show: Callable[[float], str]) -> str:
+    # What a model costs, what it brings, and who paid for it.
+    if chosen is base:
+        return "No fairness term is needed for it."
+    lost = cost(base.test["accuracy"].mean - chosen.test["accuracy"].mean, share)
+    price = f"It has {lost}" if lost.startswith("no ") else f"It costs {lost}"
+    less = show(base.test["violation"].mean - chosen.test["violation"].mean)
+    ways = [each.levelling for each in compare(base.audit, chosen.audit)[:1]]
+    how = "".join(f"; {way.words[0].lower()}{way.words[1:]}" for way in ways if way)
+    return f"{price} and lowers the violation by {less}{how}."
 
 
 def pickable(
