@@ -1636,15 +1636,15 @@ MISTAKES = [
         "a model of a curve by nothing",
         lambda: swept().select(),
         errors.InvalidParameterError,
-        "select needs exactly one of 'knee', max_violation and min_accuracy; got "
-        "None, None and None.",
+        "select needs exactly one of 'knee', max_violation, min_accuracy, min_rate, "
+        "min_group_accuracy; got None, None, None, None, None.",
     ),
     (
         "a model of a curve by two bounds",
         lambda: swept().select(max_violation=0.1, min_accuracy=0.1),
         errors.InvalidParameterError,
-        "select needs exactly one of 'knee', max_violation and min_accuracy; got "
-        "None, 0.1 and 0.1.",
+        "select needs exactly one of 'knee', max_violation, min_accuracy, min_rate, "
+        "min_group_accuracy; got None, 0.1, 0.1, None, None.",
     ),
     (
         "a model of a curve that there is none of",
@@ -1659,8 +1659,15 @@ MISTAKES = [
         "a model of a curve of another kind",
         lambda: swept().select("elbow"),
         errors.InvalidParameterError,
-        "select needs exactly one of 'knee', max_violation and min_accuracy; got "
-        "'elbow', None and None.",
+        "select needs exactly one of 'knee', max_violation, min_accuracy, min_rate, "
+        "min_group_accuracy; got 'elbow', None, None, None, None.",
+    ),
+    (
+        "a model of a curve by the groups of training rows",
+        lambda: swept().select(min_rate=0.1, split="train"),
+        errors.InvalidParameterError,
+        "min_rate needs split='test' and the audits of classifiers on a curve that "
+        "was computed or loaded.",
     ),
     (
         "a model of a curve of an unknown split",
@@ -1707,13 +1714,15 @@ MISTAKES = [
         "a search without a bound",
         lambda: search(max_violation=None),
         errors.InvalidParameterError,
-        "tune needs exactly one of max_violation and min_accuracy; got None and None.",
+        "tune needs exactly one of max_violation, min_accuracy, min_rate, "
+        "min_group_accuracy; got None, None, None, None.",
     ),
     (
         "a search by two bounds",
         lambda: search(min_accuracy=0.9),
         errors.InvalidParameterError,
-        "tune needs exactly one of max_violation and min_accuracy; got 0.5 and 0.9.",
+        "tune needs exactly one of max_violation, min_accuracy, min_rate, "
+        "min_group_accuracy; got 0.5, 0.9, None, None.",
     ),
     (
         "a search by a bound above 1",

@@ -19,6 +19,7 @@ from fferm import (
     tradeoff_curve,
 )
 from fferm.curve import Key
+from fferm.curve.curve import usable_points
 from fferm.data.rows import FitInput
 from fferm.data.split import split_by_label
 from fferm.datasets import make_biased
@@ -881,3 +882,30 @@ def test_records_hold_the_floor_and_the_violation_without_noise(tested):
         assert row.floor == pytest.approx(audit.floor, rel=0.1)
         assert row.corrected_violation == pytest.approx(audit.corrected, abs=1e-9)
     assert (test["corrected_violation"] <= test["violation"]).all()
+
+
+@pytest.mark.parametrize(
+    ("goal", "column", "best"),
+    [
+        ("min_rate", "selection_rate_1", "accuracy"),
+        ("min_group_accuracy", "accuracy", "violation"),
+    ],
+)
+def test_a_goal_of_the_worst_group_is_kept_by_the_best_model(curve, goal, column, best):
+    points = usable_points(curve.records, "test")
+    lowest = {
+        key: curve.audits[key].frame[column].min()
+        for key in points[["curve", "fairness_weight", "seed"]].itertuples(index=False)
+    }
+    bound = float(np.median(list(lowest.values())))
+
+    chosen = curve.choose(**{goal: bound})
+
+    within = points[[value >= bound for value in lowest.values()]]
+    value = within.loc[within["fairness_weight"] == chosen.fairness_weight, best].iloc[
+        0
+    ]
+    assert value == (within[best].max() if best == "accuracy" else within[best].min())
+    assert curve.select(**{goal: bound}) is curve.models[chosen]
+    with pytest.raises(InvalidInputError, match="No model of the curve reaches lowest"):
+        curve.select(**{goal: 1.0})

@@ -210,7 +210,7 @@ def test_optuna_tries_as_many_points_as_asked(monkeypatch):
     call = {**SOURCE, **QUICK, "validation": EvenHoldout(), "max_violation": 0.3}
     found = tune(FairLogisticRegression(), **call, n_trials=12)
     assert len(found.records) == 12
-    best = goal_score({**found.best, "collapsed": False}, 0.3, None)
+    best = goal_score({**found.best, "collapsed": False}, "max_violation", 0.3)
     assert studies[0].best_value == best  # what optuna looks for
     again = tune(FairLogisticRegression(), **call, n_trials=12)
     assert again.best == found.best
@@ -271,7 +271,7 @@ def test_of_sparse_rows_and_dictionaries_weights_are_repetitions():
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({}, "exactly one of max_violation and min_accuracy"),
+        ({}, "exactly one of max_violation, min_accuracy"),
         ({"max_violation": 0.1, "min_accuracy": 0.5}, "exactly one of"),
         ({"max_violation": 3}, "between 0 and 1"),
         ({"max_violation": 0.1, "radii": [0.1]}, "with an uncertainty set"),
@@ -332,7 +332,7 @@ def test_one_divergence_is_given_as_a_list_of_one():
 def test_a_goal_prefers_what_keeps_it_to_what_does_not():
     def score(accuracy, violation):
         record = {"accuracy": accuracy, "violation": violation, "collapsed": False}
-        return goal_score(record, 0.05, None)
+        return goal_score(record, "max_violation", 0.05)
 
     assert score(0.5, 0.05) > score(0.99, 0.06)
     assert score(0.9, 0.01) > score(0.8, 0.0)
@@ -567,3 +567,24 @@ def test_a_confidence_needs_rows_that_judge_the_returned_model(options):
             confidence=0.9,
             **options,
         )
+
+
+@pytest.mark.parametrize(
+    ("goal", "measure"),
+    [("min_rate", "lowest_rate"), ("min_group_accuracy", "lowest_accuracy")],
+)
+def test_a_goal_of_the_worst_group_is_kept_on_the_rows_that_judge(goal, measure):
+    call = {**SOURCE, **QUICK, "validation": EvenHoldout()}
+    loose = tune(FairLogisticRegression(), **call, **{goal: 0.0}).records
+    bound = float(loose[measure].median())
+
+    found = tune(FairLogisticRegression(), **call, **{goal: bound})
+
+    kept = found.records[
+        (found.records[measure] >= bound) & ~found.records["collapsed"]
+    ]
+    assert found.feasible
+    if goal == "min_rate":
+        assert found.best["accuracy"] == kept["accuracy"].max()
+    else:
+        assert found.best["violation"] == kept["violation"].min()

@@ -2,7 +2,7 @@
 
 import os
 from collections import UserDict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -26,6 +26,13 @@ CONFIDENCE = 0.95
 # The share of rows that is held out if no test rows are passed.
 TEST_SHARE = 0.25
 POINT = ["curve", "fairness_weight"]
+# By goal: the measure with a bound, 1 if it is an upper one, and what is best within.
+GOALS = {
+    "max_violation": ("violation", 1, "accuracy"),
+    "min_accuracy": ("accuracy", -1, "violation"),
+    "min_rate": ("lowest_rate", -1, "accuracy"),
+    "min_group_accuracy": ("lowest_accuracy", -1, "violation"),
+}
 
 
 class Key(NamedTuple):
@@ -214,16 +221,18 @@ class TradeoffCurve:
         *,
         max_violation: float | None = None,
         min_accuracy: float | None = None,
+        min_rate: float | None = None,
+        min_group_accuracy: float | None = None,
         confidence: float | None = None,
         split: str = "test",
     ) -> Key:
         """Return the key of the best model within a bound; see `select`."""
-        criteria = [how, max_violation, min_accuracy]
-        is_one = sum(value is not None for value in criteria) == 1
-        if not is_one or how not in (None, "knee"):
+        bounds = max_violation, min_accuracy, min_rate, min_group_accuracy
+        asked = goals_asked(bounds)
+        if len(asked) + (how is not None) != 1 or how not in (None, "knee"):
             raise InvalidParameterError(
-                "select needs exactly one of 'knee', max_violation and min_accuracy; "
-                f"got {how!r}, {max_violation!r} and {min_accuracy!r}."
+                f"select needs exactly one of 'knee', {', '.join(GOALS)}; got "
+                f"{', '.join(map(repr, (how, *bounds)))}."
             )
         rows = usable_points(self.records, split)
         if rows.empty:
@@ -240,10 +249,9 @@ class TradeoffCurve:
             best = front.iloc[int((scaled[:, 0] - scaled[:, 1]).argmax())]
         elif max_violation is not None and confidence is not None:
             return self._best_certified(rows, max_violation, confidence, split)
-        elif max_violation is not None:
-            best = _best_within(rows, "max_violation", max_violation)
         else:
-            best = _best_within(rows, "min_accuracy", min_accuracy)
+            ((goal, bound),) = asked.items()
+            best = _best_within(self._measured(rows, goal, split), goal, bound)
         return Key(best["curve"], float(best["fairness_weight"]), int(best["seed"]))
 
     def select(
@@ -252,6 +260,8 @@ class TradeoffCurve:
         *,
         max_violation: float | None = None,
         min_accuracy: float | None = None,
+        min_rate: float | None = None,
+        min_group_accuracy: float | None = None,
         confidence: float | None = None,
         split: str = "test",
     ) -> Any:
@@ -271,6 +281,11 @@ class TradeoffCurve:
             Return the most accurate model with at most this violation.
         min_accuracy
             Return the fairest model with at least this accuracy.
+        min_rate
+            Return the most accurate model of which the lowest selection rate of a
+            group, in the larger of two classes, is at least this.
+        min_group_accuracy
+            Return the fairest model with at least this accuracy in every group.
         confidence
             With ``max_violation``: the test rows have to show that the model keeps it.
             Models of the first seed are tested from the fairest on, as it is on the
@@ -280,9 +295,28 @@ class TradeoffCurve:
         split
             ``"train"`` or ``"test"``.
         """
-        bounds = {"max_violation": max_violation, "min_accuracy": min_accuracy}
-        key = self.choose(how, **bounds, confidence=confidence, split=split)
+        bounds = max_violation, min_accuracy, min_rate, min_group_accuracy
+        options: Any = dict(zip(GOALS, bounds, strict=True))
+        key = self.choose(how, **options, confidence=confidence, split=split)
         return self.models[key]
+
+    def _measured(self, rows: pd.DataFrame, goal: str, split: str) -> pd.DataFrame:
+        # Points with the measure of a goal; that of the worst group is in the audits.
+        measure = GOALS[goal][0]
+        if measure in rows:
+            return rows
+        keys = [
+            Key(curve, float(weight), int(seed))
+            for curve, weight, seed in rows[[*POINT, "seed"]].to_numpy().tolist()
+        ]
+        audits: list[Any] = [self.audits.get(key) for key in keys]
+        if split != "test" or not all(hasattr(each, "classes") for each in audits):
+            raise InvalidParameterError(
+                f"{goal} needs split='test' and the audits of classifiers on a curve "
+                "that was computed or loaded."
+            )
+        values = [lowest_of(goal, each.frame, each.classes) for each in audits]
+        return rows.assign(**{measure: values})
 
     def _best_certified(
         self, points: pd.DataFrame, bound: float, confidence: float, split: str
@@ -445,12 +479,27 @@ def _values_of(values: Mapping[Key, T], curve: str) -> Mapping[Key, T]:
     return LazyValues(lazy)
 
 
+def goals_asked(bounds: Sequence[float | None]) -> dict[str, float]:
+    """Return the bounds that are asked for, by their goals."""
+    pairs = zip(GOALS, bounds, strict=True)
+    return {goal: bound for goal, bound in pairs if bound is not None}
+
+
+def lowest_of(goal: str, groups: pd.DataFrame, classes: Sequence[object]) -> float:
+    """Return the lowest rate or accuracy of a group, of what is known by group."""
+    if goal == "min_rate" and len(classes) != 2:
+        raise InvalidParameterError(
+            f"min_rate needs two classes, of which the larger is selected; got "
+            f"{len(classes)}."
+        )
+    column = f"selection_rate_{classes[-1]}" if goal == "min_rate" else "accuracy"
+    return float(groups[column].min())
+
+
 def _best_within(rows: pd.DataFrame, name: str, bound: float | None) -> Any:
     # The best point within a bound, by the measure that is not bounded.
     bound = check_number(name, bound)
-    bounded, other, sign = "violation", "accuracy", 1
-    if name == "min_accuracy":
-        bounded, other, sign = "accuracy", "violation", -1
+    bounded, sign, other = GOALS[name]
     within = rows[sign * rows[bounded] <= sign * bound]
     if within.empty:
         closest = rows.iloc[int((sign * rows[bounded]).argmin())]
@@ -459,5 +508,5 @@ def _best_within(rows: pd.DataFrame, name: str, bound: float | None) -> Any:
             f"{closest[bounded]:.4f} at fairness_weight="
             f"{closest['fairness_weight']:g}. Add weights, or loosen the bound."
         )
-    order = [sign < 0, sign > 0]
+    order = [other == "violation", sign > 0]
     return within.sort_values([other, bounded], ascending=order, kind="stable").iloc[0]

@@ -13,6 +13,7 @@ from joblib import Parallel, delayed
 from sklearn.base import clone
 
 from fferm._typing import IntArray, Table
+from fferm.curve.curve import GOALS, goals_asked, lowest_of
 from fferm.data.groups import Binning, encode_sensitive
 from fferm.data.rows import FitInput, check_aligned
 from fferm.data.split import read_rows
@@ -84,6 +85,8 @@ def tune(
     validation: Validation | None = None,
     max_violation: float | None = None,
     min_accuracy: float | None = None,
+    min_rate: float | None = None,
+    min_group_accuracy: float | None = None,
     confidence: float | None = None,
     divergences: Sequence[str | Divergence] | None = None,
     radii: Sequence[float] | None = None,
@@ -105,10 +108,12 @@ def tune(
     validation
         Which rows judge: `CrossValidation` (default, five folds), `TargetSample` or
         `EvenHoldout`.
-    max_violation, min_accuracy
+    max_violation, min_accuracy, min_rate, min_group_accuracy
         One of them: the bound to keep on those rows. Among the candidates that keep it
-        the most accurate, or the fairest, is chosen; if none does, the closest, with an
-        `InfeasibleWarning`.
+        the most accurate (of a violation or a rate), or the fairest, is chosen; if none
+        does, the closest, with an `InfeasibleWarning`. ``min_rate`` bounds the lowest
+        selection rate of a group, in the larger of two classes, and
+        ``min_group_accuracy`` the accuracy of every group.
     confidence
         With ``max_violation``: the rows that judge have to show that it is kept. The
         weights of each divergence and radius are tested from the fairest on, as it is
@@ -156,16 +161,11 @@ def tune(
             "tune needs a fair classifier such as FairLogisticRegression(), or a "
             f"pipeline that ends in one; got {kind_of(last_step(estimator))}."
         )
-    bounds = {"max_violation": max_violation, "min_accuracy": min_accuracy}
-    check_params(bounds, dict.fromkeys(bounds, Number(0, 1, is_optional=True)))
-    if (max_violation is None) == (min_accuracy is None):
-        raise InvalidParameterError(
-            "tune needs exactly one of max_violation and min_accuracy; got "
-            f"{max_violation!r} and {min_accuracy!r}."
-        )
+    bounds = max_violation, min_accuracy, min_rate, min_group_accuracy
+    goal, bound = _one_goal(bounds)
     passed = read_rows(X, y, sensitive_features, sample_weight)
     candidates = _candidates(last_step(estimator), divergences, radii)
-    judge = _Judge(estimator, validation, passed)
+    judge = _Judge(estimator, validation, passed, goal)
     if confidence is not None:
         check_params({"confidence": confidence}, {"confidence": CONFIDENCE})
         judge.test(max_violation if n_trials is None else None)
@@ -174,7 +174,7 @@ def tune(
     ]
 
     def score(record: Mapping[str, Any]) -> float:
-        return goal_score(record, max_violation, min_accuracy)
+        return goal_score(record, goal, bound)
 
     total = sum(map(len, grids)) if n_trials is None else n_trials
     with progress(verbose, total, "tuning") as callbacks:
@@ -204,6 +204,17 @@ def tune(
         model.set_params(fairness_weight=best["fairness_weight"]).fit(**seen.tables)
     shown = {name: best[name] for name in SHOWN}
     return Tuning(replace_last(whole, model), shown, is_feasible, pd.DataFrame(records))
+
+
+def _one_goal(bounds: tuple[float | None, ...]) -> tuple[str, float]:
+    asked = goals_asked(bounds)
+    check_params(asked, dict.fromkeys(asked, Number(0, 1, is_optional=True)))
+    if len(asked) != 1:
+        raise InvalidParameterError(
+            f"tune needs exactly one of {', '.join(GOALS)}; got "
+            f"{', '.join(map(repr, bounds))}."
+        )
+    return next(iter(asked.items()))
 
 
 def _check_best(score: float, is_feasible: bool, best: Mapping[str, Any]) -> None:
@@ -244,16 +255,13 @@ def _shown(
         yield record
 
 
-def goal_score(
-    record: Mapping[str, Any], max_violation: float | None, min_accuracy: float | None
-) -> float:
-    """Return the score of a candidate for one of two bounds; the other is None."""
-    accuracy, violation = record["accuracy"], record["violation"]
+def goal_score(record: Mapping[str, Any], goal: str, bound: float) -> float:
+    """Return the score of a candidate for a bound."""
     # One class for everyone is fair and useless.
-    is_usable = not (record["collapsed"] or np.isnan(violation))
-    if max_violation is not None:
-        return bounded_score(accuracy, violation - max_violation, is_usable)
-    return bounded_score(1 - violation, (min_accuracy or 0.0) - accuracy, is_usable)
+    is_usable = not (record["collapsed"] or np.isnan(record["violation"]))
+    measure, sign, other = GOALS[goal]
+    gain = record["accuracy"] if other == "accuracy" else 1 - record["violation"]
+    return bounded_score(gain, sign * (record[measure] - bound), is_usable)
 
 
 def _candidates(
@@ -305,9 +313,13 @@ class _Judge:
     """Measures decisions about the rows that judge, which are encoded once."""
 
     def __init__(
-        self, estimator: Any, validation: Validation | None, passed: FitInput
+        self,
+        estimator: Any,
+        validation: Validation | None,
+        passed: FitInput,
+        goal: str,
     ) -> None:
-        model = last_step(estimator)
+        self.goal, model = goal, last_step(estimator)
         validation = CrossValidation() if validation is None else validation
         if not isinstance(validation, Validation):
             raise InvalidParameterError(
@@ -398,6 +410,11 @@ class _Judge:
                     "model": fitted_model,
                 }
             )
+            measure = GOALS[self.goal][0]
+            if measure not in records[-1]:
+                groups = self.tabulator.group_table(code)
+                classes = self.tabulator.labels.classes
+                records[-1][measure] = lowest_of(self.goal, groups, classes)
             if fitted_model is not None:
                 records[-1] |= self._tested(fitted_model, code)
         return records
