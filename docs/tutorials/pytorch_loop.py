@@ -78,5 +78,5 @@ result = judge(train(5.0, batch_size=16, n_epochs=1))
 print(f"batch 16: accuracy {result.accuracy:.2f}, gap {result.violation:.2f}")
 
 # %% [markdown]
-# Next: [all options of the loss](../how-to/pytorch.md), or `FairNetClassifier`, which is this loop as an estimator of scikit-learn:
+# Next: [all options of the loss](../how-to/networks.md#in-your-own-pytorch-loop), or `FairNetClassifier`, which is this loop as an estimator of scikit-learn:
 # [networks](../how-to/networks.md).
