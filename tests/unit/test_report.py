@@ -669,6 +669,22 @@ def test_a_curve_begins_with_a_verdict_and_three_sentences(
     assert len(re.findall(r"\.(?: |$)", sentence)) == 3
 
 
+@pytest.mark.parametrize("what", ["curve", "audit"])
+def test_a_page_says_where_it_comes_from(curve, found, tmp_path, what):
+    write, result = {"curve": (write_curve, curve), "audit": (write_audit, found)}[what]
+    about = {"Data": HOSTILE, QUOTED: 2024}
+    page = report(write, result, folder=tmp_path, provenance=about)
+    assert f"Data {HOSTILE} {QUOTED} 2024" in page.text
+    assert "provenance=provenance" in page.text
+    assert "img" not in {tag for tag, _ in page.tags}
+
+
+def test_provenance_that_is_no_mapping_is_named(found, tmp_path):
+    with pytest.raises(InvalidParameterError, match="provenance must be a mapping"):
+        write_audit(found, tmp_path / "report.html", provenance="loans.csv")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_groups_of_few_rows_are_flagged(found, tmp_path):
     assert "few rows" not in report(write_audit, found, folder=tmp_path).text
     few = found.groups["a"] | {"count": 7.0}

@@ -306,6 +306,7 @@ class Audit(ABC):
         title: str | None = None,
         max_violation: float | None = None,
         before: "Audit | None" = None,
+        provenance: Mapping[str, object] | None = None,
     ) -> None:
         """Write a report that needs nothing but a browser.
 
@@ -320,11 +321,20 @@ class Audit(ABC):
         before
             The audit, on the same rows, of the classifier that this one replaces; the
             page then says what changed for whom.
+        provenance
+            Where the rows and the model come from, by what it is called.
         """
         # Late, because the report stands above audits and needs an extra.
         from fferm.report import write_audit
 
-        write_audit(self, path, title=title, max_violation=max_violation, before=before)
+        write_audit(
+            self,
+            path,
+            title=title,
+            max_violation=max_violation,
+            before=before,
+            provenance=provenance,
+        )
 
     def _repr_html_(self) -> str:
         """Return compact tables, for notebooks."""

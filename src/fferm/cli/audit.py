@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import pandas as pd
-from typer import Argument, Option
+from typer import Argument, Context, Option
 
 import fferm
 from fferm.auditing import Audit, RegressionAudit, audit_regression
@@ -23,7 +23,7 @@ from fferm.cli.inputs import (
     target_numbers,
 )
 from fferm.cli.options import TaskKind
-from fferm.cli.outputs import Output, check_writable
+from fferm.cli.outputs import Output, check_writable, provenance
 from fferm.data.groups import group_name
 from fferm.data.validate import Number, check_params
 from fferm.datasets._store import CATALOG
@@ -39,6 +39,7 @@ UNBOUNDED = ("wasserstein", "mean_gap", "f_information")
 
 
 def audit(
+    context: Context,
     model: Annotated[
         str,
         Argument(
@@ -77,6 +78,7 @@ def audit(
     encoding: options.Encoding = "utf-8",
     header: options.Header = True,
     html: options.Html = None,
+    date: options.Date = None,
     quiet: options.Quiet = False,
     json: options.Json = False,
 ) -> int:
@@ -102,7 +104,8 @@ def audit(
                 **{"--target": target, "--sensitive": sensitive},
                 **{"--task": None if task is TaskKind.auto else task},
             )
-            audited = _measure_model(Path(model), data, form, max_violation, how)
+            asked = data, form, max_violation, how
+            audited, columns = _measure_model(Path(model), *asked)
         else:
             _refuse(
                 f"cannot be a second file, because --prediction audits {model}. Leave "
@@ -116,7 +119,9 @@ def audit(
             _check_bound(max_violation, getattr(audited, "metric", None))
         words, result = _judge(audited, max_violation, confidence)
         if html is not None:
-            audited.to_html(html, max_violation=max_violation)
+            files = (data, model) if data else (model, "predictions in the table")
+            known = provenance(context, files[0], *columns, model=files[1], date=date)
+            audited.to_html(html, max_violation=max_violation, provenance=known)
     text = "\n\n".join([str(audited), *words])
     output.result(text, {**result, "audit": audited.to_dict()})
     return 0 if result["passes"] else 1
@@ -172,7 +177,7 @@ def _check_bound(max_violation: float | None, metric: str | None) -> None:
 
 def _measure_model(
     path: Path, data: str | None, form: Form, max_violation: float | None, how: How
-) -> Audit:
+) -> tuple[Audit, tuple[str, tuple[str, ...]]]:
     model = fferm.load(path)
     last = last_step(model)
     target, sensitive = last.target_name_, last.sensitive_names_
@@ -200,7 +205,8 @@ def _measure_model(
     for name in sensitive:
         column_of(frame, name, "sensitive column")
     rows = {"X": features_of(model, frame), "y": y}
-    return measure(model, {**rows, "sensitive_features": frame[list(sensitive)]}, how)
+    rows["sensitive_features"] = frame[list(sensitive)]
+    return measure(model, rows, how), (source.target, sensitive)
 
 
 def measure(

@@ -3,13 +3,13 @@
 from pathlib import Path
 from typing import Annotated
 
-from typer import Option
+from typer import Context, Option
 
 from fferm.cli import options
 from fferm.cli.fit import make_estimator
 from fferm.cli.inputs import Form, open_source
 from fferm.cli.options import GroupKind, ModelKind, TaskKind
-from fferm.cli.outputs import Output, check_writable, table_text
+from fferm.cli.outputs import Output, check_writable, provenance, table_text
 from fferm.curve import tradeoff_curve
 from fferm.data.validate import COUNT, Number, check_params
 
@@ -19,6 +19,7 @@ SHOWN_OF_REGRESSION = [*SHOWN[:3], "loss", "violation", "mean_gap"]
 
 
 def curve(
+    context: Context,
     data: options.Data,
     out: Annotated[Path, Option(help="A folder for the records; resumes there.")],
     target: options.Target = None,
@@ -30,6 +31,7 @@ def curve(
         Option(help=f"May be repeated: {options.DIVERGENCES}; kl by default."),
     ] = None,
     html: options.Html = None,
+    date: options.Date = None,
     model: Annotated[
         list[ModelKind] | None,
         Option(help="The kind of model; may be repeated. linear by default."),
@@ -96,7 +98,10 @@ def curve(
             verbose=output.verbose,
         )
         if html is not None:
-            curve.to_html(html)
+            trained = ", ".join(map(repr, estimators.values()))
+            columns = source.target, source.sensitive
+            known = provenance(context, data, *columns, model=trained, date=date)
+            curve.to_html(html, provenance=known)
     chosen = curve.description.get("metric")
     front, shown = curve.pareto(), SHOWN if chosen is None else SHOWN_OF_REGRESSION
     names = [name for name in shown if name in front.columns]

@@ -47,6 +47,7 @@ Groups = Annotated[
     GroupKind, Option(help="Several sensitive columns jointly, or one by one.")
 ]
 Html = Annotated[Path | None, Option(help="Also write a report there.")]
+Date = Annotated[str | None, Option(help="The date that the report states.")]
 Json = Annotated[bool, Option("--json", help="The result as JSON on standard output.")]
 Header = Annotated[
     bool,

@@ -4,15 +4,18 @@ import contextlib
 import json
 import os
 import secrets
+import shlex
 import sys
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table as RichTable
+from typer import Context
 
 from fferm.errors import ColumnHint, InvalidInputError
 
@@ -127,3 +130,36 @@ def check_writable(path: Path, *inputs: str, is_folder: bool = False) -> None:
         raise InvalidInputError(
             f"Cannot write {path} ({error.strerror}). Choose a writable folder."
         ) from error
+
+
+def provenance(
+    context: Context,
+    data: str,
+    target: str,
+    sensitive: Sequence[str],
+    *,
+    model: str,
+    date: str | None,
+) -> dict[str, str]:
+    """Return what a report says of where its results come from.
+
+    Parameters
+    ----------
+    context
+        Of the command, which knows its arguments.
+    data, model
+        A file, whose hash is stated, or what there is to say of it.
+    target, sensitive
+        The columns in question.
+    date
+        As the caller states it; without one there is none.
+    """
+    stated = {"Data": data, "Model": model}
+    for name, path in [*stated.items()]:
+        if Path(path).is_file():
+            digest = sha256(Path(path).read_bytes()).hexdigest()
+            stated[name] = f"{path}, SHA-256 {digest}"
+    stated |= {"Target": target, "Sensitive columns": ", ".join(sensitive)}
+    if date is not None:
+        stated["Date"] = date
+    return stated | {"Command": shlex.join(["fferm", *(context.obj or ())])}

@@ -75,7 +75,9 @@ def _explain(error: Any, arguments: list[str]) -> str:
 
 def _run_command(arguments: list[str]) -> int:
     command = typer.main.get_command(app)
-    status = command.main(arguments, prog_name="fferm", standalone_mode=False)
+    status = command.main(
+        arguments, prog_name="fferm", standalone_mode=False, obj=[*arguments]
+    )
     if status == INTERRUPTED:  # typer turns an interrupt into a status
         raise KeyboardInterrupt
     return int(status or 0)

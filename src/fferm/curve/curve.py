@@ -400,6 +400,7 @@ class TradeoffCurve:
         *,
         title: str | None = None,
         max_violation: float | None = None,
+        provenance: Mapping[str, object] | None = None,
     ) -> None:
         """Write the curve as one self-contained page on which points can be picked.
 
@@ -412,10 +413,18 @@ class TradeoffCurve:
         max_violation
             The page shows the most accurate model within this bound first; without a
             bound, the knee.
+        provenance
+            Where the rows and the models come from, by what it is called.
         """
         from fferm.report import write_curve
 
-        write_curve(self, path, title=title, max_violation=max_violation)
+        write_curve(
+            self,
+            path,
+            title=title,
+            max_violation=max_violation,
+            provenance=provenance,
+        )
 
     def __repr__(self) -> str:
         """Return one line: how many models of what, and the range they span."""

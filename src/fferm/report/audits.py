@@ -12,7 +12,15 @@ from fferm.auditing.regression import ColumnAudit
 from fferm.errors import InvalidParameterError
 from fferm.metrics.tabulator import left_out
 from fferm.report.figures import draw_svg, plot_densities, plot_fan
-from fferm.report.pages import MOST_LINES, brief, number, plain, points, write_page
+from fferm.report.pages import (
+    MOST_LINES,
+    brief,
+    check_provenance,
+    number,
+    plain,
+    points,
+    write_page,
+)
 from fferm.report.snippets import audit_snippet
 from fferm.report.wording import TITLES, explain
 
@@ -40,6 +48,7 @@ def write_audit(
     title: str | None = None,
     max_violation: float | None = None,
     before: Audit | None = None,
+    provenance: Mapping[str, object] | None = None,
 ) -> None:
     """Write an audit as one page that needs nothing but a browser.
 
@@ -57,6 +66,9 @@ def write_audit(
     before
         The audit, on the same rows, of the classifier that this one replaces; the page
         then says what changed for whom.
+    provenance
+        Where the rows and the model come from, by what it is called, such as
+        ``{"Data": "loans.csv", "Date": "2024-05-01"}``; shown as it is.
 
     Examples
     --------
@@ -66,13 +78,15 @@ def write_audit(
         raise InvalidParameterError(
             f"before must be an audit of the same kind as this one; got {before!r}."
         )
-    page = {"title": title, "max_violation": max_violation, "before": before}
+    page: dict[str, object] = {"title": title, "max_violation": max_violation}
+    page |= {"before": before, "provenance": provenance}
     values = {
         "title": title or TITLE,
         "is_number": isinstance(audit, RegressionAudit),
         "notion": explain(audit.notion),
         "snippet": audit_snippet(audit, **page),
         "audited": describe_audit(audit, max_violation, before),
+        "provenance": check_provenance(provenance),
         "digests": [],
     }
     write_page("audit.html", values, path)

@@ -8,7 +8,7 @@ and on paper, the picture is the same.
 import base64
 import hashlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib.resources import files
 from typing import Any, NamedTuple
 
@@ -26,7 +26,8 @@ from fferm.report.audits import (
     mean_axes,
     rate_axis,
 )
-from fferm.report.pages import brief, cost, percent, plain, write_page
+from fferm.report.pages import brief, check_provenance, cost, percent, plain, write_page
+from fferm.report.pages import points as points_of
 from fferm.report.snippets import curve_snippet
 from fferm.report.wording import CurveWords, curve_words, explain
 from fferm.solvers import Result
@@ -89,6 +90,7 @@ def write_curve(
     title: str | None = None,
     audit: Audit | None = None,
     max_violation: float | None = None,
+    provenance: Mapping[str, object] | None = None,
 ) -> None:
     """Write a curve as one page on which a click shows what a model does to groups.
 
@@ -105,6 +107,9 @@ def write_curve(
     max_violation
         The bound that the audit is held against, and that the page picks the most
         accurate model for; without one it picks the knee of the front.
+    provenance
+        Where the rows and the model come from, by what it is called, such as
+        ``{"Data": "loans.csv", "Date": "2024-05-01"}``; shown as it is.
 
     Examples
     --------
@@ -135,7 +140,10 @@ def write_curve(
         "front": {**pickable(models, say, plain_number), "picked": picked},
         "script": script,
         "digests": [digest(script)],
-        "snippet": curve_snippet(curve, title=title, max_violation=max_violation),
+        "snippet": curve_snippet(
+            curve, title=title, max_violation=max_violation, provenance=provenance
+        ),
+        "provenance": check_provenance(provenance),
         "audited": None if audit is None else describe_audit(audit, max_violation),
         "points": models,
         "chosen": chosen,
@@ -266,7 +274,8 @@ def _price(base: Point, chosen: Point, share: str, show: Callable[[float], str])
         return "No fairness term is needed for it."
     lost = cost(base.test["accuracy"].mean - chosen.test["accuracy"].mean, share)
     price = f"It has {lost}" if lost.startswith("no ") else f"It costs {lost}"
-    less = show(base.test["violation"].mean - chosen.test["violation"].mean)
+    gain = base.test["violation"].mean - chosen.test["violation"].mean
+    less = points_of(gain) if show is percent else show(gain)
     ways = [each.levelling for each in compare(base.audit, chosen.audit)[:1]]
     how = "".join(f"; {way.words[0].lower()}{way.words[1:]}" for way in ways if way)
     return f"{price} and lowers the violation by {less}{how}."

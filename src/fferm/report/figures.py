@@ -119,7 +119,8 @@ def _draw_layers(drawn: Any, curve: TradeoffCurve, split: str) -> None:
             ends = "violation", "accuracy_low", "accuracy_high"
             drawn.fill_between(*ends, **look, linewidth=0, alpha=0.15)
             ends = "accuracy", "violation_low", "violation_high"
-            drawn.hlines(*ends, data=rows, color=color, linewidth=1.2, alpha=0.5)
+            thin = {"color": color, "linewidth": 1.2, "alpha": 0.5, "label": ""}
+            drawn.hlines(*ends, data=rows, **thin)
         elif mark in LINES:
             look |= {"linestyle": mark, "linewidth": 1.5 if color in CURVES else 1}
             drawn.plot("violation", "accuracy", **look)
@@ -181,12 +182,16 @@ def _draw_page(
         right = max(right, 1.06 * max_violation)
         text = f"bound {max_violation:.3g}"
         ax.axvline(max_violation, color=PLAIN, linestyle=":", label=text, gid="bound")
+    (left, right), (low, high) = limits or (
+        (-0.03 * right, right),
+        accuracy_range(curve),
+    )
     for k, (x, y) in enumerate(places):
-        if x == x and y == y:
+        if left <= x <= right and low <= y <= high:
             ax.plot([x], [y], "o", markersize=12, alpha=0.0, gid=f"pick{k}", zorder=9)
     ax.set_ylabel(f"{words.accuracy} (up is better)")
-    ax.set_xlim((-0.03 * right, right) if limits is None else limits[0])
-    ax.set_ylim(accuracy_range(curve) if limits is None else limits[1])
+    ax.set_xlim((left, right))
+    ax.set_ylim((low, high))
     if "metric" not in curve.description:  # shares; those of the page are in percent
         ax.xaxis.set_major_formatter(_in_percent)
     ax.yaxis.set_major_formatter(_in_percent)

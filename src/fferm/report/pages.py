@@ -9,7 +9,7 @@ from pathlib import Path
 
 from fferm._files import replacing
 from fferm.data.rows import SMALL_GROUP
-from fferm.errors import import_extra
+from fferm.errors import InvalidParameterError, import_extra
 from fferm.report.wording import TITLES
 
 # More lines than this nobody can tell apart.
@@ -52,6 +52,18 @@ def write_page(
     with replacing(Path(path), advice) as temporary:
         # Half of a surrogate pair, in a group's name say, has no bytes in UTF-8.
         temporary.write_bytes(text.encode("utf-8", "xmlcharrefreplace"))
+
+
+def check_provenance(provenance: object) -> dict[str, str]:
+    """Return what is said of where results come from as texts; raise if it is none."""
+    if provenance is None:
+        return {}
+    if not isinstance(provenance, Mapping):
+        raise InvalidParameterError(
+            'provenance must be a mapping such as {"Data": "loans.csv"}; '
+            f"got {provenance!r}."
+        )
+    return {str(name): str(value) for name, value in provenance.items()}
 
 
 def number(value: float | None, form: int | str = 4) -> str:

@@ -15,6 +15,8 @@ HOMES = {
     "fferm.uncertainty": uncertainty,
     "fferm": fferm,
 }
+# Options of a page that the reader passes again.
+PASSED = ("before", "provenance")
 
 
 def curve_snippet(curve: TradeoffCurve, **page: object) -> str:
@@ -92,7 +94,7 @@ def _call(start: str, first: list[str], settings: Mapping[str, str]) -> list[str
 
 def _page(result: str, path: str, page: Mapping[str, object]) -> str:
     options = "".join(
-        f", {name}={name if name == 'before' else repr(value)}"
+        f", {name}={name if name in PASSED else repr(value)}"
         for name, value in page.items()
         if value is not None
     )
