@@ -1,8 +1,11 @@
 """Each command does what the documentation says of it."""
 
+import html
 import json
+import shlex
 import subprocess
 import sys
+from hashlib import sha256
 
 import numpy as np
 import pandas as pd
@@ -406,6 +409,18 @@ def test_the_page_of_an_audit_holds_it_against_the_bound(folder, call, tmp_path)
     done = call("audit", model, data, "--max-violation", "0", "--html", page, "-q")
     assert done.code == 1
     assert "Does not keep the bound" in page.read_text(encoding="utf-8")
+
+
+def test_a_page_states_data_model_command_and_date(folder, call, tmp_path):
+    page = tmp_path / "page.html"
+    model, data = folder / "model.fferm", folder / "data.csv"
+    line = ["audit", model, data, "--html", page, "--date", "1 May"]
+    assert call(*line).code == 0
+    text = page.read_text(encoding="utf-8")
+    for path in (model, data):
+        assert f"{path}, SHA-256 {sha256(path.read_bytes()).hexdigest()}" in text
+    assert "<bdi>1 May</bdi>" in text
+    assert shlex.join(map(str, ["fferm", *line])) in html.unescape(text)
 
 
 def test_predictions_keep_the_columns_that_the_model_does_not_use(

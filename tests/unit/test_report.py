@@ -676,6 +676,7 @@ def test_a_page_says_where_it_comes_from(curve, found, tmp_path, what):
     page = report(write, result, folder=tmp_path, provenance=about)
     assert f"Data {HOSTILE} {QUOTED} 2024" in page.text
     assert "provenance=provenance" in page.text
+    assert ("Counts as positive 1" in page.text) == (what == "audit")
     assert "img" not in {tag for tag, _ in page.tags}
 
 
