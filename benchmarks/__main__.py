@@ -24,7 +24,7 @@ BENCHMARKS = (
     "batch_sizes",
     "solvers",
     "auto",
-    "bounds_table",
+    "floors",
     "bound_kept",
     "growth",
     "raw_table",
