@@ -202,7 +202,7 @@ def test_a_cost_is_in_points():
 
 def test_a_guarantee_that_every_table_keeps_is_not_shown():
     assert [pages.bound(value) for value in (0.25, 1.0, None)] == [
-        "0.2500",
+        "25.0\N{NO-BREAK SPACE}%",
         "–",
         "not given",
     ]
@@ -392,8 +392,8 @@ def test_the_table_of_a_curve_has_the_numbers_of_its_records(curve, tmp_path):
     rows = page.rows()
     assert [row[0] for row in rows] == ["0", "1", "5", "20"]
     assert rows[1] == [
-        *("1", "0.8700", "0.1200", "0.1300", "0.01200"),
-        *("0.8800", "0.1200", "0.1300", "0.01200", "0.50", "best"),
+        *("1", "87.00\xa0%", "12.00\xa0%", "13.00\xa0%", "0.01200"),
+        *("88.00\xa0%", "12.00\xa0%", "13.00\xa0%", "0.01200", "0.50", "best"),
     ]
     assert rows[0][-1] == "plain, best"
     assert rows[2][-1] == ""
@@ -401,10 +401,8 @@ def test_the_table_of_a_curve_has_the_numbers_of_its_records(curve, tmp_path):
 
 def test_the_table_of_several_seeds_has_means_and_ranges(seeded, tmp_path):
     first = report(write_curve, seeded, folder=tmp_path).rows()[0]
-    assert re.split(r"\s{2,}|(?<=\d) (?=\d)", first[1], maxsplit=1) == [
-        "0.8100",
-        "0.8000 to 0.8200",
-    ]
+    mean, _, ends = first[1].partition(" ")
+    assert (mean, ends.strip()) == ("81.00\xa0%", "80.00\xa0% to 82.00\xa0%")
 
 
 def test_the_page_says_what_was_compared_and_what_it_cost(curve, tmp_path):
@@ -416,7 +414,7 @@ def test_the_page_says_what_was_compared_and_what_it_cost(curve, tmp_path):
 
 def test_the_page_names_the_most_accurate_model_within_a_bound(curve, tmp_path):
     page = report(write_curve, curve, folder=tmp_path, max_violation=0.15)
-    assert "Most accurate within violation 0.15 87.0" in page.text
+    assert "Most accurate within violation 15.0 % 87.0 %" in page.text
 
 
 def test_the_page_says_if_no_model_keeps_the_bound(curve, tmp_path):
@@ -605,13 +603,13 @@ def test_the_page_of_an_audit_has_divergences_and_certificates(found, tmp_path):
     for name, bound in found.certificates.items():
         value = found.divergences[name].hard
         assert f"{name.replace('_', ' ')} {value:.3g}" in text
-        assert f"{bound:.4f}" in text
+        assert f"{100 * bound:.1f} %" in text
 
 
 def test_an_audit_states_the_ratio_and_what_chance_makes(found, tmp_path):
     text = report(write_audit, found, folder=tmp_path).text
     assert f"Ratio of rates {found.ratio:.2f} lowest over highest" in text
-    assert f"By chance alone {found.floor:.4f}" in text
+    assert f"By chance alone {100 * found.floor:.1f} %" in text
     assert ("four-fifths rule (at least 0.80) is met" in text) == (found.ratio >= 0.8)
 
 
@@ -785,7 +783,7 @@ def test_a_picked_model_has_groups_certificate_and_costs(biased, tmp_path):
     found = curve.audits[5.0, 0]
     assert len(re.findall('<table class="groups">', page.source)) == 2
     bound = found.certificates["kl"]
-    assert f"that allows no violation above {bound:.4f}." in page.text
+    assert f"that allows no violation above {100 * bound:.1f} %." in page.text
     assert "What the penalty cost whom" in page.text
     # One model is shown, the other waits to be picked.
     assert len(re.findall(r"data-point=\"\d\" hidden", page.source)) == 2

@@ -14,9 +14,8 @@ from fferm.metrics.tabulator import left_out
 from fferm.report.figures import draw_svg, plot_densities, plot_fan
 from fferm.report.pages import (
     MOST_LINES,
-    brief,
     check_provenance,
-    number,
+    percent,
     plain,
     points,
     write_page,
@@ -123,7 +122,7 @@ def judge_audit(audit: Audit, max_violation: float | None) -> Verdict:
             "Cannot be judged", "No two groups could be compared with each other.", None
         )
     measure = "The violation"
-    show: Callable[[float], str] = number
+    show: Callable[[float], str] = percent
     stated = f"Largest gap: {points(audit.violation)}"
     if isinstance(audit, RegressionAudit):
         measure, show = f"{TITLES[audit.metric]} by {audit.worst}", plain
@@ -132,7 +131,7 @@ def judge_audit(audit: Audit, max_violation: float | None) -> Verdict:
         floor = getattr(audit, "floor", math.nan)
         words = f"By chance alone, a fair model measures {points(floor)} on these rows."
         return Verdict(stated, "" if math.isnan(floor) else words, None)
-    bound = f"the bound of {brief(max_violation)}"
+    bound = f"the bound of {show(max_violation)}"
     value, high = show(audit.violation), audit.interval[1]
     if not audit.passes(max_violation):
         sentence = f"{measure} is {value}, above {bound}."

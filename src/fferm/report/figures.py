@@ -180,7 +180,9 @@ def _draw_page(
     right = 1.06 * highest
     if max_violation is not None and max_violation <= FAR * highest:
         right = max(right, 1.06 * max_violation)
-        text = f"bound {max_violation:.3g}"
+        is_share = "metric" not in curve.description
+        text = _in_percent(max_violation, 0) if is_share else f"{max_violation:.3g}"
+        text = f"bound {text}"
         ax.axvline(max_violation, color=PLAIN, linestyle=":", label=text, gid="bound")
     (left, right), (low, high) = limits or (
         (-0.03 * right, right),

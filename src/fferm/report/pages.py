@@ -41,7 +41,18 @@ def write_page(
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    for show in (number, percent, points, brief, plain, amount, signed, cost, bound):
+    for show in (
+        number,
+        percent,
+        points,
+        brief,
+        plain,
+        amount,
+        signed,
+        cost,
+        bound,
+        gap,
+    ):
         environment.filters[show.__name__] = show
     versions = {name: version(name) for name in PACKAGES}
     versions["Python"] = platform.python_version()
@@ -82,6 +93,11 @@ def percent(value: float | None, digits: int = 1) -> str:
     return f"{100 * value:.{digits}f}\N{NO-BREAK SPACE}%"
 
 
+def gap(value: float | None, is_number: bool = False) -> str:
+    """Return a violation: a share in percent, or of numbers in their own unit."""
+    return plain(value) if is_number and value is not None else percent(value)
+
+
 def points(value: float) -> str:
     """Return a difference of two shares in percentage points."""
     return f"{number(100 * value, 1)}\N{NO-BREAK SPACE}percentage points"
@@ -96,7 +112,7 @@ def cost(value: float, of: str) -> str:
 
 def bound(value: float | None) -> str:
     """Return what a divergence guarantees; a bound that every table keeps is none."""
-    return "–" if value is not None and value >= 1 else number(value)
+    return "–" if value is not None and value >= 1 else percent(value)
 
 
 def signed(value: float) -> str:
