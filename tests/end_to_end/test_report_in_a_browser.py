@@ -122,6 +122,8 @@ class Visit:
 
     def click_point(self, number):
         """Click a point as a hand does: the pointer arrives, then the button."""
+        self.tab.mouse.move(0, 0)
+        assert self.tab.locator("#tip").is_hidden()
         self.tab.mouse.move(*self.place_of(number))
         self.tab.locator("#tip").wait_for(timeout=10_000)
         self.tab.mouse.click(*self.place_of(number))
@@ -322,7 +324,7 @@ def test_picking_a_regressor_shows_its_groups_and_pictures(visit, pages):
         page.click_point(number)
         seen.append(page.shown_groups())
         # Densities by group and by band, and the fan of the number.
-        assert page.tab.locator(".detail:visible svg").count() == 3
+        assert page.tab.locator(".detail:visible figure svg").count() == 3
     assert seen[0] != seen[1]
     assert all(len(tables) == 2 for tables in seen)
     texts = page.tab.locator("#front svg text").all_text_contents()

@@ -44,7 +44,7 @@ PAGE_COLORS = {
 # Inches; narrow, so that the text is still readable where a phone shrinks it.
 PAGE_SIZE = (4.9, 3.7)
 # The picture of a curve, beside a panel and on a phone, with columns of its legend.
-CURVE_SIZES = {"wide": ((7.6, 4.9), 3), "narrow": ((3.9, 4.6), 1)}
+CURVE_SIZES = {"wide": ((7.6, 4.9), 3), "narrow": ((4.3, 4.8), 1)}
 # Half of the points within this share of the axis are a cluster: they get a close-up.
 CROWDED = 0.25
 # A bound up to this multiple of the largest violation is drawn; others are far away.
@@ -198,6 +198,7 @@ def _draw_page(
         ax.xaxis.set_major_formatter(_in_percent)
     ax.yaxis.set_major_formatter(_in_percent)
     ax.tick_params(length=3)
+    ax.locator_params(axis="x", nbins=3 + 2 * columns)
     ax.legend(
         loc="upper center",
         bbox_to_anchor=(0.5, -0.14),
