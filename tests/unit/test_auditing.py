@@ -669,6 +669,7 @@ def test_a_page_is_written_by_the_report(data, model, monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "fferm.report", report)
 
     told = {"title": "Loans", "max_violation": 0.1, "before": found}
+    told["provenance"] = {"data": "loans.csv"}
     found.to_html(tmp_path / "audit.html", **told)
 
     assert written == [((found, tmp_path / "audit.html"), told)]
