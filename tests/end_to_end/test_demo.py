@@ -81,6 +81,6 @@ def test_the_report_of_the_demo_has_picture_table_and_groups(demo, table):
     page = demo[1]
     assert "<svg" in page
     for row in table:
-        assert f"<td>{row[2]:.4f}</td>" in page
+        assert f"{100 * row[2]:.2f}\N{NO-BREAK SPACE}%" in page
     for group in ("Female × Black", "Female × White", "Male × Black", "Male × White"):
         assert f"<bdi>{group}</bdi>" in page

@@ -393,7 +393,7 @@ def test_a_page_holds_every_table_and_no_markup_of_the_data(rows, tmp_path):
     text = path.read_text(encoding="utf-8")
     assert "<img" not in text
     assert "Does not keep the bound" in text
-    assert text.count("<svg") == 4  # densities of three columns, and one fan
+    assert text.count("<figure") == 4  # densities of three columns, and one fan
     ids = re.findall(r'\bid="([^"]+)"', text)
     assert len(ids) == len(set(ids))
     for used in re.findall(r'(?:url\(#|href="#|labelledby=")([^")]+)', text):

@@ -609,7 +609,7 @@ def test_too_many_tables_are_refused_with_a_way_out(shape):
         shift.coupled_penalty(p, p.sum(axis=0), get("js"))
 
 
-def test_sets_are_registered_by_name():
+def test_sets_are_registered_by_name(only_ours):
     assert Uncertainty.known() == ("large_shift", "small_shift")
     assert Uncertainty.registered("small-shift") is SmallShift
     assert SmallShift(0.1).parameters()["coupled"] is False
