@@ -22,7 +22,7 @@ FILE = Path(__file__).with_name("public_api.json")
 # Modules whose `__all__` is public.
 WHOLE = (
     *("fferm", "fferm.divergences", "fferm.uncertainty", "fferm.torch"),
-    *("fferm.datasets", "fferm.tuning", "fferm.testing"),
+    *("fferm.datasets", "fferm.deploy", "fferm.tuning", "fferm.testing"),
 )
 # The public names of modules that hold others too.
 NAMED = {

@@ -11,6 +11,7 @@ from fferm._lazy import lazy
 
 if TYPE_CHECKING:
     from fferm import datasets as datasets
+    from fferm import deploy as deploy
     from fferm import distributed as distributed
     from fferm import divergences as divergences
     from fferm import errors as errors

@@ -22,12 +22,11 @@ from typing import Any
 import narwhals as nw
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.pipeline import Pipeline
 
 import fferm
 from fferm._files import replacing
 from fferm.errors import MissingDependencyError, PersistenceError, UnsafeFileError
-from fferm.registry import Registered, kind_of
+from fferm.registry import Registered, kind_of, last_step
 from fferm.solvers import Result
 
 FORMAT = "fferm-model"
@@ -77,8 +76,7 @@ def save(estimator: Any, path: str | os.PathLike[str]) -> None:
     --------
     >>> fferm.save(model, "model.fferm")  # doctest: +SKIP
     """
-    is_pipeline = isinstance(estimator, Pipeline)
-    last = estimator.steps[-1][1] if is_pipeline else estimator
+    last = last_step(estimator)
     name = type(last).__name__
     if not _is_savable(last):
         raise PersistenceError(
@@ -108,7 +106,9 @@ def save(estimator: Any, path: str | os.PathLike[str]) -> None:
             archive.writestr(key, data)
 
 
-def load(path: str | os.PathLike[str], *, module: object = None) -> Any:
+def load(
+    path: str | os.PathLike[str], *, module: object = None, model: object = None
+) -> Any:
     """Return the estimator that `save` wrote.
 
     Parameters
@@ -118,13 +118,17 @@ def load(path: str | os.PathLike[str], *, module: object = None) -> Any:
     module
         For a `FairNetClassifier` that was trained with the user's module: that module,
         as it was passed to the constructor. A file holds numbers and no code.
+    model
+        For a correction of a model of another library, such as `fferm.deploy.adapt`
+        returns: that model.
     """
     try:
         with zipfile.ZipFile(path) as archive:
             manifest, files = _read_files(archive, path)
-        params = {} if module is None else {"module": module}
-        model = _Reader(files, params).estimator(manifest)
-        last = model.steps[-1][1] if isinstance(model, Pipeline) else model
+        given = {"module": module, "model": model}
+        passed = {name: value for name, value in given.items() if value is not None}
+        loaded = _Reader(files, passed).estimator(manifest)
+        last = last_step(loaded)
         if not (_is_savable(last) and {"classes_", "result_"} & vars(last).keys()):
             raise PersistenceError(f"{path} does not hold a fitted model.")
     except (PersistenceError, MissingDependencyError, MemoryError):
@@ -145,7 +149,12 @@ def load(path: str | os.PathLike[str], *, module: object = None) -> Any:
             f"{path} claims to be a saved model, but cannot be loaded ({error!r}). "
             f"{ADVICE}"
         ) from error
-    return model
+    return loaded
+
+
+def can_hold(model: Any) -> bool:
+    """Return whether a file can hold a model, or a pipeline that ends in one."""
+    return _is_savable(last_step(model))
 
 
 def _is_savable(value: object) -> bool:
@@ -268,7 +277,8 @@ class _Reader:
     def estimator(self, content: Mapping[str, Any]) -> Any:
         name = content["class"]
         params = self.all(content["parameters"])
-        if name != "Pipeline":
+        # A correction may hold a model, which then gets what is meant for models.
+        if name != "Pipeline" and params.get("model") is None:
             params |= self.passed
         model = getattr(importlib.import_module(SAVABLE[name]), name)(**params)
         learned = self.all(content["learned"])

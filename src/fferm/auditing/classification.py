@@ -449,9 +449,9 @@ def audit(  # noqa: PLR0913 - one call states all that an audit depends on
     >>> audit(y_true=y, y_pred=y, sensitive_features=s).accuracy
     1.0
     """
+    asked = {"n_bootstrap": n_bootstrap, "min_group_size": min_group_size}
     limits = {"n_bootstrap": DRAWS, "min_group_size": COUNT, "confidence": LEVEL}
-    given = (n_bootstrap, min_group_size, confidence)
-    check_params(dict(zip(limits, given, strict=True)), limits)
+    check_params({**asked, "confidence": confidence}, limits)
     is_alone = X is not None and (y_true is y_pred is y_prob is None)
     if not (is_alone and isinstance(estimator, ClassifierMixin | RegressorMixin)):
         from fferm.auditing.predictions import read_predictions
@@ -481,12 +481,18 @@ def audit(  # noqa: PLR0913 - one call states all that an audit depends on
     passed = {"sensitive_features": sensitive_features, "sample_weight": sample_weight}
     check_aligned(X=X, y=y, **passed)
     known = list(getattr(estimator, "classes_", ()))
-    labels, decision = encode_decisions(y, estimator.predict(X), known)
+    seen = (
+        {"sensitive_features": sensitive_features}
+        if getattr(estimator, "predicts_with_groups", False)
+        else {}
+    )
+    labels, decision = encode_decisions(y, estimator.predict(X, **seen), known)
     _warn_of_unknown(labels, known)
     drawn: dict[str, Any] = {"n_bootstrap": n_bootstrap, "random_state": random_state}
-    options: dict[str, Any] = {**drawn, "min_group_size": min_group_size}
     chosen_notion, table, binning, spec = resolve(
-        estimator, X, labels.n_samples, sample_weight, notion, groups, **options
+        *(estimator, X, labels.n_samples, sample_weight, notion, groups),
+        **drawn,
+        min_group_size=min_group_size,
     )
     chosen = resolve_component(estimator, Divergence, divergence, "kl")
     mode, edges = cast(GroupMode, spec.groups), binning.edges
@@ -498,7 +504,7 @@ def audit(  # noqa: PLR0913 - one call states all that an audit depends on
         soft = np.zeros((labels.n_samples, len(labels.classes)))
         # A label that training did not have is never predicted: its column stays 0.
         places = [labels.classes.index(label) for label in known]
-        soft[:, places] = encode_prob(estimator.predict_proba(X), len(known))
+        soft[:, places] = encode_prob(estimator.predict_proba(X, **seen), len(known))
     violations = tabulator.violations(decision, warn=True)
     tables = tabulator.tables(decision)
     _warn_of_small(tabulator, tables, decision)

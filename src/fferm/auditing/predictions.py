@@ -89,7 +89,7 @@ def read_predictions(
         )
     module = type(estimator).__module__.partition(".")[0]
     if module in ("lightgbm", "xgboost") and type(estimator).__name__ == "Booster":
-        return _interpret(_ask_booster(estimator, X, module), y), X, y
+        return _interpret(ask_booster(estimator, X, module), y), X, y
     is_made = not isinstance(estimator, type)
     if is_made and hasattr(estimator, "predict"):
         return estimator, X, y
@@ -141,7 +141,8 @@ def _interpret(predicted: Any, y: Table) -> Any:
     return Decisions(values, ())
 
 
-def _ask_booster(booster: Any, X: Table, module: str) -> Any:
+def ask_booster(booster: Any, X: Table, module: str) -> Any:
+    """Return what a booster of xgboost or lightgbm predicts."""
     if module == "xgboost":
         xgboost = import_extra("xgboost", "dev")
         config = json.loads(booster.save_config())

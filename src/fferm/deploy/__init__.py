@@ -1,0 +1,14 @@
+"""Fairness where a model runs: frozen scores, corrected where data have moved.
+
+One noun: a `CorrectedClassifier` is a frozen scorer, of any library, and a correction
+of its scores by cell of the table, that is by group and by domain. Scores go in,
+decisions come out, and the scorer is never trained again.
+
+Most corrections decide by group. That is lawful in some places and uses and not in
+others, equal people may meet different thresholds, and a notion is equalized whether or
+not the labels are just.
+"""
+
+from fferm.deploy.base import CorrectedClassifier
+
+__all__ = ["CorrectedClassifier"]
