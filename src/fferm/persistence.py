@@ -39,7 +39,9 @@ SAVABLE = {
     "FairLogisticRegression": "fferm.estimators.linear",
     "FairNetClassifier": "fferm.estimators.net",
     "FairRegressor": "fferm.estimators.regression",
+    "FeatureRepair": "fferm.deploy.repair",
     "FrameEncoder": "fferm.data.frame",
+    "GroupRepair": "fferm.deploy.repair",
     "Pipeline": "sklearn.pipeline",
 }
 # Where the other steps of a pipeline may come from.
@@ -278,8 +280,8 @@ class _Reader:
         name = content["class"]
         params = self.all(content["parameters"])
         # A correction may hold a model, which then gets what is meant for models.
-        if name != "Pipeline" and params.get("model") is None:
-            params |= self.passed
+        if params.get("model") is None:
+            params |= {key: v for key, v in self.passed.items() if key in params}
         model = getattr(importlib.import_module(SAVABLE[name]), name)(**params)
         learned = self.all(content["learned"])
         for name, value in learned.items():

@@ -10,5 +10,6 @@ not the labels are just.
 """
 
 from fferm.deploy.base import CorrectedClassifier
+from fferm.deploy.repair import FeatureRepair, GroupRepair, repair
 
-__all__ = ["CorrectedClassifier"]
+__all__ = ["CorrectedClassifier", "FeatureRepair", "GroupRepair", "repair"]

@@ -138,7 +138,7 @@ class CorrectedClassifier(ClassifierMixin, Saved, BaseEstimator, ABC):
         if self.domain_name_:
             column, X = take_domain(X, self.domain_name_, self.model)
             domain = column if domain is None else domain
-        prob = read_prob(self.model, X, sensitive_features, domain)
+        prob = self._read_prob(X, sensitive_features, domain)
         n_samples, n_classes = prob.shape
         if n_classes != len(self.classes_):
             raise InvalidInputError(
@@ -153,6 +153,12 @@ class CorrectedClassifier(ClassifierMixin, Saved, BaseEstimator, ABC):
             known = {name: c for c, name in enumerate(self.domains_)}
             place = np.array([*(known.get(name, -1) for name in names), -1])[code]
         return self._correct(prob, X, group, place)
+
+    def _read_prob(
+        self, X: Table, sensitive_features: Table, domain: Table
+    ) -> FloatArray:
+        """Return the (n_samples, n_classes) probabilities of the frozen scorer."""
+        return read_prob(self.model, X, sensitive_features, domain)
 
     @property
     def feature_names_in_(self) -> NDArray[Any]:

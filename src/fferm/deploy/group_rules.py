@@ -1,0 +1,451 @@
+"""The most accurate decisions by group within a bound, by linear programming.
+
+A *cell* holds the rows that are decided alike: those of a group or, where the stratum
+is known at prediction, of a group within a stratum. A *rule* decides them from their
+probabilities alone: a threshold for two classes, a tilt of the probabilities for more.
+
+Accuracy and rates are linear in the shares of the rules that a cell mixes, so the best
+mixture is a linear programme. Its columns are too many to write down, and are made when
+they pay: at the prices of the last programme, the best rule of a cell is known in
+closed form (Dantzig and Wolfe). For thresholds that is every threshold there is, so the
+optimum is exact: on the convex hull of each group's ROC curve. Tilts take the
+probabilities at their word, and accuracy and rates are measured nevertheless.
+
+A mixture draws decisions by chance. Where one rule for each cell does as well, to
+within `RANDOM_GAIN`, there is no mixture. If one rate of each group counts, as under
+demographic parity, the standard error of the accuracy is no reason for one either:
+what the hull of a curve lies above the curve is then noise, or ties of scores.
+"""
+
+import itertools
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import linprog
+
+from fferm._typing import FloatArray, IntArray
+from fferm.errors import NonFiniteError
+
+# Decisions are drawn by chance only for so much more accuracy on the fitting rows.
+RANDOM_GAIN = 1e-3
+# Rounds of new columns, and the gain below which none is worth adding.
+MOST_ROUNDS, SMALLEST_GAIN = 100, 1e-8
+# Shares below this are rounding of the linear programme.
+SMALLEST_SHARE = 1e-6
+# Rates differ by rounding alone up to this.
+ROUNDING = 1e-12
+# Thresholds that a cell begins with.
+FIRST_THRESHOLDS = 33
+# How often a bound is lowered so that rules without chance keep it.
+MOST_CUTS = 12
+# Lowest rates that a search for thresholds looks at first.
+MOST_EDGES = 512
+# Thresholds that accept all and none.
+ALL, NONE = -1.0, 1.0
+
+
+@dataclass(eq=False)
+class Cell(ABC):
+    """Rows that one rule decides, and the rules known so far.
+
+    Parameters
+    ----------
+    prob
+        (n, n_classes) probabilities.
+    y, stratum
+        (n,) class codes, and codes of strata, -1 for rows that no rate counts.
+    weight
+        (n,) shares of the weight of all cells.
+    group
+        Whose rows these are.
+    n_strata
+        How many strata there are.
+    """
+
+    prob: FloatArray
+    y: IntArray
+    stratum: IntArray
+    weight: FloatArray
+    group: int
+    n_strata: int
+    rules: list[Any] = field(default_factory=list, init=False)
+    values: list[float] = field(default_factory=list, init=False)
+    rates: list[FloatArray] = field(default_factory=list, init=False)
+
+    def __post_init__(self) -> None:
+        """Add up the weight of each stratum, and make the first rules."""
+        known = self.stratum >= 0
+        self.mass = np.bincount(
+            self.stratum[known], self.weight[known], self.n_strata
+        ).astype(np.float64)
+        self.is_present = self.mass > 0
+        self.prepare()
+
+    @abstractmethod
+    def prepare(self) -> None:
+        """Make the first rules, among them one of constant decisions."""
+
+    @abstractmethod
+    def best(self, price: FloatArray) -> tuple[Any, float, FloatArray]:
+        """Return the rule of the largest value minus priced rates, and both of these.
+
+        ``price`` is (n_strata, n_outcomes), as rates are.
+        """
+
+    def add(self, rule: Any, value: float, rate: FloatArray) -> None:
+        """Add a rule to those that are mixed."""
+        self.rules.append(rule)
+        self.values.append(value)
+        self.rates.append(rate)
+
+
+class ThresholdCell(Cell):
+    """Rows of two classes; a rule accepts probabilities above a threshold."""
+
+    def prepare(self) -> None:
+        """Measure every threshold, and begin with some of them."""
+        level, code = np.unique(self.prob[:, 1], return_inverse=True)
+        middle = (level[1:] + level[:-1]) / 2
+        middle = np.where(middle < level[1:], middle, level[:-1])
+        self.thresholds = np.concatenate([[ALL], middle, [NONE]])
+        self.kept: dict[int, _Steps] = {}
+        signed = np.where(self.y == 1, self.weight, -self.weight)
+        gain = np.bincount(code, signed, level.size)
+        at_none = float(self.weight[self.y == 0].sum())
+        self.value = at_none + _above(gain)
+        place = self.stratum * level.size + code
+        known = self.stratum >= 0
+        mass = np.bincount(
+            place[known], self.weight[known], self.n_strata * level.size
+        ).reshape(self.n_strata, level.size)
+        total = np.where(self.is_present, self.mass, 1.0)
+        self.rate = np.minimum(_above(mass) / total[:, None], 1.0)
+        self.rate[self.is_present, 0] = 1.0
+        first = np.linspace(0, level.size, FIRST_THRESHOLDS).astype(np.int64)
+        for n in np.unique(first):
+            self.take(int(n))
+
+    def steps(self, stratum: int) -> "_Steps":
+        """Return the best value by the rate of a stratum."""
+        if stratum not in self.kept:
+            self.kept[stratum] = _Steps(self.rate[stratum], self.value)
+        return self.kept[stratum]
+
+    def take(self, n: int) -> None:
+        """Add a threshold by its number."""
+        self.add(self.thresholds[n], self.value[n], self.rate[:, n, None])
+
+    def best(self, price: FloatArray) -> tuple[Any, float, FloatArray]:
+        """Return the best threshold of all."""
+        n = int(np.argmax(self.value - price[:, 0] @ self.rate))
+        return self.thresholds[n], float(self.value[n]), self.rate[:, n, None]
+
+
+@dataclass(eq=False)
+class TiltCell(Cell):
+    """Rows of several classes; a rule adds ``prob @ tilt`` to probabilities.
+
+    Parameters
+    ----------
+    stratum_of
+        (n_classes,) the stratum of rows of each label, or None where all rows of the
+        cell are in one stratum.
+    """
+
+    stratum_of: IntArray | None = None
+
+    def prepare(self) -> None:
+        """Begin with the frozen decisions, and with constant ones."""
+        n_classes = self.prob.shape[1]
+        for tilt in (0.0, *2 * np.eye(n_classes)):
+            self.measure(np.broadcast_to(tilt, (n_classes, n_classes)))
+
+    def measure(self, tilt: FloatArray) -> None:
+        """Add a tilt, with the value and the rates of its decisions."""
+        self.add(tilt, *self.decide(tilt))
+
+    def decide(self, tilt: FloatArray) -> tuple[float, FloatArray]:
+        """Return value and rates of the decisions of a tilt."""
+        n_classes = self.prob.shape[1]
+        decided = (self.prob + self.prob @ tilt).argmax(axis=1)
+        known = self.stratum >= 0
+        place = self.stratum[known] * n_classes + decided[known]
+        size = self.n_strata * n_classes
+        mass = np.bincount(place, self.weight[known], size).reshape(-1, n_classes)
+        total = np.where(self.is_present, self.mass, 1.0)
+        value = float(self.weight[decided == self.y].sum())
+        return value, mass / total[:, None]
+
+    def best(self, price: FloatArray) -> tuple[Any, float, FloatArray]:
+        """Return the best tilt, if probabilities are right."""
+        total = np.where(self.is_present, self.mass, 1.0)
+        cost = np.where(self.is_present, 1 / total, 0.0)[:, None] * price
+        if self.stratum_of is None:
+            tilt = np.tile(-cost.sum(axis=0), (self.prob.shape[1], 1))
+        else:
+            tilt = np.where(self.stratum_of[:, None] >= 0, -cost[self.stratum_of], 0.0)
+        return tilt, *self.decide(tilt)
+
+
+class Mixture(NamedTuple):
+    """The rules of each cell, and the share of its rows that each decides."""
+
+    rules: list[list[Any]]
+    shares: list[FloatArray]
+    accuracy: float
+
+    @property
+    def is_random(self) -> bool:
+        """Whether some cell mixes rules."""
+        return any(len(rules) > 1 for rules in self.rules)
+
+
+def _above(mass: NDArray[Any]) -> FloatArray:
+    # Sums over levels above each threshold, from that below all levels on.
+    sums = np.cumsum(mass[..., ::-1], axis=-1)[..., ::-1]
+    return np.concatenate([sums, np.zeros((*mass.shape[:-1], 1))], axis=-1)
+
+
+def best_rules(cells: Sequence[Cell], bound: float) -> Mixture:
+    """Return the most accurate rules whose rates differ by at most ``bound``.
+
+    Between any two groups, in every stratum and outcome, on average over chance.
+
+    Examples
+    --------
+    >>> half = np.array([[0.8, 0.2], [0.4, 0.6]])
+    >>> cells = [
+    ...     ThresholdCell(half, np.array(y), np.zeros(2, int), np.full(2, 0.25), k, 1)
+    ...     for k, y in enumerate([[0, 1], [0, 0]])
+    ... ]
+    >>> best_rules(cells, 1.0).accuracy, best_rules(cells, 0.0).accuracy
+    (1.0, 0.75)
+    """
+    mixed = _mix(cells, bound)
+    if not mixed.is_random:
+        return mixed
+    is_binary = isinstance(cells[0], ThresholdCell)
+    alone = all(cell.is_present.sum() <= 1 for cell in cells)
+    if is_binary:
+        settled = _sweep(cells, bound) if alone else _settle(cells, mixed, bound)
+    else:
+        settled = _average(cells, mixed, bound)
+    noise = 0.5 * np.sqrt(sum(float(np.sum(cell.weight**2)) for cell in cells))
+    gain = max(RANDOM_GAIN, noise) if alone else RANDOM_GAIN
+    if settled is None or settled.accuracy < mixed.accuracy - gain:
+        return mixed
+    return settled
+
+
+def _mix(cells: Sequence[Cell], bound: float) -> Mixture:
+    # The linear programme, with new columns until none pays.
+    compared = np.sum([cell.is_present for cell in cells], axis=0) > 1
+    n_compared = int(compared.sum()) * cells[0].rates[0].shape[1]
+    for _ in range(MOST_ROUNDS):
+        shares, prices, worth = _solve(cells, bound, compared, n_compared)
+        gain = 0.0
+        for cell, price, least in zip(cells, prices, worth, strict=True):
+            rule, value, rate = cell.best(price)
+            extra = value - float(np.sum(price * rate)) - least
+            if extra > SMALLEST_GAIN:
+                cell.add(rule, value, rate)
+                gain += extra
+        if gain <= SMALLEST_GAIN:
+            break
+    rules, kept, accuracy = [], [], 0.0
+    for cell, share in zip(cells, shares, strict=True):
+        chosen = np.flatnonzero(share > SMALLEST_SHARE)
+        part = share[chosen] / share[chosen].sum()
+        rules.append([cell.rules[n] for n in chosen])
+        kept.append(part)
+        accuracy += float(part @ np.array(cell.values)[chosen])
+    return Mixture(rules, kept, accuracy)
+
+
+def _solve(
+    cells: Sequence[Cell], bound: float, compared: NDArray[np.bool_], n_compared: int
+) -> tuple[list[FloatArray], list[FloatArray], list[float]]:
+    # Shares of known rules, prices of rates in each cell, and what each cell is worth.
+    sizes = [len(cell.rules) for cell in cells]
+    n_shares = sum(sizes)
+    cost = np.concatenate(
+        [[-v for cell in cells for v in cell.values], np.zeros(n_compared)]
+    )
+    ends = np.cumsum([0, *sizes])
+    blocks, places = [], []
+    shape = cells[0].rates[0].shape
+    lower = np.full(shape, -1)
+    lower[compared] = np.arange(n_compared).reshape(-1, shape[1])
+    equal = np.zeros((len(cells), n_shares + n_compared))
+    for n, cell in enumerate(cells):
+        equal[n, ends[n] : ends[n + 1]] = 1.0
+        chosen = compared & cell.is_present
+        rate = np.stack([r[chosen].reshape(-1) for r in cell.rates], axis=1)
+        block = np.zeros((rate.shape[0], n_shares + n_compared))
+        block[:, ends[n] : ends[n + 1]] = rate
+        block[np.arange(rate.shape[0]), n_shares + lower[chosen].reshape(-1)] = -1.0
+        blocks.append(block)
+        places.append(chosen)
+    gap = np.concatenate(blocks)  # how far a rate lies above the lowest allowed
+    solved = linprog(
+        cost,
+        np.concatenate([gap, -gap]),
+        np.concatenate([np.full(len(gap), bound), np.zeros(len(gap))]),
+        equal,
+        np.ones(len(cells)),
+        bounds=[(0, None)] * n_shares + [(0, 1)] * n_compared,
+        method="highs",
+    )
+    if solved.x is None:
+        raise NonFiniteError(
+            f"The linear programme of thresholds failed ({solved.message}). Scores may "
+            "differ by rounding alone; round them."
+        )
+    above, below = np.split(-solved.ineqlin.marginals, 2)
+    prices, begin = [], 0
+    for chosen in places:
+        price = np.zeros(shape)
+        size = int(chosen.sum()) * shape[1]
+        part = slice(begin, begin + size)
+        price[chosen] = (above[part] - below[part]).reshape(-1, shape[1])
+        prices.append(price)
+        begin += size
+    shares = [solved.x[a:b] for a, b in itertools.pairwise(ends)]
+    return shares, prices, (-solved.eqlin.marginals).tolist()
+
+
+def _sweep(cells: Sequence[Any], bound: float) -> Mixture | None:
+    # The best single thresholds where each cell has one rate: for every lowest rate
+    # that there can be, each takes its best threshold up to the bound above it.
+    chosen: dict[int, float] = {}
+    accuracy, n_strata = 0.0, cells[0].n_strata
+    for r in range(n_strata):
+        part = [n for n, cell in enumerate(cells) if cell.is_present[r]]
+        if not part:
+            continue
+        tables = [cells[n].steps(r) for n in part]
+        width = bound if len(part) > 1 else 1.0
+        low = _best_lowest(tables, width)
+        for n, table in zip(part, tables, strict=True):
+            value, place = table.best(low, low + width)
+            chosen[n] = cells[n].thresholds[place[0]]
+            accuracy += float(value[0])
+    for n, cell in enumerate(cells):  # no rate of it counts
+        if n not in chosen:
+            place = int(np.argmax(cell.value))
+            chosen[n] = cell.thresholds[place]
+            accuracy += float(cell.value[place])
+    rules = [[chosen[n]] for n in range(len(cells))]
+    return Mixture(rules, [np.ones(1)] * len(cells), accuracy)
+
+
+def _best_lowest(tables: "Sequence[_Steps]", width: float) -> FloatArray:
+    # The lowest rate that allows the best values, in an array of one.
+    lowest = np.unique(np.concatenate([table.rate for table in tables]))
+    edges = lowest[:: max(1, lowest.size // MOST_EDGES)]
+    nexts = np.append(edges[1:], lowest[-1])
+
+    def total(low: FloatArray, high: FloatArray) -> FloatArray:
+        values = [table.best(low, high)[0] for table in tables]
+        return np.asarray(np.sum(values, axis=0))
+
+    # What lies between two edges is looked at only if it may beat the best edge.
+    may_win = total(edges, nexts + width) >= total(edges, edges + width).max()
+    lowest = lowest[may_win[np.searchsorted(edges, lowest, side="right") - 1]]
+    best = int(np.argmax(total(lowest, lowest + width)))
+    return np.asarray(lowest[best : best + 1])
+
+
+class _Steps:
+    """The best value among thresholds whose rate lies in an interval."""
+
+    def __init__(self, rate: FloatArray, value: FloatArray) -> None:
+        order = np.lexsort((-value, rate))  # of equal rates the best value first
+        first = np.append(True, np.diff(rate[order]) > 0)
+        self.place = order[first]
+        self.rate = rate[self.place]
+        # levels[i][n]: where the best of 2**i values from n on is.
+        self.value = value[self.place]
+        self.levels = [np.arange(self.rate.size)]
+        width = 1
+        while 2 * width <= self.rate.size:
+            last = self.levels[-1]
+            self.levels.append(self._better(last[:-width], last[width:]))
+            width *= 2
+
+    def _better(self, one: IntArray, other: IntArray) -> IntArray:
+        return np.where(self.value[one] >= self.value[other], one, other)
+
+    def best(self, low: FloatArray, high: FloatArray) -> tuple[FloatArray, IntArray]:
+        """Return the best values and their places; -inf where there is none."""
+        begin = np.searchsorted(self.rate, low - ROUNDING)
+        end = np.searchsorted(self.rate, high + ROUNDING, side="right")
+        size = end - begin
+        level = np.log2(np.maximum(size, 1)).astype(np.int64)
+        found = np.zeros(size.size, dtype=np.int64)
+        for n, table in enumerate(self.levels):
+            at = np.flatnonzero((level == n) & (size > 0))
+            found[at] = self._better(table[begin[at]], table[end[at] - 2**n])
+        value = np.where(size > 0, self.value[found], -np.inf)
+        return value, self.place[found]
+
+
+def _settle(cells: Sequence[Any], mixed: Mixture, bound: float) -> Mixture:
+    # Replaces mixtures by single thresholds, one cell after another, where the rates
+    # that the other cells have leave room for one at little cost.
+    rules, shares = list(mixed.rules), list(mixed.shares)
+    accuracy, n_random = mixed.accuracy, sum(len(each) > 1 for each in rules)
+    places = [
+        np.searchsorted(cell.thresholds, each)
+        for cell, each in zip(cells, rules, strict=True)
+    ]
+    rates = [
+        np.where(cell.is_present, cell.rate[:, place] @ share, np.nan)
+        for cell, place, share in zip(cells, places, shares, strict=True)
+    ]
+    for n, cell in enumerate(cells):
+        if len(rules[n]) == 1:
+            continue
+        others = np.stack(rates[:n] + rates[n + 1 :])
+        seen = cell.is_present & ~np.isnan(others).all(axis=0)
+        low = np.fmax.reduce(others[:, seen])[:, None] - bound - ROUNDING
+        high = np.fmin.reduce(others[:, seen])[:, None] + bound + ROUNDING
+        rate = cell.rate[seen]
+        fits = np.all((rate >= low) & (rate <= high), axis=0)
+        best = int(np.argmax(np.where(fits, cell.value, -np.inf)))
+        now = float(shares[n] @ cell.value[places[n]])
+        if fits[best] and cell.value[best] >= now - RANDOM_GAIN / n_random:
+            accuracy += float(cell.value[best]) - now
+            rules[n], shares[n] = [cell.thresholds[best]], np.ones(1)
+            rates[n] = np.where(cell.is_present, cell.rate[:, best], np.nan)
+    return Mixture(rules, shares, accuracy)
+
+
+def _average(cells: Sequence[Any], mixed: Mixture, bound: float) -> Mixture | None:
+    # Averages the tilts of a mixture, which differ in a few rows, under a bound that is
+    # lowered until the averages keep the one that was asked for.
+    inner = bound
+    for _ in range(MOST_CUTS):
+        tilts = [
+            np.tensordot(share, np.stack(rules), axes=1)
+            for rules, share in zip(mixed.rules, mixed.shares, strict=True)
+        ]
+        measured = [cell.decide(tilt) for cell, tilt in zip(cells, tilts, strict=True)]
+        present = np.stack([cell.is_present for cell in cells])[:, :, None]
+        rates = np.stack([rate for _, rate in measured])
+        high = np.where(present, rates, -np.inf).max(axis=0)
+        low = np.where(present, rates, np.inf).min(axis=0)
+        excess = float(np.max(np.where(present.sum(axis=0) > 1, high - low, 0.0)))
+        if excess <= bound + ROUNDING:
+            accuracy = sum(value for value, _ in measured)
+            ones = [np.ones(1)] * len(cells)
+            return Mixture([[tilt] for tilt in tilts], ones, accuracy)
+        if inner == 0:
+            return None
+        inner = max(0.0, inner - 1.1 * (excess - bound))
+        mixed = _mix(cells, inner)
+    return None

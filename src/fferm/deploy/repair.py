@@ -1,0 +1,846 @@
+"""Repair frozen scores: decisions by group, or a correction that needs no group."""
+
+import copy
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Self
+
+import narwhals as nw
+import numpy as np
+import pandas as pd
+import scipy.sparse as sp
+from numpy.typing import NDArray
+from scipy.special import expit, logit
+from sklearn.base import clone
+
+from fferm._typing import FloatArray, IntArray, Table, is_sparse
+from fferm.data.rows import Rows, add_control, check_aligned, encode_rows
+from fferm.data.split import hold_out, kinds
+from fferm.data.validate import (
+    FLAG,
+    SEED,
+    Constraint,
+    Number,
+    check_params,
+    encode_labels,
+    encode_weight,
+    factorize,
+    is_table,
+    read_array,
+    reason_of,
+    shares,
+)
+from fferm.deploy.base import CorrectedClassifier, logits_of, read_prob
+from fferm.deploy.group_rules import (
+    ALL,
+    NONE,
+    Cell,
+    Mixture,
+    ThresholdCell,
+    TiltCell,
+    best_rules,
+)
+from fferm.errors import (
+    FfermWarning,
+    InfeasibleWarning,
+    InvalidInputError,
+    InvalidParameterError,
+    InvalidTypeError,
+    MissingSensitiveError,
+    PersistenceError,
+    muted,
+    warn_user,
+)
+from fferm.estimators.base import FairClassifier
+from fferm.metrics.intervals import certify, compared_of
+from fferm.metrics.tabulator import Tabulator, worst_gap
+from fferm.notions import Labels, Notion
+from fferm.registry import Saved, kind_of
+from fferm.solvers import Result
+
+# Under a confidence, bounds on the fitting rows as shares of the bound that is tested.
+BOUNDS = (0.0, 0.15, 0.3, 0.45, 0.6, 0.7, 0.8, 0.9, 1.0)
+# Scores this far from 0 are not logits: they are standardised first.
+LARGEST_LOGIT = 30.0
+# The logarithm of the odds of a threshold that accepts all, or none.
+CERTAIN = 700.0
+# The smallest share that counts as more than a half.
+MORE_THAN_HALF = float(np.nextafter(0.5, 1))
+# Corrections that are known by name.
+CORRECTIONS = {
+    "linear": "FairLogisticRegression",
+    "trees": "FairBoostingClassifier",
+}
+
+
+def repair(  # noqa: PLR0913 - one call states all that a repair depends on
+    model_or_scores: Any,
+    X: Table,
+    y: Table,
+    *,
+    sensitive_features: Table,
+    max_violation: float,
+    confidence: float | None = 0.95,
+    uses_group: bool = False,
+    notion: str | Notion = "demographic_parity",
+    correction: "str | FairClassifier" = "linear",
+    sample_weight: Table = None,
+    validation_fraction: float = 0.2,
+    random_state: int = 0,
+) -> "RepairedClassifier":
+    """Return a model around frozen scores whose decisions are fair.
+
+    Pass rows that the frozen model was not trained on: it is too sure of its own.
+
+    Parameters
+    ----------
+    model_or_scores
+        A fitted classifier, a booster, a function of X that returns probabilities, the
+        name of the column of X that holds the scores, or the scores themselves:
+        (n_samples,) of the second of two classes, or (n_samples, n_classes). Scores
+        outside of [0, 1] are logits, or any numbers that grow with the chance of the
+        second class.
+    X
+        (n_samples, n_features) what the model reads; None if there are scores and
+        ``uses_group``.
+    y
+        (n_samples,) labels.
+    sensitive_features
+        The group of each row. Rows with missing values keep the frozen decision in
+        `GroupRepair`, and train the loss only in `FeatureRepair`.
+    max_violation
+        The largest violation allowed, as in `FairLogisticRegression`.
+    confidence
+        With this probability the violation of the returned model is at most
+        ``max_violation``, or ``feasible_`` is False: rows are held out, and models are
+        tested on them from the fairest on. None: without a promise. With
+        ``uses_group`` the bound is then kept on the rows passed, all of which are used.
+    uses_group
+        True: the rules of `GroupRepair`, which need the group to predict. False:
+        `FeatureRepair`, which does not.
+    notion
+        As in `FairLogisticRegression`. ``uses_group`` needs a notion that compares
+        predictions, so not ``"sufficiency"``.
+    correction
+        Without the group: ``"linear"``, ``"trees"`` or an unfitted fair classifier.
+    sample_weight
+        (n_samples,) weights of the rows.
+    validation_fraction
+        The share of rows held out.
+    random_state
+        Seed of the rows held out, and of decisions that are drawn.
+
+    Returns
+    -------
+    GroupRepair or FeatureRepair
+
+    Examples
+    --------
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> from fferm.datasets import make_biased
+    >>> from fferm.deploy import repair
+    >>> data = make_biased(random_state=0)
+    >>> frozen = LogisticRegression().fit(data.X, data.y)
+    >>> s = data.sensitive_features
+    >>> fair = repair(frozen, data.X_test, data.y_test, uses_group=True,
+    ...               sensitive_features=data.sensitive_features_test,
+    ...               max_violation=0.05, confidence=None)
+    >>> decisions = fair.predict(data.X, sensitive_features=s)
+    """
+    how: dict[str, Any] = {
+        "notion": notion,
+        "max_violation": max_violation,
+        "confidence": confidence,
+        "validation_fraction": validation_fraction,
+        "random_state": random_state,
+    }
+    check_params({"uses_group": uses_group}, {"uses_group": FLAG})
+    model, scores = model_or_scores, None
+    if _is_scores(model_or_scores):
+        model, scores = None, model_or_scores
+    made: RepairedClassifier
+    if uses_group:
+        made = GroupRepair(model=model, **how)
+    else:
+        made = FeatureRepair(model=model, correction=correction, **how)
+    rows = {"sensitive_features": sensitive_features, "sample_weight": sample_weight}
+    return made.fit(X, y, **rows, scores=scores)
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class RepairedClassifier(CorrectedClassifier):
+    """What both ways to repair frozen scores share; see `repair` for the parameters.
+
+    Attributes
+    ----------
+    feasible_ : bool
+        Under ``confidence``, whether a test showed that the bound is kept; else whether
+        its value keeps it.
+    violation_ : float
+        The violation of decisions on the held-out rows, or on all without a confidence.
+    """
+
+    constraints: ClassVar[Mapping[str, Constraint]] = {
+        "max_violation": Number(0, 1),
+        "confidence": Number(0.5, 1, open_high=True, is_optional=True),
+        "validation_fraction": Number(0, 1, open_low=True, open_high=True),
+        "random_state": SEED,
+    }
+
+    max_violation: float = 0.05
+    confidence: float | None = 0.95
+    validation_fraction: float = 0.2
+    random_state: int = 0
+    feasible_: bool = field(init=False)
+    violation_: float = field(init=False)
+    result_: Result = field(init=False, default=Result.converged)
+    # Scores that are not probabilities: what is taken off them, and their unit.
+    score_unit_: tuple[float, ...] = field(init=False, default=())
+    columns_: tuple[str, ...] = field(init=False, default=())
+    _scores: Table = field(init=False, default=None)
+
+    def fit(
+        self,
+        X: Table,
+        y: Table,
+        *,
+        sensitive_features: Table,
+        sample_weight: Table = None,
+        scores: Table = None,
+    ) -> Self:
+        """Learn the correction.
+
+        Parameters
+        ----------
+        X, y, sensitive_features, sample_weight
+            As in `repair`.
+        scores
+            (n_samples,) or (n_samples, n_classes) scores, in place of a model.
+
+        Returns
+        -------
+        Self
+        """
+        check_params(vars(self), self.constraints)
+        name = type(self).__name__
+        if sensitive_features is None:
+            raise MissingSensitiveError(
+                f"{name} needs sensitive_features to fit. Pass the group of each row."
+            )
+        rows = {"sensitive_features": sensitive_features, "y": y, "scores": scores}
+        rows |= {"sample_weight": sample_weight}
+        rows |= {} if X is None else {"X": X}
+        check_aligned(**{key: v for key, v in rows.items() if v is not None})
+        self._learn_unit(X, scores)
+        frame = nw.from_native(X, eager_only=True, pass_through=True)
+        is_frame = isinstance(frame, nw.DataFrame)
+        self.columns_ = tuple(map(str, frame.columns)) if is_frame else ()
+        raw = self._raw(X, scores)
+        prob = read_prob(self.model, X) if raw is None else self._to_prob(raw)
+        self.classes_ = _classes_of(self.model, y, prob.shape[1])
+        labels = encode_labels(y, len(prob), self.classes_.tolist(), "y")
+        self.target_name_ = str(getattr(y, "name", None) or "")
+        weight = shares(encode_weight(sample_weight, len(prob)))
+        self._fit(X, prob, labels, weight, sensitive_features)
+        return self
+
+    def predict(
+        self,
+        X: Table = None,
+        *,
+        sensitive_features: Table = None,
+        domain: Table = None,
+        scores: Table = None,
+    ) -> NDArray[Any]:
+        """Return the decision on each row.
+
+        Parameters
+        ----------
+        X
+            (n_samples, n_features) what the model reads; the scores, if there is no
+            model and ``scores`` are not passed.
+        sensitive_features
+            The group of each row, where ``predicts_with_groups``. Rows without a value
+            keep the frozen decision.
+        domain
+            Passed on to a model that is a correction itself.
+        scores
+            Scores of these rows, in place of the model's.
+        """
+        prob = self.predict_proba(
+            X, sensitive_features=sensitive_features, domain=domain, scores=scores
+        )
+        return np.asarray(self.classes_[prob.argmax(axis=1)])
+
+    def predict_proba(
+        self,
+        X: Table = None,
+        *,
+        sensitive_features: Table = None,
+        domain: Table = None,
+        scores: Table = None,
+    ) -> FloatArray:
+        """Return the (n_samples, n_classes) probabilities, which agree with `predict`.
+
+        Parameters
+        ----------
+        X, sensitive_features, domain, scores
+            As in `predict`.
+        """
+        model = self
+        if scores is not None:
+            model = copy.copy(self)
+            model._scores, model.lacks_model_ = scores, False
+        passed = {"sensitive_features": sensitive_features, "domain": domain}
+        return super(RepairedClassifier, model).predict_proba(X, **passed)
+
+    def _read_prob(
+        self, X: Table, sensitive_features: Table, domain: Table
+    ) -> FloatArray:
+        raw = self._raw(X, self._scores)
+        if raw is None:
+            return super()._read_prob(X, sensitive_features, domain)
+        return self._to_prob(raw)
+
+    @property
+    def feature_names_in_(self) -> NDArray[Any]:
+        """The columns of X, where it is a table."""
+        if not self.columns_:
+            raise AttributeError("feature_names_in_")
+        return np.array(self.columns_, dtype=object)
+
+    def _to_saved(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        if isinstance(self.model, str):
+            return Saved._to_saved(self)
+        return super()._to_saved()
+
+    @abstractmethod
+    def _fit(
+        self,
+        X: Table,
+        prob: FloatArray,
+        labels: Labels,
+        weight: FloatArray,
+        sensitive_features: Table,
+    ) -> None:
+        """Learn from checked rows."""
+
+    def _learn_unit(self, X: Table, scores: Table) -> None:
+        raw = self._raw(X, scores)
+        self.score_unit_ = ()
+        if raw is None:
+            return
+        values = _numbers(raw)
+        if values.size and (values.min() < 0 or values.max() > 1):
+            self.score_unit_ = (0.0, 1.0)
+            if np.abs(values).max() > LARGEST_LOGIT:
+                self.score_unit_ = (float(values.mean()), float(values.std()) or 1.0)
+
+    def _raw(self, X: Table, scores: Table) -> Table:
+        # The scores as they were passed, None where a model makes them.
+        if scores is not None:
+            return scores
+        if isinstance(self.model, str):
+            return _column(X, self.model)
+        return X if self.model is None else None
+
+    def _to_prob(self, raw: Table) -> FloatArray:
+        values = _numbers(raw)
+        if self.score_unit_:
+            centre, unit = self.score_unit_
+            values = (values - centre) / unit
+            if values.ndim == 1:
+                values = expit(values)
+            else:
+                values = np.exp(values - values.max(axis=1, keepdims=True))
+                values /= values.sum(axis=1, keepdims=True)
+        return read_prob(None, values)
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class GroupRepair(RepairedClassifier):
+    """Frozen scores under rules by group: the most accurate within a bound.
+
+    For two classes a rule is a threshold, for more a tilt of the probabilities; see
+    `fferm.deploy.group_rules`. Where no single rule of a group does nearly as well, its
+    decisions are drawn from two or more, in a way that depends on the row alone: the
+    same row gets the same decision again.
+
+    It decides by group. That is lawful in some places and uses and not in others,
+    equal scores of two groups may get different decisions, and the notion is equalized
+    whether or not the labels are just.
+
+    Attributes
+    ----------
+    rules_ : ndarray, (n_cells, n_rules) thresholds or (n_cells, n_rules, m, m) tilts
+        A cell is a group or, under a control feature, a group within a stratum.
+    chances_ : ndarray of shape (n_cells, n_rules)
+        With which chance each of them decides.
+    is_random_ : bool, whether some decisions are drawn
+    """
+
+    rules_: FloatArray = field(init=False)
+    chances_: FloatArray = field(init=False)
+    control_names_: tuple[str, ...] = field(init=False, default=())
+
+    @property
+    def is_random_(self) -> bool:
+        """Whether some decisions are drawn by chance."""
+        return bool(np.any((self.chances_ > 0).sum(axis=1) > 1))
+
+    @property
+    def frame(self) -> pd.DataFrame:
+        """Who meets which threshold, with which chance; for two classes."""
+        if len(self.classes_) > 2:
+            raise InvalidParameterError(
+                "frame lists thresholds, which two classes have. Of more classes see "
+                "rules_ and chances_."
+            )
+        n_groups = len(self.groups_)
+        cells, rules = np.nonzero(self.chances_ > 0)
+        columns = {"group": [self.groups_[c % n_groups] for c in cells]}
+        if self.control_names_:
+            columns["stratum"] = [self.control_names_[c // n_groups] for c in cells]
+        table = pd.DataFrame(columns)
+        table["threshold"] = np.clip(self.rules_[cells, rules], 0, 1)
+        table["chance"] = self.chances_[cells, rules]
+        return table
+
+    def _fit(
+        self,
+        X: Table,
+        prob: FloatArray,
+        labels: Labels,
+        weight: FloatArray,
+        sensitive_features: Table,
+    ) -> None:
+        notion = Notion.resolve(self.notion)
+        self._check_notion(notion)
+        labels = add_control(labels, notion, X)
+        self.control_names_ = labels.control_names
+        rows = encode_rows(sensitive_features, notion, labels, X, sample_weight=weight)
+        with muted(FfermWarning):  # encoding the rows has warned
+            self._learn_groups(sensitive_features, labels.n_samples)
+        y = np.asarray(labels.y)
+        tabulator = Tabulator(rows, notion, labels)
+        if not any(table.is_judged.any() for table in tabulator.tables(y)):
+            raise InvalidInputError(
+                "No part of the data holds two groups, so there is nothing to be fair "
+                "between. Check sensitive_features."
+            )
+        everyone = np.ones(y.size, dtype=bool)
+        drawn = self._draws(X, prob)
+        if self.confidence is None:
+            cells = self._cells(prob, y, rows, everyone)
+            self._keep(best_rules([*cells.values()], self.max_violation), cells, rows)
+            self._judge(tabulator, prob, drawn, everyone)
+            self.feasible_ = self.violation_ <= self.max_violation + 1e-9
+        else:
+            seed = self.random_state
+            held = hold_out(kinds(rows, y), self.validation_fraction, seed)
+            held_rows = replace(tabulator, rows=rows.take(held))
+            cells = self._cells(prob, y, rows, ~held)
+            self._certify(cells, held_rows, prob, drawn, held)
+        if self.is_random_:
+            random = (self.chances_ > 0).sum(axis=1) > 1
+            names = [
+                self.groups_[c % len(self.groups_)] for c in np.flatnonzero(random)
+            ]
+            warn_user(
+                "Some decisions are drawn by chance, because single thresholds cost "
+                f"more accuracy: those of {', '.join(dict.fromkeys(names))}. The same "
+                "row always gets the same decision. See rules_ and chances_.",
+                FfermWarning,
+            )
+
+    def _check_notion(self, notion: Notion) -> None:
+        if not notion.compares_predictions:
+            raise InvalidParameterError(
+                f"uses_group=True needs a notion that compares predictions; got "
+                f"{notion.name!r}, which compares labels given the prediction, so that "
+                "rules by group move who is compared. Use uses_group=False."
+            )
+        control = notion.control_feature()
+        if control is None:
+            return
+        if not isinstance(control, str | int | np.integer):
+            raise InvalidParameterError(
+                "uses_group=True needs the control feature to predict. Name a column "
+                "of X, such as ConditionalParity('department')."
+            )
+        if notion.needs_labels and len(self.classes_) > 2:
+            raise InvalidParameterError(
+                f"{notion.name!r} conditions on labels and on a control feature, which "
+                "uses_group=True supports for two classes only. Use uses_group=False."
+            )
+
+    def _cells(
+        self, prob: FloatArray, y: IntArray, rows: Rows, kept: NDArray[np.bool_]
+    ) -> dict[int, Cell]:
+        # The cells that hold rows, by their number.
+        (attribute,), stratum = rows.attributes, np.asarray(rows.strata.code)
+        notion, n_strata = Notion.resolve(self.notion), len(rows.strata.names)
+        n_groups, n_classes = len(attribute.groups), prob.shape[1]
+        number = attribute.code.copy()
+        stratum_of = None
+        if notion.needs_labels:
+            known = Labels(
+                n_classes, np.arange(n_classes), tuple(self.classes_.tolist())
+            )
+            if n_classes > 2:
+                stratum_of = notion.strata(known).code
+        else:
+            number = np.where(
+                (number >= 0) & (stratum >= 0), stratum * n_groups + number, -1
+            )
+        chosen = kept & (number >= 0) & (rows.weight > 0)
+        total = rows.weight[chosen].sum()
+        cells: dict[int, Cell] = {}
+        order = np.flatnonzero(chosen)
+        order = order[np.argsort(number[order], kind="stable")]
+        begins = np.flatnonzero(np.diff(number[order], prepend=-1))
+        for part in np.split(order, begins[1:]):
+            code = int(number[part[0]])
+            columns = prob[part], y[part], stratum[part], rows.weight[part] / total
+            place = code % n_groups, n_strata
+            if n_classes == 2:
+                cells[code] = ThresholdCell(*columns, *place)
+            else:
+                cells[code] = TiltCell(*columns, *place, stratum_of)
+        return cells
+
+    def _keep(self, mixture: Mixture, cells: dict[int, Cell], rows: Rows) -> None:
+        # Cells without rows decide as the frozen model does.
+        notion, n_classes = Notion.resolve(self.notion), len(self.classes_)
+        n_groups = len(rows.attributes[0].groups)
+        n_cells = n_groups * (1 if notion.needs_labels else len(rows.strata.names))
+        n_rules = max(len(rules) for rules in mixture.rules)
+        shape = (
+            (n_cells, n_rules)
+            if n_classes == 2
+            else (n_cells, n_rules, n_classes, n_classes)
+        )
+        self.rules_ = np.full(shape, 0.5 if n_classes == 2 else 0.0)
+        self.chances_ = np.zeros((n_cells, n_rules))
+        self.chances_[:, 0] = 1.0
+        for code, rules, share in zip(
+            cells, mixture.rules, mixture.shares, strict=True
+        ):
+            self.rules_[code, : len(rules)] = np.stack(rules)
+            self.chances_[code] = 0.0
+            self.chances_[code, : len(rules)] = share
+
+    def _judge(
+        self,
+        tabulator: Tabulator,
+        prob: FloatArray,
+        drawn: FloatArray,
+        held: NDArray[np.bool_],
+    ) -> float:
+        # Keeps the violation of decisions; returns the p-value of "it is too large".
+        (attribute,), stratum = tabulator.rows.attributes, tabulator.rows.strata.code
+        corrected = self._apply(
+            prob[held], attribute.code, np.asarray(stratum), drawn[held]
+        )
+        tables = tabulator.tables(corrected.argmax(axis=1))
+        self.violation_ = worst_gap([table.rate for table in tables])
+        is_complete = all(table.is_judged.all() for table in tables)
+        if not is_complete or self.confidence is None:
+            return 1.0
+        return certify(*compared_of(tables), self.max_violation)
+
+    def _certify(
+        self,
+        cells: dict[int, Cell],
+        tabulator: Tabulator,
+        prob: FloatArray,
+        drawn: FloatArray,
+        held: NDArray[np.bool_],
+    ) -> None:
+        # The order of the tests was fixed without the held-out rows, so the first that
+        # is wrong is passed with probability 1 - confidence at most.
+        passed, self.feasible_ = None, False
+        for share in BOUNDS:
+            mixture = best_rules([*cells.values()], share * self.max_violation)
+            self._keep(mixture, cells, tabulator.rows)
+            p = self._judge(tabulator, prob, drawn, held)
+            is_kept = p <= 1 - float(self.confidence or 0)
+            if is_kept or passed is None:
+                passed = self.rules_, self.chances_, self.violation_
+            self.feasible_ = self.feasible_ or is_kept
+            if not is_kept:
+                break
+        assert passed is not None
+        self.rules_, self.chances_, self.violation_ = passed
+        if not self.feasible_:
+            warn_user(
+                f"No rules pass the test of max_violation={self.max_violation:g} at "
+                f"confidence={self.confidence:g} on {int(held.sum())} held-out rows, "
+                "so feasible_ is False. The fairest are kept, with a violation of "
+                f"{self.violation_:.4f} there. Pass more rows, leave out small groups, "
+                "or raise max_violation.",
+                InfeasibleWarning,
+            )
+
+    def _correct(
+        self, prob: FloatArray, X: Table, group: IntArray, domain: IntArray
+    ) -> FloatArray:
+        notion = Notion.resolve(self.notion)
+        n_samples, stratum = len(prob), np.zeros(len(prob), dtype=np.int64)
+        if not notion.needs_labels:
+            labels = Labels(n_samples, None, tuple(self.classes_.tolist()))
+            if notion.control_feature() is not None:
+                seen = add_control(labels, notion, X)
+                assert seen.control is not None
+                position = {name: c for c, name in enumerate(self.control_names_)}
+                names = [position.get(name, -1) for name in seen.control_names]
+                code = np.array([*names, -1], dtype=np.int64)[seen.control]
+                labels = replace(
+                    labels, control=code, control_names=self.control_names_
+                )
+            stratum = np.asarray(notion.strata(labels).code)
+        return self._apply(prob, group, stratum, self._draws(X, prob))
+
+    def _apply(
+        self, prob: FloatArray, group: IntArray, stratum: IntArray, drawn: FloatArray
+    ) -> FloatArray:
+        n_groups, known = len(self.groups_), group >= 0
+        cell = group
+        if not Notion.resolve(self.notion).needs_labels:
+            known = known & (stratum >= 0)
+            cell = stratum * n_groups + group
+        cell = np.where(known, cell, 0)
+        edges = np.cumsum(self.chances_, axis=1)[:, :-1]
+        choice = (drawn[:, None] >= edges[cell]).sum(axis=1)
+        if len(self.classes_) == 2:
+            threshold = np.where(known, self.rules_[cell, choice], 0.5)
+            p = prob[:, 1]
+            level = np.where(threshold <= ALL, -CERTAIN, CERTAIN)
+            inside = (threshold > ALL) & (threshold < NONE)
+            level[inside] = logit(threshold[inside])
+            with np.errstate(divide="ignore"):
+                q = expit(np.clip(logit(p), -CERTAIN, CERTAIN) - level)
+            is_above = p > threshold
+            q = np.where(is_above, np.maximum(q, MORE_THAN_HALF), np.minimum(q, 0.5))
+            return np.column_stack([1 - q, q])
+        tilted = prob.copy()
+        for n in range(len(self.rules_)):
+            for r in range(self.rules_.shape[1]):
+                at = np.flatnonzero(known & (cell == n) & (choice == r))
+                tilted[at] += prob[at] @ self.rules_[n, r]
+        return _nearest_probabilities(tilted)
+
+    def _draws(self, X: Table, prob: FloatArray) -> FloatArray:
+        """Return (n_samples,) numbers in [0, 1) that depend on a row and the seed.
+
+        Rows of which only the scores are known differ by how many rows with the same
+        scores come before.
+        """
+        columns: dict[str, Any] = {f"p{j}": column for j, column in enumerate(prob.T)}
+        if X is None or self.model is None or is_sparse(X):
+            columns["n"] = pd.DataFrame(columns).groupby([*columns]).cumcount()
+        else:
+            columns |= _plain_columns(X)
+        key = f"{self.random_state:016d}"[-16:]
+        hashed = pd.util.hash_pandas_object(
+            pd.DataFrame(columns), index=False, hash_key=key
+        )
+        return np.asarray(hashed.to_numpy() >> np.uint64(11)) * 2.0**-53
+
+    def _from_saved(self, learned: dict[str, Any]) -> None:
+        super()._from_saved(learned)
+        m, shape = len(self.classes_), self.chances_.shape
+        expected = shape if m == 2 else (*shape, m, m)
+        if self.rules_.shape != expected or len(shape) != 2:
+            raise PersistenceError(
+                f"rules_ must have shape {expected}; got {self.rules_.shape}."
+            )
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class FeatureRepair(RepairedClassifier):
+    """Frozen scores under a small correction that needs no group to predict.
+
+    A fair model of the frozen logits and the features, trained with the penalty and
+    the solvers of `FairLogisticRegression` or `FairBoostingClassifier`. Without a
+    penalty it is the frozen model, recalibrated.
+
+    Parameters
+    ----------
+    correction
+        ``"linear"``, ``"trees"`` or an unfitted fair classifier, whose ``notion``,
+        ``max_violation``, ``confidence``, ``validation_fraction`` and ``random_state``
+        are those of this model.
+
+    Attributes
+    ----------
+    correction_ : the fitted correction
+    """
+
+    correction: "str | FairClassifier" = "linear"
+    correction_: FairClassifier = field(init=False)
+
+    def _fit(
+        self,
+        X: Table,
+        prob: FloatArray,
+        labels: Labels,
+        weight: FloatArray,
+        sensitive_features: Table,
+    ) -> None:
+        if X is None:
+            raise InvalidInputError(
+                "uses_group=False corrects scores by features and needs X. Pass it, or "
+                "uses_group=True."
+            )
+        correction = self._make_correction()
+        correction.set_params(
+            notion=self.notion,
+            max_violation=self.max_violation,
+            confidence=self.confidence,
+            validation_fraction=self.validation_fraction,
+            random_state=self.random_state,
+        )
+        y = self.classes_[np.asarray(labels.y)]
+        self.correction_ = correction.fit(
+            _with_logits(X, prob),
+            y,
+            sensitive_features=sensitive_features,
+            sample_weight=weight * len(weight),
+        )
+        if not np.array_equal(self.correction_.classes_, self.classes_):
+            raise InvalidInputError(
+                f"y must have every class of the model, {self.classes_.tolist()}; got "
+                f"{self.correction_.classes_.tolist()}. Pass rows of each class."
+            )
+        self.sensitive_names_ = self.correction_.sensitive_names_
+        self.band_edges_ = dict(self.correction_.band_edges_)
+        self.feasible_ = self.correction_.feasible_
+        self.violation_ = self.correction_.violation_
+
+    def _make_correction(self) -> Any:
+        if isinstance(self.correction, FairClassifier):
+            return clone(self.correction)
+        import fferm
+
+        if self.correction not in CORRECTIONS:
+            raise InvalidParameterError(
+                "correction must be 'linear', 'trees' or a fair classifier such as "
+                f"FairLogisticRegression(); got {self.correction!r}."
+            )
+        return getattr(fferm, CORRECTIONS[self.correction])()
+
+    def _correct(
+        self, prob: FloatArray, X: Table, group: IntArray, domain: IntArray
+    ) -> FloatArray:
+        return self.correction_.predict_proba(_with_logits(X, prob))
+
+
+def _is_scores(value: Any) -> bool:
+    if isinstance(value, str | type) or callable(value) or hasattr(value, "predict"):
+        return False
+    if type(value).__name__ == "Booster":
+        return False
+    return value is not None
+
+
+def _numbers(scores: Table) -> FloatArray:
+    # Finite scores, (n,) or (n, m).
+    frame = nw.from_native(scores, eager_only=True, pass_through=True)
+    table = frame.to_numpy() if isinstance(frame, nw.DataFrame) else scores
+    try:
+        values = np.asarray(read_array(table, "scores"), dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise InvalidTypeError(
+            f"scores must be numbers ({reason_of(error)}). Pass a fitted classifier, a "
+            "booster, a function, or its scores."
+        ) from error
+    if values.ndim == 2 and values.shape[1] == 1:
+        values = values[:, 0]
+    if values.ndim not in (1, 2) or values.size == 0:
+        raise InvalidInputError(
+            "scores must have shape (n_samples,) or (n_samples, n_classes), with rows; "
+            f"got {values.shape}."
+        )
+    n_bad = int(np.sum(~np.isfinite(values)))
+    if n_bad:
+        row = int(np.argwhere(~np.isfinite(values))[0][0])
+        raise InvalidInputError(
+            f"scores must be finite; got {n_bad} that are missing or infinite, the "
+            f"first in row {row}. Drop those rows, or score them."
+        )
+    return values
+
+
+def _column(X: Table, name: str) -> Table:
+    frame = nw.from_native(X, eager_only=True, pass_through=True)
+    if not isinstance(frame, nw.DataFrame) or name not in frame.columns:
+        raise InvalidInputError(
+            f"The scores are the column {name!r} of X; got {kind_of(X)} without it."
+        )
+    return frame[name]
+
+
+def _classes_of(model: Any, y: Table, n_classes: int) -> NDArray[Any]:
+    known = getattr(model, "classes_", None)
+    if known is not None:
+        return np.asarray(known)
+    labels = set(factorize(y, "y")[1])
+    classes = [0, 1] if labels in ({0}, {1}) else sorted(labels)  # type: ignore[type-var,arg-type]
+    if len(classes) != n_classes:
+        raise InvalidInputError(
+            f"scores must have one column per class, {classes}; got {n_classes}."
+        )
+    values = np.asarray(classes)
+    return values if values.dtype.kind != "U" else np.array(classes, dtype=object)
+
+
+def _plain_columns(X: Table) -> dict[str, Any]:
+    # Numbers as floats and all else as text, whatever library holds them.
+    frame = nw.from_native(X, eager_only=True, pass_through=True)
+    if not isinstance(frame, nw.DataFrame):
+        array = np.asarray(X)
+        array = array.reshape(len(array), -1)
+        if array.dtype.kind in "biuf":
+            return dict(
+                zip(map(str, range(array.shape[1])), array.T * 1.0, strict=True)
+            )
+        return {str(n): column.astype(str) for n, column in enumerate(array.T)}
+    columns = {}
+    for name, dtype in frame.schema.items():
+        values = frame[name].to_pandas()
+        is_number = dtype.is_numeric() or dtype == nw.Boolean
+        columns[f"x {name}"] = values.astype(
+            np.float64 if is_number else str
+        ).to_numpy()
+    return columns
+
+
+def _with_logits(X: Table, prob: FloatArray) -> Table:
+    # X and the frozen logits, of the second class and those after it.
+    logits = np.clip(logits_of(prob)[:, 1:], -LARGEST_LOGIT, LARGEST_LOGIT)
+    if is_sparse(X):
+        return sp.hstack([X, sp.csr_matrix(logits)], format="csr")
+    if not is_table(X):
+        array = np.asarray(X)
+        return np.hstack([array.reshape(len(array), -1), logits])
+    frame = nw.from_native(X, eager_only=True)
+    columns = []
+    for n, values in enumerate(logits.T):
+        name = f"frozen logit {n + 1}"
+        while name in frame.columns:
+            name += "_"
+        columns.append(nw.new_series(name, values, backend=frame.implementation))
+    return frame.with_columns(*columns).to_native()
+
+
+def _nearest_probabilities(values: FloatArray) -> FloatArray:
+    # The nearest points whose parts are not negative and sum to 1; the largest part
+    # stays the largest.
+    ordered = -np.sort(-values, axis=1)
+    excess = np.cumsum(ordered, axis=1) - 1
+    counts = np.arange(1, values.shape[1] + 1)
+    n_kept = (ordered - excess / counts > 0).sum(axis=1)
+    shift = excess[np.arange(len(values)), n_kept - 1] / n_kept
+    return np.asarray(np.maximum(values - shift[:, None], 0.0))
