@@ -64,6 +64,7 @@ from fferm.metrics.intervals import (
 from fferm.metrics.tabulator import Tabulator, worst_gap
 from fferm.notions import Labels
 from fferm.penalty.objective import compared_penalty
+from fferm.solvers import LANES_FROM
 from fferm.solvers.base import Callback
 
 M = TypeVar("M", bound=FairClassifier)
@@ -259,6 +260,9 @@ def _train_candidates(model: E, held_out: HeldOut[E]) -> dict[float, Expected[E]
         expected |= _train(model, held_out, weights[-1:], last.model)
     n_fine = N_FINE + model.search_halvings
     fine = _fine_weights(expected, held_out.bound, step, n_fine)
+    if is_joint and 0 < len(fine) < LANES_FROM:
+        # A solver that takes longer would train so few.
+        fine = np.geomspace(fine[0], fine[-1], LANES_FROM).tolist()
     ends = [0.0, np.inf] if is_joint else [0.0, *sorted(expected)[1:], np.inf]
     for low, high in itertools.pairwise(ends):
         if part := [weight for weight in fine if low < weight < high]:

@@ -30,7 +30,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array, diags_array, hstack, vstack
-from scipy.special import betaincinv, gammaln, ndtr, ndtri, xlog1py, xlogy
+from scipy.special import betaincinv, gammaln, ndtr, ndtri
 
 from fferm._typing import FloatArray, IntArray
 from fferm.data.rows import combine
@@ -56,8 +56,9 @@ FLOOR_DRAWS = 20_000
 SETTLED, UNLIKELY = 1e-4, 4e-4
 # Rates at which an exact test looks for its largest level, and then once more about it.
 N_RATES, N_NEAR = 25, 9
-# How far an exact test adds up counts, in standard deviations.
-REACH = 7.5
+# How far an exact test adds up counts, in standard deviations, and what stands for a
+# rate of 0 in a logarithm.
+REACH, TINY = 7.5, 1e-300
 # Rows of the smaller group up to which thresholds have an exact test, and the lower
 # half of the rates that it looks at: they lie closer where a rate is nearly 0.
 MOST_EXACT = 5000
@@ -271,7 +272,7 @@ def certify_curves(below: FloatArray, sizes: FloatArray, bound: float) -> float:
             rates = np.unique(np.concatenate([EDGE_RATES, 1 - EDGE_RATES])) * (
                 1 - bound
             )
-            p = float(_chance(z, rates, n1, n2, bound, False).max())
+            p = _largest_chance(z, rates, n1, n2, bound, False)
         worst = max(worst, p)
     return min(worst, 1.0)
 
@@ -435,11 +436,7 @@ def _exact(
     if low >= high:
         return UNLIKELY
     rates = np.linspace(low, high, N_RATES)
-    chance = _chance(z, rates, n1, n2, bound, is_upper)
-    i = int(np.argmax(chance))
-    near = np.linspace(rates[max(i - 1, 0)], rates[min(i + 1, N_RATES - 1)], N_NEAR)
-    chance = np.append(chance, _chance(z, near, n1, n2, bound, is_upper))
-    return min(float(chance.max()) + UNLIKELY, 1.0)
+    return min(_largest_chance(z, rates, n1, n2, bound, is_upper) + UNLIKELY, 1.0)
 
 
 def _plausible(count: float, n_rows: float) -> Interval:
@@ -451,36 +448,54 @@ def _plausible(count: float, n_rows: float) -> Interval:
     return float(low), float(high)
 
 
-def _chance(
+def _largest_chance(
     z: float, rates: FloatArray, n1: float, n2: float, bound: float, is_upper: bool
-) -> FloatArray:
-    # The chance of such a statistic at each rate of the second group.
-    x1, first = _binomial(n1, np.minimum(rates + bound, 1.0))
-    x2, second = _binomial(n2, rates)
+) -> float:
+    # The largest chance of such a statistic over the rates of the second group, and
+    # over more of them about the worst one.
+    x1, x2 = _likely(n1, np.minimum(rates + bound, 1.0)), _likely(n2, rates)
     # The statistic falls as the second count grows. From which one is it at most z?
     level = z - 1e-9 if is_upper else z + 1e-9
     sizes = np.array([[n1], [n2]])
-    below, above = np.full(x1.size, -1.0), np.full(x1.size, n2 + 1.0)
+    # Its variance is at most that of rates of one half.
+    line = n2 * (x1 / n1 - bound)
+    reach = n2 * level * math.sqrt((1 / n1 + 1 / n2) / 4 * (n1 + n2) / (n1 + n2 - 1))
+    below = np.clip(np.floor(line - max(reach, 0.0)) - 1, x2[0] - 1, x2[-1])
+    above = np.clip(np.ceil(line - min(reach, 0.0)) + 1, x2[0], x2[-1] + 1)
     while np.any(above - below > 1):
         middle = np.floor((below + above) / 2)
         is_low = gap_statistic(np.stack([x1, middle]), sizes, bound) <= level
         below, above = np.where(is_low, below, middle), np.where(is_low, middle, above)
-    # The chance of at least each second count; nearly all of it lies in x2.
-    from_on = np.cumsum(second[:, ::-1], axis=1)[:, ::-1]
-    from_on = np.hstack([from_on, np.zeros((rates.size, 1))])
-    place = np.clip(above - x2[0], 0, x2.size).astype(np.int64)
-    part = from_on[:, place]
-    return np.asarray(np.sum(first * (1 - part if is_upper else part), axis=1))
+    place = np.maximum(above - x2[0], 0).astype(np.int64)
+
+    def chance(low: FloatArray) -> FloatArray:
+        first = _binomial(n1, x1, np.minimum(low + bound, 1.0))
+        # That of at least each second count.
+        from_on = np.zeros((low.size, x2.size + 1))
+        from_on[:, :-1] = np.cumsum(_binomial(n2, x2, low)[:, ::-1], axis=1)[:, ::-1]
+        part = from_on[:, place]
+        return np.asarray(np.sum(first * (1 - part if is_upper else part), axis=1))
+
+    found = chance(rates)
+    i = int(np.argmax(found))
+    near = np.linspace(rates[max(i - 1, 0)], rates[min(i + 1, rates.size - 1)], N_NEAR)
+    return float(max(found[i], chance(near).max()))
 
 
-def _binomial(n: float, rates: FloatArray) -> tuple[FloatArray, FloatArray]:
-    # Counts that some of these rates make likely, and their (rates, counts) chances.
+def _likely(n: float, rates: FloatArray) -> FloatArray:
+    # Counts that some of these rates make likely.
     reach = REACH * (np.sqrt(n * rates * (1 - rates)) + 1)
     start = max(float(np.floor(np.min(n * rates - reach))), 0.0)
-    stop = min(float(np.ceil(np.max(n * rates + reach))), n)
-    x, rate = np.arange(start, stop + 1), rates[:, None]
+    return np.arange(start, min(float(np.ceil(np.max(n * rates + reach))), n) + 1)
+
+
+def _binomial(n: float, x: FloatArray, rates: FloatArray) -> FloatArray:
+    # The (rates, counts) chances.
     log_ways = gammaln(n + 1) - gammaln(x + 1) - gammaln(n - x + 1)
-    return x, np.exp(log_ways + xlogy(x, rate) + xlog1py(n - x, -rate))
+    log_rate, log_rest = np.log(np.maximum([rates, 1 - rates], TINY))
+    return np.asarray(
+        np.exp(log_ways + np.outer(log_rate, x) + np.outer(log_rest, n - x))
+    )
 
 
 class Floor(NamedTuple):
