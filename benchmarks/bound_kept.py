@@ -14,7 +14,7 @@ One cell: ``python -m benchmarks.bound_kept --data adult --model trees --splits 
 import argparse
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -103,7 +103,9 @@ def run() -> dict[str, Any]:
     return {"cells": found, "tables": {"bound_kept": lines}}
 
 
-def measure_cell(data: str, model: str, notion: str, n_splits: int) -> dict[str, Any]:
+def measure_cell(
+    data: str, model: str, notion: str, n_splits: int, rules: Sequence[str] = RULES
+) -> dict[str, Any]:
     """Return what each rule found and broke, by bound."""
     source, begin = DATA[data], time.perf_counter()
     population = _population(source)
@@ -117,20 +119,22 @@ def measure_cell(data: str, model: str, notion: str, n_splits: int) -> dict[str,
         )
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FfermWarning)  # feasible_ says the same
-            for bound, rule, is_found, fitted in _choose(estimator, split.rows):
+            for bound, rule, is_found, fitted in _choose(estimator, split.rows, rules):
                 figures = is_found, *split.measure(fitted)
                 records.setdefault((bound, rule), []).append(figures)
     return {
         "splits": n_splits,
         "seconds": time.perf_counter() - begin,
         "bounds": {
-            bound: {rule: _summary(records[bound, rule], bound) for rule in RULES}
+            bound: {rule: _summary(records[bound, rule], bound) for rule in rules}
             for bound in BOUNDS
         },
     }
 
 
-def _choose(estimator: Any, rows: FitInput) -> Iterator[tuple[float, str, bool, Any]]:
+def _choose(
+    estimator: Any, rows: FitInput, rules: Sequence[str]
+) -> Iterator[tuple[float, str, bool, Any]]:
     # What each rule returns for each bound, from one path of models.
     encoded = clone(estimator).set_params(max_violation=0.1)._encode(rows)
     known: dict[float, Any] = {}
@@ -145,7 +149,7 @@ def _choose(estimator: Any, rows: FitInput) -> Iterator[tuple[float, str, bool, 
     estimator.fit_path = train
     for bound in BOUNDS:
         estimator.set_params(max_violation=bound)
-        for rule in RULES:
+        for rule in rules:
             estimator.confidence = 0.95 if rule == "tests" else None
             judges = UpperEnds if rule == "interval" else HeldOutDecisions
             choice, judged = choose_weight(estimator, judges(estimator, rows, encoded))
@@ -256,9 +260,11 @@ def main() -> None:
     parser.add_argument("--model", choices=MODELS, default="linear")
     parser.add_argument("--notion", choices=NOTIONS, default=NOTIONS[0])
     parser.add_argument("--splits", type=int, default=N_SPLITS)
+    parser.add_argument("--rules", choices=RULES, nargs="+", default=RULES)
     asked = parser.parse_args()
     print("\n".join(HEADER))
-    cell = measure_cell(asked.data, asked.model, asked.notion, asked.splits)
+    options = asked.data, asked.model, asked.notion, asked.splits, asked.rules
+    cell = measure_cell(*options)
     show(asked.data, asked.model, asked.notion, cell)
     print(f"{cell['splits']} splits in {cell['seconds']:.0f} s")
 

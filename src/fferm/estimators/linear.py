@@ -66,11 +66,11 @@ class FairLogisticRegression(FairClassifier):
         probabilities and of these rows.
     confidence
         With this probability, over the draw of the data, the returned model's violation
-        is at most ``max_violation``, or ``feasible_`` is False: models are tested from
-        the fairest on, on held-out rows that none of them saw. It covers rows like
-        these, the groups that the held-out rows have, and no other notion. With sample
-        weights it is an approximation. None: the value on the held-out rows keeps the
-        bound, which other rows break as often as not.
+        is at most ``max_violation``, or ``feasible_`` is False: models are tested on
+        held-out rows that none of them saw. Steps before it in a pipeline did see them.
+        It covers rows like these, the groups that the held-out rows have, and no other
+        notion. With sample weights it is an approximation. None: the value on the
+        held-out rows keeps the bound, which other rows break as often as not.
     refit
         Whether to train again on all rows with the weight that was found. That is
         another model than the one that was tested, and the confidence is lost.
