@@ -47,6 +47,7 @@ COMPILED_FILES = (
     *(PACKAGE / "penalty" / f"{name}.py" for name in ("compiled", "dual", "formulas")),
     *sorted((PACKAGE / "solvers").glob("_[!_]*.py")),
     *sorted((PACKAGE / "boosting").glob("_[!_]*.py")),
+    PACKAGE / "deploy" / "_kernels.py",
     PACKAGE / "lab" / "baselines" / "_kernels.py",
 )
 

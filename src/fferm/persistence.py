@@ -42,6 +42,8 @@ SAVABLE = {
     "FeatureRepair": "fferm.deploy.repair",
     "FrameEncoder": "fferm.data.frame",
     "GroupRepair": "fferm.deploy.repair",
+    "OffsetClassifier": "fferm.deploy.adapting",
+    "ParityController": "fferm.deploy.controller",
     "Pipeline": "sklearn.pipeline",
 }
 # Where the other steps of a pipeline may come from.

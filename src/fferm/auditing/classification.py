@@ -138,6 +138,8 @@ class ClassificationAudit(Audit):
         these were cut into.
     trained_bands
         Those of them that are cut at the edges of the model's training.
+    promises
+        What the model itself proves, such as `fferm.deploy.ParityController`.
     """
 
     n_rows: int
@@ -165,6 +167,7 @@ class ClassificationAudit(Audit):
     floor_high: float = math.nan
     small_groups: dict[str, dict[str, int]] = field(default_factory=dict)
     rates: tuple[ComparedRates, ...] = ()
+    promises: tuple[str, ...] = ()
 
     @classmethod
     def _restore(cls, plain: Mapping[str, Any]) -> Self:
@@ -262,7 +265,7 @@ class ClassificationAudit(Audit):
     @property
     def notes(self) -> tuple[str, ...]:
         """Sentences on who is compared with whom, and who is left out."""
-        return (*self.banded, *self.left_out)
+        return (*self.banded, *self.promises, *self.left_out)
 
     def _short_frame(self) -> pd.DataFrame:
         hidden = [
@@ -341,8 +344,8 @@ class ClassificationAudit(Audit):
                 f"   implies a violation of at most {number(bound)}",
             ]
         lines += ["", self._group_text(full)]
-        if self.banded:
-            lines += ["", *self.banded]
+        if stated := (*self.banded, *self.promises):
+            lines += ["", *stated]
         if self.left_out:
             lines += ["", "Not judged:", *(f"  {line}" for line in self.left_out)]
         return "\n".join(lines)
@@ -558,6 +561,7 @@ def audit(  # noqa: PLR0913 - one call states all that an audit depends on
             ComparedRates(table.attribute, table.groups, rate.tolist(), size.tolist())
             for table, rate, size in zip(tables, *compared, strict=True)
         ),
+        promises=getattr(estimator, "promises", ()),
     )
 
 

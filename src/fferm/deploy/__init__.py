@@ -9,7 +9,18 @@ others, equal people may meet different thresholds, and a notion is equalized wh
 not the labels are just.
 """
 
+from fferm.deploy.adapting import OffsetClassifier, adapt, recalibrate
 from fferm.deploy.base import CorrectedClassifier
+from fferm.deploy.controller import ParityController
 from fferm.deploy.repair import FeatureRepair, GroupRepair, repair
 
-__all__ = ["CorrectedClassifier", "FeatureRepair", "GroupRepair", "repair"]
+__all__ = [
+    "CorrectedClassifier",
+    "FeatureRepair",
+    "GroupRepair",
+    "OffsetClassifier",
+    "ParityController",
+    "adapt",
+    "recalibrate",
+    "repair",
+]

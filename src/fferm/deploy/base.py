@@ -136,8 +136,7 @@ class CorrectedClassifier(ClassifierMixin, Saved, BaseEstimator, ABC):
         if domain is None:
             domain = getattr(self, "_domain", None)
         if self.domain_name_:
-            column, X = take_domain(X, self.domain_name_, self.model)
-            domain = column if domain is None else domain
+            domain, X = take_domain(X, self.domain_name_, self.model, domain)
         prob = self._read_prob(X, sensitive_features, domain)
         n_samples, n_classes = prob.shape
         if n_classes != len(self.classes_):
@@ -202,10 +201,27 @@ class CorrectedClassifier(ClassifierMixin, Saved, BaseEstimator, ABC):
         return params, learned
 
 
-def take_domain(X: Table, name: str, model: Any) -> tuple[Table, Table]:
-    """Return the column of X that names domains, and X as the model knows it."""
+def take_domain(
+    X: Table, name: str, model: Any, domain: Table = None
+) -> tuple[Table, Table]:
+    """Return the domain of each row, and X as the model knows it.
+
+    Parameters
+    ----------
+    X
+        A data frame with a column of this name, which is taken from it unless the model
+        was trained on it; it may lack it if the domain is passed.
+    name
+        The column that holds the domain.
+    model
+        What X is for.
+    domain
+        As passed; None looks it up.
+    """
     frame = nw.from_native(X, eager_only=True, pass_through=True)
     if not isinstance(frame, nw.DataFrame) or name not in frame.columns:
+        if domain is not None:
+            return domain, X
         raise InvalidInputError(
             f"X must be a data frame with the column {name!r}, which holds the domain; "
             f"got {kind_of(X)}. Pass one domain per row instead: domain=[...]."
@@ -213,7 +229,8 @@ def take_domain(X: Table, name: str, model: Any) -> tuple[Table, Table]:
     while isinstance(model, CorrectedClassifier):
         model = model.model
     used = getattr(model, "feature_names_in_", frame.columns)
-    return frame[name], X if name in used else frame.drop(name).to_native()
+    X = X if name in used else frame.drop(name).to_native()
+    return frame[name] if domain is None else domain, X
 
 
 def read_domain(domain: Table, n_samples: int) -> tuple[tuple[str, ...], IntArray]:
