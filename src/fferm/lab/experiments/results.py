@@ -38,8 +38,22 @@ NOISE_INCHES = (9.0, 4.0)
 # Methods of ours are drawn thick; their labels begin so.
 OURS = "f-"
 MARKERS = "os^D"
-# Columns that are printed without an interval, and their digits.
-ROUGH_COLUMNS = {"reached": 1, "points": 1, "seconds": 1, "value": 2, "choice": 4}
+# What a page shows of each kind, in words; the file beside it has every column.
+SHOWN = {
+    "fronts": {
+        "hypervolume": "hypervolume",
+        "accuracy": "accuracy within the bound",
+    },
+    "noise": {
+        "violation_at_higher_accuracy": "violation at the higher accuracy",
+        "violation": "violation at the lower accuracy",
+    },
+    "shift": {
+        "violation": "violation at the bound",
+        "violation_at_accuracy": "violation at equal accuracy",
+    },
+}
+DIGITS = 4
 
 
 def summarize(spec: Spec, records: pd.DataFrame) -> pd.DataFrame:
@@ -212,7 +226,7 @@ NUMBERS = {"fronts": _front_numbers, "noise": _noise_numbers, "shift": _shift_nu
 
 
 def write_experiment(spec: Spec, records: pd.DataFrame, path: Path) -> None:
-    """Write ``path`` with the endings ``.png`` and ``.md``.
+    """Write ``path`` with the endings ``.png``, ``.md`` and ``.csv``.
 
     Parameters
     ----------
@@ -225,7 +239,9 @@ def write_experiment(spec: Spec, records: pd.DataFrame, path: Path) -> None:
     """
     summary = summarize(spec, records)
     with replacing(path.with_suffix(".md"), ADVICE) as temporary:
-        temporary.write_text(_table(summary), encoding="utf-8")
+        temporary.write_text(_tables(spec, summary), encoding="utf-8")
+    with replacing(path.with_suffix(".csv"), ADVICE) as temporary:
+        summary.round(DIGITS).to_csv(temporary, index=False)
     import_extra("matplotlib.figure", "report", "A figure")
     from matplotlib.figure import Figure
 
@@ -255,24 +271,27 @@ def write_experiment(spec: Spec, records: pd.DataFrame, path: Path) -> None:
         figure.savefig(temporary, dpi=110, format="png")
 
 
-def _table(summary: pd.DataFrame) -> str:
-    """Return the summary as a Markdown table, intervals beside their means."""
-    names = summary.columns.drop(["panel", "method"])
-    columns = names[~names.str.endswith("_pm")]
-    lines = [
-        f"| panel | method | {' | '.join(columns)} |",
-        "|---|---|" + "---:|" * len(columns),
-    ]
-    for _, row in summary.iterrows():
-        cells = []
-        for name in columns:
-            mean, spread = row[name], row[f"{name}_pm"]
-            digits = ROUGH_COLUMNS.get(name, 4)
-            text = "none" if np.isnan(mean) else f"{mean:.{digits}f}"
-            is_shown = np.isfinite([mean, spread]).all() and name not in ROUGH_COLUMNS
-            cells.append(f"{text} ± {spread:.{digits}f}" if is_shown else text)
-        lines.append(f"| {row['panel']} | {row['method']} | {' | '.join(cells)} |")
-    return "\n".join(lines) + "\n"
+def _tables(spec: Spec, summary: pd.DataFrame) -> str:
+    """Return Markdown tables of methods by panels, one for each measure of a page."""
+    panels, tables = summary["panel"].unique(), []
+    for name, words in SHOWN[spec.kind].items():
+        lines = [f"| {words} | {' | '.join(panels)} |", "|---|" + "---:|" * len(panels)]
+        for method, rows in summary.groupby("method", sort=False):
+            known = dict(zip(rows["panel"], rows[name], strict=True))
+            spread = dict(zip(rows["panel"], rows[f"{name}_pm"], strict=True))
+            # A dash: the method takes no part in the panel.
+            cells = [_cell(known[p], spread[p]) if p in known else "–" for p in panels]
+            lines.append(f"| {method} | {' | '.join(cells)} |")
+        tables.append("\n".join(lines) + "\n")
+    return "\n".join(tables)
+
+
+def _cell(mean: float, spread: float) -> str:
+    """Return a mean and the half-width of its interval, as far as they exist."""
+    if np.isnan(mean):
+        return "none"
+    known = f" ± {spread:.{DIGITS}f}" if np.isfinite(spread) else ""
+    return f"{mean:.{DIGITS}f}{known}"
 
 
 def _draw_fronts(ax: "Axes", spec: Spec, records: pd.DataFrame) -> None:

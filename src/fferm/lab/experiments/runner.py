@@ -82,7 +82,8 @@ def run(  # noqa: PLR0913 - one call states all that a run depends on
         ``"small"``, minutes on two cores, or ``"full"``, what the documentation shows.
     out
         The folder to write to: ``fig1-small.jsonl`` (records, which a later call goes
-        on from), ``fig1-small.png`` and ``fig1-small.md``.
+        on from), ``fig1-small.png``, ``fig1-small.csv`` (every number) and
+        ``fig1-small.md`` (the tables of a page).
     data_home
         The folder of data files, in place of ``FFERM_DATA_HOME``.
     only
