@@ -162,8 +162,8 @@ def ask_booster(booster: Any, X: Table, module: str) -> Any:
 
 def _lightgbm_objective(booster: Any) -> str:
     lines = booster.model_to_string(num_iteration=1).splitlines()
-    found = [line[10:].split(" ")[0] for line in lines if line.startswith("objective=")]
-    return found[0] if found else "custom"
+    named = [line[10:].split(" ")[0] for line in lines if line.startswith("objective=")]
+    return named[0] if named else "custom"
 
 
 def _is_numeric(y: Table, predicted: Table) -> bool:

@@ -321,8 +321,8 @@ class RegressionAudit(Audit):
                 if column.small
             ),
             *(
-                f"{name}: not compared where {', '.join(column.absent)}, because there "
-                f"are no two groups in at least {dependence.FEWEST_ROWS} rows"
+                f"{name}: not compared where {', '.join(column.absent)}, because fewer "
+                f"than two groups have {dependence.FEWEST_ROWS} rows"
                 for name, column in self.columns.items()
                 if column.absent
             ),

@@ -303,9 +303,9 @@ def _fine_weights(
     reach = N_ERRORS * expected[nearest].noise
     goals = np.linspace(bound + reach, bound - reach, count)
     place = np.log(np.maximum(weights, weights[1] / step))
-    found = np.unique(np.exp(np.interp(goals, limits[::-1], place[::-1])))
-    apart = np.abs(np.log(found[:, None] / np.maximum(weights, TINY)))
-    return [float(weight) for weight in found[apart.min(axis=1) > SAME_WEIGHT]]
+    chosen = np.unique(np.exp(np.interp(goals, limits[::-1], place[::-1])))
+    apart = np.abs(np.log(chosen[:, None] / np.maximum(weights, TINY)))
+    return [float(weight) for weight in chosen[apart.min(axis=1) > SAME_WEIGHT]]
 
 
 def _advance(

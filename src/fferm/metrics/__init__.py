@@ -185,8 +185,8 @@ def violation_floor(
     """Return the violation that a perfectly fair model measures by chance.
 
     It has the groups of these rows, and in each stratum the rates of all groups
-    together. A violation near this floor is no sign of unfairness, and a bound below it
-    cannot be shown to be kept.
+    together. A violation near this floor does not indicate unfairness, and a bound
+    below it cannot be shown to be kept.
 
     Parameters
     ----------

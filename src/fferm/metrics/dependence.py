@@ -673,19 +673,19 @@ def make_regression_tabulator(
     strata = control_strata(notion, X, n)
     # Rows of weight 0 do not count as rows.
     counts = True if weight is None else weight > 0
-    found = [
+    compared = [
         (values[rows], rows, n_column)
         for n_column, (values, known) in enumerate(columns)
         for rows in comparable_rows(values, known & counts, strata).values()
     ]
-    parts = tuple((values, rows) for values, rows, _ in found)
+    parts = tuple((values, rows) for values, rows, _ in compared)
     if not parts:
         raise InvalidInputError(
             f"{measure} needs two groups, or two different numbers, in at least "
             f"{FEWEST_ROWS} rows of some stratum; the {n} rows have none. Check "
             "sensitive_features, or pass more rows."
         )
-    names = tuple(named_groups[n_column] for *_, n_column in found if named_groups)
+    names = tuple(named_groups[n_column] for *_, n_column in compared if named_groups)
     return RegressionTabulator(measure, parts, weight, names)
 
 

@@ -219,7 +219,7 @@ def compare_notions(audit: ClassificationAudit) -> list[Comparison]:
             if not math.isnan(rate):
                 attribute = group.partition("=")[0] if is_marginal else ""
                 by_attribute.setdefault(attribute, []).append((group, rate))
-        found = [
+        gaps = [
             Comparison(
                 *words,
                 min(rates, key=lambda pair: pair[1]),
@@ -228,8 +228,8 @@ def compare_notions(audit: ClassificationAudit) -> list[Comparison]:
             for rates in by_attribute.values()
             if len(rates) > 1
         ]
-        if found:
-            listed.append(max(found, key=lambda each: each.gap))
+        if gaps:
+            listed.append(max(gaps, key=lambda each: each.gap))
     return listed
 
 

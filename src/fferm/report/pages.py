@@ -104,7 +104,7 @@ def points(value: float) -> str:
 
 
 def cost(value: float, of: str) -> str:
-    """Return what is lost of a share; a gain, or what rounds to nothing, is no cost."""
+    """Return what is lost; a gain, or what rounds to nothing, costs nothing."""
     if value < 0.0005:
         return "no measurable cost"
     return f"{number(100 * value, 1)}\N{NO-BREAK SPACE}points of {of}"

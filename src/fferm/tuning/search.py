@@ -269,7 +269,7 @@ def _candidates(
     divergences: Sequence[str | Divergence] | None,
     radii: Sequence[float] | None,
 ) -> list[tuple[dict[str, Any], FairClassifier]]:
-    # What records are found by, and the unfitted model; radius 0 is no uncertainty set.
+    # What records are found by, and the unfitted model; radius 0: no uncertainty set.
     shift: Any = estimator.uncertainty
     if isinstance(divergences, str):
         raise InvalidParameterError(
