@@ -1,9 +1,10 @@
-"""Where the tests find data, and the random numbers of models without a seed.
+"""Where the tests find data and a browser, and random numbers without a seed.
 
 Data are in FFERM_DATA_HOME, else in shared/data beside the checkout.
 """
 
 import os
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 
 from fferm.registry import Registered
 
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 BESIDE_CHECKOUT = Path(__file__).parents[2] / "shared" / "data"
 
 
@@ -32,6 +34,25 @@ def data_file(monkeypatch):
         return home / name
 
     return find
+
+
+@pytest.fixture(scope="module")
+def browser():
+    """Start a browser without a window, or skip the test."""
+    playwright = pytest.importorskip(
+        "playwright.sync_api",
+        reason="playwright is not installed: pip install -e .[dev]",
+    )
+    program = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if program is None:
+        pytest.skip(f"no browser: none of {', '.join(BROWSERS)} is installed")
+    with playwright.sync_playwright() as driver:
+        # A container has no sandbox to offer.
+        chromium = driver.chromium.launch(
+            executable_path=program, args=["--no-sandbox"]
+        )
+        yield chromium
+        chromium.close()
 
 
 @pytest.fixture

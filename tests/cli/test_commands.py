@@ -89,6 +89,18 @@ def test_a_bound_that_cannot_be_kept_is_exit_code_1(tmp_path, call):
     assert out.exists()
 
 
+def test_a_bound_that_few_rows_cannot_show_is_not_called_broken(tmp_path, call):
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"x": rng.normal(size=400), "g": rng.choice(["a", "b"], 400)})
+    frame["y"] = frame["x"] + rng.normal(size=400) > 0
+    frame.to_csv(tmp_path / "data.csv", index=False)
+    line = ("fit", tmp_path / "data.csv", "--target", "y", "--sensitive", "g")
+    done = call(*line, "--out", tmp_path / "model.fferm", "--max-violation", "0.2")
+    assert done.code == 1
+    assert "\nNOT SHOWN TO BE KEPT with 95 % confidence" in done.out
+    assert fferm.load(tmp_path / "model.fferm").violation_ < 0.2
+
+
 def test_a_bound_on_the_divergence_finds_its_weight(folder, call, tmp_path):
     out = tmp_path / "model.fferm"
     line = ("fit", folder / "data.csv", *COLUMNS, "--out", out, "--max-divergence")

@@ -7,6 +7,7 @@ prints is compared with it. A block is left out only by a comment that says why:
     <!-- no-run: needs fairlearn, which is not a dependency -->
 """
 
+import html
 import math
 import os
 import re
@@ -17,6 +18,7 @@ import warnings
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 import pytest
 import sklearn
@@ -205,6 +207,50 @@ def test_the_site_loads_nothing_from_outside(site):
         text = page.read_text(encoding="utf-8")
         assert not loads.search(text), page
         assert not styles.search(text), page
+
+
+def test_no_link_of_the_site_is_dead(site):
+    value = r"""=(?:"([^"]*)"|'([^']*)'|([^\s>]+))"""
+    link = re.compile(rf"<(?:a|link|img|script)\b[^>]*?\s(?:href|src){value}")
+    anchor = re.compile(rf"\s(?:id|name){value}")
+    pages = {page: page.read_text(encoding="utf-8") for page in site.rglob("*.html")}
+    del pages[site / "404.html"]  # its links are those of the home page, from the root
+    anchors = {p: {"", *map("".join, anchor.findall(t))} for p, t in pages.items()}
+    dead = []
+    for page, text in pages.items():
+        for found in map("".join, link.findall(text)):
+            address = urlsplit(html.unescape(found))
+            if address.scheme or address.netloc:
+                continue
+            path = unquote(address.path)
+            target = (page.parent / path).resolve() if path else page
+            target = target / "index.html" if target.is_dir() else target
+            known = anchors.get(target, {address.fragment})
+            if not target.exists() or address.fragment not in known:
+                dead.append((page.relative_to(site).as_posix(), found))
+    assert not dead
+
+
+@pytest.mark.parametrize("page", ["mathematics", "guide/bounds", "guide/divergences"])
+def test_formulas_are_drawn_in_a_browser_without_network(site, browser, page):
+    context = browser.new_context(offline=True)
+    tab, asked = context.new_page(), []
+    tab.on("request", lambda request: asked.append(request.url))
+    tab.goto((site / page / "index.html").as_uri())
+    formulas = tab.locator(".arithmatex").all()
+    assert len(formulas) > 5
+    for formula in formulas:
+        assert formula.locator(".katex-html").count() == 1
+        box = formula.locator(".katex-html").bounding_box()
+        assert min(box["width"], box["height"]) > 3
+    assert tab.locator(".katex-error").count() == 0
+    tab.evaluate("document.fonts.ready.then(() => true)")
+    fonts = tab.evaluate("[...document.fonts].map(f => [f.family, f.status])")
+    states = [state for family, state in fonts if family.startswith("KaTeX")]
+    assert "loaded" in states
+    assert "error" not in states
+    assert all(url.startswith("file:") for url in asked)
+    context.close()
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,5 @@
 """The report in a real browser: it draws, it is picked from, it asks for nothing."""
 
-import shutil
 from importlib.resources import files
 
 import numpy as np
@@ -15,26 +14,12 @@ from fferm import (
 from fferm.datasets import make_biased
 from fferm.report.curves import points
 
-sync_api = pytest.importorskip(
-    "playwright.sync_api", reason="playwright is not installed: pip install -e .[dev]"
-)
 HOSTILE = "<img src=x onerror=alert(1)>"
-BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 BOUND = 0.4
 PAGES = ("curve", "bound", "audit", "number_curve", "number_audit")
 PHONE, DESKTOP = {"width": 390, "height": 844}, {"width": 1280, "height": 900}
-
-
-@pytest.fixture(scope="module")
-def browser():
-    found = next(filter(None, map(shutil.which, BROWSERS)), None)
-    if found is None:
-        pytest.skip(f"no browser: none of {', '.join(BROWSERS)} is installed")
-    with sync_api.sync_playwright() as driver:
-        # A container has no sandbox to offer.
-        browser = driver.chromium.launch(executable_path=found, args=["--no-sandbox"])
-        yield browser
-        browser.close()
+# What margins of 1.5 cm leave of the width of A4, in pixels.
+PAPER = {"width": 680, "height": 1000}
 
 
 @pytest.fixture(scope="module")
@@ -292,6 +277,18 @@ def test_on_paper_the_picture_stays_and_the_buttons_go(visit, pages):
     assert page.locator("#front .narrow svg").first.is_hidden()
     assert page.locator("#fairer").is_hidden()
     assert page.locator(".detail:visible").count() == 1
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_nothing_is_cut_off_on_paper(visit, pages, name):
+    page = visit(pages[name]).tab
+    page.set_viewport_size(PAPER)
+    page.emulate_media(media="print")
+    ends = page.evaluate(
+        "[...document.querySelectorAll('table, svg, pre, p')]"
+        ".map(part => part.getBoundingClientRect().right)"
+    )
+    assert max(ends) <= PAPER["width"]
 
 
 def test_without_scripts_the_picture_and_one_model_are_there(visit, pages):

@@ -686,9 +686,9 @@ def test_provenance_that_is_no_mapping_is_named(found, tmp_path):
 
 def test_groups_of_few_rows_are_flagged(found, tmp_path):
     assert "few rows" not in report(write_audit, found, folder=tmp_path).text
-    few = found.groups["a"] | {"count": 7.0}
+    few = found.groups["a"] | {"count": 29.0}
     small = replace(found, groups=found.groups | {"a": few})
-    assert "7 few rows" in report(write_audit, small, folder=tmp_path).text
+    assert "29 few rows" in report(write_audit, small, folder=tmp_path).text
 
 
 @pytest.mark.parametrize(("bound", "sign"), [(0.0, "✗"), (1.0, "✓"), (None, "●")])

@@ -147,8 +147,11 @@ def _judge(
     # Whether the held-out rows do not speak against the bound, and two lines on it.
     how = f" with {100 * confidence:g} % confidence" if confidence else ""
     value = audit.format_number(fitted.violation_)
+    sign = _sign(fitted.feasible_)
+    if confidence and not fitted.feasible_ and fitted.violation_ <= bound:
+        sign = "NOT SHOWN TO BE KEPT"  # on so few rows
     searched = (
-        f"{_sign(fitted.feasible_)}{how} on the validation rows of the search: "
+        f"{sign}{how} on the validation rows of the search: "
         f"violation {value}, bound {bound:g}."
     )
     is_kept = audit.passes(bound)

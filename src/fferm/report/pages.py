@@ -8,12 +8,13 @@ from importlib.metadata import version
 from pathlib import Path
 
 from fferm._files import replacing
-from fferm.data.rows import SMALL_GROUP
 from fferm.errors import InvalidParameterError, import_extra
 from fferm.report.wording import TITLES
 
 # More lines than this nobody can tell apart.
 MOST_LINES = 8
+# Groups of fewer rows are flagged: intervals of their rates span up to 35 points.
+FEW_ROWS = 30
 PACKAGES = ("fferm", "numpy", "scipy", "scikit-learn")
 
 
@@ -57,7 +58,7 @@ def write_page(
     versions = {name: version(name) for name in PACKAGES}
     versions["Python"] = platform.python_version()
     common = {"versions": versions, "measures": TITLES, "most_lines": MOST_LINES}
-    common["small_group"] = SMALL_GROUP
+    common["few_rows"] = FEW_ROWS
     text = environment.get_template(template).render(common, **values)
     advice = "Choose a file name in a folder that exists and is writable."
     with replacing(Path(path), advice) as temporary:
