@@ -38,14 +38,11 @@ NOISE_INCHES = (9.0, 4.0)
 # Methods of ours are drawn thick; their labels begin so.
 OURS = "f-"
 MARKERS = "os^D"
-# What a page shows of each kind, in words; the file beside it has every column.
-SHOWN = {
-    "fronts": {"hypervolume": "hypervolume"},
-    "noise": {"violation_at_higher_accuracy": "violation at equal accuracy"},
-    "shift": {
-        "violation": "violation at the bound",
-        "violation_at_accuracy": "violation at equal accuracy",
-    },
+# What a table is headed; the file beside it has every column.
+HEADINGS = {
+    "hypervolume": "hypervolume",
+    "violation_at_higher_accuracy": "violation at equal accuracy",
+    "violation_at_accuracy": "violation at equal accuracy",
 }
 DIGITS = 4
 
@@ -233,7 +230,7 @@ def write_experiment(spec: Spec, records: pd.DataFrame, path: Path) -> None:
     """
     summary = summarize(spec, records)
     with replacing(path.with_suffix(".md"), ADVICE) as temporary:
-        temporary.write_text(_tables(spec, summary), encoding="utf-8")
+        temporary.write_text(_table(spec, summary), encoding="utf-8")
     with replacing(path.with_suffix(".csv"), ADVICE) as temporary:
         summary.round(DIGITS).to_csv(temporary, index=False)
     import_extra("matplotlib.figure", "report", "A figure")
@@ -265,19 +262,20 @@ def write_experiment(spec: Spec, records: pd.DataFrame, path: Path) -> None:
         figure.savefig(temporary, dpi=110, format="png")
 
 
-def _tables(spec: Spec, summary: pd.DataFrame) -> str:
-    """Return Markdown tables of methods by panels, one for each measure of a page."""
-    panels, tables = summary["panel"].unique(), []
-    for name, words in SHOWN[spec.kind].items():
-        lines = [f"| {words} | {' | '.join(panels)} |", "|---|" + "---:|" * len(panels)]
-        for method, rows in summary.groupby("method", sort=False):
-            known = dict(zip(rows["panel"], rows[name], strict=True))
-            spread = dict(zip(rows["panel"], rows[f"{name}_pm"], strict=True))
-            # A dash: the method takes no part in the panel.
-            cells = [_cell(known[p], spread[p]) if p in known else "–" for p in panels]
-            lines.append(f"| {method} | {' | '.join(cells)} |")
-        tables.append("\n".join(lines) + "\n")
-    return "\n".join(tables)
+def _table(spec: Spec, summary: pd.DataFrame) -> str:
+    """Return what methods are compared by as a Markdown table, panel by panel."""
+    panels, name = summary["panel"].unique(), COMPARED[spec.kind]
+    lines = [
+        f"| {HEADINGS[name]} | {' | '.join(panels)} |",
+        "|---|" + "---:|" * len(panels),
+    ]
+    for method, rows in summary.groupby("method", sort=False):
+        known = dict(zip(rows["panel"], rows[name], strict=True))
+        spread = dict(zip(rows["panel"], rows[f"{name}_pm"], strict=True))
+        # A dash: the method takes no part in the panel.
+        cells = [_cell(known[p], spread[p]) if p in known else "–" for p in panels]
+        lines.append(f"| {method} | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
 
 
 def _cell(mean: float, spread: float) -> str:

@@ -83,7 +83,7 @@ def run(  # noqa: PLR0913 - one call states all that a run depends on
     out
         The folder to write to: ``fig1-small.jsonl`` (records, which a later call goes
         on from), ``fig1-small.png``, ``fig1-small.csv`` (every number) and
-        ``fig1-small.md`` (the tables of a page).
+        ``fig1-small.md`` (the table of a page).
     data_home
         The folder of data files, in place of ``FFERM_DATA_HOME``.
     only
