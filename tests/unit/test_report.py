@@ -610,6 +610,7 @@ def test_an_audit_states_the_ratio_and_what_chance_makes(found, tmp_path):
     text = report(write_audit, found, folder=tmp_path).text
     assert f"Ratio of rates {found.ratio:.2f} lowest over highest" in text
     assert f"By chance alone {100 * found.floor:.1f} %" in text
+    assert f"Without noise {100 * found.corrected:.1f} %" in text
     assert ("four-fifths rule (at least 0.80) is met" in text) == (found.ratio >= 0.8)
 
 
