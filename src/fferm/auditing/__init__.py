@@ -14,10 +14,12 @@ from fferm.auditing.base import Audit
 from fferm.auditing.classification import ClassificationAudit, DivergenceValue, audit
 
 if TYPE_CHECKING:
+    from fferm.auditing.counts import AuditCounts
     from fferm.auditing.regression import RegressionAudit, audit_regression
 
 __all__ = [
     "Audit",
+    "AuditCounts",
     "ClassificationAudit",
     "DivergenceValue",
     "RegressionAudit",
@@ -27,7 +29,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    """Import the audit of regressors when it is first used."""
-    if name not in ("RegressionAudit", "audit_regression"):
+    """Import the audit of regressors, and that of counts, when it is first used."""
+    home = "counts" if name == "AuditCounts" else "regression"
+    if name not in ("AuditCounts", "RegressionAudit", "audit_regression"):
         raise AttributeError(f"module 'fferm.auditing' has no attribute {name!r}")
-    return getattr(importlib.import_module("fferm.auditing.regression"), name)
+    return getattr(importlib.import_module(f"fferm.auditing.{home}"), name)

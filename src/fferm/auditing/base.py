@@ -135,6 +135,7 @@ def resolve(
         edges=getattr(last, "band_edges_", {}),
         min_group_size=spec.min_group_size,
         small=getattr(last, "small_groups_", {}),
+        count=getattr(getattr(last, "counts", None), "n", 1),
     )
     return compared, X, binning, spec
 
@@ -269,7 +270,9 @@ class Audit(ABC):
     def to_dict(self) -> dict[str, Any]:
         """Return everything for JSON: undefined is None, infinite is ``"inf"``."""
         plain: dict[str, Any] = {} if self.kind is None else {"kind": self.kind}
-        return {**plain, **json_ready(self)}
+        fields = json_ready(self)
+        fields.pop("source", None)
+        return {**plain, **fields}
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> Self:

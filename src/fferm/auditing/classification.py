@@ -140,6 +140,9 @@ class ClassificationAudit(Audit):
         Those of them that are cut at the edges of the model's training.
     promises
         What the model itself proves, such as `fferm.deploy.ParityController`.
+    source
+        The counts that it was made from, with the options, if it was; not in
+        `to_dict`.
     """
 
     n_rows: int
@@ -168,6 +171,7 @@ class ClassificationAudit(Audit):
     small_groups: dict[str, dict[str, int]] = field(default_factory=dict)
     rates: tuple[ComparedRates, ...] = ()
     promises: tuple[str, ...] = ()
+    source: Any = field(default=None, compare=False)
 
     @classmethod
     def _restore(cls, plain: Mapping[str, Any]) -> Self:
@@ -181,6 +185,21 @@ class ClassificationAudit(Audit):
                 if value.soft is None:
                     audit.divergences[name] = value._replace(soft=math.nan)
         return audit
+
+    def merge(self, other: "ClassificationAudit") -> "ClassificationAudit":
+        """Return the audit of the rows of two audits of counts.
+
+        Both were made by ``audit(frame=...)`` from columns with the same names; the
+        options are those of this one.
+        """
+        if self.source is None or getattr(other, "source", None) is None:
+            raise InvalidInputError(
+                "merge adds up counts, which only audits made by audit(frame=...) in "
+                "this process hold. Make both so, or merge their AuditCounts."
+            )
+        counts, options = self.source
+        both = counts.merge(other.source[0])
+        return cast(ClassificationAudit, audit(frame=both, **options))
 
     @property
     def shown_classes(self) -> tuple[str, ...]:
@@ -385,10 +404,14 @@ def audit(  # noqa: PLR0913 - one call states all that an audit depends on
     X: Table = None,
     y: Table = None,
     *,
-    sensitive_features: Table,
+    sensitive_features: Table = None,
     y_true: Table = None,
     y_pred: Table = None,
     y_prob: Table = None,
+    frame: Any = None,
+    sensitive: Sequence[str] | str | None = None,
+    control: str | None = None,
+    weight: str | None = None,
     notion: str | Notion | None = None,
     groups: GroupMode | None = None,
     min_group_size: int = 1,
@@ -419,6 +442,14 @@ def audit(  # noqa: PLR0913 - one call states all that an audit depends on
         In place of a model: labels (or numbers), predictions, and probabilities as
         (n_samples, n_classes), or (n_samples,) for the second of two classes. Without
         ``y_pred`` the most probable class is the decision.
+    frame
+        In place of arrays: a lazy frame (of DuckDB, Polars, Dask, PySpark, Ibis, or any
+        that narwhals reads) whose engine counts the rows, so that they may be more than
+        memory holds; or `AuditCounts`. ``y_true``, ``y_pred``, ``y_prob``,
+        ``sensitive``, ``control`` (that of ``ConditionalParity``) and ``weight`` are
+        then names of columns.
+    sensitive, control, weight
+        Names of columns of ``frame``.
     notion, groups, divergence
         By default what the estimator was trained with, else demographic parity,
         intersections and ``kl``. A control feature that is named here is a column of
@@ -455,19 +486,25 @@ def audit(  # noqa: PLR0913 - one call states all that an audit depends on
     asked = {"n_bootstrap": n_bootstrap, "min_group_size": min_group_size}
     limits = {"n_bootstrap": DRAWS, "min_group_size": COUNT, "confidence": LEVEL}
     check_params({**asked, "confidence": confidence}, limits)
+    if frame is not None:
+        return _audit_frame(
+            frame,
+            (y_true, y_pred, y_prob, sensitive, control, weight),
+            (estimator, X, y, sensitive_features, sample_weight),
+            notion=notion,
+            groups=groups,
+            confidence=confidence,
+            divergence=divergence,
+            random_state=random_state,
+            **asked,
+        )
     is_alone = X is not None and (y_true is y_pred is y_prob is None)
     if not (is_alone and isinstance(estimator, ClassifierMixin | RegressorMixin)):
         from fferm.auditing.predictions import read_predictions
 
         estimator, X, y = read_predictions(estimator, X, y, y_true, y_pred, y_prob)
     if hasattr(estimator, "__sklearn_tags__") and is_regressor(estimator):
-        from fferm.auditing.regression import audit_regression
-
-        if divergence is not None:
-            raise InvalidParameterError(
-                "divergence is for audits of classes; these predictions are numbers."
-            )
-        return audit_regression(
+        return _audit_numbers(
             estimator,
             X,
             y,
@@ -476,8 +513,9 @@ def audit(  # noqa: PLR0913 - one call states all that an audit depends on
             groups=groups,
             min_group_size=min_group_size,
             confidence=confidence,
-            n_bootstrap=min(n_bootstrap, 200),
-            random_state=random_state if isinstance(random_state, int) else 0,
+            divergence=divergence,
+            n_bootstrap=n_bootstrap,
+            random_state=random_state,
             sample_weight=sample_weight,
         )
     check_aligned(are_equal=True, X=X, y=y)
@@ -502,6 +540,8 @@ def audit(  # noqa: PLR0913 - one call states all that an audit depends on
     tabulator = make_tabulator(
         labels, chosen_notion, groups=mode, X=table, binning=binning, **passed
     )
+    if (counts := getattr(estimator, "counts", None)) is not None:
+        tabulator = counts.add_squares(tabulator)
     soft = None
     if hasattr(estimator, "predict_proba") and known:
         soft = np.zeros((labels.n_samples, len(labels.classes)))
@@ -565,6 +605,28 @@ def audit(  # noqa: PLR0913 - one call states all that an audit depends on
     )
 
 
+def _audit_frame(
+    frame: Any, names: tuple[Any, ...], rows: tuple[Any, ...], **options: Any
+) -> Audit:
+    # Late, because an audit of counts is made by the one of rows.
+    from fferm.auditing.counts import audit_frame
+
+    return audit_frame(frame, names, rows, options)
+
+
+def _audit_numbers(
+    *rows: Any, divergence: Any, n_bootstrap: int, random_state: Any, **options: Any
+) -> Audit:
+    from fferm.auditing.regression import audit_regression
+
+    if divergence is not None:
+        raise InvalidParameterError(
+            "divergence is for audits of classes; these predictions are numbers."
+        )
+    options["random_state"] = random_state if isinstance(random_state, int) else 0
+    return audit_regression(*rows, n_bootstrap=min(n_bootstrap, 200), **options)
+
+
 def _warn_of_unknown(labels: Labels, known: list[object]) -> None:
     seen = np.array(labels.classes, dtype=object)
     present = seen[:0] if labels.y is None else seen[np.unique(labels.y)]
@@ -584,7 +646,7 @@ def _warn_of_small(
     tabulator: Tabulator, tables: Sequence[RateTable], decision: IntArray
 ) -> None:
     # The same tables with weight 1 everywhere hold the numbers of rows.
-    is_counted = (tabulator.rows.weight > 0).astype(np.float64)
+    is_counted = (tabulator.rows.weight > 0) * np.float64(tabulator.rows.count)
     counting = replace(tabulator, rows=replace(tabulator.rows, weight=is_counted))
     small, is_worth_less = [], False
     for table, counts in zip(tables, counting.tables(decision), strict=True):

@@ -40,6 +40,8 @@ class Decisions(ClassifierMixin, BaseEstimator):
     decided: NDArray[Any]
     classes_: Sequence[Any]
     prob: FloatArray | None = None
+    # How many rows each stands for, if `AuditCounts` were made of them.
+    counts: Any = None
 
     def predict(self, X: Table) -> NDArray[Any]:
         """Return the decisions, whatever the rows."""
@@ -108,11 +110,11 @@ def _read(y_true: Table, y_pred: Table, y_prob: Table) -> Any:
     _refuse_other_labels(y_true, y_pred)
     if y_prob is None:
         return Decisions(read_array(plain_labels(y_pred), "y_pred"), ())
-    classes = _classes(y_true, y_pred)
-    prob = _probabilities(y_prob, classes)
+    classes = sort_labels(y_true, y_pred)
+    prob = make_probabilities(y_prob, classes)
     decided = None if y_pred is None else read_array(plain_labels(y_pred), "y_pred")
     if decided is None:
-        decided = _labels(classes)[prob.argmax(axis=1)]
+        decided = label_array(classes)[prob.argmax(axis=1)]
     return Decisions(decided, classes, prob)
 
 
@@ -133,9 +135,9 @@ def _interpret(predicted: Any, y: Table) -> Any:
     if values.ndim == 2 or _is_share(values):
         if values.ndim == 1 and _is_numeric(y, None):
             return Numbers(values.astype(np.float64))
-        classes = _classes(y, None)
-        prob = _probabilities(values, classes)
-        return Decisions(_labels(classes)[prob.argmax(axis=1)], classes, prob)
+        classes = sort_labels(y, None)
+        prob = make_probabilities(values, classes)
+        return Decisions(label_array(classes)[prob.argmax(axis=1)], classes, prob)
     if values.dtype.kind == "f" and _is_numeric(y, values):
         return Numbers(values.astype(np.float64))
     return Decisions(values, ())
@@ -181,19 +183,22 @@ def _is_share(values: NDArray[Any]) -> bool:
     return inside and bool(np.any(values % 1))
 
 
-def _classes(y: Table, y_pred: Table) -> list[Any]:
+def sort_labels(y: Table, y_pred: Table) -> list[Any]:
+    """Return the labels of both in order, 0 and 1 if there is one alone of them."""
     parts = [part for part in (y, y_pred) if part is not None]
     known = {label for part in parts for label in factorize(part, "y_true")[1]}
     return sorted(known) if known and known not in ({0}, {1}) else [0, 1]
 
 
-def _labels(classes: list[Any]) -> NDArray[Any]:
+def label_array(classes: list[Any]) -> NDArray[Any]:
+    """Return labels as an array of objects."""
     labels = np.empty(len(classes), dtype=object)
     labels[:] = classes
     return labels
 
 
-def _probabilities(prob: Table, classes: list[Any]) -> FloatArray:
+def make_probabilities(prob: Table, classes: list[Any]) -> FloatArray:
+    """Return one column of probabilities per class."""
     try:
         values = np.asarray(prob, dtype=np.float64)
     except (TypeError, ValueError) as error:

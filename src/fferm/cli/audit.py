@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Annotated, Any
 
+import narwhals as nw
 import pandas as pd
 from typer import Argument, Context, Option
 
@@ -27,7 +28,7 @@ from fferm.cli.outputs import Output, check_writable, provenance
 from fferm.data.groups import group_name
 from fferm.data.validate import Number, check_params
 from fferm.datasets._store import CATALOG
-from fferm.errors import InvalidInputError, InvalidParameterError
+from fferm.errors import InvalidInputError, InvalidParameterError, import_extra
 from fferm.estimators.regression import FairRegressor
 from fferm.metrics.intervals import CONFIDENCE
 from fferm.registry import last_step
@@ -44,7 +45,8 @@ def audit(
         str,
         Argument(
             metavar="MODEL",
-            help="A model of `fferm fit`; with --prediction, the table itself.",
+            help="A model of `fferm fit`; with --prediction, the table itself, or a "
+            "quoted pattern of files such as 'lake/*.parquet'.",
         ),
     ],
     data: Annotated[
@@ -113,9 +115,12 @@ def audit(
                 DATA=data,
             )
             columns = require_columns(target, sensitive)
-            rows = read_table(Path(model), form)
             made = prediction, probability
-            audited = _measure_columns(rows, made, *columns, task, how)
+            if any(sign in model for sign in "*?[") and not Path(model).exists():
+                audited = _measure_lake(model, made, *columns, task, how)
+            else:
+                rows = read_table(Path(model), form)
+                audited = _measure_columns(rows, made, *columns, task, how)
             _check_bound(max_violation, getattr(audited, "metric", None))
         words, result = _judge(audited, max_violation, confidence)
         if html is not None:
@@ -219,6 +224,42 @@ def measure(
     if is_number:
         return audit_regression(model, **rows, metric=how[1], **options)
     return fferm.audit(model, **rows, notion=how[0], **options)
+
+
+def _measure_lake(
+    pattern: str,
+    made: tuple[str | None, str | None],
+    target: str,
+    sensitive: tuple[str, ...],
+    task: TaskKind,
+    how: How,
+) -> Audit:
+    """Return the audit of the files of a pattern, which DuckDB counts."""
+    _refuse(
+        "cannot be used with a pattern of files. Name one file.",
+        **{"--metric": how[1], "--task": None if task is TaskKind.auto else task},
+    )
+    duckdb = import_extra("duckdb", "engines", "A pattern of files")
+    is_parquet = pattern.removesuffix("*").rpartition(".")[2] in ("parquet", "pq", "")
+    read = duckdb.read_parquet if is_parquet else duckdb.read_csv
+    try:
+        frame = nw.from_native(read(pattern))
+    except duckdb.Error as error:
+        reason = str(error).splitlines()[0]
+        raise InvalidInputError(f"Cannot read {pattern} ({reason}).") from error
+    known = frame.collect_schema().names()
+    if target in known:
+        frame = frame.filter(~nw.col(target).is_null())
+    return fferm.audit(
+        frame=frame,
+        y_true=target,
+        y_pred=made[0],
+        y_prob=made[1],
+        sensitive=sensitive,
+        notion=how[0],
+        min_group_size=how[2],
+        confidence=how[3],
+    )
 
 
 def _measure_columns(

@@ -88,6 +88,8 @@ class Binning:
         the model is measured. Other columns are cut at their own quantiles.
     kept
         (n_samples,) the rows whose quantiles count, None for all.
+    count
+        How many rows each stands for, where rows that are alike were counted together.
     min_group_size
         Groups with fewer rows are left out.
     small
@@ -101,14 +103,16 @@ class Binning:
     continuous: Sequence[str] | str = "auto"
     edges: BandEdges = field(default_factory=dict)
     kept: NDArray[np.bool_] | None = None
+    count: IntArray | int = 1
     min_group_size: int = 1
     small: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     warns: bool = True
 
     def leave_out_small(self, attribute: Attribute) -> Attribute:
         """Return an attribute without its small groups, whose rows are in no group."""
-        groups, known = attribute.groups, attribute.code[attribute.code >= 0]
-        count = np.bincount(known, minlength=len(groups))
+        groups, known = attribute.groups, attribute.code >= 0
+        n_rows = np.broadcast_to(self.count, known.shape)[known]
+        count = np.bincount(attribute.code[known], n_rows, len(groups))
         before = self.small.get(attribute.name, {})
         is_small = (count < self.min_group_size) | [g in before for g in groups]
         position = np.append(np.where(is_small, -1, np.cumsum(~is_small) - 1), -1)
@@ -131,7 +135,9 @@ class Binning:
         is_named = not isinstance(self.continuous, str) and name in self.continuous
         if is_named or kind == "continuous":
             numbers = read_numbers(series, name)
-            return find_edges(numbers if self.kept is None else numbers[self.kept])
+            if self.kept is not None:
+                numbers = numbers[self.kept]
+            return find_edges(numbers, count=self.count)
         return None
 
     def known(self, name: str, n_columns: int) -> tuple[float, ...] | None:
@@ -186,7 +192,8 @@ def encode_sensitive(
         if edges is not None:
             columns.append(cut(read_numbers(series, name), edges, name))
             continue
-        columns.append(encode_column(series, name, n_samples))
+        is_batch = not isinstance(binning.count, int)
+        columns.append(encode_column(series, name, n_samples, is_batch=is_batch))
         n_groups = len(columns[-1].groups)
         # Codes and ages look alike, so whole numbers are cut only when asked to.
         is_many = n_groups > MOST_FRACTIONAL_VALUES
@@ -478,14 +485,21 @@ def quantile_bands(values: Table, n_bands: int = N_BANDS) -> NDArray[Any]:
     return name_bands(numbers, find_edges(numbers, int(n_bands)))
 
 
-def find_edges(numbers: FloatArray, n_bands: int = N_BANDS) -> FloatArray:
-    """Return the edges of bands that hold equal shares of the numbers."""
-    known = numbers[~np.isnan(numbers)]
+def find_edges(
+    numbers: FloatArray, n_bands: int = N_BANDS, count: IntArray | int = 1
+) -> FloatArray:
+    """Return the edges of bands that hold equal shares of the numbers.
+
+    ``count`` says how often each number counts.
+    """
+    is_known = ~np.isnan(numbers)
+    known = numbers[is_known]
     if known.size == 0:
         raise InvalidInputError(
             "All numbers are missing, so there are no bands. Check the values."
         )
-    return quantile_edges(known, n_bands, np.ones(known.size))
+    mass = np.broadcast_to(np.float64(count), numbers.shape)[is_known]
+    return quantile_edges(known, n_bands, mass)
 
 
 def quantile_edges(values: FloatArray, n_bins: int, weight: FloatArray) -> FloatArray:

@@ -102,6 +102,9 @@ class CellIndex:
         (n_strata, n_groups).
     total
         The weight of all rows whose group is known, in a stratum or not.
+    square
+        (n_kept,) sums of squared weights of rows that were counted together; None for
+        single rows.
     """
 
     rows: IntArray | slice
@@ -109,6 +112,7 @@ class CellIndex:
     weight: FloatArray
     shape: tuple[int, int]
     total: float
+    square: FloatArray | None = None
 
     @functools.cached_property
     def share(self) -> FloatArray:
@@ -149,7 +153,8 @@ class CellIndex:
     @functools.cached_property
     def squares(self) -> FloatArray:
         """(n_strata, n_groups) sums of squared weights."""
-        sums = np.bincount(self.cell, self.weight**2, self.shape[0] * self.shape[1])
+        square = self.weight**2 if self.square is None else self.square
+        sums = np.bincount(self.cell, square, self.shape[0] * self.shape[1])
         return np.asarray(sums, dtype=np.float64).reshape(self.shape)
 
 
@@ -165,11 +170,19 @@ class Rows:
         The stratum of each row under the notion.
     weight
         (n_samples,) sample weights.
+    count
+        How many rows each stands for, where rows that are alike were counted together.
+    square, soft_square
+        Then the (n_samples,) sums of squared weights, and the (n_samples, n_classes,
+        n_classes) sums of squared weights times products of probabilities.
     """
 
     attributes: tuple[Attribute, ...]
     strata: Strata
     weight: FloatArray
+    count: IntArray | int = 1
+    square: FloatArray | None = None
+    soft_square: FloatArray | None = None
 
     def take(self, kept: NDArray[np.bool_]) -> "Rows":
         """Return some of the rows, with the same groups."""
@@ -252,6 +265,7 @@ class Rows:
                 self.weight[kept],
                 (len(self.strata.names), n_groups),
                 float(self.weight[known].sum()),
+                None if self.square is None else self.square[kept],
             )
             indexes.append(index)
         return tuple(indexes)
@@ -358,7 +372,9 @@ def small_groups(small: Mapping[str, int]) -> str:
     return ", ".join(f"{group} ({n_rows} rows)" for group, n_rows in small.items())
 
 
-def add_control(labels: Labels, notion: Notion, X: Table) -> Labels:
+def add_control(
+    labels: Labels, notion: Notion, X: Table, *, is_batch: bool = False
+) -> Labels:
     """Return labels with the codes of the notion's control feature, if it has one."""
     control = notion.control_feature()
     if control is None:
@@ -371,7 +387,8 @@ def add_control(labels: Labels, notion: Notion, X: Table) -> Labels:
             f"The control feature has {len(control)} values for {n_samples} rows. Name "
             "a column of X instead: ConditionalParity('department')."
         )
-    attribute = encode_column(control, "the control feature", n_samples)
+    name = "the control feature"
+    attribute = encode_column(control, name, n_samples, is_batch=is_batch)
     return replace(labels, control=attribute.code, control_names=attribute.groups)
 
 

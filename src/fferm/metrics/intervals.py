@@ -33,7 +33,7 @@ from scipy.sparse import csr_array, diags_array, hstack, vstack
 from scipy.special import betaincinv, gammaln, ndtr, ndtri
 
 from fferm._typing import FloatArray, IntArray
-from fferm.data.rows import combine
+from fferm.data.rows import Rows, combine
 from fferm.data.validate import COUNT, Number, check_params, one_hot
 from fferm.errors import InvalidInputError
 from fferm.metrics.tabulator import RateTable, Tabulator, compared, rates_of
@@ -705,35 +705,52 @@ class Sample:
         group has no rows in the stratum.
     rates
         How cells become rates.
+    noise
+        (n_kinds, n_cells) each: what single rows of a kind add beyond that, per unit of
+        independent normal noise, if the kind's rows were counted together and differ.
     """
 
     count: IntArray
     totals: csr_array
     added: FloatArray
     rates: RatesOf
+    noise: tuple[csr_array, ...] = ()
 
 
 def bootstrap_sample(tabulator: Tabulator, predicted: NDArray[Any]) -> Sample:
     """Return what to draw from: kinds of rows for decisions, else single rows."""
-    weight, comparison = tabulator.rows.weight, tabulator.comparison
+    rows, comparison = tabulator.rows, tabulator.comparison
     n, n_classes = len(predicted), len(tabulator.labels.classes)
-    cells = [cell.by_row(n) for cell in tabulator.rows.cells]
-    first, count = np.arange(n), np.ones(n, dtype=np.int64)
-    prob = predicted
+    cells = [cell.by_row(n) for cell in rows.cells]
+    first, count = np.arange(n), np.broadcast_to(rows.count, n)
+    weight, prob, heavy = rows.weight, predicted, rows.weight
+    alike, roots = [weight], np.zeros((n, 0, 0))
+    if rows.square is not None:
+        # Rows that differ in weight are worth fewer, each as heavy as this.
+        heavy = np.divide(rows.square, weight, where=weight > 0, out=weight * 0)
+        weight = weight / rows.count
+        roots = _roots(rows, weight, predicted, n_classes)
+        alike = [weight, *(roots**2).sum(axis=2).T]
     if predicted.ndim == 1:
-        code = combine([np.unique(weight, return_inverse=True)[1], predicted, *cells])
-        _, first, count = np.unique(code, return_index=True, return_counts=True)
+        codes = [np.unique(each, return_inverse=True)[1] for each in alike]
+        code = combine([*codes, predicted, *cells])
+        _, first, kind = np.unique(code, return_index=True, return_inverse=True)
+        count = np.bincount(kind, count).astype(np.int64)
         prob = one_hot(predicted, n_classes)
-    part, blocks, shapes = weight[first, None] * prob[first], [], []
-    for cell, index in zip(cells, tabulator.rows.cells, strict=True):
+    # What a row of each kind adds per class, and the noise of kinds that were counted.
+    parts = [weight[first, None] * prob[first], *np.moveaxis(roots[first], 2, 0)]
+    blocks: list[list[csr_array]] = [[] for _ in parts]
+    shapes = []
+    for cell, index in zip(cells, rows.cells, strict=True):
         n_strata, n_groups = index.shape
         shapes.append((n_strata, n_classes, n_groups))
-        row, j = np.nonzero((part > 0) & (cell[first] >= 0)[:, None])
-        stratum, group = np.divmod(cell[first][row], n_groups)
-        place = row, (stratum * n_classes + j) * n_groups + group
-        size = len(part), math.prod(shapes[-1])
-        blocks.append(csr_array((part[row, j], place), shape=size))
-    totals = csr_array(hstack(blocks))
+        for part, block in zip(parts, blocks, strict=True):
+            row, j = np.nonzero((part != 0) & (cell[first] >= 0)[:, None])
+            stratum, group = np.divmod(cell[first][row], n_groups)
+            place = row, (stratum * n_classes + j) * n_groups + group
+            size = len(part), math.prod(shapes[-1])
+            block.append(csr_array((part[row, j], place), shape=size))
+    totals, *noise = (csr_array(hstack(block)) for block in blocks)
     ends = np.cumsum([math.prod(shape) for shape in shapes])[:-1]
 
     def oriented(table: FloatArray) -> list[FloatArray]:
@@ -741,7 +758,7 @@ def bootstrap_sample(tabulator: Tabulator, predicted: NDArray[Any]) -> Sample:
         return [comparison.tables(part.reshape(-1, *shape)) for part, shape in parts]
 
     added = []
-    sums = np.stack([count, count * weight[first]]) @ totals  # of w and of w^2
+    sums = np.stack([count, count * heavy[first]]) @ totals  # of w and of w^2
     for mass, square in oriented(sums):
         total, squares = (m.sum(axis=1, keepdims=True) for m in (mass, square))
         one_row = np.broadcast_to(squares / np.where(total > 0, total, 1), mass.shape)
@@ -751,7 +768,29 @@ def bootstrap_sample(tabulator: Tabulator, predicted: NDArray[Any]) -> Sample:
         totals,
         np.concatenate(added),
         lambda table: [compared(rates_of(each)) for each in oriented(table)],
+        tuple(noise),
     )
+
+
+def _roots(
+    rows: Rows, weight: FloatArray, predicted: NDArray[Any], n_classes: int
+) -> FloatArray:
+    # (n_kinds, classes, up to classes) roots of the variance of what the rows of each
+    # kind add, whose moments alone were counted; none where all of them are alike.
+    mean = weight[:, None] * (
+        one_hot(predicted, n_classes) if predicted.ndim == 1 else predicted
+    )
+    square = rows.soft_square
+    if predicted.ndim == 1:
+        square = np.zeros((*mean.shape, n_classes))
+        square[np.arange(len(mean)), predicted, predicted] = rows.square
+    variance = square / np.reshape(rows.count, (-1, 1, 1))
+    variance -= mean[:, :, None] * mean[:, None]
+    # Differences of rounded squares are 0 if they are as small as rounding.
+    is_rounding = np.abs(variance) <= 1e-12 * weight[:, None, None] ** 2
+    level, axis = np.linalg.eigh(np.where(is_rounding, 0.0, variance))
+    roots = axis * np.sqrt(np.maximum(level, 0.0))[:, None]
+    return np.asarray(roots[:, :, np.any(roots, axis=(0, 1))])
 
 
 def bootstrap_interval(
@@ -812,7 +851,9 @@ def bootstrap_interval(
     extra = diags_array(sample.added).tocsr()[cells]
     count = np.append(sample.count, np.ones(cells.size, dtype=np.int64))
     totals = csr_array(vstack([sample.totals, extra]))
-    sample = replace(sample, count=count, totals=totals)
+    blank = csr_array(extra.shape)
+    noise = tuple(csr_array(vstack([part, blank])) for part in sample.noise)
+    sample = replace(sample, count=count, totals=totals, noise=noise)
     observed = sample.rates((sample.count @ sample.totals)[None])
     gaps, errors, largest = [], [], np.zeros(n_bootstrap)
     drawn = _drawn_rates(sample, n_bootstrap, np.random.default_rng(random_state))
@@ -856,7 +897,10 @@ def _drawn_rates(
             for draw in times:
                 rows = kinds[rng.integers(n_rows, size=n_rows)]
                 draw[:] = np.bincount(rows, minlength=count.size)
-        chunks.append(sample.rates(np.asarray(times @ sample.totals)))
+        totals = np.asarray(times @ sample.totals)
+        for part in sample.noise:
+            totals += (np.sqrt(times) * rng.standard_normal(times.shape)) @ part
+        chunks.append(sample.rates(totals))
     return [np.concatenate(parts) for parts in zip(*chunks, strict=True)]
 
 

@@ -211,10 +211,11 @@ class Tabulator:
         for attribute in self.rows.attributes:
             names.append(attribute.name)
             n_small = sum(attribute.small.values())
-            missing.append(int(np.sum(attribute.code < 0)) - n_small)
+            n_missing = int(np.sum((attribute.code < 0) * self.rows.count))
+            missing.append(n_missing - n_small)
         if self.labels.control is not None:
             names.append(CONTROL)
-            missing.append(int(np.sum(self.labels.control < 0)))
+            missing.append(int(np.sum((self.labels.control < 0) * self.rows.count)))
         pairs = zip(distinct(names), missing, strict=True)
         return {name: n for name, n in pairs if n > 0}
 
@@ -284,7 +285,8 @@ class Tabulator:
         if is_hard and self.notion.compares_predictions:
             return index.squares
         squared = predicted if is_hard else predicted**2
-        table = index.table(squared, index.weight**2, len(self.labels.classes))
+        square = index.weight**2 if index.square is None else index.square
+        table = index.table(squared, square, len(self.labels.classes))
         return np.asarray(self.comparison.tables(table).sum(axis=1))
 
     def group_table(
@@ -295,6 +297,8 @@ class Tabulator:
         Probabilities add ``soft_rate_*``.
         """
         labels, everyone, frames = self.labels, np.ones(decision.size), []
+        count = np.broadcast_to(self.rows.count, decision.size)
+        squares = self.rows.square
         chosen = one_hot(decision, len(labels.classes))
         y = np.full_like(chosen, np.nan)
         if labels.y is not None:
@@ -315,9 +319,10 @@ class Tabulator:
             known, n_groups = attribute.code >= 0, len(attribute.groups)
             code, weight = attribute.code[known], self.rows.weight[known]
             add = functools.partial(np.bincount, code, minlength=n_groups)
-            total, square = add(weight), add(weight**2)
+            total = add(weight)
+            square = add(weight**2 if squares is None else squares[known])
             columns = {
-                "count": add(),
+                "count": add(count[known]).astype(np.int64),
                 "share": total / total.sum(),
                 "size": total**2 / np.where(square > 0, square, 1.0),
             }
@@ -357,17 +362,18 @@ def make_tabulator(
             f"Every label and prediction is {labels.classes[0]!r}, so it is unknown "
             f"which class is positive. {notion.name} needs rows of two classes."
         )
-    n = labels.n_samples
-    labels = add_control(labels, notion, X)
+    n, is_batch = labels.n_samples, not isinstance(binning.count, int)
+    labels = add_control(labels, notion, X, is_batch=is_batch)
     attributes = encode_sensitive(sensitive_features, n, groups, binning)
     weight = rescaled(encode_weight(sample_weight, n))
     tabulator = Tabulator(
-        Rows(attributes, notion.strata(labels), weight), notion, labels
+        Rows(attributes, notion.strata(labels), weight, binning.count), notion, labels
     )
+    n_rows = int(np.sum(np.broadcast_to(binning.count, n)))
     for name, n_missing in tabulator.unjudged.items() if binning.warns else ():
         warn_user(
-            f"{left_out(name, n_missing, n)}. They are not judged; fill in the values, "
-            "or say how many rows the result leaves out.",
+            f"{left_out(name, n_missing, n_rows)}. They are not judged; fill in the "
+            "values, or say how many rows the result leaves out.",
             MissingGroupWarning,
         )
     empty = [attribute.name for attribute in attributes if not attribute.groups]
