@@ -417,6 +417,14 @@ def test_the_page_names_the_most_accurate_model_within_a_bound(curve, tmp_path):
     assert "Most accurate within violation 15.0 % 87.0 %" in page.text
 
 
+def test_the_price_is_that_of_the_curve_of_the_model(curve, tmp_path):
+    both = several(curve)
+    reversed_ = replace(both, records=both.records[::-1])  # the worse curve first
+    page = report(write_curve, reversed_, folder=tmp_path, max_violation=0.15)
+    assert "The plain model has 89.0 % accuracy at violation 30.0 %." in page.text
+    assert "It costs 2.0 points of accuracy" in page.text
+
+
 def test_the_page_says_if_no_model_keeps_the_bound(curve, tmp_path):
     page = report(write_curve, curve, folder=tmp_path, max_violation=0.001)
     assert "No model of this curve keeps the violation within 0.1" in page.text

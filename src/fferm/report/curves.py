@@ -128,7 +128,8 @@ def write_curve(
     plain_number = plain if is_number else percent
     places = [(p.test["violation"].mean, p.test["accuracy"].mean) for p in models]
     plains = {point.curve: point for point in models if point.is_plain}
-    base = next(iter(plains.values()), None)
+    # The price of a model is that against the plain model of its own curve.
+    base = plains.get(best.curve, next(iter(plains.values()), None))
     values = {
         "title": title or (NUMBER_TITLE if is_number else TITLE),
         "is_number": is_number,
