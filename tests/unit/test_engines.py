@@ -69,7 +69,8 @@ def spark_frame(rows):
     session = sql.SparkSession.builder.master("local[1]").appName("fferm")
     spark = session.config("spark.ui.enabled", "false").getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
-    return spark.createDataFrame(rows.to_dict("records"))
+    known = rows.astype(object).where(rows.notna(), None)
+    return spark.createDataFrame(known.to_dict("records"))
 
 
 ENGINES = [duckdb_frame, polars_frame, dask_frame, ibis_frame, spark_frame]

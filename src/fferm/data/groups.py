@@ -88,8 +88,6 @@ class Binning:
         the model is measured. Other columns are cut at their own quantiles.
     kept
         (n_samples,) the rows whose quantiles count, None for all.
-    count
-        How many rows each stands for, where rows that are alike were counted together.
     min_group_size
         Groups with fewer rows are left out.
     small
@@ -98,15 +96,17 @@ class Binning:
     warns
         Whether missing values and numbers that make many groups are warned of; not if
         training has done so.
+    count
+        How many rows each stands for, where rows that are alike were counted together.
     """
 
     continuous: Sequence[str] | str = "auto"
     edges: BandEdges = field(default_factory=dict)
     kept: NDArray[np.bool_] | None = None
-    count: IntArray | int = 1
     min_group_size: int = 1
     small: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     warns: bool = True
+    count: IntArray | int = 1
 
     def leave_out_small(self, attribute: Attribute) -> Attribute:
         """Return an attribute without its small groups, whose rows are in no group."""
