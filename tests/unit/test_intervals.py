@@ -7,19 +7,24 @@ import pytest
 from scipy.optimize import brentq, minimize_scalar
 from scipy.sparse import csr_array
 from scipy.special import xlogy
-from scipy.stats import binom, binomtest
+from scipy.stats import binom, binomtest, norm
 
 from fferm.data.validate import encode_labels
 from fferm.errors import InvalidInputError, InvalidParameterError
 from fferm.metrics.intervals import (
     Sample,
     _largest_chance,
+    _plausible,
     bootstrap_interval,
     bootstrap_sample,
+    bound_in_reach,
     certify,
+    certify_curves,
     certify_means,
     compared_of,
+    corrected_violation,
     expected_limit,
+    floor_of_tables,
     gap_statistic,
     refute,
     rows_needed,
@@ -473,3 +478,250 @@ def test_a_bound_is_refuted_by_the_chance_of_a_statistic_that_large(n1, n2):
     # Two ordered pairs share the level; a little is spent on rates left out.
     assert 0 < p <= 2 * (largest + 1e-3)
     assert p < 0.02
+
+
+def outcomes_of(n1, n2, bound):
+    """Return the statistic of all outcomes of two groups."""
+    x = np.stack(np.meshgrid(np.arange(n1 + 1), np.arange(n2 + 1), indexing="ij"))
+    sizes = np.array([n1, n2], float)[:, None, None]
+    return gap_statistic(x.astype(float), sizes, bound)
+
+
+def largest_chance(counts, n_rows, bound):
+    """Return the largest chance of a statistic that small, of both ordered pairs."""
+    chances = []
+    for (x1, x2), (n1, n2) in [(counts, n_rows), (counts[::-1], n_rows[::-1])]:
+        is_low = outcomes_of(n1, n2, bound)
+        is_low = is_low <= is_low[x1, x2] + 1e-9
+        for low in np.linspace(0, 1 - bound, 400):
+            first = binom.pmf(range(n1 + 1), n1, low + bound)
+            chances.append(first @ is_low @ binom.pmf(range(n2 + 1), n2, low))
+    return max(chances)
+
+
+@pytest.mark.parametrize(("n1", "n2", "bound"), [(700, 500, 0.1), (90, 2000, 0.0)])
+def test_counts_that_hardly_occur_are_left_out_of_a_chance_and_no_others(n1, n2, bound):
+    z = outcomes_of(n1, n2, bound)
+    rates = np.array([0.0, 1e-3, 0.4, 0.85, 1 - bound])
+    for one in (-2.0, -0.3, 0.5):
+        expected = [
+            np.sum(
+                np.outer(
+                    binom.pmf(range(n1 + 1), n1, min(low + bound, 1.0)),
+                    binom.pmf(range(n2 + 1), n2, low),
+                )[z <= one]
+            )
+            for low in rates
+        ]
+        question = n1, n2, bound, False
+        alone = [_largest_chance(one, rates[[i]], *question) for i in range(5)]
+        np.testing.assert_allclose(alone, expected, atol=1e-9)
+        assert _largest_chance(one, rates, *question) >= max(expected) - 1e-9
+
+
+@pytest.mark.parametrize("n", [1, 7, 40])
+def test_plausible_rates_are_clopper_and_pearsons(n):
+    for count in range(n + 1):
+        theirs = binomtest(count, n).proportion_ci(1 - 4e-4, "exact")
+        found = _plausible(float(count), float(n))
+        assert found == pytest.approx((theirs.low, theirs.high), abs=1e-9)
+
+
+@pytest.mark.parametrize(("n1", "n2"), [(400, 100), (100, 300)])
+def test_hoeffdings_inequality_settles_pairs_that_are_far_from_the_bound(n1, n2):
+    # Rates far apart the other way round are settled too.
+    settled = []
+    for x1 in range(n1 // 20, n1 // 2, 2):
+        rate = np.array([[x1 / n1, 0.5]])
+        distance = 0.3 - abs(rate[0, 0] - 0.5)
+        chance = np.exp(-2 * distance**2 / (1 / n1 + 1 / n2))
+        p = certify([rate], [np.array([[n1, n2]])], 0.3)
+        assert (p == 1e-4) == (distance > 0 and chance <= 1e-4)
+        # What is not settled spends what rates left out may cost.
+        assert p == 1e-4 or p > 5e-4
+        settled.append(p == 1e-4)
+    assert any(settled)
+    assert not all(settled)
+
+
+def test_where_a_gap_is_not_below_the_bound_the_normal_law_says_how_little():
+    sizes = [np.array([[4, 4]])]
+    assert certify([np.array([[0.5, 0.25]])], sizes, 0.25) == 0.5
+    above = certify([np.array([[0.75, 0.25]])], sizes, 0.25)
+    z = gap_statistic(np.array([[3.0], [1.0]]), np.full((2, 1), 4.0), 0.25)
+    assert above == pytest.approx(norm.cdf(z[0]))
+    assert above > 0.5
+
+
+def test_rates_that_contradict_the_bound_leave_only_what_is_set_aside():
+    # All twelve of a group, and yet another one 0.6 above it: not even plausible.
+    p = certify([np.array([[1.0, 1.0]])], [np.array([[12, 12]])], 0.6)
+    assert p == pytest.approx(1e-4 + 4e-4)
+
+
+def test_one_group_certifies_nothing_and_refutes_nothing():
+    alone = [np.array([[0.3, np.nan]])], [np.array([[50, 0]])]
+    assert certify(*alone, 0.1) == 1
+    assert refute(*alone, 0.1) == 1
+
+
+def test_a_bound_of_one_and_more_is_kept_by_all():
+    rates, sizes = [np.array([[1.0, 0.0]])], [np.array([[5, 5]])]
+    for bound in (1.0, 1.5):
+        assert certify(rates, sizes, bound) == 0
+        assert refute(rates, sizes, bound) == 1
+        assert certify_curves(np.array([[1.0], [0.0]]), np.array([9, 9]), bound) == 0
+
+
+def test_what_is_far_below_a_bound_is_not_refuted_at_all():
+    alike = [np.array([[0.5, 0.5]])], [np.array([[20, 20]])]
+    assert refute(*alike, 0.5) == 1
+
+
+def test_counts_that_weights_make_fractions_are_rounded_against_the_answer():
+    sizes = [np.array([[10.0, 10.0]])]
+    between = [np.array([[0.45, 0.25]])]
+    wider, closer = [np.array([[0.5, 0.2]])], [np.array([[0.4, 0.3]])]
+    assert certify(between, sizes, 0.6) == certify(wider, sizes, 0.6)
+    assert refute(between, sizes, 0.05) == refute(closer, sizes, 0.05)
+    # A group is worth one row at least, and no more than its whole rows.
+    one = [np.array([[1.0, 0.25]])]
+    few = certify(one, [np.array([[1, 10]])], 0.9)
+    assert certify(one, [np.array([[0.3, 10.9]])], 0.9) == few
+    one = [np.array([[1.0, 0.2]])]
+    few = certify(one, [np.array([[1, 10]])], 0.9)
+    assert few == pytest.approx(largest_chance([1, 2], [1, 10], 0.9), abs=1e-3)
+
+
+@pytest.mark.parametrize(("n1", "n2"), [(12, 9), (9, 12)])
+def test_curves_are_tested_at_the_threshold_where_they_are_farthest_apart(n1, n2):
+    # Of two steps the second has the larger gap; rates need not be whole counts.
+    bound, x1, x2 = 0.6, (2 * n1) // 3, n2 // 3
+    below = np.array([[0.0, x1 / n1, 1.0], [0.0, x2 / n2, 1.0]])
+    largest = largest_chance([x1, x2], [n1, n2], bound)
+    for order in ([0, 1], [1, 0]):
+        sizes = np.array([n1, n2])[order]
+        p = certify_curves(below[order], sizes, bound)
+        assert p == pytest.approx(largest, rel=0.03)
+        assert p == certify_curves(below[order], sizes + 0.4, bound)
+    # Not below the bound, the normal law says so.
+    at_bound = abs(x1 / n1 - x2 / n2)
+    p = certify_curves(below, np.array([n1, n2]), at_bound)
+    assert p == pytest.approx(0.5)
+
+
+def test_curves_of_large_groups_are_tested_by_hoeffdings_inequality():
+    below = np.array([[0.2, 0.5, 1.0], [0.25, 0.6, 1.0], [0.22, 0.52, 1.0]])
+    sizes = np.array([6000.0, 9000.0, 7000.0])
+    gaps = {(1, 0): 0.1, (1, 2): 0.08, (2, 0): 0.02, (0, 1): 0, (0, 2): 0, (2, 1): 0}
+    expected = max(
+        np.exp(-2 * (0.13 - gap) ** 2 / np.sum(1 / sizes[list(pair)]))
+        for pair, gap in gaps.items()
+    )
+    assert certify_curves(below, sizes, 0.13) == pytest.approx(expected)
+    # Up to 5000 rows the chance is added up, which certifies more.
+    pair, n = below[:2, 1:2], np.array([5000.0, 9000.0])
+    hoeffding = np.exp(-2 * 0.03**2 / np.sum(1 / n))
+    assert certify_curves(pair, n, 0.13) < 0.5 * hoeffding
+    n[0] = 5001
+    hoeffding = np.exp(-2 * 0.03**2 / np.sum(1 / n))
+    assert certify_curves(pair, n, 0.13) == pytest.approx(hoeffding)
+
+
+def test_means_that_are_not_below_the_bound_or_of_one_row_certify_nothing():
+    sizes, variances = np.array([40.0, 50.0]), np.array([0.01, 0.02])
+    assert certify_means(0.2, 0.1, sizes, variances, 1.0) == 1
+    assert certify_means(0.0999, 0.1, sizes, variances, 1.0) == 1
+    assert certify_means(0.0, 0.9, np.array([1.9, 5000.0]), variances, 1.0) == 1
+    assert certify_means(0.0, 0.9, np.array([2.0, 2.0]), variances, 0.1) < 1
+    # Values of one kind differ by nothing.
+    assert certify_means(0.0, 0.1, sizes, np.zeros(2), 0.0) == 0
+
+
+def test_groups_that_cannot_be_compared_have_no_expected_limit():
+    alone = np.array([[0.3, np.nan]]), np.array([[50.0, 0.0]])
+    both = np.array([[1.0, 0.4]]), np.array([[1.0, 80.0]])
+    assert all(map(math.isnan, expected_limit([alone[0]], [alone[1]], 0.5, 0.95)))
+    expected = expected_limit([both[0]], [both[1]], 0.5, 0.95)
+    likely = np.array([2 / 3, 33 / 82])
+    error = np.sqrt(np.sum(likely * (1 - likely) / both[1]))
+    assert expected[0] == pytest.approx(
+        0.6 + QUANTILE_95_ONE_SIDED * error / np.sqrt(0.5)
+    )
+    for order in (1, -1):
+        parts = zip(*[alone, both][::order], strict=True)
+        assert expected_limit(*parts, 0.5, 0.95) == expected
+
+
+def test_a_floor_leaves_absent_groups_out_and_gives_each_other_one_row():
+    mass = np.array([[[7e5, 0.28], [3e5, 0.12]]])
+    # The second group is worth 0.4 rows: it has a rate of 0 or 1.
+    one_row = table_of(mass, [[[7e5, 0.4], [3e5, 0.0]]])
+    floor = floor_of_tables([one_row])
+    assert floor.mean == pytest.approx(0.3 * 0.7 + 0.7 * 0.3, abs=0.01)
+    assert floor.high == pytest.approx(0.7, abs=0.01)
+    padded = np.insert(mass, 1, 0.0, axis=2)
+    squares = [[[7e5, 0.0, 0.4], [3e5, 0.0, 0.0]]]
+    assert floor_of_tables([table_of(padded, squares)]) == floor
+    assert floor == floor_of_tables([one_row], 0.95, 0, 20_000)
+
+
+def test_the_largest_floor_of_several_tables_counts():
+    small, large = table_of([[[6, 5], [6, 5]]]), table_of([[[600, 500], [600, 500]]])
+    alone = floor_of_tables([small])
+    for tables in ([small, large], [small, table_of([[[5, 0], [3, 0]]])]):
+        assert floor_of_tables(tables).mean == pytest.approx(alone.mean, rel=0.01)
+    assert math.isnan(floor_of_tables([table_of([[[5, 0], [3, 0]]])]).mean)
+
+
+def test_noise_is_taken_from_the_spread_of_the_groups_that_are_there():
+    rates, sizes = np.array([0.5, 0.4, 0.7]), np.array([20.0, 50.0, 30.0])
+    noise = np.mean(rates * (1 - rates) / (sizes - 1))
+    expected = np.sqrt(2 * (np.var(rates, ddof=1) - noise))
+    padded = np.array([[0.5, np.nan, 0.4, 0.7]]), np.array([[20.0, 0.0, 50.0, 30.0]])
+    assert corrected_violation([padded[0]], [padded[1]]) == pytest.approx(expected)
+    alone = np.array([[0.5, np.nan]]), np.array([[20.0, 0.0]])
+    alike = np.array([[0.5, 0.5], [0.5, 0.6]]), np.array([[20.0, 20.0], [9.0, 9.0]])
+    assert math.isnan(corrected_violation([alone[0]], [alone[1]]))
+    assert corrected_violation([alike[0]], [alike[1]]) == 0
+    for order in (1, -1):
+        parts = zip(*[alone, alike, padded][::order], strict=True)
+        assert corrected_violation(*parts) == pytest.approx(expected)
+    # Nothing is known of the noise of one row, and the other group's stands for both.
+    found = corrected_violation([np.array([[1.0, 0.2]])], [np.array([[1.0, 41.0]])])
+    assert found == pytest.approx(np.sqrt(2 * (0.32 - 0.16 / 40)))
+
+
+@pytest.mark.parametrize(
+    ("rates", "bound"), [((0.35, 0.25), 0.12), ((1.0, 0.9), 0.13), ((0.1, 0.0), 0.13)]
+)
+def test_rows_needed_are_those_of_the_normal_law(rates, bound):
+    share, rates = np.array([0.6, 0.3]), np.array(rates)
+    distance = bound - (rates[0] - rates[1])
+
+    def deviation(rates):
+        return np.sqrt(np.sum(rates * (1 - rates) / share))
+
+    apart = np.clip(rates + np.array([1, -1]) * distance / 2, 0, 1)
+    # Of 95 % confidence and a power of 80 %.
+    reach = QUANTILE_95_ONE_SIDED * deviation(apart) + 0.8416212 * deviation(rates)
+    found = rows_needed(bound, rates, share)
+    assert found == pytest.approx((reach / distance) ** 2, abs=1.1)
+    assert rows_needed(bound, rates[::-1], share[::-1]) == found
+    assert rows_needed(bound, [rates, rates[::-1]], [share, share[::-1]]) > found
+
+
+@pytest.mark.parametrize(
+    ("rates", "shares"),
+    [([0.2], [1.0]), ([0.2, 0.3], [0.5, 0.0]), ([0.2, 0.3], [[0.5, 0.5]] * 2)],
+)
+def test_rows_needed_are_those_of_two_groups_with_rows(rates, shares):
+    with pytest.raises(InvalidInputError, match="at least two groups, and positive"):
+        rows_needed(0.3, rates, shares)
+
+
+def test_few_rows_bring_no_bound_in_reach():
+    assert bound_in_reach([0.25, 0.25], [0.6, 0.4], 1) == 1
+    few = bound_in_reach([[0.2, 0.5], [0.4, 0.4]], [[0.6, 0.4]] * 2, 10**7)
+    assert few == pytest.approx(0.3, abs=2e-3)
+    assert few > 0.3

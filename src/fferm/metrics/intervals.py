@@ -147,7 +147,7 @@ def violation_interval(
     two_sided(confidence)
     present = [np.sum(~np.isnan(rate), axis=1) for rate in rates]
     counts = [int(np.sum(n * (n - 1) // 2)) for n in present]
-    if sum(counts) == 0:
+    if not any(counts):
         return UNDEFINED
     quantile = two_sided(1 - (1 - confidence) / sum(counts))
     ends = []
@@ -274,7 +274,7 @@ def certify_curves(below: FloatArray, sizes: FloatArray, bound: float) -> float:
             )
             p = _largest_chance(z, rates, n1, n2, bound, False)
         worst = max(worst, p)
-    return min(worst, 1.0)
+    return worst
 
 
 def certify_means(
@@ -412,11 +412,9 @@ def gap_statistic(
     high = low + bound
     variance = (high * (1 - high) / n1 + low * (1 - low) / n2) * n / (n - 1)
     distance = x1 / n1 - x2 / n2 - bound
-    # Where the likely rates are certain, any other count is impossible.
-    certain = np.where(np.abs(distance) < 1e-9, 0.0, np.copysign(np.inf, distance))
     with np.errstate(divide="ignore", invalid="ignore"):
         z = distance / np.sqrt(variance)
-    return np.asarray(np.where(variance > 1e-15, z, certain))
+    return np.asarray(np.where(variance > 0, z, 0.0))
 
 
 def _exact(
@@ -436,7 +434,7 @@ def _exact(
     if low >= high:
         return UNLIKELY
     rates = np.linspace(low, high, N_RATES)
-    return min(_largest_chance(z, rates, n1, n2, bound, is_upper) + UNLIKELY, 1.0)
+    return _largest_chance(z, rates, n1, n2, bound, is_upper) + UNLIKELY
 
 
 def _plausible(count: float, n_rows: float) -> Interval:
