@@ -1,5 +1,6 @@
 """The search for a weight, on models whose violation is a formula of their weight."""
 
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 
@@ -14,6 +15,7 @@ from fferm.estimators.weight_search import (
     HeldOut,
     Judged,
     bounded_score,
+    by_chance_words,
     choose_weight,
 )
 from fferm.fairness_grid import default_weights
@@ -318,3 +320,137 @@ def test_a_bound_below_the_chance_of_a_fair_model_is_warned_of():
         InfeasibleWarning, match=r"a perfectly fair model measures .*0\.2"
     ):
         certify(falling, bound=0.1, chance=0.2)
+
+
+# What a bar of progress is told
+
+
+@pytest.mark.parametrize(
+    ("confidence", "most"),
+    [
+        (None, 1 + weight_search.N_WEIGHTS + weight_search.N_BEYOND + 4),
+        (
+            0.95,
+            1
+            + weight_search.N_COARSE
+            + weight_search.N_COARSE_BEYOND
+            + weight_search.N_FINE
+            + 4,
+        ),
+    ],
+)
+def test_a_bar_is_told_of_each_model_and_how_many_there_may_be(
+    monkeypatch, confidence, most
+):
+    told, shown = [], []
+
+    @contextmanager
+    def progress(*arguments):
+        told.append(arguments)
+        yield (shown.append,)
+
+    monkeypatch.setattr(weight_search, "progress", progress)
+    far = GRID[-1] * STEP**1.5
+    _, _, tried = search(Model(verbose=3), falling(far), confidence=confidence)
+    assert told == [(3, most, f"max_violation={falling(far):g}")]
+    assert [(one["weight"], one["violation"]) for one in shown] == [
+        (weight, falling(weight)) for weight in tried
+    ]
+    assert len(GRID) - 6 < len(tried) <= most
+
+
+# Which weights are worth a try
+
+
+@pytest.mark.parametrize(
+    ("violation", "limit", "noise", "can_help"),
+    [
+        (0.45, 0.5, 0.01, True),  # a gap is left, and the margin fits under the bound
+        (0.125, 0.375, 0.01, True),
+        (0.1, 0.375, 0.01, False),  # without any gap the bound would be out of reach
+        (0.1, 0.125, 0.0625, False),  # the bound is in reach
+        (0.1, 0.125, 0.07, True),
+        (0.125, 0.2, 0.25, False),  # what is left is noise
+        (0.126, 0.2, 0.25, True),
+    ],
+)
+def test_more_weight_helps_where_a_gap_and_not_noise_keeps_from_the_bound(
+    violation, limit, noise, can_help
+):
+    last = Expected(None, violation, limit, noise)
+    assert weight_search._can_help(last, 0.25) == can_help
+
+
+def test_a_certified_search_goes_three_steps_on_and_no_farther():
+    coarse = default_weights(get("kl"), weight_search.N_COARSE + 1).tolist()
+    step = coarse[-1] / coarse[-2]
+    with pytest.warns(InfeasibleWarning, match="closest"):
+        _, _, far = certify(lambda weight: 3 - weight / 10**7, bound=2.0)
+    expected = [coarse[-1] * step**n for n in range(4)]
+    np.testing.assert_allclose(far.passed[len(coarse) - 1 :], expected)
+    for model in (Model(reaches_far=False), Model(is_joint=True)):
+        with pytest.warns(InfeasibleWarning, match="closest 100, highest 100"):
+            _, _, near = certify(lambda weight: 3 - weight / 1000, 2.0, model)
+        assert near.passed == coarse
+
+
+@pytest.mark.parametrize("is_joint", [False, True])
+def test_a_model_between_two_weights_begins_at_the_one_below(is_joint):
+    model = Model(is_joint=is_joint)
+    choice, fitted, held_out = certify(falling, falling(7.0), model)
+    begun = [fitted]
+    while begun[-1].start is not None:
+        begun.append(begun[-1].start)
+    path = [each.fairness_weight for each in begun]
+    assert path[0] == choice.fairness_weight
+    assert path == sorted(path, reverse=True)
+    assert path[-1] == 0
+    below = [weight for weight in held_out.passed if weight < choice.fairness_weight]
+    if not is_joint:
+        assert path[1] == max(below)
+    else:  # one path of its own, from the model without a penalty on
+        coarse = held_out.passed[: weight_search.N_COARSE + 1]
+        assert not set(path[1:-1]) & set(coarse)
+
+
+def test_models_that_cannot_be_used_are_neither_tested_nor_returned():
+    class Partly(ByFormula):
+        def expected(self, model):
+            value = super().expected(model)
+            is_usable = self.is_usable(model.fairness_weight)
+            return value if is_usable else value._replace(limit=np.inf)
+
+    def search(is_usable):
+        held_out = Partly([], 0.3, 0.95, falling, is_usable)
+        return choose_weight(Model(), held_out)[0], held_out
+
+    choice, held_out = search(lambda weight: weight < 20)
+    assert choice.is_feasible
+    assert max(held_out.judged) < 20 < max(held_out.passed)
+    with pytest.warns(InfeasibleWarning, match="closest 0, highest"):
+        choice, held_out = search(lambda weight: False)
+    assert held_out.judged == [0.0]
+
+
+def test_weights_that_are_nearly_alike_are_trained_once():
+    limits = {0.0: 0.9, 1.0: 0.5, 10.0: 0.4, 100.0: 0.3}
+
+    def fine(noise, bound=0.4):
+        expected = {w: Expected(None, 0.0, limits[w], noise) for w in limits}
+        return weight_search._fine_weights(expected, bound, 10.0, 2)
+
+    # Two standard errors of the limit are two percent of the weight, then ten.
+    assert fine(0.0005) == []
+    assert len(fine(0.002)) == 2
+    # Nothing is between where no penalty is needed.
+    assert fine(0.002, bound=0.95) == fine(0.002, bound=0.9) == []
+
+
+def test_a_bound_at_the_chance_of_a_fair_model_is_not_warned_of():
+    certify(falling, bound=0.2, chance=0.2)
+
+
+def test_words_about_chance_say_whether_rows_could_show_the_bound():
+    assert "cannot show a violation of 0.05" in by_chance_words(0.05, 0.05)
+    assert "cannot show" not in by_chance_words(0.0499, 0.05)
+    assert "a fair model measures 0.0499" in by_chance_words(0.0499, 0.05)
