@@ -4,6 +4,7 @@ First the rule without a promise, then the one that tests the bound.
 """
 
 import warnings
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
@@ -784,3 +785,102 @@ def test_at_even_odds_a_model_passes_whose_p_value_is_below_one_half(biased):
 
     assert model.feasible_
     assert 0.05 < p_value(model, biased, 0.12) <= 0.5
+
+
+@dataclass
+class Decides:
+    """Predicts by a rule on the rows, or one class for everyone."""
+
+    rule: object
+    classes_ = np.array([0, 1])
+    fairness_weight = 1.0
+
+    def predict(self, X):
+        return np.broadcast_to(self.rule(X), len(X)).astype(int)
+
+
+def rates_of(decision, s):
+    """Return the rates of decisions in each group, and the sizes."""
+    parts = [decision[s == group] for group in np.unique(s)]
+    return np.array([[part.mean() for part in parts]]), np.array(
+        [list(map(len, parts))]
+    )
+
+
+def test_what_the_training_rows_expect_is_the_limit_of_their_own_table(biased):
+    X, _, s = biased
+    trial = search_of(certified(0.15, confidence=0.9), biased)
+    rest, held = trial.trained_position, trial.position
+    model = Decides(lambda X: X[:, 0] > 0.3)
+    rates, sizes = rates_of(model.predict(X[rest]), s[rest])
+    share = held.size / rest.size
+    limit, noise = intervals.expected_limit([rates], [sizes], share, 0.9)
+
+    expected = trial.expected(model)
+
+    assert (expected.limit, expected.noise) == pytest.approx((limit, noise))
+    assert expected.violation == pytest.approx(np.ptp(rates))
+    assert trial.expected(Decides(lambda X: 1)).limit == np.inf
+
+
+def test_the_floor_of_a_bound_is_that_of_models_as_frequent_as_the_labels(biased):
+    _, y, s = biased
+    trial = search_of(certified(0.15), biased)
+    held = s[trial.position]
+    sizes = np.array([np.sum(held == group) for group in np.unique(held)])
+    error = np.sqrt(y.mean() * (1 - y.mean()) * np.sum(1 / sizes))
+
+    assert trial.floor() == pytest.approx(np.sqrt(2 / np.pi) * error, rel=0.07)
+    assert trial.floor() == trial.floor()
+
+
+def test_a_model_is_judged_by_all_gaps_and_usable_if_it_decides_both_ways(biased):
+    X, _, s = biased
+    trial = search_of(bounded(0.5), biased)
+    held = trial.position
+    model = Decides(lambda X: X[:, 0] > 0.3)
+    gap = np.ptp(rates_of(model.predict(X[held]), s[held])[0])
+
+    trial.bound = trial.judge(model).violation
+    assert trial.bound == pytest.approx(gap)
+    assert trial.judge(model).is_within
+    trial.bound = 0.99 * gap
+    assert not trial.judge(model).passes
+    constant = trial.judge(Decides(lambda X: 0))
+    assert constant.passes
+    assert not constant.is_usable
+
+
+def test_noise_keeps_a_model_from_the_bound_if_its_training_rows_keep_it(biased):
+    X, _, s = biased
+    trial = search_of(bounded(0.1), biased)
+    rest = trial.trained_position
+    model = Decides(lambda X: X[:, 0] > 0.3)
+    left = np.ptp(rates_of(model.predict(X[rest]), s[rest])[0])
+
+    def is_noise(bound, violation, is_usable=True):
+        trial.bound = bound
+        judged = bounds.Judged(model, violation, is_usable, passes=False)
+        return trial.is_noise_limited(judged)
+
+    assert is_noise(1.01 * left, 3 * left)
+    assert not is_noise(0.99 * left, 3 * left)
+    assert not is_noise(1.01 * left, 2 * left)
+    assert not is_noise(1.01 * left, 3 * left, is_usable=False)
+
+
+def test_a_bound_that_fails_names_the_pair_its_rows_and_what_chance_makes(biased):
+    X, _, s = biased
+    trial = search_of(bounded(0.1), biased)
+    held = trial.position
+    model = Decides(lambda X: X[:, 0] > 0.3)
+    rates, sizes = rates_of(model.predict(X[held]), s[held])
+
+    words = trial.infeasible(trial.judge(model), 100.0)
+
+    assert f"measures {np.ptp(rates):.4f}, between " in words
+    for name, size in zip(np.unique(s), sizes[0], strict=True):
+        assert f"{name} ({size} held-out rows)" in words
+    tables = trial.setting.tables(model.predict(X[held]))
+    floor = intervals.floor_of_tables(tables).mean
+    assert f"a fair model measures {floor:.4f} on these rows" in words
