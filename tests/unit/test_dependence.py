@@ -15,6 +15,7 @@ from fferm.metrics.dependence import (
     get_measure,
     independence_test,
 )
+from fferm.metrics.intervals import certify_curves, certify_means
 from fferm.notions import Strata
 from fferm.notions import get as get_notion
 
@@ -467,3 +468,67 @@ def test_rows_that_allow_no_comparison_are_refused():
 def test_a_notion_of_labels_has_none_to_condition_on():
     with pytest.raises(InvalidParameterError, match="conditions on a label"):
         tabulator_of("mean_gap", {"s": [0, 1] * 3}, notion="equalized_odds")
+
+
+# Tests of a bound
+
+
+@pytest.mark.parametrize("is_weighted", [False, True])
+def test_the_pair_that_shows_a_bound_least_has_its_p_value(is_weighted):
+    rng = np.random.default_rng(0)
+    sensitive = {"a": np.repeat([0, 1, 2], [300, 400, 500]), "b": np.arange(1200) % 2}
+    u = rng.uniform(-0.5, 1.5, 1200) + 0.1 * sensitive["a"]
+    weight = rng.uniform(0.5, 2, 1200) if is_weighted else None
+    w, cut = np.ones(1200) if weight is None else weight, np.clip(u, 0, 1)
+    columns = {name: column.tolist() for name, column in sensitive.items()}
+    tabulator = tabulator_of("mean_gap", columns, weight=weight)
+
+    expected = []
+    for column in sensitive.values():
+        for pair in itertools.combinations(np.unique(column), 2):
+            parts = [(cut[column == k], w[column == k]) for k in pair]
+            means = [np.average(values, weights=part) for values, part in parts]
+            sizes = [part.sum() ** 2 / np.sum(part**2) for _, part in parts]
+            variances = [np.cov(values, aweights=part) for values, part in parts]
+            gap = abs(means[0] - means[1])
+            statistics = gap, 0.25, np.array(sizes), np.array(variances), 1.0
+            expected.append(certify_means(*statistics))
+    assert tabulator.certify(u, 0.25, (0.0, 1.0)) == pytest.approx(max(expected))
+    assert 0 < max(expected) < 1
+
+    tabulator = tabulator_of("kolmogorov_smirnov", columns, weight=weight)
+    expected = []
+    for column in sensitive.values():
+        groups = [column == k for k in np.unique(column)]
+        below = [
+            [np.sum(w[group & (u <= point)]) / w[group].sum() for point in np.sort(u)]
+            for group in groups
+        ]
+        sizes = [w[group].sum() ** 2 / np.sum(w[group] ** 2) for group in groups]
+        expected.append(certify_curves(np.array(below), np.array(sizes), 0.3))
+    assert tabulator.certify(u, 0.3, (0.0, 1.0)) == pytest.approx(max(expected))
+
+
+def test_the_groups_farthest_apart_are_named_with_their_rows():
+    u = np.array([0.0, 1, 0, 1, 5, 6, 9, 9, 9, 2])
+    sensitive = {"half": ["x", "y"] * 5, "third": [*"aaaabbccc", None]}
+    tabulator = tabulator_of("mean_gap", sensitive)
+    assert tabulator.worst_pair(u) == {"a": 4, "c": 3}
+    assert tabulator.worst_pair(-u) == {"a": 4, "c": 3}
+    numbers = tabulator_of("correlation", {"age": u.tolist()})
+    assert numbers.worst_pair(u) == {}
+
+
+def test_what_chance_makes_is_the_largest_of_the_columns_in_each_shuffle():
+    u = np.random.default_rng(0).normal(size=40)
+    sensitive = {"a": [0, 1] * 20, "b": [0] * 30 + [1] * 10}
+    tabulator = tabulator_of("mean_gap", sensitive)
+    rng = np.random.default_rng(0)
+    gaps = [
+        [
+            dependence.mean_gap(u, np.array(column)[rng.permutation(40)])
+            for _ in range(99)
+        ]
+        for column in sensitive.values()
+    ]
+    assert tabulator.by_chance(u) == pytest.approx(np.mean(np.max(gaps, axis=0)))
