@@ -3,6 +3,7 @@ import math
 import re
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy.optimize import brentq, minimize_scalar
 from scipy.sparse import csr_array
@@ -10,7 +11,11 @@ from scipy.special import xlogy
 from scipy.stats import binom, binomtest, norm
 
 from fferm.data.validate import encode_labels
-from fferm.errors import InvalidInputError, InvalidParameterError
+from fferm.errors import (
+    InvalidInputError,
+    InvalidParameterError,
+    MissingGroupWarning,
+)
 from fferm.metrics.intervals import (
     Sample,
     _largest_chance,
@@ -725,3 +730,42 @@ def test_few_rows_bring_no_bound_in_reach():
     few = bound_in_reach([[0.2, 0.5], [0.4, 0.4]], [[0.6, 0.4]] * 2, 10**7)
     assert few == pytest.approx(0.3, abs=2e-3)
     assert few > 0.3
+
+
+@pytest.mark.parametrize("is_soft", [False, True])
+@pytest.mark.parametrize("notion", ["demographic_parity", "equalized_odds"])
+def test_what_is_drawn_once_each_are_the_rows_themselves(notion, is_soft):
+    rng = np.random.default_rng(0)
+    n = 300
+    y, decision, group = rng.integers(3, size=(3, n))
+    weight = rng.choice([0.0, 1.0, 2.5], n)
+    predicted = rng.dirichlet(np.ones(3), n) if is_soft else decision
+    names = np.where(group == 2, None, group.astype(str))
+    sensitive = pd.DataFrame({"a": names, "b": rng.choice(["x", "y", "z"], n)})
+    labels = encode_labels(y, n, [0, 1, 2])
+    with pytest.warns(MissingGroupWarning):
+        tabulator = make_tabulator(labels, get(notion), sensitive, "marginal", weight)
+
+    sample = bootstrap_sample(tabulator, predicted)
+
+    assert sample.count.sum() == n
+    assert len(sample.count) == n if is_soft else len(sample.count) < n
+    found = sample.rates((sample.count @ sample.totals)[None])
+    expected, _ = compared_of(tabulator.tables(predicted))
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_allclose(one[0], other)
+
+
+def test_one_row_of_a_group_weighs_what_one_of_those_it_is_worth_does():
+    weight = np.array([1.0, 3.0, 2.0, 2.0, 5.0])
+    group, decision = np.array(["a", "a", "b", "b", "b"]), np.array([0, 1, 1, 1, 0])
+    labels = encode_labels(None, 5, [0, 1])
+    parity = get("demographic_parity")
+    tabulator = make_tabulator(labels, parity, group, "intersection", weight)
+
+    added = bootstrap_sample(tabulator, decision).added
+
+    # Of both outcomes, in units of the mean weight.
+    expected = np.array([(1 + 9) / 4, (4 + 4 + 25) / 9]) / weight.mean()
+    scale = tabulator.rows.weight.sum() / weight.sum()
+    np.testing.assert_allclose(added, np.tile(expected * weight.mean() * scale, 2))
