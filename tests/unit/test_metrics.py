@@ -31,7 +31,16 @@ from fferm.metrics import (
     violation,
     violations,
 )
-from fferm.metrics.tabulator import distinct
+from fferm.metrics.tabulator import (
+    CONTROL,
+    Absence,
+    Gap,
+    Violations,
+    distinct,
+    gaps_of,
+    left_out,
+    worst_gap,
+)
 from fferm.notions import ConditionalParity, EqualOpportunity
 
 NOTIONS = ["demographic_parity", "equal_opportunity", "equalized_odds", "sufficiency"]
@@ -578,3 +587,47 @@ def test_a_metric_that_fails_on_a_group_is_named():
     message = "The metric 'recall_score' failed on all rows .* must take these values"
     with pytest.raises(InvalidInputError, match=message):
         by_group(recall_score, [0, 1], [0.5, 0.2], sensitive_features=["a", "b"])
+
+
+def test_a_ratio_of_rates_is_that_of_the_lowest_to_the_highest():
+    names = "group", "everyone", "1"
+    assert Gap(*names, 0.2, "a", "b", 0.2, 0.4).ratio == pytest.approx(0.5)
+    assert Gap(*names, 0.0, "a", "b", 0.3, 0.3).ratio == 1
+    assert np.isnan(Gap(*names, 0.0, "a", "b", 0.0, 0.0).ratio)
+    assert np.isnan(Gap(*names, 0.2, "a", "b").ratio)
+
+
+def test_the_largest_gap_of_each_stratum_is_averaged():
+    gaps = [
+        Gap("sex", stratum, outcome, gap, "a", "b")
+        for stratum, outcome, gap in [("0", "x", 0.1), ("0", "y", 0.3), ("1", "x", 0.2)]
+    ]
+    found = Violations(tuple(gaps), ())
+    assert found.by_stratum == {("sex", "0"): 0.3, ("sex", "1"): 0.2}
+    assert found.mean == pytest.approx(0.25)
+    assert found.worst == 0.3
+    nothing = Violations((), ())
+    assert np.isnan(nothing.worst)
+    assert np.isnan(nothing.mean)
+
+
+def test_who_is_left_out_is_said_with_the_reason():
+    absent = Absence("sex", "y = 1", ("a", "b"), "no rows")
+    assert str(absent) == "sex, y = 1: a, b (no rows)"
+    alone = Absence("sex", "y = 1", (), "no rows")
+    assert str(alone) == "sex, y = 1: there is no other group (no rows)"
+    assert (
+        left_out("sex", 2, 9) == "2 of 9 rows have no value of sex and are in no group"
+    )
+    assert left_out(CONTROL, 2, 9).endswith("and are compared with none")
+
+
+def test_the_worst_gap_is_that_of_the_groups_that_are_there():
+    nan = np.nan
+    some = np.array([[[0.2, 0.5, nan]], [[0.9, nan, nan]]])
+    assert gaps_of(some)[0] == pytest.approx(0.3)
+    assert np.isnan(gaps_of(some)[1])
+    assert worst_gap([some, np.array([[[0.1, 0.2]]])]) == pytest.approx(0.3)
+    assert worst_gap([np.array([[[0.1, 0.6]]]), some]) == pytest.approx(0.5)
+    assert np.isnan(worst_gap([some[1:]]))
+    assert np.isnan(worst_gap([]))
