@@ -623,7 +623,8 @@ def test_a_grid_search_runs_over_bounds(biased):
     [({"solver": "lbfgs"}, "10000"), ({"solver": "sgda", "max_epochs": 1}, "100")],
 )
 def test_a_search_ends_where_the_solver_no_longer_trains_well(biased, options, highest):
-    with pytest.warns(InfeasibleWarning, match=f"No fairness_weight up to {highest} "):
+    words = f"No fairness_weight up to {highest} brings .* to max_violation=0\\. The"
+    with pytest.warns(InfeasibleWarning, match=words):
         fit(bounded(0.0, **options), biased)
 
 

@@ -291,10 +291,12 @@ def test_a_small_group_with_a_rate_of_0_is_not_certain():
     assert high > 0.2
 
 
-def test_no_limit_exceeds_a_gap_of_1():
+def test_no_limit_exceeds_a_gap_of_1_or_falls_below_0():
     _, high = bootstrap_interval(sample_of([[9, 0], [0, 9]]))
+    low, _ = bootstrap_interval(sample_of([[50, 50], [50, 50]]))
 
     assert high == 1.0
+    assert low == 0.0
 
 
 def test_the_bootstrap_of_one_group_is_undefined():
