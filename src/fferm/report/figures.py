@@ -199,13 +199,14 @@ def _draw_page(
     ax.yaxis.set_major_formatter(_in_percent)
     ax.tick_params(length=3)
     ax.locator_params(axis="x", nbins=3 + 2 * columns)
-    ax.legend(
-        loc="upper center",
-        bbox_to_anchor=(0.5, -0.14),
-        ncols=columns,
-        edgecolor="none",
-        columnspacing=1.2,
-    )
+    if limits is None:  # a close-up has the legend of the picture above it
+        ax.legend(
+            loc="upper center",
+            bbox_to_anchor=(0.5, -0.14),
+            ncols=columns,
+            edgecolor="none",
+            columnspacing=1.2,
+        )
     _finished(ax, f"{words.violation_axis} (left is fairer)")
 
 
