@@ -236,7 +236,7 @@ def test_formulas_are_drawn_in_a_browser_without_network(site, browser, page):
     context = browser.new_context(offline=True)
     tab, asked = context.new_page(), []
     tab.on("request", lambda request: asked.append(request.url))
-    tab.goto((site / page / "index.html").as_uri())
+    tab.goto((site / page / "index.html").as_uri(), timeout=120_000)
     formulas = tab.locator(".arithmatex").all()
     assert len(formulas) > 5
     for formula in formulas:

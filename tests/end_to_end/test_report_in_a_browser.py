@@ -82,7 +82,7 @@ class Visit:
         self.tab.on("dialog", self._dismiss)
         self.tab.on("request", self._asked)
         self.address = path.as_uri()
-        self.tab.goto(self.address)
+        self.tab.goto(self.address, timeout=120_000)  # a busy machine starts late
 
     def _dismiss(self, dialog):
         self.trouble.append(f"dialog: {dialog.message}")
