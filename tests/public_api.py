@@ -36,6 +36,8 @@ NAMED = {
         *("EqualizedOdds", "FalsePositiveRateParity", "Labels", "Notion"),
         *("PredictiveParity", "Strata", "Sufficiency", "get"),
     ),
+    "fferm.export": ("lightgbm", "model_card", "onnx", "onnx_inputs", "treelite"),
+    "fferm.integrations.mlflow": ("load_model", "log_audit", "log_model", "save_model"),
     "fferm.tables": ("joint", "penalty"),
     "fferm.cli": ("main",),
 }
@@ -46,12 +48,12 @@ _CLASSIFIER = (
 )
 _LOSS = ("from_labels", "forward", "encode")
 MEMBERS = {
-    "FairLogisticRegression": (*_CLASSIFIER, "partial_fit"),
+    "FairLogisticRegression": (*_CLASSIFIER, "partial_fit", "to_sklearn"),
     "FairNetClassifier": _CLASSIFIER,
     "FairBoostingClassifier": _CLASSIFIER,
     "FairRegressor": (
         *("__init__", "fit", "predict", "score", "get_params", "set_params"),
-        "set_fit_request",
+        *("set_fit_request", "to_sklearn"),
     ),
     "GroupCounts": ("__init__", "update", "shares", "copy", "total", "labels"),
     "TradeoffCurve": (

@@ -36,6 +36,8 @@ ORDER = [
     "boosting",
     "estimators",
     "persistence",
+    "export",
+    "integrations",
     "deploy",
     "curve",
     "datasets",

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from fferm import distributed as distributed
     from fferm import divergences as divergences
     from fferm import errors as errors
+    from fferm import export as export
+    from fferm import integrations as integrations
     from fferm import lab as lab
     from fferm import metrics as metrics
     from fferm import notions as notions

@@ -10,6 +10,7 @@ import datetime
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from decimal import Decimal
+from operator import methodcaller
 from typing import Any, Self
 
 import narwhals as nw
@@ -205,6 +206,53 @@ class FrameEncoder(Saved, TransformerMixin, BaseEstimator):
             indices[part] = np.hstack([begin + at for begin, at, _ in parts])[is_set]
         entries = data[:count], indices[:count], np.concatenate(indptr)
         return sp.csr_matrix(entries, shape=(len(frame), width))
+
+    def to_sklearn(self) -> Any:
+        """Return the same encoding made of scikit-learn's own transformers.
+
+        They take a data frame of pandas whose columns have the types of training.
+        """
+        # Imported when needed, as they are slow to import.
+        from sklearn.compose import ColumnTransformer
+        from sklearn.impute import MissingIndicator, SimpleImputer
+        from sklearn.pipeline import make_pipeline
+        from sklearn.preprocessing import (
+            FunctionTransformer,
+            OneHotEncoder,
+            StandardScaler,
+        )
+
+        steps: list[tuple[str, Any, list[str]]] = []
+        for n, column in enumerate(self.columns_):
+            name = [column["name"]]
+            if column["kind"] == "levels":
+                levels = [np.array(column["levels"], dtype=object)]
+                calls = [("astype", object), ("fillna", MISSING), ("astype", str)]
+                made = [FunctionTransformer(methodcaller(*call)) for call in calls]
+                # 1.0, of whole numbers with gaps, is the level 1.
+                plain = {f"{each}.0": each for each in column["levels"]}
+                made.append(FunctionTransformer(methodcaller("replace", plain)))
+                encoder = OneHotEncoder(
+                    categories=levels, handle_unknown="ignore", sparse_output=False
+                )
+                steps.append((f"{n}", make_pipeline(*made, encoder), name))
+                continue
+            number = FunctionTransformer(methodcaller("astype", float))
+            filler = SimpleImputer(strategy="constant", fill_value=column["fill"])
+            filled = make_pipeline(number, filler, StandardScaler())
+            steps.append((f"{n}", filled, name))
+            if column["has_gaps"]:
+                gaps = make_pipeline(number, MissingIndicator(features="all"))
+                steps.append((f"{n} gaps", gaps, name))
+        row = {c["name"]: ["", "a"] if "levels" in c else [0, 1] for c in self.columns_}
+        made_of = ColumnTransformer(steps).fit(pd.DataFrame(row))
+        for n, column in enumerate(self.columns_):
+            if column["kind"] == "number":
+                scaler = made_of.named_transformers_[f"{n}"][-1]
+                scaler.mean_ = np.array([column["mean"]])
+                scaler.scale_ = np.array([column["scale"]])
+                scaler.var_ = scaler.scale_**2
+        return made_of
 
     def _read(self, X: Table) -> pd.DataFrame:
         with named_errors():

@@ -20,7 +20,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 from scipy.special import expit, log_softmax, softmax
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
-from sklearn.pipeline import Pipeline
+from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.utils.validation import check_is_fitted
 
 from fferm._typing import FloatArray, IntArray, Table
@@ -369,6 +369,18 @@ class FairEstimator(Attributes, Saved, BaseEstimator, ABC):
             raise PersistenceError(
                 f"The model must have one score for each of {classes}; got {scores}."
             )
+
+    def _to_sklearn(self, model: Any) -> Any:
+        # A linear model of scikit-learn with our coefficients, behind the encoding.
+        with named_errors():
+            check_is_fitted(self)
+        model.coef_, model.intercept_ = self.coef_, self.intercept_
+        model.n_features_in_ = self.coef_.shape[-1]
+        if not hasattr(self, "encoder_"):
+            if hasattr(self, "feature_names_in_"):
+                model.feature_names_in_ = self.feature_names_in_
+            return model
+        return make_pipeline(self.encoder_.to_sklearn(), model)
 
     def _check_fitted_features(self, X: Table) -> Table:
         with named_errors():

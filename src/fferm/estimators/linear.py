@@ -260,6 +260,20 @@ class FairLogisticRegression(FairClassifier):
         batch = FitInput(X, y, sensitive_features, sample_weight)
         return fit_batch(self, batch, classes, groups)
 
+    def to_sklearn(self) -> Any:
+        """Return a plain ``LogisticRegression`` that predicts the same.
+
+        If the model was fitted on a table, it stands in a ``Pipeline`` behind the same
+        encoding. It needs scikit-learn alone; `fferm.export` has other formats.
+        """
+        from sklearn.linear_model import LogisticRegression
+
+        plain = LogisticRegression()
+        model = self._to_sklearn(plain)
+        plain.classes_ = self.classes_
+        plain.n_iter_ = np.array([self.n_iter_], dtype=np.int32)
+        return model
+
     def decision_function(self, X: Table) -> FloatArray:
         """Return the logits: (n_samples,) for two classes, else (n_samples, m).
 

@@ -244,6 +244,17 @@ class FairRegressor(RegressorMixin, FairEstimator):
         centre, scale = self.unit_
         return np.asarray(_torch().predict(self.module_, X) * scale + centre)
 
+    def to_sklearn(self) -> Any:
+        """Return a plain ``LinearRegression``, as `FairLogisticRegression` does."""
+        if hasattr(self, "module_"):
+            raise InvalidInputError(
+                "to_sklearn needs a linear model; this one is a network. Use "
+                "fferm.export.onnx(model, path, example)."
+            )
+        from sklearn.linear_model import LinearRegression
+
+        return self._to_sklearn(LinearRegression())
+
     def _read_training(self, passed: FitInput) -> TrainingData:
         data = validate_training(
             self, passed.X, passed.y, passed.sample_weight, is_number=True
