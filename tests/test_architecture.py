@@ -63,7 +63,12 @@ HEAVY = {
         "deploy/_",
         "lab/baselines/_",
     ],
-    "torch": ["torch/", "distributed/", "estimators/net.py"],
+    "torch": [
+        "torch/",
+        "distributed/",
+        "estimators/net.py",
+        "lab/experiments/published.py",
+    ],
     "lightgbm": ["boosting/rounds.py"],
     "matplotlib": ["report/", "lab/experiments/"],
     "jinja2": ["report/"],

@@ -25,6 +25,10 @@ from fferm.registry import Registered
 # What a condition counts in a penalty: one, its share of the rows that are compared, or
 # its probability, its share of all rows.
 Weighting = Literal["unit", "frequency", "probability"]
+# How rates of groups are compared: by their largest difference, by one minus the lowest
+# over the highest, or by the largest distance from the overall rate, relative to it.
+Measure = Literal["difference", "ratio", "deviation"]
+MEASURES: tuple[Measure, ...] = ("difference", "ratio", "deviation")
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,12 @@ OUT = Path("reproduced")
 
 
 def reproduce(
-    figure: Annotated[str, Argument(metavar="FIGURE", help="fig1 to fig5.")],
+    figure: Annotated[
+        str,
+        Argument(
+            metavar="NAME", help="fig1 to fig5, abcfair, aequitas, humancompatible."
+        ),
+    ],
     size: Annotated[Size, Option(help="A quick look, or all of it.")] = Size.small,
     out: Annotated[Path, Option(help="Folder of records, figure and table.")] = OUT,
     only: Annotated[
@@ -27,7 +32,7 @@ def reproduce(
     jobs: Annotated[int, Option(help="Parallel processes.")] = 1,
     quiet: options.Quiet = False,
 ) -> int:
-    """Run an experiment of the paper and write its records, figure and table.
+    """Run an experiment and write its records, figure and table.
 
     Example: fferm reproduce fig1 --size full --out fig1
     """

@@ -13,7 +13,7 @@ import pandas as pd
 from scipy.stats import t as student
 
 from fferm.auditing import Audit
-from fferm.data.validate import check_number, check_params
+from fferm.data.validate import OneOf, check_number, check_params
 from fferm.errors import InvalidInputError, InvalidParameterError, PersistenceError
 from fferm.metrics.intervals import CONFIDENCE as CERTIFIED
 
@@ -223,12 +223,14 @@ class TradeoffCurve:
         min_accuracy: float | None = None,
         min_rate: float | None = None,
         min_group_accuracy: float | None = None,
+        measure: Literal["difference", "ratio"] = "difference",
         confidence: float | None = None,
         split: str = "test",
     ) -> Key:
         """Return the key of the best model within a bound; see `select`."""
         bounds = max_violation, min_accuracy, min_rate, min_group_accuracy
         asked = goals_asked(bounds)
+        check_params({"measure": measure}, {"measure": OneOf(("difference", "ratio"))})
         if len(asked) + (how is not None) != 1 or how not in (None, "knee"):
             raise InvalidParameterError(
                 f"select needs exactly one of 'knee', {', '.join(GOALS)}; got "
@@ -248,10 +250,16 @@ class TradeoffCurve:
             # The fairest of equals.
             best = front.iloc[int((scaled[:, 0] - scaled[:, 1]).argmax())]
         elif max_violation is not None and confidence is not None:
+            if measure != "difference":
+                raise InvalidParameterError(
+                    f"measure={measure!r} needs confidence=None in select. Fit a model "
+                    "with this measure and max_violation to have it tested."
+                )
             return self._best_certified(rows, max_violation, confidence, split)
         else:
             ((goal, bound),) = asked.items()
-            best = _best_within(self._measured(rows, goal, split), goal, bound)
+            rows = self._measured(rows, goal, split, measure == "ratio")
+            best = _best_within(rows, goal, bound)
         return Key(best["curve"], float(best["fairness_weight"]), int(best["seed"]))
 
     def select(
@@ -262,6 +270,7 @@ class TradeoffCurve:
         min_accuracy: float | None = None,
         min_rate: float | None = None,
         min_group_accuracy: float | None = None,
+        measure: Literal["difference", "ratio"] = "difference",
         confidence: float | None = None,
         split: str = "test",
     ) -> Any:
@@ -286,6 +295,9 @@ class TradeoffCurve:
             group, in the larger of two classes, is at least this.
         min_group_accuracy
             Return the fairest model with at least this accuracy in every group.
+        measure
+            With ``max_violation``: ``"ratio"`` bounds one minus the lowest rate of a
+            group over the highest; 0.2 is the four-fifths rule.
         confidence
             With ``max_violation``: the test rows have to show that the model keeps it.
             Models of the first seed are tested from the fairest on, as it is on the
@@ -297,13 +309,16 @@ class TradeoffCurve:
         """
         bounds = max_violation, min_accuracy, min_rate, min_group_accuracy
         options: Any = dict(zip(GOALS, bounds, strict=True))
-        key = self.choose(how, **options, confidence=confidence, split=split)
+        options |= {"measure": measure, "confidence": confidence}
+        key = self.choose(how, **options, split=split)
         return self.models[key]
 
-    def _measured(self, rows: pd.DataFrame, goal: str, split: str) -> pd.DataFrame:
+    def _measured(
+        self, rows: pd.DataFrame, goal: str, split: str, by_ratio: bool
+    ) -> pd.DataFrame:
         # Points with the measure of a goal; that of the worst group is in the audits.
         measure = GOALS[goal][0]
-        if measure in rows:
+        if measure in rows and not by_ratio:
             return rows
         keys = [
             Key(curve, float(weight), int(seed))
@@ -315,7 +330,10 @@ class TradeoffCurve:
                 f"{goal} needs split='test' and the audits of classifiers on a curve "
                 "that was computed or loaded."
             )
-        values = [lowest_of(goal, each.frame, each.classes) for each in audits]
+        values = [
+            1 - each.ratio if by_ratio else lowest_of(goal, each.frame, each.classes)
+            for each in audits
+        ]
         return rows.assign(**{measure: values})
 
     def _best_certified(

@@ -62,8 +62,14 @@ from fferm.errors import (
     muted,
     warn_user,
 )
-from fferm.notions import Labels, Notion
-from fferm.penalty.objective import Objective, Penalty, Problem, make_objective
+from fferm.notions import MEASURES, Labels, Measure, Notion
+from fferm.penalty.objective import (
+    Objective,
+    Penalty,
+    Problem,
+    RateRatios,
+    make_objective,
+)
 from fferm.registry import Saved
 from fferm.solvers.base import Callback, Record, Result
 from fferm.uncertainty import Uncertainty
@@ -414,6 +420,10 @@ class FairEstimator(Attributes, Saved, BaseEstimator, ABC):
         """Return what the penalty sees of the rows that it is taken on."""
         raise NotImplementedError
 
+    def _penalized_set(self) -> Uncertainty | None:
+        """Return what stands in place of the plain penalty."""
+        return self.uncertainty
+
     def _objective(self) -> Objective:
         if self.divergence == "auto":
             raise InvalidParameterError(
@@ -426,7 +436,7 @@ class FairEstimator(Attributes, Saved, BaseEstimator, ABC):
         return make_objective(
             self.divergence,
             self.notion,
-            self.uncertainty,
+            self._penalized_set(),
             fairness_weight=weight,
             sharpness=float(self.sharpness),
             l2=float(self.l2),
@@ -519,7 +529,8 @@ class FairEstimator(Attributes, Saved, BaseEstimator, ABC):
         if not kept.all():
             penalty_X = None if penalty_X is None else penalty_X[kept]
             rows = rows.take(kept)
-        if self.group_weights == "equal":
+        is_balanced = isinstance(objective.uncertainty, RateRatios)  # on its tables
+        if self.group_weights == "equal" and not is_balanced:
             rows = rows.balanced(objective.notion.compares_predictions)
         return penalty_X, rows, kept
 
@@ -595,7 +606,10 @@ class FairClassifier(ClassifierMixin, FairEstimator):
     constraints: ClassVar[Mapping[str, Constraint]] = {
         **FairEstimator.constraints,
         "max_violation": Number(0, 1, is_optional=True),
+        "measure": OneOf(MEASURES),
     }
+
+    measure: Measure = "difference"
 
     @abstractmethod
     def decision_function(self, X: Table) -> FloatArray:
@@ -639,6 +653,18 @@ class FairClassifier(ClassifierMixin, FairEstimator):
         scores = self.decision_function(passed.X if other is None else other[0])
         problem: Problem = encoded.problem
         return problem.penalized_prob(all_classes(scores)[encoded.kept])
+
+    def _penalized_set(self) -> Uncertainty | None:
+        if self.measure == "difference":
+            return self.uncertainty
+        notion = Notion.resolve(self.notion)
+        if self.uncertainty is not None or not notion.compares_predictions:
+            raise InvalidParameterError(
+                f"measure={self.measure!r} compares rates of predictions and knows no "
+                f"uncertainty; got {self.uncertainty or notion!r}. Use "
+                "measure='difference'."
+            )
+        return RateRatios(is_even=self.group_weights == "equal")
 
     def _hold_out(self, encoded: Encoded) -> "HeldOut[Any]":
         from fferm.estimators.weight_search import HeldOutDecisions

@@ -112,7 +112,7 @@ class FairBoostingClassifier(FairClassifier):
     ----------
     divergence, notion, fairness_weight, validation_fraction
         As in `FairLogisticRegression`.
-    max_violation, max_divergence, confidence, refit
+    max_violation, measure, max_divergence, confidence, refit
         As in `FairLogisticRegression`; if ``calibrated``, the divergence is that of
         decisions.
     sharpness

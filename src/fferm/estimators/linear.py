@@ -57,6 +57,15 @@ class FairLogisticRegression(FairClassifier):
         model that predicts one class for every held-out row never counts. If none keeps
         the bound, ``feasible_`` is False and the fairest model is returned, with an
         `InfeasibleWarning`.
+    measure
+        How ``max_violation`` and the penalty compare rates of groups.
+        ``"difference"``: the largest difference. ``"ratio"``: one minus the lowest rate
+        over the highest, of the larger of two classes or of every class; a
+        ``max_violation`` of 0.2 is the four-fifths rule. ``"deviation"``: the largest
+        distance from the overall rate, relative to it. The last two need a notion that
+        compares predictions and no ``uncertainty``. Their penalty does not fall where a
+        class becomes rare, and with ``groups="marginal"`` it takes
+        ``group_weights="equal"`` too.
     max_divergence
         None, or the largest divergence of the table of the training rows: the
         constrained form of the problem, plain or, with ``uncertainty``, for the worst

@@ -80,7 +80,7 @@ class FairNetClassifier(FairClassifier):
         Widths of the hidden layers of the default network.
     divergence, notion, fairness_weight, validation_fraction
         As in `FairLogisticRegression`.
-    max_violation, max_divergence, confidence, refit
+    max_violation, measure, max_divergence, confidence, refit
         As in `FairLogisticRegression`. Without a confidence, the search trains a stack
         of weights and then halves the last step less often, because two runs of a
         network differ more than a finer search would show.

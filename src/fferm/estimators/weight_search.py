@@ -56,12 +56,13 @@ from fferm.estimators.base import (
 )
 from fferm.fairness_grid import default_weights
 from fferm.metrics.intervals import (
-    certify,
+    certify_tables,
     compared_of,
     expected_limit,
+    expected_ratio_limit,
     floor_of_tables,
 )
-from fferm.metrics.tabulator import Tabulator, worst_gap
+from fferm.metrics.tabulator import Tabulator, worst_violation
 from fferm.notions import Labels
 from fferm.penalty.objective import compared_penalty
 from fferm.solvers import LANES_FROM
@@ -383,6 +384,7 @@ class HeldOutDecisions(HeldOut[M]):
         self.all_X = X.tocsr() if is_sparse(X) else X
         self.position, self.trained_position = row[held], row[~held]
         self.X = _safe_indexing(self.all_X, self.position)
+        self.measure = model.measure
         self.class_share = np.bincount(data.y, data.weight) / data.weight.sum()
         # Of a model that can be judged everywhere.
         self.n_gaps = _check_comparable(whole, self.setting)
@@ -392,25 +394,31 @@ class HeldOutDecisions(HeldOut[M]):
         code = _decide(model, self.X)
         violations = self.setting.violations(code)
         is_complete = len(violations.gaps) == self.n_gaps
-        passes = is_complete and violations.worst <= self.bound
+        tables = self.setting.tables(code)
+        violation = worst_violation(tables, self.measure)
+        passes = is_complete and violation <= self.bound
         if passes and self.confidence is not None:
-            p = certify(*compared_of(self.setting.tables(code)), self.bound)
+            p = certify_tables(tables, self.bound, self.measure)
             passes = p <= 1 - self.confidence
         is_usable = is_complete and np.unique(code).size > 1
-        return Judged(model, violations.worst, is_usable, passes)
+        return Judged(model, violation, is_usable, passes)
 
     def expected(self, model: M) -> Expected[M]:
         """Return the bound that a model will be shown to keep, by the training rows."""
         code = _decide(model, self.all_X)[self.trained_position]
         share = self.position.size / self.trained_position.size
-        rates, sizes = compared_of(self.trained_setting.tables(code))
-        limit, noise = expected_limit(rates, sizes, share, self.confidence or 0.5)
+        tables, level = self.trained_setting.tables(code), self.confidence or 0.5
+        is_difference = self.measure == "difference"
+        expect = expected_limit if is_difference else expected_ratio_limit
+        limit, noise = expect(*compared_of(tables), share, level)
         if np.unique(code).size == 1 or np.isnan(limit):
             limit = np.inf
-        return Expected(model, worst_gap(rates), limit, noise)
+        return Expected(model, worst_violation(tables, self.measure), limit, noise)
 
     def floor(self) -> float:
         """Return what a fair model measures that has each class as often as y."""
+        if self.measure != "difference":  # the floor is one of differences
+            return 0.0
         n_rows, rng = self.position.size, np.random.default_rng(0)
         code = rng.choice(self.class_share.size, n_rows, p=self.class_share)
         return floor_of_tables(self.setting.tables(code)).mean
@@ -422,7 +430,7 @@ class HeldOutDecisions(HeldOut[M]):
         more than the gap that is left to close.
         """
         code = _decide(judged.model, self.all_X)[self.trained_position]
-        left = worst_gap([table.rate for table in self.trained_setting.tables(code)])
+        left = worst_violation(self.trained_setting.tables(code), self.measure)
         return judged.is_usable and left <= self.bound < judged.violation - left
 
     def infeasible(self, closest: Judged[M], highest: float) -> str:
@@ -466,6 +474,8 @@ class HeldOutDecisions(HeldOut[M]):
             f"{group} ({sizes[group]:.0f} held-out rows)"
             for group in (worst.lowest_group, worst.highest_group)
         )
+        if self.measure != "difference":
+            return f" by {self.measure}."
         floor = floor_of_tables(tables).mean
         return f", between {pair}. {by_chance_words(floor, self.bound)}"
 

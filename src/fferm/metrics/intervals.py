@@ -30,13 +30,14 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array, diags_array, hstack, vstack
-from scipy.special import betaincinv, gammaln, ndtr, ndtri
+from scipy.special import betainc, betaincinv, gammaln, ndtr, ndtri
 
 from fferm._typing import FloatArray, IntArray
 from fferm.data.rows import Rows, combine
 from fferm.data.validate import COUNT, Number, check_params, one_hot
 from fferm.errors import InvalidInputError
 from fferm.metrics.tabulator import RateTable, Tabulator, compared, rates_of
+from fferm.notions import Measure
 
 Interval: TypeAlias = tuple[float, float]
 # From (n_draws, n_cells) totals to the (n_draws, comparisons, groups) rates of each
@@ -239,6 +240,70 @@ def refute(
     return float(min(p * z.size, 1.0))
 
 
+def certify_ratio(
+    rates: Sequence[FloatArray], sizes: Sequence[FloatArray], bound: float
+) -> float:
+    """Return the p-value of "some lowest rate is below 1 - bound of the highest".
+
+    Each ordered pair of groups is tested by how far its lower rate is above ``1 -
+    bound`` of the higher one. The p-value is exact: the largest chance of a distance
+    that large, over all rates at the bound that the higher rate does not contradict
+    (Berger and Boos). The largest p-value counts, as in `certify`.
+
+    Parameters
+    ----------
+    rates, sizes
+        As in `certify`.
+    bound
+        The largest value of one minus the ratio.
+
+    Examples
+    --------
+    >>> rates, sizes = [np.array([[0.31, 0.28]])], [np.array([[3000, 2000]])]
+    >>> certify_ratio(rates, sizes, 0.2) < 0.05 < certify_ratio(rates, sizes, 0.12)
+    True
+    """
+    check_params({"bound": bound}, {"bound": Number(0, 1)})
+    counts, n_rows = _ordered_pairs(rates, sizes, is_cautious=True)
+    if counts.shape[1] == 0:
+        return 1.0
+    pairs = zip(counts.T, n_rows.T, strict=True)
+    return min(max(_exact_ratio(*pair, 1 - bound) for pair in pairs), 1.0)
+
+
+def _exact_ratio(counts: FloatArray, n_rows: FloatArray, ratio: float) -> float:
+    # The chance that the second rate is as far above the ratio times the first.
+    (high, low), (n_high, n_low) = counts, n_rows
+    distance = low / n_low - ratio * high / n_high
+    if distance <= 0:
+        return 1.0
+    rates = np.linspace(*_plausible(high, n_high), N_RATES)
+    x = _likely(n_high, rates)
+    first = _binomial(n_high, x, rates)
+    least = np.clip(np.ceil(n_low * (ratio * x / n_high + distance) - 1e-6), 0, None)
+    # The chance of at least so many of the second group.
+    inside = np.clip(least, 1, n_low)
+    chance = betainc(inside, n_low - inside + 1, ratio * rates[:, None])
+    chance = np.where(least > n_low, 0.0, np.where(least < 1, 1.0, chance))
+    return float(np.max(np.sum(first * chance, axis=1))) + UNLIKELY
+
+
+def certify_tables(
+    tables: Sequence[RateTable], bound: float, measure: Measure = "difference"
+) -> float:
+    """Return the p-value of "the violation is above the bound", by any measure.
+
+    Every rate is within a share ``bound`` of the overall rate where the highest rate is
+    at most ``1 + bound`` times the lowest, which is what is tested of a deviation.
+    """
+    compared = compared_of(tables)
+    if measure == "difference":
+        return certify(*compared, bound)
+    return certify_ratio(
+        *compared, bound if measure == "ratio" else bound / (1 + bound)
+    )
+
+
 def certify_curves(below: FloatArray, sizes: FloatArray, bound: float) -> float:
     """Return the p-value of "two distribution functions are farther apart somewhere".
 
@@ -359,6 +424,30 @@ def expected_limit(
             if not limit >= upper[worst]:
                 limit = float(upper[worst])
                 noise = float(error[worst]) * math.sqrt(1 / share + 1)
+    return limit, noise
+
+
+def expected_ratio_limit(
+    rates: Sequence[FloatArray],
+    sizes: Sequence[FloatArray],
+    share: float,
+    confidence: float,
+) -> tuple[float, float]:
+    """Return what `expected_limit` does, for one minus the ratio of two rates."""
+    limit, noise = math.nan, math.nan
+    for rate, size in zip(rates, sizes, strict=True):
+        a, b = np.triu_indices(rate.shape[1], 1)
+        n = np.where(size > 0, size, np.nan)
+        likely = (rate * n + 1) / (n + 2)
+        variance = (1 - likely) / (likely * n)  # of the logarithm of a rate
+        error = np.sqrt(variance[:, a] + variance[:, b])
+        apart = np.abs(np.log(likely[:, a] / likely[:, b]))
+        upper = 1 - np.exp(ndtri(1 - confidence) * error / math.sqrt(share) - apart)
+        if not np.all(np.isnan(upper)):
+            worst = np.unravel_index(np.nanargmax(upper), upper.shape)
+            if not limit >= upper[worst]:
+                limit = float(upper[worst])
+                noise = float((1 - limit) * error[worst]) * math.sqrt(1 / share + 1)
     return limit, noise
 
 

@@ -28,7 +28,7 @@ from fferm.errors import (
     MissingGroupWarning,
     warn_user,
 )
-from fferm.notions import Comparison, Labels, Notion
+from fferm.notions import Comparison, Labels, Measure, Notion
 
 BoolArray: TypeAlias = NDArray[np.bool_]
 # What the table by group says of the labels, decisions and probabilities of a class.
@@ -185,6 +185,33 @@ def worst_gap(rates: Sequence[FloatArray]) -> float:
     for rate in rates:
         worst = np.fmax(worst, np.fmax.reduce(gaps_of(rate), axis=None))
     return float(worst)
+
+
+def worst_violation(
+    tables: Sequence[RateTable], measure: Measure = "difference"
+) -> float:
+    """Return the violation of tables, one per attribute; NaN if none can be judged.
+
+    Ratios and deviations are those of the larger of two classes, or of every class.
+    A rate of 0 everywhere has no ratio and counts as equal.
+    """
+    if measure == "difference":
+        return worst_gap([table.rate for table in tables])
+    worst = math.nan
+    for table in tables:
+        rate, total = compared(table.rate), table.mass.sum(axis=1, keepdims=True)
+        highest = np.fmax.reduce(rate, axis=-1)
+        if measure == "ratio":
+            part = 1 - np.fmin.reduce(rate, axis=-1) / np.where(highest > 0, highest, 1)
+        else:
+            weight = compared(np.broadcast_to(total, table.rate.shape))
+            mean = np.nansum(rate * weight, axis=-1) / weight.sum(axis=-1)
+            part = np.fmax.reduce(np.abs(rate - mean[:, None]), axis=-1)
+            part /= np.where(mean > 0, mean, 1)
+        part = np.where(highest > 0, part, 0.0)[np.sum(~np.isnan(rate), axis=-1) >= 2]
+        if part.size:
+            worst = float(np.fmax(worst, part.max()))
+    return worst
 
 
 def compared(rate: FloatArray) -> FloatArray:

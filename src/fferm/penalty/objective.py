@@ -12,7 +12,7 @@ path is held to. It speaks of logits, so linear models, networks and trees share
 import functools
 import math
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -75,6 +75,61 @@ class Objective:
     def trained_divergence(self) -> Divergence:
         """The form of the divergence that a gradient method can follow everywhere."""
         return LinearTail(self.divergence.smoothed())
+
+
+@dataclass(frozen=True)
+class RateRatios(Uncertainty, abstract=True):
+    r"""The penalty of ``measure="ratio"`` and ``"deviation"``.
+
+    .. math::
+
+        \sum_k w_k \, f\Big(\frac{r_k}{\sum_l w_l r_l}\Big), \qquad
+        r_k = P(\hat y = 1 \mid s = k)
+
+    It sees the same ratios ``P / Q`` as the divergence, and does not fall where a class
+    becomes rare. Of more than two classes it is the mean over all. Like a robust
+    penalty, it is no mean over rows at any fixed dual, and so it takes their place.
+
+    Parameters
+    ----------
+    is_even
+        Whether groups count alike, or by their share.
+    """
+
+    name: ClassVar[str] = "rate_ratios"
+
+    is_even: bool = False
+
+    @property
+    def is_coupled(self) -> bool:
+        """Group weights are fixed."""
+        return True
+
+    def penalty(
+        self, p: FloatArray, q: FloatArray, divergence: Divergence
+    ) -> tuple[float, FloatArray, FloatArray]:
+        """Raise: rates need the group weights."""
+        self._check_coupling(False)
+        raise NotImplementedError
+
+    def coupled_penalty(
+        self, p: FloatArray, prior: FloatArray, divergence: Divergence
+    ) -> tuple[float, FloatArray]:
+        """Return the divergence between relative rates and 1, and its payoff."""
+        live, kept = prior > 0, p[-1:] if len(p) == 2 else p
+        by_prior = np.divide(1.0, prior, out=np.zeros_like(prior), where=live)
+        weight = live / live.sum() if self.is_even else prior
+        rate = kept * by_prior
+        mean = rate @ weight
+        mean = np.where(mean > 0, mean, 1.0)[:, None]
+        ratio = np.where(live & (kept.sum(axis=1, keepdims=True) > 0), rate / mean, 1.0)
+        factor = weight / len(kept)
+        value = float(np.sum(factor * divergence.f(ratio, np)))
+        slope = factor * divergence.f_prime(ratio, np)
+        moved = weight * np.sum(slope * ratio, axis=1, keepdims=True)
+        payoff = np.zeros_like(p)
+        payoff[-len(kept) :] = (slope - moved) / mean * by_prior
+        return value, payoff
 
 
 def make_objective(

@@ -31,8 +31,8 @@ from fferm.errors import (
 from fferm.estimators.base import FairClassifier, fit_steps, progress, replace_last
 from fferm.estimators.weight_search import USELESS, bounded_score
 from fferm.fairness_grid import weight_grid
-from fferm.metrics.intervals import CONFIDENCE, certify, compared_of
-from fferm.metrics.tabulator import Tabulator, make_tabulator
+from fferm.metrics.intervals import CONFIDENCE, certify_tables
+from fferm.metrics.tabulator import Tabulator, make_tabulator, worst_violation
 from fferm.registry import kind_of, last_step
 from fferm.solvers.base import Callback
 from fferm.tuning.validation import CrossValidation, Validation
@@ -363,9 +363,10 @@ class _Judge:
         ((train, _),) = self.folds
         with muted(FfermWarning):
             shown = np.searchsorted(self.classes, model.predict(train.X))
-            value = self._tabulate(train).violations(shown).worst
-        compared = compared_of(self.tabulator.tables(code))
-        p = certify(*compared, self.bound or 0.0)
+            tables = self._tabulate(train).tables(shown)
+        value = worst_violation(tables, self.model.measure)
+        judged = self.tabulator.tables(code)
+        p = certify_tables(judged, self.bound or 0.0, self.model.measure)
         # One class for everyone is not where the tests begin.
         is_useless = np.isnan(value) or np.unique(shown).size == 1
         return {"train_violation": np.inf if is_useless else value, "p_value": p}
@@ -405,7 +406,9 @@ class _Judge:
                     **key,
                     "fairness_weight": weight,
                     "accuracy": float(accuracy),
-                    "violation": self.tabulator.violations(code).worst,
+                    "violation": worst_violation(
+                        self.tabulator.tables(code), self.model.measure
+                    ),
                     "collapsed": bool(np.unique(code).size == 1),
                     "model": fitted_model,
                 }

@@ -10,6 +10,7 @@ from scipy.stats import t as student
 from fferm._files import replacing
 from fferm.curve import TradeoffCurve
 from fferm.errors import import_extra
+from fferm.lab.experiments import published
 from fferm.lab.experiments.specs import Spec
 
 if TYPE_CHECKING:
@@ -62,6 +63,8 @@ def summarize(spec: Spec, records: pd.DataFrame) -> pd.DataFrame:
     what was chosen, and ``difference`` says how far a method is from the first of the
     spec, seed by seed, in what they are compared by.
     """
+    if spec.kind == "published":
+        return published.summarize(spec, records)
     seeds = _by_seed(spec, records)
     columns = [name for name in seeds.columns if name not in KEYS]
     groups = seeds.groupby(["panel", "method"], sort=False)[columns]
@@ -264,6 +267,8 @@ def write_experiment(spec: Spec, records: pd.DataFrame, path: Path) -> None:
 
 def _table(spec: Spec, summary: pd.DataFrame) -> str:
     """Return what methods are compared by as a Markdown table, panel by panel."""
+    if spec.kind == "published":
+        return published.markdown(summary)
     panels, name = summary["panel"].unique(), COMPARED[spec.kind]
     lines = [
         f"| {HEADINGS[name]} | {' | '.join(panels)} |",
@@ -351,4 +356,18 @@ def _draw_shift(ax: "Axes", spec: Spec, summary: pd.DataFrame) -> None:
     ax.set_xlabel("violation, mean and quartiles over states")
 
 
-DRAWN = {"fronts": _draw_fronts, "noise": _draw_noise, "shift": _draw_shift}
+def _draw_published(ax: "Axes", spec: Spec, summary: pd.DataFrame) -> None:
+    for number, (label, rows) in enumerate(summary.groupby("method", sort=False)):
+        style, is_ours = _style(number, str(label)), str(label).startswith(OURS)
+        style["ls"] = "-" if is_ours else ":"
+        marker = "o" if is_ours else "x"
+        ax.plot(rows["violation"], rows["accuracy"], marker=marker, **style)
+    ax.set_xlabel("test violation")
+
+
+DRAWN = {
+    "fronts": _draw_fronts,
+    "noise": _draw_noise,
+    "shift": _draw_shift,
+    "published": _draw_published,
+}

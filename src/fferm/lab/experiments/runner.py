@@ -27,10 +27,12 @@ from fferm.data.validate import Number, OneOf, check_params, encode_labels
 from fferm.datasets import FairDataset
 from fferm.divergences import Divergence
 from fferm.errors import FfermWarning, UnknownNameError, muted
+from fferm.estimators.boosting import FairBoostingClassifier
 from fferm.estimators.linear import FairLogisticRegression
 from fferm.fairness_grid import weight_range
 from fferm.lab import baselines
 from fferm.lab.baselines import Baseline
+from fferm.lab.experiments import published
 from fferm.lab.experiments.results import write_experiment
 from fferm.lab.experiments.specs import SIZES, Method, Panel, Size, read_spec
 from fferm.metrics.tabulator import Tabulator, make_tabulator
@@ -40,6 +42,11 @@ from fferm.uncertainty import Uncertainty
 
 Record = dict[str, Any]
 Model = FairLogisticRegression | Baseline
+OURS: dict[str, Any] = {
+    "FairLogisticRegression": FairLogisticRegression,
+    "FairBoostingClassifier": FairBoostingClassifier,
+    "PlainLoop": published.PlainLoop,
+}
 
 DATA_HOME = "FFERM_DATA_HOME"
 TRAIN_SHARE = 0.8
@@ -154,6 +161,8 @@ def _run_missing(
 def run_task(task: Task, size: Size) -> list[Record]:
     """Return the records of one sweep."""
     panel, seed = task.panel, task.seed
+    if panel.limits:
+        return _run_published(task, size)
     method = task.method.at(task.choice)
     # Collapsed and unfinished points are in the records; a warning each is noise.
     with muted(FfermWarning):
@@ -176,6 +185,19 @@ def run_task(task: Task, size: Size) -> list[Record]:
                 point = {**about, **drawn, "part": name, "value": value}
                 records.append({**point, **measured, "seconds": seconds})
         return records
+
+
+def _run_published(task: Task, size: Size) -> list[Record]:
+    panel, method, seed = task.panel, task.method, task.seed
+    with muted(FfermWarning):
+        loader = published.LOADERS[panel.data["loader"]]
+        rows = loader(panel.data, panel.notion, seed)
+        shown = take_rows(rows.all, rows.parts["train"][: size.train_rows])
+        model = make_model(method, panel, seed)
+        swept = fit_sweep(method, model, Parts(shown, {}), list(method.values))
+        about: Record = {"task": task.key, "panel": panel.name, "seed": seed}
+        about |= {"method": method.label, "choice": None}
+        return [{**about, **each} for each in published.measure_sweep(rows, swept)]
 
 
 def _measure(model: Model, part: FitInput, tabulator: Tabulator) -> Record:
@@ -316,7 +338,7 @@ def make_model(method: Method, panel: Panel, seed: int) -> Model:
         if isinstance(model, FairLogisticRegression) and model.solver == "auto":
             solver = "semi_stochastic" if model.uncertainty else "sgda"
             model.set_params(solver=solver)
-    elif isinstance(model, FairLogisticRegression):
+    elif isinstance(model, FairLogisticRegression) and not panel.limits:
         model.set_params(solver="lbfgs")
     return model
 
@@ -325,6 +347,8 @@ def takes_part(method: Method, panel: Panel) -> bool:
     """Return whether a method is run in a panel."""
     if method.panels and panel.name not in method.panels:
         return False
+    if panel.limits:
+        return True
     model = _class(method.name)
     if issubclass(model, Baseline) and panel.notion not in model.notions:
         return False
@@ -358,7 +382,7 @@ def fit_sweep(
     if method.penalty_on_target and target is not None:
         extra["penalty_data"] = target.X, target.sensitive_features
     models: Iterable[Model]
-    if isinstance(model, FairLogisticRegression):
+    if hasattr(model, "fit_path"):
         if extra:
             train = replace(train, sensitive_features=None, **extra)
         models = model.fit_path(train, values)
@@ -376,8 +400,8 @@ def fit_sweep(
 
 
 def _class(name: str) -> Any:
-    if name == "FairLogisticRegression":
-        return FairLogisticRegression
+    if name in OURS:
+        return OURS[name]
     if name not in baselines.__all__:
         raise UnknownNameError(unknown_name("method", name, baselines.__all__))
     return getattr(baselines, name)

@@ -47,6 +47,8 @@ class Panel:
         Rows a step; None takes all rows at every step.
     bounds
         Numbers that stand in place of those of the experiment.
+    limits
+        Violations below which the accuracy of published methods is known.
     """
 
     name: str
@@ -54,6 +56,7 @@ class Panel:
     notion: str
     batch_size: int | None = None
     bounds: Mapping[str, float] = field(default_factory=dict)
+    limits: Sequence[float] = ()
 
 
 @dataclass(frozen=True)
@@ -124,13 +127,16 @@ class Spec:
         Of the experiment.
     kind
         ``"fronts"`` compares accuracy and violation on test rows; ``"noise"`` the
-        violation at one accuracy; ``"shift"`` parts that were not trained on.
+        violation at one accuracy; ``"shift"`` parts that were not trained on;
+        ``"published"`` our models with the figures of others.
     panels, methods, sizes
         What is run.
     bounds
         Numbers that summaries speak of: ``accuracy`` and ``violation`` are the worst
         that count in a hypervolume; ``max_violation``, ``at_accuracy`` and
         ``at_higher_accuracy`` are where points are compared.
+    published
+        Figures of others: panel, method, limit, accuracy and violation.
     """
 
     name: str
@@ -140,6 +146,7 @@ class Spec:
     methods: tuple[Method, ...]
     sizes: Mapping[str, Size]
     bounds: Mapping[str, float]
+    published: tuple[Mapping[str, Any], ...] = ()
 
 
 def known() -> tuple[str, ...]:
@@ -161,4 +168,5 @@ def read_spec(name: str) -> Spec:
     methods = [Method(name=m.pop("class"), **m) for m in content["methods"]]
     sizes = {size: Size(**content["sizes"][size]) for size in SIZES}
     title, kind, bounds = (content[key] for key in ("title", "kind", "bounds"))
-    return Spec(name, title, kind, tuple(panels), tuple(methods), sizes, bounds)
+    parts = tuple(panels), tuple(methods), sizes, bounds
+    return Spec(name, title, kind, *parts, tuple(content.get("published", ())))

@@ -1,0 +1,110 @@
+"""Benchmarks of others: their measures, and how results are read."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from fferm.lab.experiments import known, read_spec, summarize
+from fferm.lab.experiments.published import LOADERS, relative_deviation
+
+PUBLISHED = ["abcfair", "aequitas", "humancompatible"]
+
+
+@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("notion", ["demographic_parity", "equal_opportunity"])
+def test_the_relative_deviation_is_that_of_fairret(notion, seed):
+    torch = pytest.importorskip("torch")
+    statistic = pytest.importorskip("fairret.statistic")
+    fairret_metric = pytest.importorskip("fairret.metric")
+    rng = np.random.default_rng(seed)
+    decided, y = rng.integers(0, 2, (2, 300))
+    groups = rng.integers(0, 3, 300)
+    members = np.column_stack([np.eye(3)[groups], rng.random(300)])
+    theirs, extra = statistic.PositiveRate(), ()
+    if notion == "equal_opportunity":
+        theirs = statistic.TruePositiveRate()
+        extra = (torch.tensor(y, dtype=torch.float64)[:, None],)
+    metric = fairret_metric.LinearFractionalParity(theirs, 4)
+    pred = torch.tensor(decided, dtype=torch.float64)[:, None]
+    metric.update(pred, torch.tensor(members), *extra)
+    expected = float(metric.compute())
+    found = relative_deviation(decided, y, members, notion)
+    assert found == pytest.approx(expected, abs=1e-6)  # theirs is float32
+
+
+def test_the_relative_deviation_of_a_small_table_is_that_by_hand():
+    decided, y = np.array([1, 0, 1, 1]), np.array([1, 1, 1, 0])
+    members = np.array([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, 1.0]])
+    # Rates 1/2 and 1, overall 3/4; among y = 1: 1/2 and 1, overall 2/3.
+    assert relative_deviation(decided, y, members, "demographic_parity") == (
+        pytest.approx(1 / 3)
+    )
+    assert relative_deviation(decided, y, members, "equal_opportunity") == (
+        pytest.approx(1 / 2)
+    )
+    assert relative_deviation(0 * decided, y, members, "demographic_parity") == 0
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_each_published_figure_has_its_source_and_a_limit_of_its_panel(name):
+    assert name in known()
+    spec = read_spec(name)
+    assert spec.kind == "published"
+    limits = {panel.name: panel.limits for panel in spec.panels}
+    assert spec.published
+    for entry in spec.published:
+        assert entry["limit"] in limits[entry["panel"]]
+        assert 0.5 < entry["accuracy"] < 1
+    assert spec.panels[0].data["loader"] in LOADERS
+
+
+def test_values_are_read_as_published_and_as_chosen_on_validation_rows():
+    spec = read_spec("humancompatible")
+    label = spec.methods[0].label
+    # By value: accuracy and violation on validation and on test rows.
+    sweep = {
+        0.0: (0.80, 0.09, 0.80, 0.08),
+        1.0: (0.78, 0.04, 0.77, 0.06),
+        2.0: (0.75, 0.03, 0.76, 0.04),
+    }
+    records = pd.DataFrame(
+        {
+            "panel": "Oklahoma",
+            "method": label,
+            "seed": seed,
+            "value": value,
+            "part": part,
+            "accuracy": seen[0],
+            "violation": seen[1],
+            "positives": 0.3,
+            "seconds": 1.0,
+        }
+        for seed in (0, 1)
+        for value, numbers in sweep.items()
+        for part, seen in (("validation", numbers[:2]), ("test", numbers[2:]))
+    )
+    summary = summarize(spec, records)
+    ours = summary[summary["method"] == label].set_index("limit")
+    assert ours.loc[0.05, "accuracy"] == pytest.approx(0.76)
+    # Chosen on validation rows, the second keeps 0.05 there and breaks it on test rows.
+    assert ours.loc[0.05, "chosen_accuracy"] == pytest.approx(0.77)
+    assert ours.loc[0.05, "chosen_violation"] == pytest.approx(0.06)
+    assert ours.loc[0.05, "chosen_seeds"] == 2
+    ghost = summary[summary["method"] == "Ghost"]
+    assert ghost[["accuracy", "violation"]].to_numpy().tolist() == [[0.7243, 0.0493]]
+
+
+@pytest.mark.data
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_rows_to_train_to_choose_and_to_judge_are_apart(name, data_file):
+    data_file("acs_income_2018_sample46.parquet")
+    spec = read_spec(name)
+    panel = spec.panels[0]
+    rows = LOADERS[name](panel.data, panel.notion, 0)
+    places = np.concatenate(list(rows.parts.values()))
+    assert np.unique(places).size == places.size
+    assert set(rows.parts) == {"train", "validation", "test"}
+    judged = rows.parts["test"][:500]
+    perfect = rows.violation(judged, np.asarray(rows.all.y)[judged])
+    assert perfect >= 0
+    assert rows.violation(judged, np.ones(500, dtype=np.int64)) == 0
