@@ -1,4 +1,4 @@
-"""A hook of MkDocs that shows the notebooks in docs/tutorials as pages."""
+"""A hook of MkDocs: notebooks as pages, and the schema of a dossier beside them."""
 
 import json
 from pathlib import Path
@@ -9,6 +9,8 @@ from mkdocs.structure.files import File, Files
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add a page of Markdown for each notebook, so that its links are checked."""
+    schema = Path(config.docs_dir).parent / "src/fferm/auditing/dossier.schema.json"
+    files.append(File.generated(config, schema.name, abs_src_path=str(schema)))
     for notebook in [file for file in files if file.src_uri.endswith(".ipynb")]:
         page = notebook.src_uri.removesuffix(".ipynb") + ".md"
         text = to_markdown(Path(notebook.abs_src_path), Path(page).stem)

@@ -78,13 +78,13 @@ MEMBERS = {
         *("interval", "bootstrap_interval", "soft_violation", "soft_interval"),
         *("gaps", "groups", "absent", "unjudged", "divergences", "certificates"),
         *("soft_certificates", "bands", "verdict", "rows_to_decide", "corrected"),
-        *("floor", "rates"),
+        *("floor", "rates", "dossier"),
     ),
     "RegressionAudit": (
         *("frame", "passes", "to_dict", "from_dict", "to_html", "left_out", "n_rows"),
         *("group_frame", "stratum_frame", "interval", "violation", "worst", "value"),
         *("plot", "mse", "explained", "metric", "confidence", "columns", "notion"),
-        *("verdict", "rows_to_decide"),
+        *("verdict", "rows_to_decide", "dossier"),
     ),
 }
 # Results, which only functions of ours make: their fields are public.

@@ -247,6 +247,32 @@ MISTAKES = [
         "g must have at least two groups; got 1. Name another column.",
     ),
     (
+        "a dossier of an unknown rule",
+        {},
+        GIVEN + " --for ll145",
+        "Unknown rule 'll145'. Did you mean 'll144'? Known: ll144, eeoc, ecoa, "
+        "eu-ai-act.",
+    ),
+    (
+        "a dossier without the column that its rule is about",
+        {},
+        GIVEN + " --for ll144",
+        "ll144 needs a column of sex and race; got sex. Name the column of race: "
+        'race="sex" in Python, --race on the command line.',
+    ),
+    (
+        "an option of dossiers without a rule",
+        {},
+        GIVEN + " --race sex",
+        "--race needs --for, such as --for ll144.",
+    ),
+    (
+        "a reference that is no pair",
+        {},
+        GIVEN + " --for ecoa --reference f",
+        "--reference must be COLUMN=CATEGORY, such as sex=man; got f.",
+    ),
+    (
         "a sensitive column without values",
         {"f.csv": "x,g,y\n" + "1,,u\n2,,v\n" * 20},
         FIT_F,

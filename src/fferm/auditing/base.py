@@ -17,6 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from html import escape
 from typing import (
+    TYPE_CHECKING,
     Any,
     ClassVar,
     Literal,
@@ -32,14 +33,17 @@ import numpy as np
 import pandas as pd
 from sklearn.pipeline import Pipeline
 
-from fferm._typing import Table
-from fferm.data.groups import Binning, GroupMode
+from fferm._typing import FloatArray, IntArray, Table
+from fferm.data.groups import BandEdges, Binning, GroupMode
 from fferm.data.rows import add_control
 from fferm.data.validate import Number, check_params
 from fferm.errors import InvalidInputError, InvalidParameterError, PersistenceError
 from fferm.metrics.intervals import CONFIDENCE, Interval
 from fferm.notions import Labels, Notion
 from fferm.registry import code_of
+
+if TYPE_CHECKING:
+    from fferm.auditing.dossier import Dossier
 
 # Columns of a printed audit, and the longest name and the most groups that it shows.
 WIDTH, LONGEST_NAME, MOST_GROUPS_SHOWN = 80, 28, 20
@@ -75,6 +79,36 @@ class AuditSpec:
     n_permutations: int | None = None
     min_group_size: int = 1
     continuous: tuple[str, ...] | str = "auto"
+
+
+@dataclass(frozen=True)
+class People:
+    """The rows behind an audit, which a dossier counts.
+
+    Attributes
+    ----------
+    n_rows
+        Their number.
+    sensitive_features
+        As passed.
+    edges
+        The edges of the bands that numbers were cut into.
+    classes
+        The outcomes; empty for numbers.
+    decision, truth
+        (n_samples,) codes of the decided and of the true class; None if unknown.
+    scores
+        (n_samples, n_classes) probabilities, or (n_samples, 1) numbers; None if there
+        are none.
+    """
+
+    n_rows: int
+    sensitive_features: Table
+    edges: BandEdges
+    classes: tuple[str, ...] = ()
+    decision: IntArray | None = None
+    truth: IntArray | None = None
+    scores: FloatArray | None = None
 
 
 def resolve(
@@ -182,6 +216,7 @@ class Audit(ABC):
     spec: AuditSpec
     violation: float
     interval: Interval
+    people: People | None
 
     @property
     @abstractmethod
@@ -268,11 +303,14 @@ class Audit(ABC):
         """Return a line and the tables that a notebook shows."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return everything for JSON: undefined is None, infinite is ``"inf"``."""
+        """Return everything but the people for JSON, as `from_dict` takes it.
+
+        Undefined is None, infinite is ``"inf"``.
+        """
         plain: dict[str, Any] = {} if self.kind is None else {"kind": self.kind}
-        fields = json_ready(self)
-        fields.pop("source", None)
-        return {**plain, **fields}
+        hidden = ("people", "source")
+        kept = {name: value for name, value in vars(self).items() if name not in hidden}
+        return {**plain, **json_ready(kept)}
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> Self:
@@ -336,6 +374,61 @@ class Audit(ABC):
             title=title,
             max_violation=max_violation,
             before=before,
+            provenance=provenance,
+        )
+
+    def dossier(  # noqa: PLR0913 - one call states all that a dossier depends on
+        self,
+        rule: str,
+        *,
+        sensitive_features: Table = None,
+        sex: str | None = None,
+        race: str | None = None,
+        favorable: str | None = None,
+        reference: Mapping[str, str] | None = None,
+        exclude_small: bool = False,
+        provenance: Mapping[str, object] | None = None,
+    ) -> "Dossier":
+        """Return what the text of a rule asks to be computed; not legal advice.
+
+        Parameters
+        ----------
+        rule
+            ``"ll144"`` (New York City Local Law 144), ``"eeoc"`` (Uniform Guidelines),
+            ``"ecoa"`` (Regulation B) or ``"eu-ai-act"``.
+        sensitive_features
+            Columns of the same rows, in place of those that were audited.
+        sex, race
+            Which columns hold sex, and race or ethnicity, if their names do not say so.
+        favorable
+            The outcome that counts as being selected; by default the second of two
+            classes, or each of several.
+        reference
+            By column, the category that others are compared with, where the rule
+            leaves it open; by default that of the highest rate.
+        exclude_small
+            Whether categories under 2 % of the rows have no ratios.
+        provenance
+            Where the rows and the model come from, by what it is called.
+
+        Returns
+        -------
+        Dossier
+            With ``to_dict``, ``to_html`` and ``frame``. Values such as "unknown" or
+            "prefer not to say" count as missing.
+        """
+        # Late, because a dossier stands above audits.
+        from fferm.auditing.dossier import make_dossier
+
+        return make_dossier(
+            self,
+            rule,
+            sensitive_features=sensitive_features,
+            sex=sex,
+            race=race,
+            favorable=favorable,
+            reference=reference,
+            exclude_small=exclude_small,
             provenance=provenance,
         )
 

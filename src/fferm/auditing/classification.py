@@ -15,6 +15,7 @@ from fferm.auditing.base import (
     WIDTH,
     Audit,
     AuditSpec,
+    People,
     cut_name,
     resolve,
     resolve_component,
@@ -112,6 +113,8 @@ class ClassificationAudit(Audit):
         the value that it stays below with probability ``confidence``.
     rates
         By attribute, the rates that are compared, with their numbers of rows.
+    people
+        The rows, for a dossier; None for an audit that was read from a file.
     soft_violation, soft_interval
         The same for probabilities, by bootstrap; None without probabilities.
     gaps
@@ -172,6 +175,7 @@ class ClassificationAudit(Audit):
     rates: tuple[ComparedRates, ...] = ()
     promises: tuple[str, ...] = ()
     source: Any = field(default=None, compare=False)
+    people: People | None = field(default=None, compare=False)
 
     @classmethod
     def _restore(cls, plain: Mapping[str, Any]) -> Self:
@@ -602,6 +606,15 @@ def audit(  # noqa: PLR0913 - one call states all that an audit depends on
             for table, rate, size in zip(tables, *compared, strict=True)
         ),
         promises=getattr(estimator, "promises", ()),
+        people=People(
+            labels.n_samples,
+            sensitive_features,
+            bands,
+            tuple(map(str, labels.classes)),
+            decision,
+            labels.y,
+            soft,
+        ),
     )
 
 

@@ -17,6 +17,7 @@ from fferm.auditing.base import (
     WIDTH,
     Audit,
     AuditSpec,
+    People,
     cut_name,
     parameter_of,
     resolve,
@@ -164,6 +165,8 @@ class RegressionAudit(Audit):
         The name of the notion: who is compared with whom.
     n_uncontrolled
         Rows without a value of the control feature, which are compared with none.
+    people
+        The rows, for a dossier; None for an audit that was read from a file.
     """
 
     kind: ClassVar[str | None] = "regression"
@@ -179,6 +182,7 @@ class RegressionAudit(Audit):
     spec: AuditSpec
     notion: str = "demographic_parity"
     n_uncontrolled: int = 0
+    people: People | None = field(default=None, compare=False)
 
     @property
     def frame(self) -> pd.DataFrame:
@@ -510,6 +514,7 @@ def audit_regression(  # noqa: PLR0913 - one call states all that an audit depen
         spec=spec,
         notion=compared.name,
         n_uncontrolled=int(np.sum(strata.code < 0)),
+        people=People(n, sensitive_features, binning.edges, scores=prediction[:, None]),
     )
     result.value(metric)  # raises if no column has it
     return result

@@ -1,5 +1,6 @@
 """``fferm audit``: a saved model and a table in, a verdict out."""
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -9,6 +10,7 @@ from typer import Argument, Context, Option
 
 import fferm
 from fferm.auditing import Audit, RegressionAudit, audit_regression
+from fferm.auditing.dossier import rules
 from fferm.cli import options
 from fferm.cli.inputs import (
     Form,
@@ -28,10 +30,15 @@ from fferm.cli.outputs import Output, check_writable, provenance
 from fferm.data.groups import group_name
 from fferm.data.validate import Number, check_params
 from fferm.datasets._store import CATALOG
-from fferm.errors import InvalidInputError, InvalidParameterError, import_extra
+from fferm.errors import (
+    InvalidInputError,
+    InvalidParameterError,
+    UnknownNameError,
+    import_extra,
+)
 from fferm.estimators.regression import FairRegressor
 from fferm.metrics.intervals import CONFIDENCE
-from fferm.registry import last_step
+from fferm.registry import last_step, unknown_name
 
 # A notion, the metric of a regression, the least size of a group, the confidence.
 How = tuple[str | None, str | None, int, float]
@@ -74,6 +81,24 @@ def audit(
         Option(help=f"Another notion than that of training: {options.NOTIONS}."),
     ] = None,
     metric: options.Metric = None,
+    rule: Annotated[
+        str | None,
+        Option("--for", help="Write the dossier of ll144, eeoc, ecoa or eu-ai-act."),
+    ] = None,
+    sex: Annotated[str | None, Option(help="With --for: the column of sex.")] = None,
+    race: Annotated[
+        str | None, Option(help="With --for: the column of race or ethnicity.")
+    ] = None,
+    favorable: Annotated[
+        str | None, Option(help="With --for: the outcome that counts as selected.")
+    ] = None,
+    reference: Annotated[
+        list[str] | None,
+        Option(help="With --for: COLUMN=CATEGORY to compare with; may be repeated."),
+    ] = None,
+    exclude_small: Annotated[
+        bool, Option("--exclude-small", help="With --for: no ratios under 2 % of rows.")
+    ] = False,
     min_group_size: options.MinGroupSize = 1,
     task: options.Task = TaskKind.auto,
     sep: options.Sep = None,
@@ -89,12 +114,16 @@ def audit(
     With --prediction or --probability, --target and --sensitive the predictions are
     columns of the table. The exit code is 0 if the bound is kept or there is none, 1 if
     it is not kept. With --confidence it is 0 only where a test shows that the bound is
-    kept, and 1 where it is refuted or undecided.
+    kept, and 1 where it is refuted or undecided. With --for the page and the text are
+    the dossier of a rule, and with a model --sensitive names its columns.
 
     Example: fferm audit model.fferm new.csv --max-violation 0.05
     """
     output, form = Output(quiet, json), Form(sep, encoding, header)
     _check_confidence(confidence, max_violation)
+    chosen: dict[str, Any] = {"sex": sex, "race": race, "favorable": favorable}
+    chosen |= {"reference": reference, "exclude_small": exclude_small}
+    _check_rule(rule, chosen)
     how = notion, metric, min_group_size, confidence or 0.95
     if html is not None:
         check_writable(html, model, *([] if data is None else [data]))
@@ -103,11 +132,18 @@ def audit(
             _refuse(
                 "cannot be used with a model, which knows its columns and its task. "
                 "Leave it out, or name the column of predictions: --prediction NAME.",
-                **{"--target": target, "--sensitive": sensitive},
+                **{"--target": target, "--sensitive": None if rule else sensitive},
                 **{"--task": None if task is TaskKind.auto else task},
             )
             asked = data, form, max_violation, how
-            audited, columns = _measure_model(Path(model), *asked)
+            audited, columns, frame = _measure_model(Path(model), *asked)
+            if sensitive:
+                chosen["sensitive_features"] = pd.DataFrame(
+                    {
+                        name: column_of(frame, name, "sensitive column")
+                        for name in sensitive
+                    }
+                )
         else:
             _refuse(
                 f"cannot be a second file, because --prediction audits {model}. Leave "
@@ -123,12 +159,19 @@ def audit(
                 audited = _measure_columns(rows, made, *columns, task, how)
             _check_bound(max_violation, getattr(audited, "metric", None))
         words, result = _judge(audited, max_violation, confidence)
-        if html is not None:
-            files = (data, model) if data else (model, "predictions in the table")
-            known = provenance(context, files[0], *columns, model=files[1], date=date)
+        text, result["audit"] = str(audited), audited.to_dict()
+        files = (data, model) if data else (model, "predictions in the table")
+        state = partial(provenance, context, files[0], *columns, model=files[1])
+        if rule is not None:
+            known = state(date=date)
+            dossier = audited.dossier(rule, **chosen, provenance=known)
+            text, result["dossier"] = str(dossier), dossier.to_dict()
+        if html is not None and rule is not None:
+            dossier.to_html(html)
+        elif html is not None:
+            known = state(date=date)
             audited.to_html(html, max_violation=max_violation, provenance=known)
-    text = "\n\n".join([str(audited), *words])
-    output.result(text, {**result, "audit": audited.to_dict()})
+    output.result("\n\n".join([text, *words]), result)
     return 0 if result["passes"] else 1
 
 
@@ -160,6 +203,22 @@ def _judge(
     return [words], {**result, "passes": passes}
 
 
+def _check_rule(rule: str | None, chosen: dict[str, Any]) -> None:
+    # Raise if a dossier cannot be made of what is chosen; read the references.
+    if rule is None:
+        dashed = {f"--{name.replace('_', '-')}": v for name, v in chosen.items()}
+        _refuse("needs --for, such as --for ll144.", **dashed)
+    elif rule not in rules():
+        raise UnknownNameError(unknown_name("rule", rule, rules()))
+    pairs = [each.partition("=") for each in chosen["reference"] or ()]
+    if not all(sign for _, sign, _ in pairs):
+        raise InvalidParameterError(
+            "--reference must be COLUMN=CATEGORY, such as sex=man; got "
+            f"{', '.join(chosen['reference'])}."
+        )
+    chosen["reference"] = {column: category for column, _, category in pairs}
+
+
 def _refuse(why: str, **options: object) -> None:
     for name, value in options.items():
         if value:
@@ -182,7 +241,7 @@ def _check_bound(max_violation: float | None, metric: str | None) -> None:
 
 def _measure_model(
     path: Path, data: str | None, form: Form, max_violation: float | None, how: How
-) -> tuple[Audit, tuple[str, tuple[str, ...]]]:
+) -> tuple[Audit, tuple[str, tuple[str, ...]], pd.DataFrame]:
     model = fferm.load(path)
     last = last_step(model)
     target, sensitive = last.target_name_, last.sensitive_names_
@@ -211,7 +270,7 @@ def _measure_model(
         column_of(frame, name, "sensitive column")
     rows = {"X": features_of(model, frame), "y": y}
     rows["sensitive_features"] = frame[list(sensitive)]
-    return measure(model, rows, how), (source.target, sensitive)
+    return measure(model, rows, how), (source.target, sensitive), frame
 
 
 def measure(

@@ -102,12 +102,14 @@ def audit_rows(model: Any, rows: FitInput) -> Audit | None:
     with muted(DataFairnessWarning):
         options: dict[str, Any] = {**rows.tables, "confidence": CONFIDENCE}
         if isinstance(last_step(model), FairClassifier):
-            return audit(model, **options, n_bootstrap=0, random_state=0)
+            made: Any = audit(model, **options, n_bootstrap=0, random_state=0)
+            result: Audit = replace(made, people=None)  # many share their rows
+            return result
         from fferm.auditing import audit_regression
 
         try:
             options |= {"n_permutations": 0, "n_bootstrap": N_DRAWS}
-            return audit_regression(model, **options)
+            return replace(audit_regression(model, **options), people=None)
         except InvalidInputError:
             return None
 

@@ -29,6 +29,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.optimize import brentq
 from scipy.sparse import csr_array, diags_array, hstack, vstack
 from scipy.special import betainc, betaincinv, gammaln, ndtr, ndtri
 
@@ -518,7 +519,8 @@ def _exact(
     (x1, x2), (n1, n2) = counts, n_rows
     if n1 > n2:  # the same question of the other outcome, to add up fewer counts
         x1, x2, n1, n2 = n2 - x2, n1 - x1, n2, n1
-    low, high = _plausible(x2, n2)
+    # An interval of the rate that misses it with chance UNLIKELY.
+    low, high = map(float, exact_limits(x2, n2, UNLIKELY))
     high = min(high, 1 - bound)
     if low >= high:
         return UNLIKELY
@@ -526,12 +528,134 @@ def _exact(
     return _largest_chance(z, rates, n1, n2, bound, is_upper) + UNLIKELY
 
 
-def _plausible(count: float, n_rows: float) -> Interval:
-    # Clopper and Pearson's interval of a rate, which misses it with chance UNLIKELY.
-    low = betaincinv(count, n_rows - count + 1, UNLIKELY / 2) if count > 0 else 0.0
-    if count == n_rows:
-        return float(low), 1.0
-    high = betaincinv(count + 1, n_rows - count, 1 - UNLIKELY / 2)
+def exact_limits(
+    counts: ArrayLike, n_rows: ArrayLike, risk: float
+) -> tuple[FloatArray, FloatArray]:
+    """Return Clopper and Pearson's limits of rates, which miss with at most a risk."""
+    x, n = np.asarray(counts, dtype=np.float64), np.asarray(n_rows, dtype=np.float64)
+    # The parameters of a beta law must be positive; where they are not, it is not used.
+    low = betaincinv(np.maximum(x, 1), n - x + 1, risk / 2)
+    high = betaincinv(x + 1, np.maximum(n - x, 1), 1 - risk / 2)
+    return np.where(x > 0, low, 0.0), np.where(x < n, high, 1.0)
+
+
+def ratio_limits(
+    counts: FloatArray, n_rows: FloatArray, quantile: float, *, is_odds: bool = False
+) -> tuple[FloatArray, FloatArray]:
+    """Return score limits for the ratio of two rates, or of their odds.
+
+    Those values are inside that the score test does not reject, with the variance at
+    the most likely rates that have this ratio (Koopman; Miettinen and Nurminen).
+
+    Parameters
+    ----------
+    counts, n_rows
+        (2, ...) successes and rows of two groups.
+    quantile
+        Of the normal law, see `two_sided`.
+    is_odds
+        Whether odds are compared.
+
+    Returns
+    -------
+    tuple of FloatArray and FloatArray
+        0 and infinity where the rows bound nothing.
+
+    Examples
+    --------
+    >>> low, high = ratio_limits(np.array([30.0, 40.0]), np.array([100.0, 100.0]), 1.96)
+    >>> round(float(low), 4), round(float(high), 4)
+    (0.5089, 1.0968)
+    """
+    statistic = _odds_statistic if is_odds else _ratio_statistic
+    (x1, x2), (n1, n2) = counts, n_rows
+    is_low, is_high = (x1 == 0, x2 == 0)
+    if is_odds:
+        is_low, is_high = is_low | (x2 == n2), is_high | (x1 == n1)
+    ends = []
+    for level, is_unbounded, limit in (
+        (quantile, is_low, 0.0),
+        (-quantile, is_high, np.inf),
+    ):
+        # The statistic falls as the ratio under test grows.
+        low, high = np.full(np.shape(x1), -80.0), np.full(np.shape(x1), 80.0)
+        for _ in range(80):
+            middle = (low + high) / 2
+            is_above = statistic(counts, n_rows, np.exp(middle)) > level
+            low, high = (
+                np.where(is_above, middle, low),
+                np.where(is_above, high, middle),
+            )
+        ends.append(np.where(is_unbounded, limit, np.exp((low + high) / 2)))
+    return ends[0], ends[1]
+
+
+def _ratio_statistic(
+    counts: FloatArray, n_rows: FloatArray, ratio: FloatArray
+) -> FloatArray:
+    # The score statistic of "the first rate is so many times the second".
+    (x1, x2), (n1, n2) = counts, n_rows
+    n, x = n1 + n2, x1 + x2
+    # The most likely second rate solves a quadratic equation.
+    b = x1 + n2 + ratio * (x2 + n1)
+    root = np.sqrt(np.maximum(b**2 - 4 * ratio * n * x, 0.0))
+    second = np.clip(2 * x / (b + root), 0.0, np.minimum(1 / ratio, 1.0))
+    first = np.minimum(ratio * second, 1.0)
+    variance = first * (1 - first) / n1 + ratio**2 * second * (1 - second) / n2
+    return _standardized(x1 / n1 - ratio * x2 / n2, variance * n / (n - 1))
+
+
+def _odds_statistic(
+    counts: FloatArray, n_rows: FloatArray, ratio: FloatArray
+) -> FloatArray:
+    # The score statistic of "the first odds are so many times the second".
+    (x1, x2), (n1, n2) = counts, n_rows
+    n, x = n1 + n2, x1 + x2
+    a, b = n2 * (ratio - 1), n1 * ratio + n2 - x * (ratio - 1)
+    root = np.sqrt(np.maximum(b**2 + 4 * a * x, 0.0))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        second = np.where(b > 0, 2 * x / (b + root), (root - b) / (2 * a))
+        second = np.clip(second, 0.0, 1.0)
+        # Together they expect as many successes as there are.
+        first = np.clip((x - n2 * second) / n1, 0.0, 1.0)
+        information = 1 / (n1 * first * (1 - first)) + 1 / (n2 * second * (1 - second))
+    return _standardized(x1 - n1 * first, n / (n - 1) / information)
+
+
+def _standardized(distance: FloatArray, variance: FloatArray) -> FloatArray:
+    with np.errstate(divide="ignore", invalid="ignore"):
+        z = distance / np.sqrt(variance)
+    return np.asarray(np.where(distance == 0, 0.0, z))
+
+
+def auc_limits(
+    area: float, n_positive: float, n_negative: float, quantile: float
+) -> Interval:
+    """Return score limits for the area under a ROC curve (Newcombe, method 5).
+
+    Those areas are inside that differ from the observed one by at most a quantile
+    times the standard error that they would have. So there is an interval where
+    positives and negatives are apart, too.
+
+    Examples
+    --------
+    >>> [round(limit, 4) for limit in auc_limits(1.0, 10, 12, 1.96)]
+    [0.8159, 1.0]
+    """
+    if not min(n_positive, n_negative) > 0:
+        return UNDEFINED
+    middle = (n_positive + n_negative) / 2 - 1
+
+    def excess(value: float) -> float:
+        spread = (1 - value) / (2 - value) + value / (1 + value)
+        variance = value * (1 - value) * (1 + middle * spread)
+        return abs(area - value) - quantile * math.sqrt(
+            variance / (n_positive * n_negative)
+        )
+
+    # At 0 and 1 there is no variance, so the search begins beside the area.
+    low = brentq(excess, 0.0, area - 1e-12 * area) if area > 0 else 0.0
+    high = brentq(excess, area + 1e-12 * (1 - area), 1.0) if area < 1 else 1.0
     return float(low), float(high)
 
 
