@@ -58,7 +58,7 @@ MEMBERS = {
     "GroupCounts": ("__init__", "update", "shares", "copy", "total", "labels"),
     "TradeoffCurve": (
         *("bands", "choose", "curves", "hypervolume", "load", "pareto", "plot"),
-        *("select", "to_html", "records", "models"),
+        *("select", "to_html", "records", "models", "alternatives"),
     ),
     "Divergence": (
         *("f", "f_prime", "f_second", "conjugate", "conjugate_prime", "between"),
@@ -89,7 +89,10 @@ MEMBERS = {
 }
 # Results, which only functions of ours make: their fields are public.
 RESULTS = ("FairDataset", "Tuning", "Gap", "Absence", "Violations", "Diagnostics")
-COMMANDS = ("plan", "fit", "audit", "curve", "report", "reproduce", "datasets")
+COMMANDS = (
+    *("plan", "fit", "audit", "curve", "alternatives", "report", "reproduce"),
+    "datasets",
+)
 
 
 def describe():

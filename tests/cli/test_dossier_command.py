@@ -67,3 +67,21 @@ def test_a_dossier_still_judges_the_bound(call, people):
     done = call("audit", people, *given, "--for", "eeoc", "--max-violation", 0)
     assert done.code == 1
     assert "FAILS" in done.out
+
+
+def test_alternatives_are_documented_from_records(call, people, tmp_path):
+    records, page = tmp_path / "records", tmp_path / "alternatives.html"
+    sweep = ["--target", "hired", "--sensitive", "sex", "--weights", 3, "--quiet"]
+    assert call("curve", people, *sweep, "--out", records).code == 0
+    done = call("alternatives", records, "--max-loss", 0.5, "--html", page, "--json")
+    assert done.code == 0
+    search = json.loads(done.out)
+    assert len(search["models"]) == 3
+    assert any(text.startswith("SHA-256") for text in search["provenance"].values())
+    assert search["taken"]["fairness_weight"] in [
+        row["fairness_weight"] for row in search["models"]
+    ]
+    assert page.exists()
+    vain = call("alternatives", records, "--min-accuracy", 1)
+    assert vain.code == 1
+    assert vain.out.startswith("None was taken.")

@@ -160,6 +160,10 @@ def provenance(
             digest = sha256(Path(path).read_bytes()).hexdigest()
             stated[name] = f"{path}, SHA-256 {digest}"
     stated |= {"Target": target, "Sensitive columns": ", ".join(sensitive)}
-    if date is not None:
-        stated["Date"] = date
+    return stated | command_line(context, date)
+
+
+def command_line(context: Context, date: str | None) -> dict[str, str]:
+    """Return the date, if the caller states one, and the command."""
+    stated = {} if date is None else {"Date": date}
     return stated | {"Command": shlex.join(["fferm", *(context.obj or ())])}

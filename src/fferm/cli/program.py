@@ -8,6 +8,7 @@ from typing import Any, get_args, get_type_hints
 import typer
 
 import fferm
+from fferm.cli.alternatives import alternatives
 from fferm.cli.audit import audit
 from fferm.cli.curve import curve
 from fferm.cli.datasets import datasets
@@ -34,7 +35,10 @@ app = typer.Typer(
 )
 COMMANDS = {
     command.__name__: command
-    for command in (plan, fit, predict, audit, curve, report, reproduce, datasets)
+    for command in (
+        *(plan, fit, predict, audit, curve, alternatives),
+        *(report, reproduce, datasets),
+    )
 }
 for command in COMMANDS.values():
     app.command()(command)

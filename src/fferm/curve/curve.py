@@ -20,6 +20,8 @@ from fferm.metrics.intervals import CONFIDENCE as CERTIFIED
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+    from fferm.curve.alternatives import Alternatives
+
 T = TypeVar("T")
 # The level of every interval of a curve.
 CONFIDENCE = 0.95
@@ -312,6 +314,36 @@ class TradeoffCurve:
         options |= {"measure": measure, "confidence": confidence}
         key = self.choose(how, **options, split=split)
         return self.models[key]
+
+    def alternatives(
+        self,
+        *,
+        max_violation: float | None = None,
+        min_accuracy: float | None = None,
+        min_rate: float | None = None,
+        min_group_accuracy: float | None = None,
+        max_loss: float | None = None,
+        confidence: float | None = None,
+        provenance: Mapping[str, object] | None = None,
+    ) -> "Alternatives":
+        """Return the curve as a documented search for less discriminatory models.
+
+        What was tried, what each model costs, and why one was taken; not legal advice.
+
+        Parameters
+        ----------
+        max_violation, min_accuracy, min_rate, min_group_accuracy, confidence
+            The goal, as in `select`.
+        max_loss
+            In place of a goal: take the fairest model whose accuracy is at most this
+            much below that of the model without a fairness term.
+        provenance
+            Where the rows and the models come from, by what it is called.
+        """
+        from fferm.curve.alternatives import find_alternatives
+
+        bounds = max_violation, min_accuracy, min_rate, min_group_accuracy
+        return find_alternatives(self, bounds, max_loss, confidence, provenance)
 
     def _measured(
         self, rows: pd.DataFrame, goal: str, split: str, by_ratio: bool

@@ -8,7 +8,13 @@ without them.
 
 from fferm.report.audits import write_audit
 from fferm.report.curves import write_curve
-from fferm.report.dossiers import write_dossier
+from fferm.report.dossiers import write_alternatives, write_dossier
 from fferm.report.figures import plot_curve
 
-__all__ = ["plot_curve", "write_audit", "write_curve", "write_dossier"]
+__all__ = [
+    "plot_curve",
+    "write_alternatives",
+    "write_audit",
+    "write_curve",
+    "write_dossier",
+]

@@ -1,7 +1,8 @@
-"""The page of a dossier: to read, to print and to sign."""
+"""The pages of a dossier and of a search for alternatives: to read, print and sign."""
 
 import math
 import os
+from typing import Any
 
 from fferm.auditing.dossier import (
     DISCLAIMER,
@@ -13,7 +14,10 @@ from fferm.auditing.dossier import (
     Dossier,
     describe,
 )
+from fferm.curve import alternatives
+from fferm.curve.alternatives import Alternatives
 from fferm.report.audits import Verdict
+from fferm.report.figures import draw_points
 from fferm.report.pages import brief, number, percent, write_page
 
 # Measures that are shares of people, and chances; others are plain numbers.
@@ -51,6 +55,38 @@ def write_dossier(
         "blanks": [*dossier.rule.fill_in, *SIGNED],
     }
     write_page("dossier.html", values, path)
+
+
+def write_alternatives(
+    search: Alternatives, path: str | os.PathLike[str], *, title: str | None = None
+) -> None:
+    """Write a search for less discriminatory alternatives as one page.
+
+    Parameters
+    ----------
+    search
+        What `TradeoffCurve.alternatives` returned.
+    path
+        Where to write; an existing file is replaced.
+    title
+        The heading of the page.
+    """
+    rows: Any = search.models.to_dict("records")
+    places = [(row["violation"], row["accuracy"]) for row in rows]
+    words = "No model was taken" if search.taken is None else "A model was taken"
+    values = {
+        "title": title or "Search for less discriminatory alternatives",
+        "search": search,
+        "disclaimer": alternatives.DISCLAIMER,
+        "provenance": search.provenance,
+        "digests": [],
+        "verdict": Verdict(words, search.reason, None),
+        "pictures": draw_points(search.curve, places, search.goal.get("max_violation")),
+        "models": rows,
+        "is_number": "metric" in search.curve.description,
+        "blanks": ["Why the model was taken", "Reviewer", *SIGNED],
+    }
+    write_page("alternatives.html", values, path)
 
 
 def judge_dossier(dossier: Dossier) -> Verdict:
