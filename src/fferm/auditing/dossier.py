@@ -379,8 +379,8 @@ def make_dossier(  # noqa: PLR0913 - as the method of an audit
 def _people_of(audit: Audit) -> People:
     if audit.people is None:
         raise InvalidInputError(
-            "This audit has no rows, because it was read from a file or belongs to a "
-            "curve. Audit the model again, and ask that audit for the dossier."
+            "This audit has no rows, because it was read from a file, counted piece by "
+            "piece or belongs to a curve. Audit the rows in memory for a dossier."
         )
     if audit.spec.is_weighted:
         raise InvalidParameterError(
