@@ -90,7 +90,8 @@ MEMBERS = {
 # Results, which only functions of ours make: their fields are public.
 RESULTS = ("FairDataset", "Tuning", "Gap", "Absence", "Violations", "Diagnostics")
 COMMANDS = (
-    *("plan", "fit", "audit", "curve", "alternatives", "report", "reproduce"),
+    *("plan", "fit", "repair", "audit", "curve", "alternatives", "report"),
+    "reproduce",
     "datasets",
 )
 

@@ -442,3 +442,43 @@ def test_predictions_keep_the_columns_that_the_model_does_not_use(
     done = call("predict", folder / "model.fferm", folder / "data.csv", "--out", out)
     assert done.code == 0, done.err
     assert list(pd.read_csv(out))[:4] == ["id", "constant", "outcome", "prediction"]
+
+
+@pytest.mark.parametrize("how", [["--uses-group"], []])
+def test_repair_makes_a_frozen_model_fair(folder, call, tmp_path, how):
+    out = tmp_path / "repaired.fferm"
+    frozen = ["--model", folder / "model.fferm", "--out", out, "--confidence", "0"]
+    done = call(
+        "repair", folder / "data.csv", *frozen, "--max-violation", "0.2", *how, "--json"
+    )
+    result = json.loads(done.out)
+    assert done.code == (0 if result["feasible"] and result["kept"] else 1)
+    assert result["uses_group"] is bool(how)
+    again = call("audit", out, folder / "data.csv", "--json")
+    assert again.code == 0
+    predictions = tmp_path / "predictions.csv"
+    done = call("predict", out, folder / "data.csv", "--out", predictions)
+    assert done.code == 0
+    assert "prediction" in pd.read_csv(predictions)
+
+
+def test_repair_takes_a_column_of_scores(tmp_path, call):
+    rng = np.random.default_rng(0)
+    group = rng.choice(["a", "b"], 8000)
+    score = rng.random(8000) * 0.6 + 0.4 * (group == "a")
+    granted = np.where(rng.random(8000) < score, "yes", "no")
+    table = pd.DataFrame({"score": score, "group": group, "granted": granted})
+    path, out = tmp_path / "loans.csv", tmp_path / "repaired.fferm"
+    table.to_csv(path, index=False)
+    names = ["--target", "granted", "--sensitive", "group", "--uses-group"]
+    bound = ["--max-violation", "0.15", "--out", out]
+    done = call("repair", path, "--score", "score", *names, *bound)
+    assert done.code == 0, done.err
+    assert "decides by group" in done.out
+    assert call("audit", out, path, "--max-violation", "0.2").code == 0
+    done = call("repair", path, *names, *bound)
+    assert done.code == 2
+    assert "one of --model MODEL and --score COLUMN" in done.errors[0]
+    done = call("repair", path, "--score", "scores", *names, *bound)
+    assert done.code == 2
+    assert "Did you mean 'score'" in done.errors[0]

@@ -909,3 +909,47 @@ def test_a_goal_of_the_worst_group_is_kept_by_the_best_model(curve, goal, column
     assert curve.select(**{goal: bound}) is curve.models[chosen]
     with pytest.raises(InvalidInputError, match="No model of the curve reaches lowest"):
         curve.select(**{goal: 1.0})
+
+
+def test_models_of_any_kind_are_points_beside_a_curve():
+    from sklearn.linear_model import LogisticRegression
+
+    from fferm.deploy import repair
+
+    data = make_biased(2000, random_state=0)
+    rows = {"sensitive_features": data.sensitive_features}
+    test = data.X_test, data.y_test
+    tested = {"sensitive_features": data.sensitive_features_test}
+    curve = tradeoff_curve(
+        FairLogisticRegression(),
+        data.X,
+        data.y,
+        **rows,
+        test=(*test, data.sensitive_features_test),
+        fairness_weights=[0, 1],
+    )
+    frozen = LogisticRegression().fit(data.X, data.y)
+    fair = repair(
+        frozen,
+        data.X,
+        data.y,
+        **rows,
+        max_violation=0.05,
+        confidence=None,
+        uses_group=True,
+    )
+    both = curve.with_models({"frozen": frozen, "repaired": fair}, *test, **tested)
+    assert list(both.curves) == ["FairLogisticRegression", "frozen", "repaired"]
+    record = both.curves["repaired"].records.iloc[0]
+    decided = fair.predict(test[0], **tested)
+    assert record["accuracy"] == pytest.approx((decided == test[1]).mean())
+    assert record["violation"] == pytest.approx(violation(test[1], decided, **tested))
+    chosen = both.curves["repaired"].select(max_violation=0.5, confidence=0.9)
+    assert chosen is fair
+    assert set(both.bands()["curve"]) == {
+        "FairLogisticRegression",
+        "frozen",
+        "repaired",
+    }
+    with pytest.raises(InvalidParameterError, match="is a curve already"):
+        both.with_models({"frozen": frozen}, *test, **tested)

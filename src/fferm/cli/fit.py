@@ -127,7 +127,7 @@ def fit(
     words = [f"Saved {out}: fairness weight {weight:.4g}, measured on held-out rows."]
     is_kept = None
     if max_violation is not None:
-        is_kept, lines = _judge(fitted, audit, max_violation, confidence)
+        is_kept, lines = judge(fitted, audit, max_violation, confidence)
         words += lines
     if max_divergence is not None:
         value = f"divergence {fitted.divergence_value_:.4g}, bound {max_divergence:g}."
@@ -141,10 +141,10 @@ def fit(
     return 0 if feasible in (None, True) and is_kept in (None, True) else 1
 
 
-def _judge(
-    fitted: FairEstimator, audit: Audit, bound: float, confidence: float
+def judge(
+    fitted: Any, audit: Audit, bound: float, confidence: float
 ) -> tuple[bool, list[str]]:
-    # Whether the held-out rows do not speak against the bound, and two lines on it.
+    """Return whether held-out rows do not refute the bound, and two lines on it."""
     how = f" with {100 * confidence:g} % confidence" if confidence else ""
     value = audit.format_number(fitted.violation_)
     sign = _sign(fitted.feasible_)

@@ -59,7 +59,7 @@ def predict(
             keep = [name for name in frame.columns if name not in used]
         kept = {name: column_of(frame, name, "column to keep") for name in keep}
         columns = dict(kept)
-        for name, column in _predictions(fitted, features).items():
+        for name, column in _predictions(fitted, features, frame).items():
             columns[name if name not in kept else f"{name}_"] = column
         predicted = pd.DataFrame(columns, index=frame.index)
         with replacing(out, "Choose a folder that is writable.") as temporary:
@@ -78,10 +78,17 @@ def predict(
     return 0
 
 
-def _predictions(model: Any, features: pd.DataFrame) -> dict[str, Any]:
-    predicted: dict[str, Any] = {PREDICTION: model.predict(features)}
+def _predictions(
+    model: Any, features: pd.DataFrame, frame: pd.DataFrame
+) -> dict[str, Any]:
+    groups = {}
+    if getattr(model, "predicts_with_groups", False):
+        for name in model.sensitive_names_:
+            column_of(frame, name, "sensitive column")
+        groups["sensitive_features"] = frame[list(model.sensitive_names_)]
+    predicted: dict[str, Any] = {PREDICTION: model.predict(features, **groups)}
     if hasattr(model, "predict_proba"):
         names = [f"probability_{label}" for label in model.classes_]
-        prob = model.predict_proba(features).T
+        prob = model.predict_proba(features, **groups).T
         predicted |= dict(zip(names, prob, strict=True))
     return predicted

@@ -16,6 +16,7 @@ from fferm.cli.fit import fit
 from fferm.cli.outputs import one_line
 from fferm.cli.plan import plan
 from fferm.cli.predict import predict
+from fferm.cli.repair import repair
 from fferm.cli.report import report
 from fferm.cli.reproduce import reproduce
 from fferm.errors import FfermError
@@ -36,7 +37,7 @@ app = typer.Typer(
 COMMANDS = {
     command.__name__: command
     for command in (
-        *(plan, fit, predict, audit, curve, alternatives),
+        *(plan, fit, repair, predict, audit, curve, alternatives),
         *(report, reproduce, datasets),
     )
 }

@@ -12,10 +12,13 @@ import numpy as np
 import pandas as pd
 from scipy.stats import t as student
 
-from fferm.auditing import Audit
+from fferm._typing import Table
+from fferm.auditing import Audit, audit
 from fferm.data.validate import OneOf, check_number, check_params
 from fferm.errors import InvalidInputError, InvalidParameterError, PersistenceError
 from fferm.metrics.intervals import CONFIDENCE as CERTIFIED
+from fferm.metrics.intervals import two_sided, wilson_limits
+from fferm.registry import kind_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -158,6 +161,59 @@ class TradeoffCurve:
             )
             for name in self.records["curve"].unique()
         }
+
+    def with_models(
+        self,
+        models: Mapping[str, Any],
+        X: Table,
+        y: Table,
+        *,
+        sensitive_features: Table,
+        sample_weight: Table = None,
+    ) -> Self:
+        """Return the same curve with other classifiers beside it, one point each.
+
+        Parameters
+        ----------
+        models
+            Fitted classifiers of any kind, such as `fferm.deploy.repair` returns, by
+            the names of their points. Their fairness weight, which they need not have,
+            is recorded as 1.
+        X, y, sensitive_features, sample_weight
+            The test rows of the curve.
+        """
+        rows, audits = [], {}
+        passed = {"sensitive_features": sensitive_features}
+        for name, model in models.items():
+            if name in set(self.records["curve"]):
+                raise InvalidParameterError(
+                    f"{name!r} is a curve already. Give the model another name."
+                )
+            measured: Any = audit(
+                model, X, y, **passed, sample_weight=sample_weight, n_bootstrap=0
+            )
+            audits[Key(name, 1.0, 0)] = measured
+            rows.append(
+                {
+                    "curve": name,
+                    "fairness_weight": 1.0,
+                    "seed": 0,
+                    "split": "test",
+                    **_measures_of(measured),
+                }
+            )
+        records = pd.concat([self.records, pd.DataFrame(rows)], ignore_index=True)
+        kept: Any = {key: partial(self.models.__getitem__, key) for key in self.models}
+        known: Any = {key: partial(self.audits.__getitem__, key) for key in self.audits}
+        keys = dict(zip(audits, models.values(), strict=True))
+        about = {name: {"estimator": kind_of(model)} for name, model in models.items()}
+        return replace(
+            self,
+            records=records.astype({"collapsed": np.dtype(bool)}),
+            models=LazyValues({**kept, **keys}),
+            descriptions={**self.descriptions, **about},
+            audits=LazyValues({**known, **audits}),
+        )
 
     def pareto(self, split: str = "test") -> pd.DataFrame:
         """Return the records that no other beats in accuracy and violation both.
@@ -386,6 +442,8 @@ class TradeoffCurve:
             train = rows[
                 (rows["split"] == "train") & (rows["seed"] == rows["seed"].iloc[0])
             ]
+            if train.empty:  # a point of one model needs no order
+                train = rows[rows["split"] == "test"]
             train = train[~train["collapsed"] & train["violation"].notna()]
             train = train.sort_values("fairness_weight", ascending=False, kind="stable")
             # From the fairest model to the most accurate one.
@@ -525,6 +583,28 @@ def pareto_front(points: pd.DataFrame) -> pd.DataFrame:
     rows = points.sort_values(order, ascending=[True, False], kind="stable")
     best_before = rows["accuracy"].cummax().shift(fill_value=-np.inf)
     return rows[rows["accuracy"] > best_before].reset_index(drop=True)
+
+
+def _measures_of(measured: Any) -> dict[str, Any]:
+    # The audit of a classifier as a record.
+    shares = measured.frame.filter(regex="^selection_rate_")
+    size = measured.frame["size"].sum()
+    accuracy = np.array(measured.accuracy), np.array(size)
+    ends = wilson_limits(*accuracy, two_sided(measured.confidence))
+    divergence = measured.divergences[measured.divergence]
+    return {
+        "accuracy": measured.accuracy,
+        "violation": measured.violation,
+        "soft_violation": measured.soft_violation,
+        "divergence": divergence.soft,
+        "collapsed": bool((shares == 1).all().any()),
+        "accuracy_low": float(ends[0]),
+        "accuracy_high": float(ends[1]),
+        "violation_low": measured.interval[0],
+        "violation_high": measured.interval[1],
+        "floor": measured.floor,
+        "corrected_violation": measured.corrected,
+    }
 
 
 def _rows_of(frame: pd.DataFrame, curve: str) -> pd.DataFrame:

@@ -12,7 +12,12 @@ not the labels are just.
 from fferm.deploy.adapting import OffsetClassifier, adapt, recalibrate
 from fferm.deploy.base import CorrectedClassifier
 from fferm.deploy.controller import ParityController
-from fferm.deploy.repair import FeatureRepair, GroupRepair, repair
+from fferm.deploy.repairing import (
+    FeatureRepair,
+    GroupRepair,
+    RepairedClassifier,
+    repair,
+)
 
 __all__ = [
     "CorrectedClassifier",
@@ -20,6 +25,7 @@ __all__ = [
     "GroupRepair",
     "OffsetClassifier",
     "ParityController",
+    "RepairedClassifier",
     "adapt",
     "recalibrate",
     "repair",
