@@ -26,6 +26,7 @@ BENCHMARKS = (
     "auto",
     "floors",
     "bound_kept",
+    "repair",
     "growth",
     "raw_table",
     "latency",
@@ -46,6 +47,7 @@ PACKAGES = (
     "torch",
     "lightgbm",
     "fairlearn",
+    "error-parity",
 )
 
 

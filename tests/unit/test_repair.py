@@ -243,7 +243,12 @@ def test_any_model_is_repaired():
     rows = {"sensitive_features": group, "max_violation": 0.05, "confidence": None}
     rows["uses_group"] = True
     expected = repair(frozen, X, y, **rows).predict(X, sensitive_features=group)
+
+    class Scorer:
+        predict_proba = staticmethod(frozen.predict_proba)
+
     for model, table in (
+        (Scorer(), X),
         (frozen.predict_proba, X),
         (lambda X: frozen.predict_proba(X)[:, 1], X),
         ("score", frame),

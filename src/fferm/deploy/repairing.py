@@ -738,11 +738,8 @@ class FeatureRepair(RepairedClassifier):
 
 
 def _is_scores(value: Any) -> bool:
-    if isinstance(value, str | type) or callable(value) or hasattr(value, "predict"):
-        return False
-    if type(value).__name__ == "Booster":
-        return False
-    return value is not None
+    is_model = hasattr(value, "predict") or hasattr(value, "predict_proba")
+    return not (value is None or is_model or isinstance(value, str) or callable(value))
 
 
 def _numbers(scores: Table) -> FloatArray:
