@@ -22,6 +22,7 @@ from typing import Any
 import narwhals as nw
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.pipeline import Pipeline
 
 import fferm
 from fferm._files import replacing
@@ -80,7 +81,7 @@ def save(estimator: Any, path: str | os.PathLike[str]) -> None:
     --------
     >>> fferm.save(model, "model.fferm")  # doctest: +SKIP
     """
-    last = last_step(estimator)
+    last = estimator.steps[-1][1] if isinstance(estimator, Pipeline) else estimator
     name = type(last).__name__
     if not _is_savable(last):
         raise PersistenceError(
@@ -132,7 +133,7 @@ def load(
         given = {"module": module, "model": model}
         passed = {name: value for name, value in given.items() if value is not None}
         loaded = _Reader(files, passed).estimator(manifest)
-        last = last_step(loaded)
+        last = loaded.steps[-1][1] if isinstance(loaded, Pipeline) else loaded
         if not (_is_savable(last) and {"classes_", "result_"} & vars(last).keys()):
             raise PersistenceError(f"{path} does not hold a fitted model.")
     except (PersistenceError, MissingDependencyError, MemoryError):

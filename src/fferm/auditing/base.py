@@ -33,9 +33,9 @@ import numpy as np
 import pandas as pd
 from sklearn.pipeline import Pipeline
 
-from fferm._typing import FloatArray, IntArray, Table
-from fferm.data.groups import BandEdges, Binning, GroupMode
-from fferm.data.rows import add_control
+from fferm._typing import Table
+from fferm.data.groups import Binning, GroupMode
+from fferm.data.rows import People, add_control
 from fferm.data.validate import Number, check_params
 from fferm.errors import InvalidInputError, InvalidParameterError, PersistenceError
 from fferm.metrics.intervals import CONFIDENCE, Interval
@@ -79,36 +79,6 @@ class AuditSpec:
     n_permutations: int | None = None
     min_group_size: int = 1
     continuous: tuple[str, ...] | str = "auto"
-
-
-@dataclass(frozen=True)
-class People:
-    """The rows behind an audit, which a dossier counts.
-
-    Attributes
-    ----------
-    n_rows
-        Their number.
-    sensitive_features
-        As passed.
-    edges
-        The edges of the bands that numbers were cut into.
-    classes
-        The outcomes; empty for numbers.
-    decision, truth
-        (n_samples,) codes of the decided and of the true class; None if unknown.
-    scores
-        (n_samples, n_classes) probabilities, or (n_samples, 1) numbers; None if there
-        are none.
-    """
-
-    n_rows: int
-    sensitive_features: Table
-    edges: BandEdges
-    classes: tuple[str, ...] = ()
-    decision: IntArray | None = None
-    truth: IntArray | None = None
-    scores: FloatArray | None = None
 
 
 def resolve(

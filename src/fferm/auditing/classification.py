@@ -15,13 +15,12 @@ from fferm.auditing.base import (
     WIDTH,
     Audit,
     AuditSpec,
-    People,
     cut_name,
     resolve,
     resolve_component,
 )
 from fferm.data.groups import GroupMode
-from fferm.data.rows import SMALL_GROUP, check_aligned, small_groups
+from fferm.data.rows import SMALL_GROUP, People, check_aligned, small_groups
 from fferm.data.validate import (
     COUNT,
     Number,

@@ -27,7 +27,7 @@ from sklearn.metrics import roc_auc_score
 
 import fferm
 from fferm._typing import FloatArray, IntArray, Table
-from fferm.auditing.base import Audit, People, cut_name, json_ready
+from fferm.auditing.base import Audit, cut_name, json_ready
 from fferm.data.groups import (
     Attribute,
     Binning,
@@ -37,6 +37,7 @@ from fferm.data.groups import (
     read_series,
     split_columns,
 )
+from fferm.data.rows import People
 from fferm.errors import InvalidInputError, InvalidParameterError, UnknownNameError
 from fferm.metrics.intervals import (
     auc_limits,

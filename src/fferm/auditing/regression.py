@@ -17,7 +17,6 @@ from fferm.auditing.base import (
     WIDTH,
     Audit,
     AuditSpec,
-    People,
     cut_name,
     parameter_of,
     resolve,
@@ -28,7 +27,7 @@ from fferm.data.groups import (
     encode_columns,
     quantile_edges,
 )
-from fferm.data.rows import check_aligned, small_groups
+from fferm.data.rows import People, check_aligned, small_groups
 from fferm.data.validate import COUNT, check_params, encode_weight, rescaled
 from fferm.errors import InvalidInputError, InvalidParameterError, InvalidTypeError
 from fferm.metrics import dependence

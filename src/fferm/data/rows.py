@@ -287,6 +287,36 @@ class Rows:
         )
 
 
+@dataclass(frozen=True)
+class People:
+    """The rows behind an audit, which a dossier counts.
+
+    Attributes
+    ----------
+    n_rows
+        Their number.
+    sensitive_features
+        As passed.
+    edges
+        The edges of the bands that numbers were cut into.
+    classes
+        The outcomes; empty for numbers.
+    decision, truth
+        (n_samples,) codes of the decided and of the true class; None if unknown.
+    scores
+        (n_samples, n_classes) probabilities, or (n_samples, 1) numbers; None if there
+        are none.
+    """
+
+    n_rows: int
+    sensitive_features: Table
+    edges: BandEdges
+    classes: tuple[str, ...] = ()
+    decision: IntArray | None = None
+    truth: IntArray | None = None
+    scores: FloatArray | None = None
+
+
 def combine(codes: Iterable[IntArray]) -> IntArray:
     """Return (n_samples,) codes, one for each combination of codes that occurs.
 

@@ -123,6 +123,7 @@ class Attributes:
     reads_sparse: ClassVar[bool] = False  # whether tables of text become CSR rows
     l2: float = 0.0  # networks have weight decay, trees reg_lambda
     early_stopping: str | None = None  # regressors have none
+    measure: Measure = "difference"  # of rates, which regressors have not
     n_features_in_: int
     classes_: NDArray[Any]
     encoder_: FrameEncoder  # of a model that was fitted on a table
@@ -420,9 +421,15 @@ class FairEstimator(Attributes, Saved, BaseEstimator, ABC):
         """Return what the penalty sees of the rows that it is taken on."""
         raise NotImplementedError
 
-    def _penalized_set(self) -> Uncertainty | None:
-        """Return what stands in place of the plain penalty."""
-        return self.uncertainty
+    def _rate_ratios(self) -> RateRatios:
+        notion = Notion.resolve(self.notion)
+        if self.uncertainty is not None or not notion.compares_predictions:
+            raise InvalidParameterError(
+                f"measure={self.measure!r} compares rates of predictions and knows no "
+                f"uncertainty; got {self.uncertainty or notion!r}. Use "
+                "measure='difference'."
+            )
+        return RateRatios(is_even=self.group_weights == "equal")
 
     def _objective(self) -> Objective:
         if self.divergence == "auto":
@@ -433,10 +440,11 @@ class FairEstimator(Attributes, Saved, BaseEstimator, ABC):
         # Under a bound any weight will do until the search has found one.
         is_free = self.max_violation is None and self.max_divergence is None
         weight = self.fairness_weight if is_free else 1.0
+        is_plain = self.measure == "difference"
         return make_objective(
             self.divergence,
             self.notion,
-            self._penalized_set(),
+            self.uncertainty if is_plain else self._rate_ratios(),
             fairness_weight=weight,
             sharpness=float(self.sharpness),
             l2=float(self.l2),
@@ -653,18 +661,6 @@ class FairClassifier(ClassifierMixin, FairEstimator):
         scores = self.decision_function(passed.X if other is None else other[0])
         problem: Problem = encoded.problem
         return problem.penalized_prob(all_classes(scores)[encoded.kept])
-
-    def _penalized_set(self) -> Uncertainty | None:
-        if self.measure == "difference":
-            return self.uncertainty
-        notion = Notion.resolve(self.notion)
-        if self.uncertainty is not None or not notion.compares_predictions:
-            raise InvalidParameterError(
-                f"measure={self.measure!r} compares rates of predictions and knows no "
-                f"uncertainty; got {self.uncertainty or notion!r}. Use "
-                "measure='difference'."
-            )
-        return RateRatios(is_even=self.group_weights == "equal")
 
     def _hold_out(self, encoded: Encoded) -> "HeldOut[Any]":
         from fferm.estimators.weight_search import HeldOutDecisions

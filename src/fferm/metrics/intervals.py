@@ -278,7 +278,8 @@ def _exact_ratio(counts: FloatArray, n_rows: FloatArray, ratio: float) -> float:
     distance = low / n_low - ratio * high / n_high
     if distance <= 0:
         return 1.0
-    rates = np.linspace(*map(float, exact_limits(high, n_high, UNLIKELY)), N_RATES)
+    begin, end = map(float, exact_limits(high, n_high, UNLIKELY))
+    rates = np.linspace(begin, end, N_RATES)
     x = _likely(n_high, rates)
     first = _binomial(n_high, x, rates)
     least = np.clip(np.ceil(n_low * (ratio * x / n_high + distance) - 1e-6), 0, None)
