@@ -274,3 +274,31 @@ def test_bad_rows_are_refused_by_name():
         recalibrate(None, PROB, [0, 1, 2, 0])
     with pytest.raises(InvalidInputError, match="column 'where'"):
         adapt(None, PROB, sensitive_features=GROUPS, domain="where")
+
+
+def test_a_correction_is_a_point_on_a_curve(tmp_path):
+    data = make_biased(random_state=0)
+    groups = {"sensitive_features": data.sensitive_features}
+    test = data.X_test, data.y_test, data.sensitive_features_test
+    curve = fferm.tradeoff_curve(
+        fferm.FairLogisticRegression(),
+        *(data.X, data.y),
+        **groups,
+        test=test,
+        fairness_weights=[0, 1],
+    )
+    plain = curve.models[0.0, 0]
+    adapted = adapt(plain, data.X, **groups)
+    passed = {"sensitive_features": data.sensitive_features_test}
+    wider = curve.with_models({"adapted": adapted}, *test[:2], **passed)
+    assert len(wider.records) > len(curve.records)
+    (point,) = wider.curves["adapted"].pareto().to_dict("records")
+    decided = adapted.predict(data.X_test, **passed)
+    level = fferm.metrics.violation(data.y_test, decided, **passed)
+    assert point["violation"] == pytest.approx(level)
+    assert level < 0.1
+    pytest.importorskip("matplotlib")
+    pytest.importorskip("jinja2")
+    assert wider.plot() is not None
+    wider.to_html(tmp_path / "curve.html")
+    assert "adapted" in (tmp_path / "curve.html").read_text(encoding="utf-8")

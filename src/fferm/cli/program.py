@@ -8,6 +8,7 @@ from typing import Any, get_args, get_type_hints
 import typer
 
 import fferm
+from fferm.cli.adapt import adapt
 from fferm.cli.alternatives import alternatives
 from fferm.cli.audit import audit
 from fferm.cli.curve import curve
@@ -37,7 +38,7 @@ app = typer.Typer(
 COMMANDS = {
     command.__name__: command
     for command in (
-        *(plan, fit, repair, predict, audit, curve, alternatives),
+        *(plan, fit, repair, predict, adapt, audit, curve, alternatives),
         *(report, reproduce, datasets),
     )
 }

@@ -179,7 +179,7 @@ def points(curve: TradeoffCurve) -> list[Point]:
         train, test = (_spreads(rows, split) for split in ("train", "test"))
         measured = train, test, figures.mean(rows["seconds"])
         is_best, is_collapsed = key[:2] in best, bool(rows["collapsed"].any())
-        is_converged = all(Result[each].is_success for each in rows["result"])
+        is_converged = all(Result[each].is_success for each in rows["result"].dropna())
         flags = is_best, is_collapsed, is_converged
         listed.append(Point(*key, *measured, *flags, curve.audits.get(key)))
     return listed
