@@ -1,9 +1,10 @@
 """What the fairness term costs: a fair step over a plain one, in one run.
 
 The same model, the same batches, Adam on both sides. On a GPU every side is one CUDA
-graph, of its steps as they are and as `torch.compile` fuses them; without graphs one
-measures how fast Python launches. fairret's NormLoss stands in the same table where it
-is installed; it waits for the GPU, so no graph can hold it, and it runs as it is.
+graph, of its steps as they are and as `torch.compile` fuses them. fairret's NormLoss
+stands in the same table where it is installed; it waits for the GPU, so no graph can
+hold it, and it runs as it is. A second table has a plain loop, with AdamW and bf16
+autocast, and fairlearn's adversarial model too: its step trains two networks.
 """
 
 import itertools
@@ -39,8 +40,13 @@ class Case:
     n_steps: int
 
 
-CPU = [Case(3, 512, 1024, 1.15, 10)]
-GPU = [Case(3, 512, 4096, 1.10, 200), Case(4, 2048, 16384, 1.01, 30)]
+CPU = [Case(3, 512, 1024, 1.10, 10)]
+GPU = [Case(3, 512, 4096, 1.03, 200), Case(4, 2048, 16384, 1.001, 30)]
+EAGER = [
+    Case(2, 128, 512, 1.25, 200),
+    Case(3, 512, 4096, 1.20, 200),
+    Case(4, 2048, 16384, 1.12, 30),
+]
 COLUMNS = ("step, how it runs", "plain or single", "ratio", "range", "asked")
 HOW = {"cpu": ("one by one",), "cuda": ("one graph", "compiled, one graph")}
 N_CURVE, CURVE_BAR = 64, 1.5
@@ -60,6 +66,10 @@ def run() -> dict[str, Any]:
         for case, how in itertools.product(cases, HOW[device]):
             lines += _compare(case, device, how)
         if device == "cuda":
+            eager = lines[:2]
+            for case in EAGER:
+                eager += _compare(case, device, "plain loop")
+            tables["torch_overhead_eager"] = [*eager, "", _machine(device)]
             lines += _compare_curve(device)
         tables[f"torch_overhead_{device}"] = [*lines, "", _machine(device)]
     return {"tables": tables}
@@ -82,7 +92,11 @@ def _compare(case: Case, device: str, how: str) -> list[str]:
     sides["fferm"] = _stepper(case, how, fair, y, s)
     baseline = _norm_loss(device)
     if baseline is not None:
-        sides["fairret"] = _stepper(case, "one by one", baseline, y, s)
+        own = how if how == "plain loop" else "one by one"
+        sides["fairret"] = _stepper(case, own, baseline, y, s)
+    adversarial = _adversarial(case, y, s) if how == "plain loop" else None
+    if adversarial is not None:
+        sides["fairlearn"] = adversarial
     return _ratios(name, sides, case.n_steps, case.bar)
 
 
@@ -98,7 +112,7 @@ def _ratios(
     lines = []
     for side in others:
         median, least, largest = spread(np.array(seconds[side]) / plain)
-        asked = "" if side == "fairret" else f"at most {bar:g}"
+        asked = "" if side in ("fairret", "fairlearn") else f"at most {bar:g}"
         cells = (
             name,
             f"{1e3 * np.median(plain):.2f} ms",
@@ -128,32 +142,79 @@ def _wait() -> None:
 def _stepper(
     case: Case, how: str, penalty: Penalty | None, y: Tensor, s: Tensor
 ) -> Callable[[], None]:
-    device = y.device.type
-    torch.manual_seed(0)
-    layers: list[nn.Module] = []
-    for _ in range(case.n_layers):
-        layers += [nn.Linear(case.width, case.width), nn.ReLU()]
-    model = nn.Sequential(*layers, nn.Linear(case.width, 2)).to(device)
-    optimizer = torch.optim.Adam(
-        model.parameters(), fused=True, capturable=device == "cuda"
-    )
+    device, is_plain = y.device.type, how == "plain loop"
+    model = _network(case, 2).to(device)
+    optimizer: torch.optim.Optimizer = torch.optim.AdamW(model.parameters())
+    if not is_plain:
+        optimizer = torch.optim.Adam(
+            model.parameters(), fused=True, capturable=device == "cuda"
+        )
     x = torch.randn(case.batch_size, case.width, device=device)
 
     def objective() -> Tensor:
-        logits = model(x)
-        loss = nn.functional.cross_entropy(logits, y)
-        return loss if penalty is None else loss + penalty(logits, s, y)
+        with torch.autocast(device, torch.bfloat16, enabled=is_plain):
+            logits = model(x)
+            loss = nn.functional.cross_entropy(logits, y)
+            return loss if penalty is None else loss + penalty(logits, s, y)
 
     if how.startswith("compiled"):
         objective = torch.compile(objective)
 
     def step() -> None:
         loss = objective()
-        optimizer.zero_grad(set_to_none=False)
+        optimizer.zero_grad(set_to_none=is_plain)
         loss.backward()
         optimizer.step()
 
     return _captured(step) if "graph" in how else step
+
+
+def _network(case: Case, n_outputs: int) -> nn.Module:
+    torch.manual_seed(0)
+    layers: list[nn.Module] = []
+    for _ in range(case.n_layers):
+        layers += [nn.Linear(case.width, case.width), nn.ReLU()]
+    return nn.Sequential(*layers, nn.Linear(case.width, n_outputs))
+
+
+def _adversarial(case: Case, y: Tensor, s: Tensor) -> Callable[[], None] | None:
+    """Return a step of fairlearn's adversarial model, if it is installed."""
+    try:
+        from fairlearn.adversarial import AdversarialFairnessClassifier
+    except ImportError:
+        return None
+    first = np.random.default_rng(0).normal(size=(8, case.width)).astype(np.float32)
+    model = AdversarialFairnessClassifier(
+        backend="torch",
+        predictor_model=_HalfPrecision(_network(case, 1)),
+        adversary_model=nn.Sequential(
+            nn.Linear(1, 3), nn.Tanh(), nn.Linear(3, N_GROUPS)
+        ),
+        predictor_optimizer=lambda part: torch.optim.AdamW(part.parameters(), lr=1e-6),
+        adversary_optimizer=lambda part: torch.optim.AdamW(part.parameters(), lr=1e-6),
+        cuda="cuda:0",
+        epochs=1,
+        batch_size=8,
+    )
+    model.fit(first, np.arange(8) % 2, sensitive_features=np.arange(8) % N_GROUPS)
+    x = torch.randn(case.batch_size, case.width, device=y.device)
+    label, group = y[:, None].float(), nn.functional.one_hot(s, N_GROUPS).float()
+
+    return lambda: model.backendEngine_.train_step(x, label, group)
+
+
+class _HalfPrecision(nn.Module):
+    """Probabilities of a network under autocast, for a loss that takes no logits."""
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return (n, 1) probabilities."""
+        with torch.autocast("cuda", torch.bfloat16):
+            logits = self.network(x)
+        return torch.sigmoid(logits.float())
 
 
 def _captured(step: Callable[[], None]) -> Callable[[], None]:

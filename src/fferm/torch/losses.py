@@ -19,6 +19,7 @@ fixed. Any penalty of the table can be trained so, also one whose dual is not li
 the predictions: under shifts, or for sufficiency.
 """
 
+import functools
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -65,6 +66,22 @@ TORCH = cast(Namespace, torch)
 Call = Callable[[Tensor], Tensor]
 # Soft bins of a predicted number by default.
 N_BINS = 10
+
+
+# Constants of a dual that follow from the others, so a state_dict need not hold them.
+DERIVED = (
+    "lr",
+    "none",
+    "largest",
+    "low",
+    "product",
+    "slow",
+    "least",
+    "most",
+    "constants",
+)
+# Whether a transformation of `torch.func` is at work, which hides numbers from NumPy.
+is_transformed = torch._C._are_functorch_transforms_active
 
 
 @dataclass(frozen=True)
@@ -152,6 +169,9 @@ class Dual(nn.Module):
         self.register_buffer("pooled", zeros.clone())
         for name in ("n_steps", "pooled_rows", "n_pooled"):
             self.register_buffer(name, torch.zeros((), dtype=torch.float64))
+        for name in DERIVED:
+            self.register_buffer(name, torch.zeros((), dtype=torch.float64), False)
+        self._derive()
 
     prior: Tensor
     pace: Tensor
@@ -165,52 +185,87 @@ class Dual(nn.Module):
     pooled: Tensor
     pooled_rows: Tensor
     n_pooled: Tensor
+    lr: Tensor
+    none: Tensor
+    largest: Tensor
+    low: Tensor
+    product: Tensor
+    slow: Tensor
+    least: Tensor
+    most: Tensor
+    constants: Tensor
+
+    def _derive(self) -> None:
+        one, window = torch.ones_like(self.n_steps), self.steps.window
+        self.lr, self.none = self.steps.lr * one, 0 * one
+        self.low, self.largest = self.lower * one, FIRST_DUAL_STEP * one
+        self.product = -self.factor * self.prior
+        self.slow = self.members @ self.block @ self.block.T / window
+        self.least, self.most = self.members / window, LARGEST_STEP * self.members
+        # All as the kernels of a GPU read them.
+        tables = [self.product, self.factor, self.prior, self.pace, self.share]
+        tables += [self.upper, self.slow, self.least, self.most]
+        ends = torch.stack((self.low, self.lr))
+        self.constants = torch.cat((torch.stack(tables).flatten(), ends))
+
+    def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
+        super()._load_from_state_dict(*args, **kwargs)
+        self._derive()
 
     @torch.no_grad()
     def payoff(self) -> Tensor:
         """Return ``G`` of the current dual, (R, m, K)."""
-        dual, conjugate = self.kind.dual_and_conjugate(self.variable.detach(), TORCH)
+        variable, formulas = self.variable, self.kind.dual_and_conjugate
+        is_traced = torch.compiler.is_compiling() or is_transformed()
+        if is_traced or variable.device.type != "cpu":
+            dual, conjugate = formulas(variable, TORCH)
+        else:  # NumPy calls a function on a small table in a third of the time
+            with np.errstate(all="ignore"):
+                parts = formulas(np.from_dlpack(variable), np)
+            dual, conjugate = map(torch.from_numpy, parts)
         # The variable of an absent group is 0, and so is its conjugate.
-        payoff: Tensor = self.factor * (dual - self._total(self.prior * conjugate))
-        return payoff
+        product = self._total(self.product * conjugate)
+        return torch.addcmul(product, self.factor, dual)
 
     @torch.no_grad()
     def slope(self, mass: Tensor) -> Tensor:
         """Return ``g``, the gradient by A, of (R, m, K) mean masses."""
-        mass = self.share * mass
-        ratio: Tensor = self.kind.ratio(self.variable.detach(), TORCH)
-        return mass - self.prior * self._total(mass) * ratio
+        mass, ratio = self.share * mass, self.kind.ratio(self.variable, TORCH)
+        slope: Tensor = mass - self.prior * self._total(mass) * ratio
+        return slope
 
     @torch.no_grad()
-    def observe(self, mass: Tensor, n_rows: Tensor) -> None:
-        """Move the dual by (R, m, K) sums over ``n_rows`` rows."""
-        is_due = n_rows > 0
+    def observe(self, mass: Tensor, n_rows: Tensor | float, is_due: Tensor) -> None:
+        """Move the dual by (R, m, K) sums over ``n_rows`` rows, if it is due."""
         if self.steps.accumulate > 1:
             pool = self.pooled, self.pooled_rows, self.n_pooled
             self.pooled += mass
-            self.pooled_rows += n_rows
+            self.pooled_rows += is_due * n_rows
             self.n_pooled += 1
-            mass, n_rows = self.pooled.clone(), self.pooled_rows.clone()
             is_full = self.n_pooled >= self.steps.accumulate
+            mass, n_rows = self.pooled.clone(), self.pooled_rows.clone()
             is_due = is_full & (n_rows > 0)
+            mass = mass * is_due
             for total in pool:
                 total.mul_(torch.where(is_full, 0.0, 1.0))
         # Branches would wait for the device: what is not due steps by 0.
-        mass = mass / n_rows.clamp_min(1)
         self.n_steps += is_due
-        step = self.steps.lr / self.n_steps.clamp_min(1)
-        slope, live = self.slope(mass), torch.where(is_due, 1.0, 0.0)
-        n_members = n_rows * self.members
-        # Steps of strata and of cells: not so short that the window is too long.
-        pace, paced = (
-            torch.maximum(step, n / self.steps.window).clamp_max(FIRST_DUAL_STEP)
-            for n in (n_rows * self._total(self.members), n_members)
+        step, largest = self.lr / self.n_steps, self.largest * is_due
+        mean = (
+            mass / n_rows if isinstance(n_rows, float) else mass / n_rows.clamp_min(1)
         )
-        self.rate += live * pace * (self._total(self.share * mass) - self.rate)
-        eta = torch.minimum(paced, LARGEST_STEP * n_members)
-        move = eta * self.pace * slope / self.rate.clamp_min(SMALLEST_RATE)
-        moved = self.variable + live * move
-        self.variable.copy_(torch.minimum(moved.clamp_min(self.lower), self.upper))
+        mass = self.share * mean
+        total = self._total(mass)
+        # Steps of strata and of cells: not so short that the window is too long.
+        pace = step.clamp(self.slow * n_rows, largest)
+        self.rate.copy_(torch.lerp(self.rate, total, pace))
+        most = torch.minimum(self.most * n_rows, largest)
+        eta = step.clamp(self.least * n_rows, most) * self.pace
+        ratio: Tensor = self.kind.ratio(self.variable, TORCH)
+        slope = torch.addcmul(mass, self.prior * total, ratio, value=-1)
+        move = eta * slope
+        moved = torch.addcdiv(self.variable, move, self.rate.clamp_min(SMALLEST_RATE))
+        self.variable.copy_(moved.clamp(self.low, self.upper))
 
     def _total(self, table: Tensor) -> Tensor:
         """Return (..., K) summed over the groups of each attribute, for each group."""
@@ -308,6 +363,19 @@ class TableLoss(BatchPenalty):
         # One that reads cells has nothing to encode, and is called by this package.
         self.reader = cast(BatchReader, reader)
         self.objective = objective
+        # Where cells lie in a table that is made flat, with two more places for rows in
+        # no cell, and what batches need beside it.
+        n, n_classes, double = math.prod(reader.shape), reader.shape[1], torch.float64
+        inside = torch.arange(n).view(reader.shape).transpose(1, 2)
+        outside = torch.tensor([[n], [n + 1]]).expand(2, n_classes)
+        constants = {
+            "of_cell": torch.cat((inside.reshape(-1, n_classes), outside)),
+            "empty": torch.zeros(n + 2, dtype=double),
+            "nothing": torch.zeros(2, dtype=double),
+            "one": torch.ones(1, dtype=double),
+        }
+        for name, table in constants.items():
+            reader.register_buffer(name, table, persistent=False)
 
     @property
     def groups(self) -> tuple[str, ...]:
@@ -350,6 +418,21 @@ class TableLoss(BatchPenalty):
 
     def set_extra_state(self, state: Tensor) -> None:
         """Take what a loss was made for; that it is this one has been checked."""
+
+    def _fused(
+        self,
+        output: Tensor,
+        batch: tuple[Any, ...],
+        payoff: Tensor | None = None,
+        dual: Dual | None = None,
+        moves: bool = False,
+    ) -> Tensor | None:
+        # The value by kernels on a GPU, None where operators serve.
+        kernels = None if torch.compiler.is_compiling() else gpu_kernels()
+        if kernels is None or not kernels.can_run(output, self.reader, dual):
+            return None
+        value: Tensor = kernels.term(self, output, batch, payoff, dual, moves)
+        return value
 
     def _split(self, table: FloatArray) -> list[FloatArray]:
         # The (R, m, K) table of all groups as one table for each attribute.
@@ -452,9 +535,9 @@ class FairnessLoss(TableLoss):
         dual_steps
             How the dual moves.
         check
-            Whether values are checked where they are on the CPU. On a GPU they never
-            are, because that would wait for it: a group that training did not have
-            is left out there.
+            Whether values are checked. On a GPU that would wait for it: a group that
+            training did not have is left out there, and where Triton is installed a
+            later call raises.
         """
         objective = linear_objective(divergence, notion, sharpness)
         parts = objective, groups, classes, sample_weight, outputs
@@ -507,10 +590,16 @@ class FairnessLoss(TableLoss):
         sample_weight
             (n,) weights, if the training rows had some.
         """
-        rows: BatchRows = self.reader(output, sensitive, y, control, sample_weight)
-        value = rows.term(self.dual.payoff())
-        if self.training and torch.is_grad_enabled():
-            self._observe(rows)
+        batch = sensitive, y, control, sample_weight
+        moves = self.training and torch.is_grad_enabled()
+        value = None
+        if getattr(output, "is_cuda", False):
+            value = self._fused(output, batch, dual=self.dual, moves=moves)
+        if value is None:
+            rows: BatchRows = self.reader(output, *batch)
+            value = rows.term(self.dual.payoff())
+            if moves:
+                self._observe(rows)
         return value
 
     def diagnostics(self, *, reset: bool = True) -> Diagnostics:
@@ -562,15 +651,18 @@ class FairnessLoss(TableLoss):
     @torch.no_grad()
     def _observe(self, rows: BatchRows) -> None:
         mass = rows.mass(self.reader.shape)
-        n_rows = mass.new_full((), float(rows.prob.shape[-2]))
+        b = float(rows.prob.shape[-2])
+        n_rows: Tensor | float = b
         if dist.is_available() and dist.is_initialized():
-            mass, n_rows = add_ranks(mass, n_rows)
+            mass, n_rows = add_ranks(mass, torch.full_like(self.n_seen, b))
+        elif b == 0:
+            return
         # A batch that is not finite moves nothing.
-        finite = torch.isfinite(mass).all()
-        mass, n_rows = (torch.where(finite, part, 0.0) for part in (mass, n_rows))
-        self.dual.observe(mass, n_rows)
+        is_due = mass.sum().isfinite()
+        mass = torch.where(is_due, mass, self.dual.none)
         self.seen += mass
-        self.n_seen += n_rows
+        self.n_seen += is_due * n_rows
+        self.dual.observe(mass, n_rows, is_due)
 
 
 class SemiStochasticFairnessLoss(TableLoss):
@@ -731,8 +823,14 @@ class SemiStochasticFairnessLoss(TableLoss):
             raise InvalidInputError(
                 "There is no payoff yet. Call fair.refresh(model, loader) first."
             )
-        rows: BatchRows = self.reader(output, sensitive, y, control, sample_weight)
-        return rows.term(self.payoff) + self.offset.to(rows.prob.dtype)
+        batch = sensitive, y, control, sample_weight
+        value = None
+        if getattr(output, "is_cuda", False):
+            value = self._fused(output, batch, self.payoff)
+        if value is None:
+            rows: BatchRows = self.reader(output, *batch)
+            value = rows.term(self.payoff)
+        return value + self.offset.to(value.dtype)
 
     def _linearise(
         self, mass: FloatArray, n_rows: float
@@ -765,6 +863,18 @@ class SemiStochasticFairnessLoss(TableLoss):
     def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
         super()._load_from_state_dict(*args, **kwargs)
         self._is_fresh = bool(self.n_rows > 0)
+
+
+@functools.cache
+def gpu_kernels() -> Any:
+    """Return the module of kernels for a GPU, None where they cannot be compiled."""
+    try:
+        from fferm.torch import fused
+
+        fused.check_compiler()
+    except Exception:  # no Triton, no compiler, no such device
+        return None
+    return fused
 
 
 def linear_objective(

@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -91,9 +91,18 @@ class Column(nn.Module):
                 f"{name} contains {values.min()} to {values.max()}, too far apart for "
                 "a table. Number the groups 0, 1, 2..., or use strings."
             )
-        self.values, self.low = values, int(values.min())
-        table = np.full(int(np.ptp(values)) + 1, -1, dtype=np.int64)
-        table[values - self.low] = np.arange(values.size)
+        self.values, low, high = values, int(values.min()), int(values.max())
+        # -1 stands in the table too, unless it is far away.
+        self.is_far = max(high, -1) - min(low, -1) >= 2 * MOST_WHOLE_NUMBERS
+        if not self.is_far:
+            low, high = min(low, -1), max(high, -1)
+        self.first = low - 1
+        self.unknown = len(groups) if self.missing < 0 else self.missing
+        table = np.full(high - low + 3, len(groups) + 1, dtype=np.int64)
+        if not self.is_far:
+            table[-1 - self.first] = self.unknown
+        table[values - self.first] = np.arange(values.size)
+        self.n_entries = len(table)
         # Made from the column alone, so a state_dict need not hold it.
         self.register_buffer("table", torch.from_numpy(table), persistent=False)
 
@@ -109,38 +118,46 @@ class Column(nn.Module):
         return np.append(self.values, -1)[place]
 
     def forward(self, values: Tensor, check: bool) -> Tensor:
-        """Return positions of whole numbers, -1 where one is unknown."""
+        """Return positions of whole numbers.
+
+        Unknown ones have the number of groups, or the position of those without a
+        value; numbers that are not in the training data have one more than that.
+        """
+        given, numbers = values, values
         if values.is_floating_point():
             is_missing = torch.isnan(values)
             if self.edges is not None:
                 edges = torch.tensor(self.edges, dtype=torch.float64)
                 numbers = values.double().contiguous()
                 band = torch.bucketize(numbers, edges.to(values.device), right=True)
-                return torch.where(is_missing, self.missing, band)
-            values = torch.where(is_missing, -1, values)
-        whole = values.long()
-        place = whole - self.low
-        inside = (place >= 0) & (place < len(self.table))
-        position = torch.where(
-            inside, self.table[place.clamp(0, len(self.table) - 1)], -1
+                return torch.where(is_missing, self.unknown, band)
+            values = values.nan_to_num(nan=-1.0)
+            numbers = values.long()
+            numbers = torch.where(numbers == values, numbers, self.first)
+        elif values.dtype != torch.int64:
+            numbers = values.long()
+        place = (numbers - self.first).clamp(0, self.n_entries - 1)
+        position = self.table.index_select(0, place)
+        if self.is_far:
+            position = torch.where(numbers == -1, self.unknown, position)
+        if check and len(position) and int(position.max()) > len(self.groups):
+            self._refuse(given[position > len(self.groups)][0].item())
+        return position
+
+    def _refuse(self, value: float) -> None:
+        if value != int(value):
+            raise InvalidInputError(
+                f"{self.name} contains {value:g}, which is not a whole number. Pass "
+                "what fair.encode returns for the values."
+            )
+        known = ", ".join(
+            group if group == str(number) else f"{number} ({group})"
+            for number, group in zip(self.values, self.groups, strict=True)
         )
-        if check and bool((whole != values).any()):
-            raise InvalidInputError(
-                f"{self.name} contains {float(values[whole != values][0]):g}, which is "
-                "not a whole number. Pass what fair.encode returns for the values."
-            )
-        if check and bool((is_unknown := (position < 0) & (whole != -1)).any()):
-            known = ", ".join(
-                group if group == str(value) else f"{value} ({group})"
-                for value, group in zip(self.values, self.groups, strict=True)
-            )
-            raise InvalidInputError(
-                f"{self.name} contains {int(whole[is_unknown][0])}, which is not in "
-                f"the training data. Pass one of {known}, or -1 where it is unknown."
-            )
-        if self.missing < 0:
-            return position
-        return torch.where(position < 0, self.missing, position)
+        raise InvalidInputError(
+            f"{self.name} contains {int(value)}, which is not in the training data. "
+            f"Pass one of {known}, or -1 where it is unknown."
+        )
 
 
 @dataclass(frozen=True)
@@ -151,41 +168,54 @@ class BatchRows:
     ----------
     prob
         (..., b, m) probabilities that the penalty sees; axes before these are models.
-    cell
-        (b, A) ``stratum * K + group`` for each attribute; ``R * K`` where the row is in
-        no stratum or its group is unknown.
+    cells
+        (b,) ``stratum * K + group``, for each attribute; ``R * K`` where the row is in
+        no stratum or its group is unknown, ``R * K + 1`` where training had no such.
     weight
         (b,) sample weights of mean 1 over the training rows, or None.
+    reader
+        What holds the constants of a flat table.
+    flat
+        (b, m) places in it, for each attribute.
     """
 
     prob: Tensor
-    cell: Tensor
+    cells: tuple[Tensor, ...]
     weight: Tensor | None
+    reader: Any
+    flat: list[Tensor]
+
+    @property
+    def cell(self) -> Tensor:
+        """(b, A) the cells of all attributes."""
+        return torch.stack(self.cells, dim=1)
 
     def mass(self, shape: tuple[int, int, int]) -> Tensor:
         """Return the (..., R, m, K) sums of probabilities, in double precision."""
-        n_strata, n_classes, n_groups = shape
-        prob = self.prob.detach().double()
-        if self.weight is not None:
-            prob = prob * self.weight[:, None]
-        # A product with the rows' places: to add up rows in a few cells, one by one,
-        # is slow on a GPU and in no fixed order.
-        cells = torch.arange(n_strata * n_groups, device=prob.device)
-        place = (self.cell[:, :, None] == cells).sum(dim=1).to(prob.dtype)  # (b, R K)
-        table = prob.transpose(-1, -2) @ place  # (..., m, R K)
-        models = prob.shape[:-2]
-        table = table.reshape(*models, n_classes, n_strata, n_groups)
-        return table.transpose(-2, -3)
+        places, models = self.reader, self.prob.shape[:-2]
+        weight = places.one if self.weight is None else self.weight[:, None]
+        part = (self.prob.detach() * weight).flatten(-2)
+        mass: Tensor = places.empty.expand(*models, -1) if models else places.empty
+        for flat in self.flat:
+            place = flat.flatten()
+            mass = mass.scatter_add(
+                -1, place.expand_as(part) if models else place, part
+            )
+        return mass[..., : math.prod(shape)].view(*models, *shape)
 
     def term(self, payoff: Tensor) -> Tensor:
         """Return ``(1/b) sum_i sum_j prob[i, j] payoff[r_i, j, k_i]`` of each model."""
-        by_cell = payoff.detach().transpose(-1, -2).flatten(-3, -2)  # (..., R K, m)
-        flat = nn.functional.pad(by_cell, (0, 0, 0, 1)).to(self.prob.dtype)
-        looked_up = flat[..., self.cell, :].sum(dim=-2)  # (..., b, m)
-        by_row = (self.prob * looked_up).sum(dim=-1)
+        prob, (*models, _, _, _) = self.prob, payoff.shape
+        flat = payoff.flatten(-3) / max(float(prob.shape[-2]), 1.0)
+        nothing = self.reader.nothing
+        nothing = nothing.expand(*models, -1) if models else nothing
+        flat = torch.cat((flat, nothing), dim=-1).to(prob.dtype)
+        first, *others = (flat[..., place] for place in self.flat)
+        looked_up = sum(others, start=first)
         if self.weight is not None:
-            by_row = by_row * self.weight.to(by_row.dtype)
-        return by_row.sum(dim=-1) / max(self.prob.shape[-2], 1)
+            looked_up = looked_up * self.weight[:, None].to(prob.dtype)
+        value = prob * looked_up
+        return value.sum() if value.dim() == 2 else value.sum(dim=(-2, -1))
 
 
 class CellReader(nn.Module):
@@ -218,6 +248,8 @@ class CellReader(nn.Module):
         self.ends: list[int] = group_ends(rows).tolist()
         self.shape = len(self.strata_names), len(self.classes), len(self.groups)
 
+    of_cell: Tensor
+
     def forward(
         self,
         output: Tensor,
@@ -230,7 +262,9 @@ class CellReader(nn.Module):
         if self.bins is not None:
             output = bin_logits(output, self.bins)
         prob = torch.softmax(self.sharpness * output, dim=-1)
-        return BatchRows(prob, sensitive, sample_weight)
+        cells = sensitive.unbind(1)
+        flat = [self.of_cell.index_select(0, cell) for cell in cells]
+        return BatchRows(prob, cells, sample_weight, self, flat)
 
 
 class LabelReader(nn.Module):
@@ -257,25 +291,36 @@ class LabelReader(nn.Module):
         super().__init__()
         self.classes, self.strata_names = labels.classes, strata.names
         self.mean_weight, self.check = mean_weight, check
-        # (n_classes + 1, n_controls + 1) the stratum by class and control, each shifted
-        # by one because -1 is first. A notion assigns strata by class and control, so
-        # asking about each pair once is enough.
-        shape = len(labels.classes) + 1, len(labels.control_names) + 1
-        y, control = np.indices(shape).reshape(2, -1) - 1
+        # The stratum by class and control, of which the last two are unknown, and not
+        # in the training data. A notion assigns strata by class and control, so asking
+        # about each pair once is enough.
+        sizes = len(labels.classes), len(labels.control_names)
+        shape, n_strata = (sizes[0] + 2, sizes[1] + 2), len(strata.names)
+        y, control = np.indices(shape).reshape(2, -1)
+        y, control = (
+            np.where(code < size, code, -1)
+            for code, size in zip((y, control), sizes, strict=True)
+        )
         asked = None if labels.control is None else control
         pairs = replace(labels, n_samples=y.size, y=np.maximum(y, 0), control=asked)
         code = notion.strata(pairs).code
         if notion.needs_labels:
             code = np.where(y < 0, -1, code)
-        table = torch.tensor(code.reshape(shape))
-        row, column = (0 if c is None else c + 1 for c in (labels.y, labels.control))
-        if np.any(table.numpy()[row, column] != strata.code):
+        table = np.where(code < 0, n_strata, code).reshape(shape)
+        row, column = (
+            size if c is None else np.where(c < 0, size, c)
+            for c, size in zip((labels.y, labels.control), sizes, strict=True)
+        )
+        if np.any(
+            table[row, column] != np.where(strata.code < 0, n_strata, strata.code)
+        ):
             raise InvalidParameterError(
                 f"{notion!r} must assign strata by looking at one row at a time."
             )
         # Where the label changes nothing it need not be known.
         self.needs_labels = bool((table != table[:1]).any())
-        self.register_buffer("stratum_of", table, persistent=False)
+        table[-1, :], table[:, -1] = n_strata + 1, n_strata + 1
+        self.register_buffer("stratum_of", torch.from_numpy(table), persistent=False)
         codes = tuple(map(str, range(len(self.classes))))
         self.label = Column("y", codes)
         self.control: Column | None = None
@@ -290,16 +335,18 @@ class LabelReader(nn.Module):
         return self.check and is_here and not torch.compiler.is_compiling()
 
     def strata(self, y: Table, control: Table, like: Tensor) -> Tensor:
-        """Return the (n,) stratum of each row of an output, -1 where it is in none."""
-        row = column = torch.zeros(len(like), dtype=torch.int64, device=like.device)
+        """Return the (n,) stratum of each row of an output; R or more: in none."""
+        row: Tensor | int = 0
+        column: Tensor | int = 0
         if self.needs_labels:
             codes = y if isinstance(y, Tensor | None) else self.encode_labels(y)
-            row = 1 + self._place(codes, like, "y", self.label)
+            row = self._place(codes, like, "y", self.label)
         if self.control is not None:
             is_read = isinstance(control, Tensor | None)
             codes = control if is_read else self.encode_control(control)
-            column = 1 + self._place(codes, like, "control", self.control)
-        return self.stratum_of[row, column]
+            column = self._place(codes, like, "control", self.control)
+        stratum = self.stratum_of[row, column]
+        return stratum if stratum.dim() else stratum.expand(len(like))
 
     def _place(
         self, codes: Tensor | None, like: Tensor, name: str, column: Column
@@ -315,9 +362,10 @@ class LabelReader(nn.Module):
         """Return (n,) weights of mean 1 over the training rows."""
         weight = torch.as_tensor(sample_weight).detach().double()
         weight = _aligned(weight, weight.new_empty(n), "sample_weight")
-        if self.can_check(weight):
-            is_sound = torch.isfinite(weight) & (weight >= 0)
-            if len(wrong := weight[~is_sound]):
+        if n and self.can_check(weight):
+            low, high = map(float, weight.aminmax())
+            if not (low >= 0 and high < math.inf):
+                wrong = weight[~((weight >= 0) & (weight < math.inf))]
                 raise InvalidInputError(
                     f"sample_weight contains {float(wrong[0]):g} in {len(wrong)} of "
                     f"{n} rows. Weights must be finite and at least 0."
@@ -379,22 +427,39 @@ class BatchReader(LabelReader):
         self.columns = nn.ModuleList(  # type: ignore[assignment]
             Column(c.name, c.groups, c.edges.get(c.name)) for c in columns
         )
-        joint = None
+        n_strata, _, n_groups = self.shape
+        joint: Tensor | None = None
         if len(columns) > len(rows.attributes):
             # Positions in the columns, flattened -> group of their intersection.
-            shape, code = [len(c.groups) for c in columns], rows.attributes[0].code
-            joint, known = torch.full((math.prod(shape),), -1), code >= 0
-            cell = np.ravel_multi_index([c.code[known] for c in columns], shape)
-            joint[torch.from_numpy(cell)] = torch.from_numpy(code[known])
+            code = rows.attributes[0].code
+            groups = np.full([len(c.groups) + 2 for c in columns], n_groups)
+            known = code >= 0
+            groups[tuple(c.code[known] for c in columns)] = code[known]
+            for axis in range(groups.ndim):
+                np.moveaxis(groups, axis, 0)[-1] = n_groups + 1
+            joint = torch.from_numpy(groups.reshape(-1))
         self.register_buffer("_joint", joint, persistent=False)
+        # Stratum and group -> cell; the last two of each are in no cell.
+        inside = [np.append(np.arange(*ends), [-1, -2]) for ends in pairwise(self.ends)]
+        group = np.concatenate(inside)[:, None]
+        stratum = np.append(np.arange(n_strata), [-1, -2])
+        outside = n_strata * n_groups - np.minimum(group, stratum) - 1
+        is_inside = (stratum >= 0) & (group >= 0)
+        cell_of = np.where(is_inside, stratum * n_groups + group, outside)
+        self.register_buffer("_cell_of", torch.from_numpy(cell_of), persistent=False)
+        # Group and class -> cell, where there is no control feature.
+        direct = self._cell_of[:, self.stratum_of[:, 0]]
+        self.register_buffer("_direct", direct.contiguous(), persistent=False)
         factor, self.group_weights = None, group_weights
         if group_weights == "equal":
             by_cell = rows.group_factor(objective.notion.compares_predictions)
-            factor = torch.from_numpy(np.append(by_cell, 1.0))  # 1 where unknown
+            factor = torch.from_numpy(np.append(by_cell, [1.0, 1.0]))  # 1 where unknown
         self.register_buffer("_factor", factor, persistent=False)
 
     columns: Sequence[Column]
+    of_cell: Tensor
     _joint: Tensor | None
+    _cell_of: Tensor
     _factor: Tensor | None
 
     def forward(
@@ -406,26 +471,28 @@ class BatchReader(LabelReader):
         sample_weight: Tensor | None = None,
     ) -> BatchRows:
         """Return a batch, placed in the table."""
-        outputs, (n_strata, n_classes, n_groups) = self.outputs, self.shape
+        outputs, (n_strata, n_classes, _) = self.outputs, self.shape
         if self.bins is not None:
             output, outputs = bin_logits(as_numbers(output), self.bins), "logits"
         check = self.can_check(output)
         prob = penalized_prob(output, n_classes, self.sharpness, outputs, check)
-        group = self._groups(sensitive, prob, check)  # (b, A)
-        cell = torch.where(group >= 0, group, n_strata * n_groups)
-        if self.needs_labels or self.control is not None or n_strata > 1:
-            stratum = self.strata(y, control, prob)[:, None]
-            is_known = (stratum >= 0) & (group >= 0)
-            cell = torch.where(
-                is_known, stratum * n_groups + group, n_strata * n_groups
+        cells = self._groups(sensitive, prob, check)
+        has_strata = self.needs_labels or self.control is not None or n_strata > 1
+        if has_strata or len(cells) > 1:
+            stratum = self.strata(y, control, prob) if has_strata else 0
+            begins = [begin + 2 * a for a, begin in enumerate(self.ends[:-1])]
+            cells = tuple(
+                self._cell_of[group + begin if begin else group, stratum]
+                for group, begin in zip(cells, begins, strict=True)
             )
         weight = None
         if sample_weight is not None:
             weight = self.weights(sample_weight, len(prob))
         if self._factor is not None:
-            factor = self._factor[cell[:, 0]]
+            factor = self._factor[cells[0]]
             weight = factor if weight is None else weight.to(factor.device) * factor
-        return BatchRows(prob, cell, weight)
+        flat = [self.of_cell.index_select(0, cell) for cell in cells]
+        return BatchRows(prob, cells, weight, self, flat)
 
     def encode(self, sensitive_features: Table) -> Tensor:
         """Return sensitive features as one whole number a column: (n,) or (n, a)."""
@@ -435,40 +502,41 @@ class BatchReader(LabelReader):
             np.stack(numbers, axis=1) if len(numbers) > 1 else numbers[0]
         )
 
-    def _groups(self, sensitive: Table, like: Tensor, check: bool) -> Tensor:
-        # (n, A) groups numbered through all attributes, -1 where unknown.
+    def _groups(
+        self, sensitive: Table, like: Tensor, check: bool
+    ) -> tuple[Tensor, ...]:
+        # (n,) groups of each attribute, numbered from 0; the number of its groups or
+        # one more where unknown.
         n, n_columns, n_groups = len(like), len(self.columns), self.shape[2]
         if not isinstance(sensitive, Tensor):
             sensitive = self.encode(sensitive)
-        sensitive = sensitive.to(like.device, non_blocking=True)
-        table = sensitive[:, None] if sensitive.dim() == 1 else sensitive
-        widths = n_columns, n_groups
-        if table.dim() != 2 or len(table) != n or table.shape[1] not in widths:
+        if sensitive.device != like.device:
+            sensitive = sensitive.to(like.device, non_blocking=True)
+        width = sensitive.shape[1] if sensitive.dim() == 2 else 1
+        is_table = sensitive.dim() in (1, 2) and len(sensitive) == n
+        if not is_table or width not in (n_columns, n_groups):
             raise InvalidInputError(
                 f"sensitive must have shape ({n}, {n_columns}), or ({n}, {n_groups}) "
                 f"one-hot; the output has {n} rows; got {tuple(sensitive.shape)}."
             )
-        if table.shape[1] == n_groups != n_columns:
+        if width == n_groups != n_columns:
             groups = []
             for begin, end in pairwise(self.ends):
-                part = torch.nan_to_num(table[:, begin:end])
-                hot = part.argmax(dim=1) + begin
-                groups.append(torch.where(part.amax(dim=1) > 0, hot, -1))
-            return torch.stack(groups, dim=1)
-        positions = [
-            column(table[:, a], check) for a, column in enumerate(self.columns)
-        ]
+                part = torch.nan_to_num(sensitive[:, begin:end])
+                is_hot = part.amax(dim=1) > 0
+                groups.append(torch.where(is_hot, part.argmax(dim=1), end - begin))
+            return tuple(groups)
+        parts = (sensitive,) if sensitive.dim() == 1 else sensitive.unbind(1)
+        positions = tuple(
+            column(part, check)
+            for column, part in zip(self.columns, parts, strict=True)
+        )
         if self._joint is None:
-            numbered = [
-                torch.where(position >= 0, position + begin, -1) if begin else position
-                for position, begin in zip(positions, self.ends, strict=False)
-            ]
-            return torch.stack(numbered, dim=1)
-        place, known = torch.zeros_like(positions[0]), positions[0] >= 0
-        for position, column in zip(positions, self.columns, strict=True):
-            place = place * len(column.groups) + position.clamp_min(0)
-            known = known & (position >= 0)
-        return torch.where(known, self._joint[place], -1)[:, None]
+            return positions
+        place = positions[0]
+        for position, column in zip(positions[1:], self.columns[1:], strict=True):
+            place = place * (len(column.groups) + 2) + position
+        return (self._joint[place],)
 
 
 def table_cells(rows: Rows) -> IntArray:
@@ -514,7 +582,7 @@ def read_training(
     sensitive_features = plain(sensitive_features)
     labels = read_labels(plain(y), count_rows(sensitive_features), classes, notion)
     encoded = encode_sensitive(sensitive_features, labels.n_samples, "marginal")
-    columns = [_without_unknown(column) for column in encoded]
+    columns = [c if UNKNOWN not in c.groups else _without_unknown(c) for c in encoded]
     for column in columns:
         if not column.groups:
             raise InvalidInputError(
@@ -618,7 +686,9 @@ def _aligned(values: Tensor, like: Tensor, name: str) -> Tensor:
         raise InvalidInputError(
             f"{name} must have shape ({n},), as the output; got {tuple(values.shape)}."
         )
-    return values.reshape(-1).to(like.device, non_blocking=True)
+    values = values if values.dim() == 1 else values.reshape(-1)
+    is_here = values.device == like.device
+    return values if is_here else values.to(like.device, non_blocking=True)
 
 
 def penalized_prob(
@@ -637,6 +707,8 @@ def penalized_prob(
     """
     is_single = check_shape(output, n_classes)
     is_half = output.dtype in (torch.float16, torch.bfloat16)
+    if outputs == "logits" and sharpness == 1 and not is_single:
+        return torch.softmax(output, dim=1, dtype=torch.float32 if is_half else None)
     output = output.float() if is_half else output
     if outputs == "probabilities":
         if is_single:
