@@ -19,7 +19,7 @@ from fferm.errors import (
 from fferm.metrics.intervals import (
     Sample,
     _largest_chance,
-    _plausible,
+    auc_limits,
     bootstrap_interval,
     bootstrap_sample,
     bound_in_reach,
@@ -28,9 +28,11 @@ from fferm.metrics.intervals import (
     certify_means,
     compared_of,
     corrected_violation,
+    exact_limits,
     expected_limit,
     floor_of_tables,
     gap_statistic,
+    ratio_limits,
     refute,
     rows_needed,
     violation_interval,
@@ -527,11 +529,57 @@ def test_counts_that_hardly_occur_are_left_out_of_a_chance_and_no_others(n1, n2,
 
 
 @pytest.mark.parametrize("n", [1, 7, 40])
-def test_plausible_rates_are_clopper_and_pearsons(n):
+def test_exact_limits_are_clopper_and_pearsons(n):
+    found = np.array(exact_limits(np.arange(n + 1), n, 4e-4))
     for count in range(n + 1):
         theirs = binomtest(count, n).proportion_ci(1 - 4e-4, "exact")
-        found = _plausible(float(count), float(n))
-        assert found == pytest.approx((theirs.low, theirs.high), abs=1e-9)
+        assert found[:, count] == pytest.approx((theirs.low, theirs.high), abs=1e-9)
+
+
+# Of statsmodels.stats.proportion.confint_proportions_2indep, method="score", with the
+# correction, at the level whose quantile is 1.96.
+SCORE_LIMITS = [
+    ((30, 100, 40, 100), False, (0.5089401809131718, 1.0968493552346705)),
+    ((10, 10, 2, 10), False, (1.931421060986189, 18.178052623224342)),
+    ((30, 100, 40, 100), True, (0.35837523807122923, 1.1533189149545684)),
+]
+
+
+@pytest.mark.parametrize(("table", "is_odds", "limits"), SCORE_LIMITS)
+def test_limits_of_ratios_are_those_of_another_library(table, is_odds, limits):
+    x1, n1, x2, n2 = map(float, table)
+    rows = np.array([x1, x2]), np.array([n1, n2])
+    assert ratio_limits(*rows, 1.96, is_odds=is_odds) == pytest.approx(limits, rel=1e-6)
+
+
+@pytest.mark.parametrize("is_odds", [False, True])
+def test_limits_of_ratios_turn_over_with_their_groups(is_odds):
+    counts, n_rows = (np.arange(1.0, 9.0), np.arange(8.0, 0.0, -1)), (9.0, 9.0)
+    n_rows = np.full((2, 8), 9.0)
+    low, high = ratio_limits(np.stack(counts), n_rows, 2.5, is_odds=is_odds)
+    other = ratio_limits(np.stack(counts[::-1]), n_rows, 2.5, is_odds=is_odds)
+    np.testing.assert_allclose(low, 1 / other[1], rtol=1e-9)
+    np.testing.assert_allclose(high, 1 / other[0], rtol=1e-9)
+
+
+@pytest.mark.parametrize("is_odds", [False, True])
+def test_limits_of_ratios_are_unbounded_where_nobody_is_selected(is_odds):
+    counts, n_rows = np.array([[3.0, 0.0, 0.0], [0.0, 3.0, 0.0]]), np.full((2, 3), 8.0)
+    low, high = ratio_limits(counts, n_rows, 1.96, is_odds=is_odds)
+    assert low[0] > 0
+    assert np.isinf(high[0])
+    assert low[1] == 0
+    assert np.isfinite(high[1])
+    assert (low[2], high[2]) == (0, np.inf)
+
+
+def test_areas_under_the_curve_have_limits_at_their_ends():
+    low, high = auc_limits(1.0, 10, 12, 1.96)
+    assert 0.7 < low < 0.9
+    assert high == 1
+    turned = auc_limits(0.0, 10, 12, 1.96)
+    assert turned == pytest.approx((0.0, 1 - low))
+    assert np.isnan(auc_limits(math.nan, 0, 12, 1.96)).all()
 
 
 @pytest.mark.parametrize(("n1", "n2"), [(400, 100), (100, 300)])
