@@ -799,7 +799,7 @@ def _standardized_gap(
     # interval by the delta method.
     n = scores.size
     centred = scores - scores.mean()
-    variance = float(np.mean(centred**2))
+    variance = float(np.sum(centred**2)) / max(n - 1, 1)
     inside = [code == k, code == r]
     sizes = [int(np.sum(each)) for each in inside]
     if k == r or variance == 0 or min(sizes) == 0:

@@ -580,7 +580,7 @@ def ratio_limits(
     ):
         # The statistic falls as the ratio under test grows.
         low, high = np.full(np.shape(x1), -80.0), np.full(np.shape(x1), 80.0)
-        for _ in range(80):
+        for _ in range(56):
             middle = (low + high) / 2
             is_above = statistic(counts, n_rows, np.exp(middle)) > level
             low, high = (
