@@ -31,6 +31,7 @@ BENCHMARKS = (
     "raw_table",
     "latency",
     "streaming",
+    "engine_audit",
     "net",
     "torch_overhead",
     "batch_bias",

@@ -205,6 +205,20 @@ def test_many_predicted_numbers_are_read_off_in_their_order(make, rows, monkeypa
         assert found.value(measure) == pytest.approx(expected.value(measure), abs=4e-3)
 
 
+def test_an_engine_that_cannot_sort_within_groups_says_so(rows, monkeypatch):
+    monkeypatch.setattr("fferm.auditing.counts.MOST_NUMBERS", 1500)
+    names = {"y_true": "income", "y_pred": "score", "sensitive": ["sex"]}
+    with pytest.raises(InvalidInputError, match="does not sort within groups"):
+        audit(frame=dask_frame(rows), **names)
+
+
+def test_audits_of_predicted_numbers_do_not_merge(rows):
+    names = {"y_true": "income", "y_pred": "score", "sensitive": ["sex"]}
+    found = audit(frame=polars_frame(rows), **names)
+    with pytest.raises(InvalidInputError, match="counts of decisions"):
+        found.merge(found)
+
+
 def test_audits_of_parts_merge_into_that_of_all(rows):
     parts = [
         audit(frame=pl.from_pandas(part), **NAMES)

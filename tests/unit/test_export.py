@@ -16,7 +16,13 @@ from fferm import (
     audit,
     export,
 )
-from fferm.errors import InvalidInputError, InvalidTypeError
+from fferm.errors import (
+    InvalidInputError,
+    InvalidTypeError,
+    MissingDependencyError,
+    install_line,
+)
+from fferm.integrations import mlflow
 
 N_ROWS = 1200
 
@@ -169,6 +175,27 @@ def test_onnx_refuses_a_module_whose_forward_it_cannot_read(data, tmp_path):
     net.fit(X, two(score), sensitive_features=sex)
     with pytest.raises(InvalidInputError, match=r"Use torch\.onnx\.export"):
         export.onnx(net, tmp_path / "m.onnx", X)
+
+
+@pytest.mark.parametrize(
+    ("package", "extra", "job"),
+    [
+        ("onnx.helper", "onnx", lambda m, path: export.onnx(m, path, [[0.0]])),
+        ("huggingface_hub", "integrations", lambda m, p: export.model_card(m, m, p)),
+        ("treelite.frontend", "dev", lambda m, path: export.treelite(m)),
+        ("mlflow.models", "mlflow", lambda m, path: mlflow.save_model(m, path)),
+    ],
+)
+def test_a_missing_package_is_named_with_its_extra(
+    package, extra, job, fitted, tmp_path, monkeypatch
+):
+    monkeypatch.setitem(sys.modules, package, None)
+    name = package.partition(".")[0]
+    with pytest.raises(
+        MissingDependencyError, match=f"needs the package {name}"
+    ) as said:
+        job(fitted("trees"), tmp_path / "out")
+    assert install_line(extra) in str(said.value)
 
 
 def test_trees_leave_as_text_of_lightgbm_and_as_treelite(data, tmp_path):

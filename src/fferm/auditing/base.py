@@ -260,6 +260,13 @@ class Audit(ABC):
         reach = (self.interval[1] - self.interval[0]) / 2
         return math.ceil(self.n_rows * max((1.3 * reach / distance) ** 2, 1.0))
 
+    def merge(self, other: Any) -> "Audit":
+        """Return the audit of the rows of two audits that hold counts."""
+        raise InvalidInputError(
+            "merge adds up counts of decisions, which an audit of predicted numbers "
+            "does not have. Audit all rows in one frame."
+        )
+
     def check_bound(self, max_violation: float) -> None:
         """Raise if a bound is not a number that a violation could have."""
         check_params({"max_violation": max_violation}, {"max_violation": Number()})

@@ -189,7 +189,7 @@ class ClassificationAudit(Audit):
                     audit.divergences[name] = value._replace(soft=math.nan)
         return audit
 
-    def merge(self, other: "ClassificationAudit") -> "ClassificationAudit":
+    def merge(self, other: Any) -> "ClassificationAudit":
         """Return the audit of the rows of two audits of counts.
 
         Both were made by ``audit(frame=...)`` from columns with the same names; the

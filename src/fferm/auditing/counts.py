@@ -275,7 +275,14 @@ class _Columns:
         if step > 1:
             cell = [key for key in keys if key not in ("y_true", "y_pred")]
             rank = nw.col("y_pred").cum_count().over(*cell, order_by="y_pred")
-            frame = frame.filter(rank % step == (step + 1) // 2)
+            try:
+                frame = frame.filter(rank % step == (step + 1) // 2)
+            except NotImplementedError as error:
+                raise InvalidInputError(
+                    f"The frame has {n} rows of predicted numbers, and its engine does "
+                    f"not sort within groups ({error}). Pass at most {MOST_NUMBERS} "
+                    "rows, or a frame of DuckDB or Polars."
+                ) from error
             warn_user(
                 f"The frame has {n} rows. In every group each {step}th in the order of "
                 "the prediction is audited; intervals are those of so many rows.",
