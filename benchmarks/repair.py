@@ -204,8 +204,15 @@ def _time() -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def _table(differences: dict[str, list[float]]) -> list[str]:
-    lines = ["| data and notion | against | points of accuracy |", "|---|---|---|"]
-    for key, (mean, low, high) in differences.items():
-        what, _, side = key.rpartition(", ")
-        lines.append(f"| {what} | {side} | {mean:+.2f} ({low:+.2f} to {high:+.2f}) |")
+    names = ("without the group", "error-parity", "fairlearn")
+    lines = [
+        f"| data and notion | splits | {' | '.join(names)} |",
+        "|---|---|---|---|---|",
+    ]
+    for what in dict.fromkeys(key.rpartition(", ")[0] for key in differences):
+        cells = [what, str(len(SEEDS))]
+        for name in names:
+            mean, low, high = differences[f"{what}, {name}"]
+            cells.append(f"{mean:+.2f} ({low:+.2f} to {high:+.2f})")
+        lines.append(f"| {' | '.join(cells)} |")
     return lines
