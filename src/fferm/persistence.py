@@ -7,6 +7,7 @@ A saved model is a zip archive of one ``manifest.json`` and the learned arrays a
 
 import copy
 import importlib
+import inspect
 import io
 import json
 import math
@@ -283,9 +284,11 @@ class _Reader:
         name = content["class"]
         params = self.all(content["parameters"])
         # A correction may hold a model, which then gets what is meant for models.
+        saved_class = getattr(importlib.import_module(SAVABLE[name]), name)
         if params.get("model") is None:
-            params |= {key: v for key, v in self.passed.items() if key in params}
-        model = getattr(importlib.import_module(SAVABLE[name]), name)(**params)
+            known = inspect.signature(saved_class).parameters
+            params |= {key: v for key, v in self.passed.items() if key in known}
+        model = saved_class(**params)
         learned = self.all(content["learned"])
         for name, value in learned.items():
             if not (name.isidentifier() and name.endswith("_") and name[0] != "_"):
