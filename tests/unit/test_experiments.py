@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from fferm import FairLogisticRegression
 from fferm.data.rows import FitInput
 from fferm.datasets import make_biased
 from fferm.errors import InvalidParameterError, UnknownNameError
@@ -179,6 +180,8 @@ def rows(part, points, seed=0, choice=None):
             "accuracy": accuracy,
             "violation": violation,
             "collapsed": False,
+            "floor": 0.01,
+            "square": violation**2,
             "seconds": 1.0,
         }
         for value, (accuracy, violation) in enumerate(points)
@@ -217,21 +220,6 @@ def test_what_is_chosen_is_chosen_on_rows_that_are_not_judged():
     (row,) = summarize(spec, pd.DataFrame(found)).to_dict("records")
     assert row["choice"] == pytest.approx(0.01)
     assert row["violation"] == pytest.approx(0.25)
-
-
-def test_under_a_shift_a_sample_of_the_target_chooses_at_equal_accuracy():
-    plain = [(0.8, 0.2), (0.7, 0.1)]
-    fair, collapsing = [(0.8, 0.15), (0.7, 0.05)], [(0.8, 0.2), (0.6, 0.0)]
-    found = [row for part in ("train", "target", "AL") for row in rows(part, plain)]
-    for choice, seen in ((0.01, fair), (0.03, collapsing)):
-        for part, points in (("train", plain), ("target", seen), ("AL", seen)):
-            sweep = rows(part, points, choice=choice)
-            found += [{**row, "method": BASELINE.label} for row in sweep]
-    spec = replace(SPEC, kind="shift")
-    _, row = summarize(spec, pd.DataFrame(found)).to_dict("records")
-    # Where the first method keeps the bound its accuracy in the sample is 0.7; the
-    # second choice is fairer at the bound, but at that accuracy it is not.
-    assert row["choice"] == pytest.approx(0.01)
 
 
 def test_a_choice_that_does_not_come_to_the_accuracy_is_the_last_resort():
@@ -295,40 +283,6 @@ def test_weights_of_a_baseline_are_its_own():
     assert values == pytest.approx([0, 0.1, 10, 1000])
 
 
-def test_a_shift_is_summarized_at_the_training_bound():
-    spec = replace(SPEC, kind="shift")
-    found = rows("train", [(0.8, 0.2), (0.7, 0.1), (0.6, 0.05)])
-    found += rows("target", [(0.8, 0.2), (0.7, 0.1), (0.6, 0.05)])
-    for number, state in enumerate(("AL", "AK", "AZ")):
-        moved = [(a, v + 0.1 * number) for a, v in [(0.8, 0.3), (0.7, 0.2), (0.6, 0.1)]]
-        found += rows(state, moved)
-    (row,) = summarize(spec, pd.DataFrame(found)).to_dict("records")
-    assert row["value"] == 1
-    assert row["violation"] == pytest.approx(0.3)
-    assert row["violation_0.25"] == pytest.approx(0.25)
-
-
-def test_a_shift_is_also_summarized_at_one_mean_accuracy_over_the_parts():
-    found = rows("train", [(0.8, 0.2), (0.7, 0.1)]) + rows("target", [(0.8, 0), (0, 0)])
-    found += rows("AL", [(0.9, 0.3), (0.7, 0.1)]) + rows("AK", [(0.7, 0.2), (0.5, 0.1)])
-    spec = replace(SPEC, kind="shift")
-    # The means are (0.8, 0.25) and (0.6, 0.1): half-way at 0.7.
-    (row,) = summarize(spec, pd.DataFrame(found)).to_dict("records")
-    assert row["violation_at_accuracy"] == pytest.approx(0.175)
-    higher = replace(spec, bounds={**BOUNDS, "at_accuracy": 0.81})
-    (row,) = summarize(higher, pd.DataFrame(found)).to_dict("records")
-    assert np.isnan(row["violation_at_accuracy"])
-
-
-def test_a_panel_may_have_bounds_of_its_own():
-    panel = replace(PANEL, bounds={"max_violation": 0.05})
-    spec = replace(SPEC, kind="shift", panels=(panel,))
-    points = [(0.8, 0.2), (0.7, 0.1), (0.6, 0.05)]
-    found = [row for part in ("train", "target", "AL") for row in rows(part, points)]
-    (row,) = summarize(spec, pd.DataFrame(found)).to_dict("records")
-    assert row["violation"] == pytest.approx(0.05)
-
-
 @pytest.mark.parametrize(
     ("kind", "measure"),
     [
@@ -372,3 +326,47 @@ def test_a_baseline_that_takes_the_target_gets_it_where_the_spec_says_so():
         method = Method("", "RobustCovariateShift", penalty_on_target=on_target)
         ((_, fitted, _),) = fit_sweep(method, model, parts, [1.0])
         assert (fitted.ratio_ is not None) == on_target
+
+
+def test_a_shift_is_summarized_over_states():
+    spec = replace(SPEC, kind="shift")
+    found = rows("train", [(0.8, 0.2)]) + rows("target", [(0.8, 0.2)])
+    for number, state in enumerate(("AL", "AK", "AZ")):
+        found += rows(state, [(0.7 + 0.1 * number, 0.3 * number)])
+    (row,) = summarize(spec, pd.DataFrame(found)).to_dict("records")
+    assert row["accuracy"] == pytest.approx(0.8)
+    assert row["violation"] == pytest.approx(0.3)
+    assert row["worst"] == pytest.approx(0.6)
+    assert row["rms"] == pytest.approx(np.sqrt((0.3**2 + 0.6**2) / 3))
+
+
+@pytest.mark.parametrize("follows", ["sample", "rows", "half", "stream"])
+@pytest.mark.parametrize("recalibrates", [False, True])
+def test_methods_that_follow_the_states_decide_on_the_rows_that_are_judged(
+    follows, recalibrates
+):
+    rng = np.random.default_rng(0)
+
+    def part(n_rows):
+        sex = rng.choice(["f", "m"], n_rows)
+        X = rng.normal(size=(n_rows, 1)) + 0.8 * (sex == "m")[:, None]
+        y = (X[:, 0] + rng.normal(size=n_rows) > 0.4).astype(np.int64)
+        return FitInput(X, y, pd.DataFrame({"sex": sex}))
+
+    train, target = part(1000), part(600)
+    states = {"AL": part(801), "AK": part(400)}
+    judged = {"train": train, "target": target, **states}
+    parts = Parts(train, judged, target, rng.choice(["AL", "AK"], 600))
+    model = FairLogisticRegression(fairness_weight=0.0).fit(train.X, train.y)
+    method = Method("", "", follows=follows, recalibrates=recalibrates)
+    moved = runner._follow(method, model, parts)
+    assert list(moved) == parts.states == ["AL", "AK"]
+    for name, chance in moved.items():
+        size = len(states[name].y)
+        assert chance.shape == (size // 2 if follows == "half" else size, 2)
+        assert np.all(chance.sum(axis=1) == 1)
+        sex = states[name].sensitive_features["sex"].to_numpy()
+        sex = sex[-len(chance) :]
+        rates = [chance[sex == group, 1].mean() for group in ("f", "m")]
+        assert abs(rates[0] - rates[1]) < 0.2
+    assert runner._follow(Method("", ""), model, parts) == {}

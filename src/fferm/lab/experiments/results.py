@@ -18,17 +18,15 @@ if TYPE_CHECKING:
 
 Bounds = dict[str, float]
 CONFIDENCE = 0.95
-QUARTILES = (0.25, 0.75)
 # What methods are compared by, against the first of the spec, seed by seed.
 COMPARED = {
     "fronts": "hypervolume",
     "noise": "violation_at_higher_accuracy",
-    "shift": "violation_at_accuracy",
+    "shift": "violation",
 }
 # The rows to choose on, and the accuracy at which violations are compared there.
 CHOSEN_ON = {
     "noise": ("validation", "at_higher_accuracy"),
-    "shift": ("target", "at_target_accuracy"),
 }
 KEYS = ["panel", "method", "seed"]
 # Of experiments with a shift: the rows that were trained on, and those to choose on.
@@ -38,14 +36,19 @@ ADVICE = "Choose a folder that is writable and has room."
 NOISE_INCHES = (9.0, 4.0)
 # Methods of ours are drawn thick; their labels begin so.
 OURS = "f-"
-MARKERS = "os^D"
 # What a table is headed; the file beside it has every column.
 HEADINGS = {
     "hypervolume": "hypervolume",
     "violation_at_higher_accuracy": "violation at equal accuracy",
-    "violation_at_accuracy": "violation at equal accuracy",
 }
 DIGITS = 4
+# The columns of a forest, and what they are called.
+FOREST = {
+    "violation": "violation, mean of states",
+    "worst": "violation, worst state",
+    "accuracy": "accuracy",
+}
+FOREST_INCHES = 7.0
 
 
 def summarize(spec: Spec, records: pd.DataFrame) -> pd.DataFrame:
@@ -56,10 +59,10 @@ def summarize(spec: Spec, records: pd.DataFrame) -> pd.DataFrame:
     over the seeds that have one: the share ``reached``), ``points`` (how many values
     gave a model that does not collapse) and, where a panel of the same data has no
     batches, ``drop``: how much of the accuracy is lost from there. For noise:
-    ``violation`` at the accuracy of the spec. For shift: mean and quartiles of accuracy
-    and violation over the parts that were not trained on, at the bound on training
-    rows, and ``violation_at_accuracy``, the mean violation over these parts where the
-    mean accuracy is that of the spec. ``choice`` is the mean of
+    ``violation`` at the accuracy of the spec. For shift: means of ``accuracy`` and
+    ``violation`` over states, the violation of the ``worst``, ``floor``, what a
+    perfectly fair model measures there by chance, and ``rms``, the root of the mean
+    squared difference of two groups less the part of noise. ``choice`` is the mean of
     what was chosen, and ``difference`` says how far a method is from the first of the
     spec, seed by seed, in what they are compared by.
     """
@@ -82,7 +85,7 @@ def _by_seed(spec: Spec, records: pd.DataFrame) -> pd.DataFrame:
     # A column of nothing but None has no numeric dtype.
     numbered = records.astype({"choice": np.float64})
     for key, sweep in numbered.groupby(KEYS, sort=False):
-        bounds = _bounds(spec, numbered, sweep)
+        bounds = _bounds(spec, sweep)
         if spec.kind in CHOSEN_ON:
             part, at = CHOSEN_ON[spec.kind]
             sweep = _chosen(sweep, part, bounds[at])
@@ -108,23 +111,10 @@ def _by_seed(spec: Spec, records: pd.DataFrame) -> pd.DataFrame:
     return seeds
 
 
-def _bounds(spec: Spec, records: pd.DataFrame, sweep: pd.DataFrame) -> Bounds:
-    """Return the bounds of the panel and the seed of a sweep.
-
-    The sample of the target has an accuracy of its own, which no panel can know: there,
-    sweeps are compared at the accuracy of the first method where it keeps its bound.
-    """
-    panel, seed = sweep[["panel", "seed"]].iloc[0]
-    (limits,) = (each.bounds for each in spec.panels if each.name == panel)
-    bounds = {**spec.bounds, **limits}
-    if spec.kind == "shift":
-        beside = records[(records["panel"] == panel) & (records["seed"] == seed)]
-        first = beside[beside["method"] == spec.methods[0].label]
-        bounds["at_target_accuracy"] = bounds["at_accuracy"]
-        if not first.empty:
-            mixed = _at_bound(bounds, first)[1]
-            bounds["at_target_accuracy"] = float(mixed["accuracy"]["target"])
-    return bounds
+def _bounds(spec: Spec, sweep: pd.DataFrame) -> Bounds:
+    """Return the bounds of the panel of a sweep."""
+    (limits,) = (p.bounds for p in spec.panels if p.name == sweep["panel"].iloc[0])
+    return {**spec.bounds, **limits}
 
 
 def _chosen(records: pd.DataFrame, part: str, accuracy: float) -> pd.DataFrame:
@@ -176,42 +166,17 @@ def _violation_at(curve: TradeoffCurve, accuracy: float) -> float:
 
 
 def _shift_numbers(bounds: Bounds, records: pd.DataFrame) -> dict[str, float]:
-    """Return what a model at the bound does in the parts that were not trained on."""
-    value, mixed = _at_bound(bounds, records)
-    states = mixed.drop(index=NOT_JUDGED)
-    numbers = {"value": value}
-    for name in states.columns:
-        numbers[name] = float(states[name].mean())
-        for part in QUARTILES:
-            numbers[f"{name}_{part:g}"] = float(states[name].quantile(part))
-    elsewhere = records[~records["part"].isin(NOT_JUDGED)]
-    means = elsewhere.groupby("value", as_index=False).agg(
-        {"accuracy": "mean", "violation": "mean", "collapsed": "any"}
-    )
-    curve = _curve(means.assign(part="test"))
-    numbers["violation_at_accuracy"] = _violation_at(curve, bounds["at_accuracy"])
-    return {**numbers, "choice": records["choice"].iloc[0]}
-
-
-def _at_bound(bounds: Bounds, records: pd.DataFrame) -> tuple[float, pd.DataFrame]:
-    """Return the first value within the bound, and all parts at the bound.
-
-    The bound is kept on the rows that the penalty was taken on; no label of another
-    part is looked at. Between the last model of the sweep above the bound and the first
-    within it, numbers are mixed so that the bound is met.
-    """
-    trained = records[(records["part"] == "train") & ~records["collapsed"]]
-    value, violation = (trained[name].to_numpy() for name in ("value", "violation"))
-    bound = bounds["max_violation"]
-    is_within = violation <= bound
-    here = int(np.argmax(is_within)) if is_within.any() else int(np.argmin(violation))
-    before, share = here, 1.0
-    if here > 0 and is_within[here]:
-        before = here - 1
-        share = (violation[before] - bound) / (violation[before] - violation[here])
-    judged, columns = records.set_index("part"), ["accuracy", "violation"]
-    last, first = (judged[judged["value"] == value[i]][columns] for i in (before, here))
-    return float(value[here]), (1 - share) * last + share * first
+    """Return what the last model of a sweep does in the states."""
+    value = records["value"].iloc[-1]
+    is_state = ~records["part"].isin(NOT_JUDGED) & (records["value"] == value)
+    states = records[is_state]
+    means = states[["accuracy", "violation", "floor", "square"]].mean()
+    return {
+        **means[["accuracy", "violation"]].to_dict(),
+        "worst": float(states["violation"].max()),
+        "floor": float(means["floor"]),
+        "rms": float(np.sqrt(max(means["square"], 0.0))),
+    }
 
 
 NUMBERS = {"fronts": _front_numbers, "noise": _noise_numbers, "shift": _shift_numbers}
@@ -239,6 +204,11 @@ def write_experiment(spec: Spec, records: pd.DataFrame, path: Path) -> None:
     import_extra("matplotlib.figure", "report", "A figure")
     from matplotlib.figure import Figure
 
+    if spec.kind == "shift":
+        figure = Figure(layout="constrained")
+        _draw_shift(figure, spec, summary)
+        _write_figure(figure, path)
+        return
     is_noise, draw = spec.kind == "noise", DRAWN[spec.kind]
     rows = records if spec.kind == "fronts" else summary
     parts = {p.name: rows[rows["panel"] == p.name] for p in spec.panels}
@@ -261,6 +231,10 @@ def write_experiment(spec: Spec, records: pd.DataFrame, path: Path) -> None:
             handles.values(), handles.keys(), loc="outside right center", fontsize=7
         )
     figure.suptitle(spec.title, fontsize=10)
+    _write_figure(figure, path)
+
+
+def _write_figure(figure: Any, path: Path) -> None:
     with replacing(path.with_suffix(".png"), ADVICE) as temporary:
         figure.savefig(temporary, dpi=110, format="png")
 
@@ -269,6 +243,8 @@ def _table(spec: Spec, summary: pd.DataFrame) -> str:
     """Return what methods are compared by as a Markdown table, panel by panel."""
     if spec.kind == "published":
         return published.markdown(summary)
+    if spec.kind == "shift":
+        return _shift_table(spec, summary)
     panels, name = summary["panel"].unique(), COMPARED[spec.kind]
     lines = [
         f"| {HEADINGS[name]} | {' | '.join(panels)} |",
@@ -281,6 +257,24 @@ def _table(spec: Spec, summary: pd.DataFrame) -> str:
         cells = [_cell(known[p], spread[p]) if p in known else "–" for p in panels]
         lines.append(f"| {method} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
+
+
+def _shift_table(spec: Spec, summary: pd.DataFrame) -> str:
+    regimes = {method.label: method.regime for method in spec.methods}
+    lines = []
+    for panel, rows in summary.groupby("panel", sort=False):
+        names = ("accuracy", "violation", "worst", "rms")
+        lines += [
+            f"| {panel} | known of the target | accuracy | violation | worst state | "
+            "rms gap without noise |",
+            "|---|---|" + "---:|" * len(names),
+        ]
+        for _, row in rows.iterrows():
+            cells = [_cell(row[name], row[f"{name}_pm"]) for name in names]
+            method = row["method"]
+            lines.append(f"| {method} | {regimes[method]} | {' | '.join(cells)} |")
+        lines += ["", f"By chance: {rows['floor'].iloc[0]:.4f}.", ""]
+    return "\n".join(lines)
 
 
 def _cell(mean: float, spread: float) -> str:
@@ -342,18 +336,52 @@ def _draw_noise(ax: "Axes", spec: Spec, summary: pd.DataFrame) -> None:
     ax.set_ylabel(f"test violation at accuracy {spec.bounds['at_accuracy']:g}")
 
 
-def _draw_shift(ax: "Axes", spec: Spec, summary: pd.DataFrame) -> None:
-    methods = [method.label for method in spec.methods]
-    for _, row in summary.iterrows():
-        number = methods.index(row["method"])
-        violation, accuracy = row["violation"], row["accuracy"]
-        color = f"C{number % 10}"
-        # A mean may lie outside the quartiles, so these are not error bars.
-        ax.hlines(accuracy, row["violation_0.25"], row["violation_0.75"], color)
-        ax.vlines(violation, row["accuracy_0.25"], row["accuracy_0.75"], color)
-        marker = MARKERS[number // 10]
-        ax.plot(violation, accuracy, marker, color=color, label=row["method"])
-    ax.set_xlabel("violation, mean and quartiles over states")
+def _draw_shift(figure: Any, spec: Spec, summary: pd.DataFrame) -> None:
+    """Draw a forest: a line per method under what it knows, a column per number."""
+    blocks = []
+    for panel in spec.panels:
+        rows = summary[summary["panel"] == panel.name].set_index("method")
+        by_regime: dict[str, list[str]] = {}
+        for method in spec.methods:
+            if method.label in rows.index:
+                by_regime.setdefault(method.regime, []).append(method.label)
+        if by_regime:
+            blocks.append((panel.name, rows, by_regime))
+    heights = [len(rows) + len(by_regime) + 2 for _, rows, by_regime in blocks]
+    figure.set_size_inches(FOREST_INCHES, 0.19 * sum(heights) + 0.5)
+    shape = len(blocks), len(FOREST)
+    grid = figure.subplots(*shape, squeeze=False, height_ratios=heights)
+    for axes, (panel, rows, by_regime) in zip(grid, blocks, strict=True):
+        for ax, (name, words) in zip(axes, FOREST.items(), strict=True):
+            _draw_forest(ax, rows, by_regime, name)
+            ax.set_xlabel(words, fontsize=8)
+            ax.tick_params(labelsize=7, left=False, labelleft=ax is axes[0])
+        axes[0].set_title(panel, fontsize=8, loc="left")
+        axes[0].legend(fontsize=6, loc="upper right")
+
+
+def _draw_forest(
+    ax: "Axes", rows: pd.DataFrame, by_regime: dict[str, list[str]], name: str
+) -> None:
+    ticks: list[str] = []
+    for number, (regime, methods) in enumerate(by_regime.items()):
+        ticks.append(f"{regime}:")
+        for method in methods:
+            row, place = rows.loc[method], len(ticks)
+            half = float(np.nan_to_num(row[f"{name}_pm"]))
+            ax.errorbar(row[name], place, xerr=half, fmt="o", color=f"C{number}", ms=4)
+            ticks.append(method)
+    if name == "violation":
+        floor = rows["floor"].iloc[0]
+        ax.axvline(floor, color="black", ls=":", lw=1, label="chance alone")
+    if name != "accuracy":
+        ax.set_xlim(left=0)
+    ax.set_ylim(len(ticks) - 0.5, -0.5)
+    ax.set_yticks(range(len(ticks)), ticks)
+    for text in ax.get_yticklabels():
+        text.set_fontweight("bold" if text.get_text().endswith(":") else "normal")
+    ax.locator_params(axis="x", nbins=4)
+    ax.grid(axis="x", alpha=0.3)
 
 
 def _draw_published(ax: "Axes", spec: Spec, summary: pd.DataFrame) -> None:
@@ -368,6 +396,5 @@ def _draw_published(ax: "Axes", spec: Spec, summary: pd.DataFrame) -> None:
 DRAWN = {
     "fronts": _draw_fronts,
     "noise": _draw_noise,
-    "shift": _draw_shift,
     "published": _draw_published,
 }

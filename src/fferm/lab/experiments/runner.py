@@ -10,7 +10,7 @@ import json
 import os
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 from unittest.mock import patch
@@ -18,13 +18,16 @@ from unittest.mock import patch
 import numpy as np
 import pandas as pd
 from joblib import Parallel, delayed
+from numpy.typing import NDArray
 from sklearn.base import clone
 
-from fferm import datasets, divergences
+from fferm import datasets, deploy, divergences
+from fferm._typing import FloatArray, IntArray
 from fferm.data.rows import FitInput
 from fferm.data.split import take_rows
 from fferm.data.validate import Number, OneOf, check_params, encode_labels
 from fferm.datasets import FairDataset
+from fferm.deploy.base import read_prob
 from fferm.divergences import Divergence
 from fferm.errors import FfermWarning, UnknownNameError, muted
 from fferm.estimators.boosting import FairBoostingClassifier
@@ -35,6 +38,7 @@ from fferm.lab.baselines import Baseline
 from fferm.lab.experiments import published
 from fferm.lab.experiments.results import write_experiment
 from fferm.lab.experiments.specs import SIZES, Method, Panel, Size, read_spec
+from fferm.metrics.intervals import compared_of, floor_of_tables
 from fferm.metrics.tabulator import Tabulator, make_tabulator
 from fferm.notions import get as get_notion
 from fferm.registry import unknown_name
@@ -50,6 +54,8 @@ OURS: dict[str, Any] = {
 
 DATA_HOME = "FFERM_DATA_HOME"
 TRAIN_SHARE = 0.8
+# Fair models that are drawn for the noise floor of a state.
+FLOOR_DRAWS = 500
 TARGET_SHARE = 0.05
 
 
@@ -167,21 +173,29 @@ def run_task(task: Task, size: Size) -> list[Record]:
     # Collapsed and unfinished points are in the records; a warning each is noise.
     with muted(FfermWarning):
         parts = load_parts(json.dumps(panel.data), size, seed)
-        model = make_model(method, panel, seed)
+        is_shift = parts.target is not None
         judged = dict(parts.judged)
-        if method.penalty_on_target and parts.target is not None:
+        if method.penalty_on_target and is_shift:
             judged["train"] = parts.target  # where the penalty was taken
         tables = {}
         for name, part in judged.items():
+            if method.follows == "half" and name in parts.states:
+                judged[name] = part = take_rows(part, _halves(part)[1])
             labels = encode_labels(part.y, len(part.y), (0, 1), "y")
             notion, groups = get_notion(panel.notion), part.sensitive_features
             tables[name] = make_tabulator(labels, notion, groups, "intersection", None)
         about = {"task": task.key, "panel": panel.name, "method": method.label}
         drawn = {"seed": seed, "choice": task.choice}
-        values, records = trade_offs(method, model, size.n_values), []
-        for value, fitted, seconds in fit_sweep(method, model, parts, values):
+        records, alike = [], replace(method, label="", regime="", follows="")
+        alike = replace(alike, recalibrates=False, panels=(), choose="", among=())
+        what = json.dumps(asdict(panel)), json.dumps(asdict(alike))
+        for value, fitted, seconds in fit_models(*what, size, seed):
+            moved = _follow(method, fitted, parts)
             for name, part in judged.items():
-                measured = _measure(fitted, part, tables[name])
+                chance = moved.get(name)
+                if chance is None:
+                    chance = _chance(fitted, part)
+                measured = _measure(chance, part, tables[name], is_shift)
                 point = {**about, **drawn, "part": name, "value": value}
                 records.append({**point, **measured, "seconds": seconds})
         return records
@@ -200,19 +214,106 @@ def _run_published(task: Task, size: Size) -> list[Record]:
         return [{**about, **each} for each in published.measure_sweep(rows, swept)]
 
 
-def _measure(model: Model, part: FitInput, tabulator: Tabulator) -> Record:
+# Methods that differ in what is done with the model share it.
+@functools.lru_cache(maxsize=4)
+def fit_models(
+    panel: str, method: str, size: Size, seed: int
+) -> list[tuple[float, Model, float]]:
+    """Return each value, its fitted model, and the seconds that it took.
+
+    Parameters
+    ----------
+    panel, method
+        As JSON.
+    size, seed
+        Of the task.
+    """
+    where, how = Panel(**json.loads(panel)), Method(**json.loads(method))
+    parts = load_parts(json.dumps(where.data), size, seed)
+    if how.trains_on == "target" and parts.target is not None:
+        parts = replace(parts, train=parts.target)
+    model = make_model(how, where, seed)
+    values = trade_offs(how, model, size.n_values)
+    return [*fit_sweep(how, model, parts, values)]
+
+
+def _chance(model: Model, part: FitInput) -> FloatArray:
+    # Of each decision; decisions that are not drawn have a chance of 0 or 1.
     groups: dict[str, Any] = {}
     if isinstance(model, Baseline):
         groups["sensitive_features"] = part.sensitive_features
     chance = model.predict_proba(part.X, **groups)
-    if not getattr(model, "is_randomized", False):
-        # Decisions that are not drawn have a chance of 0 or 1.
-        chance = np.eye(2)[(chance[:, 1] > 0.5).astype(np.int64)]
-    return {
+    if getattr(model, "is_randomized", False):
+        return chance
+    return np.eye(2)[(chance[:, 1] > 0.5).astype(np.int64)]
+
+
+def _follow(method: Method, model: Any, parts: "Parts") -> dict[str, FloatArray]:
+    """Return the decisions in each state, as chances, of a model that is corrected."""
+    sample = parts.target
+    if sample is None or not (method.recalibrates or method.follows):
+        return {}
+    states = {name: parts.judged[name] for name in parts.states}
+    groups = {name: part.sensitive_features for name, part in states.items()}
+    scorer = model
+    if method.recalibrates:
+        where = {"domain": parts.sampled_states}
+        scorer = deploy.recalibrate(model, sample.X, sample.y, **where)
+    score = {
+        name: read_prob(scorer, part.X, domain=name) for name, part in states.items()
+    }
+    seen, where = score, {name: np.full(len(score[name]), name) for name in score}
+    if method.follows == "stream":
+        decided = {
+            n: deploy.ParityController().update(score[n], groups[n]) for n in score
+        }
+        return {name: np.eye(2)[code] for name, code in decided.items()}
+    if method.follows == "sample":
+        domain = parts.sampled_states
+        prob = read_prob(scorer, sample.X, domain=domain)
+        told = prob, sample.sensitive_features, domain
+    else:
+        share = {
+            name: _halves(part)[0] if method.follows == "half" else slice(None)
+            for name, part in states.items()
+        }
+        told = (
+            np.concatenate([seen[name][share[name]] for name in states]),
+            pd.concat([groups[name].iloc[share[name]] for name in states]),
+            np.concatenate([where[name][share[name]] for name in states]),
+        )
+    prob, sensitive, domain = told
+    adapted = deploy.adapt(None, prob, sensitive_features=sensitive, domain=domain)
+    moved = {}
+    for name, part in states.items():
+        rows = _halves(part)[1] if method.follows == "half" else slice(None)
+        passed = {"sensitive_features": groups[name].iloc[rows], "domain": name}
+        moved[name] = np.eye(2)[adapted.predict(score[name][rows], **passed)]
+    return moved
+
+
+def _halves(part: FitInput) -> tuple[IntArray, IntArray]:
+    # The rows of a state lie in random order.
+    first, second = np.array_split(np.arange(len(part.y)), 2)
+    return first, second
+
+
+def _measure(
+    chance: FloatArray, part: FitInput, tabulator: Tabulator, is_shift: bool
+) -> Record:
+    measured = {
         "accuracy": float(chance[np.arange(len(part.y)), part.y].mean()),
         "violation": tabulator.violations(chance).worst,
         "collapsed": bool(chance[:, 1].mean() in (0.0, 1.0)),
     }
+    if is_shift:
+        tables = tabulator.tables(chance)
+        measured["floor"] = floor_of_tables(tables, n_draws=FLOOR_DRAWS).mean
+        # The mean square of the difference of two groups, less the part of noise.
+        (rates,), (sizes,) = compared_of(tables)
+        noise = np.mean(rates[-1] * (1 - rates[-1]) / sizes[-1])
+        measured["square"] = float(2 * (np.var(rates[-1], ddof=1) - noise))
+    return measured
 
 
 # The rows
@@ -229,13 +330,20 @@ class Parts:
     judged
         Rows to judge on, by name; ``"train"`` is among them, with groups as recorded.
         ``"validation"`` and ``"target"`` are there to choose on.
-    target
-        Rows of the target to train on, without their labels.
+    target, sampled_states
+        Rows of the target that methods may know, and the state of each.
     """
 
     train: FitInput
     judged: Mapping[str, FitInput]
     target: FitInput | None = None
+    sampled_states: NDArray[Any] | None = None
+
+    @property
+    def states(self) -> list[str]:
+        """The judged parts that are states."""
+        known = ("train", "target", "validation", "test")
+        return [name for name in self.judged if name not in known]
 
 
 # Tasks come seed by seed, and the methods of a seed share their rows.
@@ -304,7 +412,7 @@ def _acs_income(
         rows_of = part.sensitive_features.value_counts().reindex(groups, fill_value=0)
         if rows_of.min() >= least_rows:
             judged[str(name)] = part
-    return Parts(train, judged, target)
+    return Parts(train, judged, target, state[is_target])
 
 
 def _flip(part: FitInput, share: float, rng: np.random.Generator) -> FitInput:

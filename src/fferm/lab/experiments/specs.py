@@ -85,6 +85,16 @@ class Method:
         Whether the penalty is taken on unlabelled rows of the target.
     panels
         The panels it is run in; empty is all that its batch sizes allow.
+    regime
+        What it knows of the target, as figures group methods.
+    trains_on
+        ``"source"``, or ``"target"``: the labelled sample of the target.
+    recalibrates
+        Whether intercepts by state are mended with the labelled sample.
+    follows
+        What moves thresholds in the states, without labels: ``"sample"`` and ``"rows"``
+        adapt to the sample and to the judged rows, ``"half"`` to half of these rows,
+        judged on the other half, and ``"stream"`` is a `ParityController`.
     choose, among
         A parameter, of the uncertainty set where there is one, and the values among
         which rows that are not judged on choose; empty leaves it as it is.
@@ -101,6 +111,10 @@ class Method:
     finer: int = 1
     penalty_on_target: bool = False
     panels: Sequence[str] = ()
+    regime: str = ""
+    trains_on: str = "source"
+    recalibrates: bool = False
+    follows: str = ""
     choose: str = ""
     among: Sequence[float] = ()
     largest_reach: float | None = None
