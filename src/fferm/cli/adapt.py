@@ -79,8 +79,14 @@ def adapt(
         adapted = adapt_model(fitted, features, **groups, domain=domain)
         fferm.save(adapted, out)
         seen = groups if getattr(fitted, "predicts_with_groups", False) else {}
-        before = violation(None, fitted.predict(features, **seen), **groups)
-        after = violation(None, adapted.predict(features, **groups), **groups)
+        sensitive = groups["sensitive_features"]
+        decisions = (
+            fitted.predict(features, **seen),
+            adapted.predict(features, **groups),
+        )
+        before, after = (
+            violation(None, each, sensitive_features=sensitive) for each in decisions
+        )
     result = {"model": str(out), "rows": len(frame), "groups": list(adapted.groups_)}
     result |= {"domains": len(adapted.domains_), "before": before, "after": after}
     places = f" in {len(adapted.domains_)} places" if adapted.domains_ else ""
