@@ -79,13 +79,13 @@ def adapt(
         adapted = adapt_model(fitted, features, **groups, domain=domain)
         fferm.save(adapted, out)
         seen = groups if getattr(fitted, "predicts_with_groups", False) else {}
-        sensitive = groups["sensitive_features"]
+        shown = groups["sensitive_features"]
         decisions = (
             fitted.predict(features, **seen),
             adapted.predict(features, **groups),
         )
         before, after = (
-            violation(None, each, sensitive_features=sensitive) for each in decisions
+            violation(None, each, sensitive_features=shown) for each in decisions
         )
     result = {"model": str(out), "rows": len(frame), "groups": list(adapted.groups_)}
     result |= {"domains": len(adapted.domains_), "before": before, "after": after}

@@ -351,12 +351,12 @@ def _draw_shift(figure: Any, spec: Spec, summary: pd.DataFrame) -> None:
     figure.set_size_inches(FOREST_INCHES, 0.19 * sum(heights) + 0.5)
     shape = len(blocks), len(FOREST)
     grid = figure.subplots(*shape, squeeze=False, height_ratios=heights)
-    for axes, (panel, rows, by_regime) in zip(grid, blocks, strict=True):
+    for axes, (title, rows, by_regime) in zip(grid, blocks, strict=True):
         for ax, (name, words) in zip(axes, FOREST.items(), strict=True):
             _draw_forest(ax, rows, by_regime, name)
             ax.set_xlabel(words, fontsize=8)
             ax.tick_params(labelsize=7, left=False, labelleft=ax is axes[0])
-        axes[0].set_title(panel, fontsize=8, loc="left")
+        axes[0].set_title(title, fontsize=8, loc="left")
         axes[0].legend(fontsize=6, loc="upper right")
 
 

@@ -175,7 +175,7 @@ def run_task(task: Task, size: Size) -> list[Record]:
         parts = load_parts(json.dumps(panel.data), size, seed)
         is_shift = parts.target is not None
         judged = dict(parts.judged)
-        if method.penalty_on_target and is_shift:
+        if method.penalty_on_target and parts.target is not None:
             judged["train"] = parts.target  # where the penalty was taken
         tables = {}
         for name, part in judged.items():
@@ -257,8 +257,8 @@ def _follow(method: Method, model: Any, parts: "Parts") -> dict[str, FloatArray]
     groups = {name: part.sensitive_features for name, part in states.items()}
     scorer = model
     if method.recalibrates:
-        where = {"domain": parts.sampled_states}
-        scorer = deploy.recalibrate(model, sample.X, sample.y, **where)
+        sampled = parts.sampled_states
+        scorer = deploy.recalibrate(model, sample.X, sample.y, domain=sampled)
     score = {
         name: read_prob(scorer, part.X, domain=name) for name, part in states.items()
     }
