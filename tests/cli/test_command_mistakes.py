@@ -1117,8 +1117,8 @@ MISTAKES = [
         "an unknown figure",
         {},
         "reproduce fig9 --out o",
-        "Unknown experiment 'fig9'. Did you mean 'fig5'? Known: fig1, fig2, fig3, "
-        "fig4, fig5.",
+        "Unknown experiment 'fig9'. Did you mean 'fig5'? Known: abcfair, aequitas, "
+        "fig1, fig2, fig3, fig4, fig5, humancompatible.",
     ),
     (
         "a size of a figure",

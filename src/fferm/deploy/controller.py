@@ -265,7 +265,7 @@ class ParityController(CorrectedClassifier):
             return state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on where the controller stood that ``state`` came from.
+        """Continue where the controller of ``state`` stopped.
 
         Parameters
         ----------

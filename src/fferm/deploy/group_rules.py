@@ -13,7 +13,7 @@ probabilities at their word, and accuracy and rates are measured nevertheless.
 
 A mixture draws decisions by chance. Where one rule for each cell does as well, to
 within `RANDOM_GAIN`, there is no mixture. If one rate of each group counts, as under
-demographic parity, the standard error of the accuracy is no reason for one either:
+demographic parity, the standard error of the accuracy does not justify one either:
 what the hull of a curve lies above the curve is then noise, or ties of scores.
 """
 

@@ -88,7 +88,7 @@ class RateRatios(Uncertainty, abstract=True):
 
     It sees the same ratios ``P / Q`` as the divergence, and does not fall where a class
     becomes rare. Of more than two classes it is the mean over all. Like a robust
-    penalty, it is no mean over rows at any fixed dual, and so it takes their place.
+    penalty, it is not a mean over rows at a fixed dual, and so it takes their place.
 
     Parameters
     ----------
