@@ -195,11 +195,11 @@ def audit_frame(
         frame = columns.count()
     model, X, y, groups, weight = frame.rows
     kept = {"sensitive_features": groups, "sample_weight": weight}
-    found = cast(ClassificationAudit, audit(model, X, y, **kept, **options))
+    result = cast(ClassificationAudit, audit(model, X, y, **kept, **options))
     return replace(
-        found,
+        result,
         n_rows=frame.n_rows,
-        spec=replace(found.spec, is_weighted=frame.is_weighted),
+        spec=replace(result.spec, is_weighted=frame.is_weighted),
         source=(frame, options),
     )
 

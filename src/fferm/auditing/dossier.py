@@ -364,13 +364,13 @@ def make_dossier(  # noqa: PLR0913 - as the method of an audit
         for outcome in _outcomes(people, favorable)
         for basis in maker.bases()
     )
-    found = [sentence for table in tables for sentence in _find(rule, table)]
+    results = [sentence for table in tables for sentence in _find(rule, table)]
     return Dossier(
         rule=rule,
         confidence=audit.confidence,
         n_rows=audit.n_rows,
         tables=tables,
-        findings=tuple(dict.fromkeys(found)),
+        findings=tuple(dict.fromkeys(results)),
         not_computed=tuple(maker.missing()),
         provenance={str(k): str(v) for k, v in (provenance or {}).items()},
         excludes_small=exclude_small,
@@ -395,7 +395,7 @@ def _columns_of(
     rule: Rule, names: Sequence[str], named: Mapping[str, str | None]
 ) -> list[str]:
     # The columns that a rule is about, in its order.
-    found = {}
+    results = {}
     for role, column in named.items():
         if column is not None and column not in names:
             raise InvalidParameterError(unknown_name(f"column {role}=", column, names))
@@ -405,17 +405,17 @@ def _columns_of(
         }
         known = [n for n in names if plain[n] in ROLES[role]]
         if column is not None or known:
-            found[role] = column or known[0]
+            results[role] = column or known[0]
     if not rule.needs:
         return list(names)
-    if len(found) < (2 if "and" in rule.needs else 1):
-        lacking = [role for role in named if role not in found]
+    if len(results) < (2 if "and" in rule.needs else 1):
+        lacking = [role for role in named if role not in results]
         raise InvalidInputError(
             f"{rule.name} needs a column of {rule.needs}; got "
             f"{', '.join(names)}. Name the column of {lacking[0]}: "
             f'{lacking[0]}="{names[0]}" in Python, --{lacking[0]} on the command line.'
         )
-    return list(dict.fromkeys(found.values()))
+    return list(dict.fromkeys(results.values()))
 
 
 def _categories(
@@ -617,7 +617,7 @@ class _Maker:
         n_groups: int,
     ) -> dict[str, NDArray[Any]]:
         # Accuracy and error rates, of those for whom they are defined.
-        found: dict[str, NDArray[Any]] = {}
+        results: dict[str, NDArray[Any]] = {}
         parts = {
             "accuracy": (selected == truth, np.ones_like(truth)),
             "true_positive_rate": (selected, truth),
@@ -626,8 +626,8 @@ class _Maker:
         for name, (is_hit, is_among) in parts.items():
             n = np.bincount(code, is_among, n_groups)
             x = np.bincount(code, is_hit & is_among, n_groups)
-            found |= _rates(name, x, n, self.confidence)
-        return found
+            results |= _rates(name, x, n, self.confidence)
+        return results
 
     def _scores(
         self,
@@ -642,7 +642,7 @@ class _Maker:
         n = np.bincount(code, minlength=n_groups)
         with np.errstate(invalid="ignore"):
             mean = np.bincount(code, scores, n_groups) / n
-        found: dict[str, NDArray[Any]] = {"mean_score": mean}
+        results: dict[str, NDArray[Any]] = {"mean_score": mean}
         risk = (1 - self.confidence) / n_pairs
         gaps = [
             _standardized_gap(scores, code, k, r, risk)
@@ -650,9 +650,9 @@ class _Maker:
             else (math.nan,) * 3
             for k in range(n_groups)
         ]
-        found |= _columns("standardized_mean_difference", gaps)
+        results |= _columns("standardized_mean_difference", gaps)
         if truth is None:
-            return found
+            return results
         quantile = two_sided(1 - (1 - self.confidence) / max(n_groups, 1))
         areas = []
         for k in range(n_groups):
@@ -663,11 +663,11 @@ class _Maker:
                 area = float(roc_auc_score(y, s))
             limits = auc_limits(area, n_positive, y.size - n_positive, quantile)
             areas.append((area, *limits))
-        found |= _columns("auc", areas)
+        results |= _columns("auc", areas)
         observed = _rates(
             "calibration", np.bincount(code, truth, n_groups), n, self.confidence
         )
-        return found | {name: values - mean for name, values in observed.items()}
+        return results | {name: values - mean for name, values in observed.items()}
 
     def _bins(
         self,
@@ -738,12 +738,12 @@ def _compare(
     confidence
         The level.
     """
-    found = _rates("rate", counts, n_rows, confidence)
-    rate = np.where(is_counted, found["rate"], np.nan)
+    results = _rates("rate", counts, n_rows, confidence)
+    rate = np.where(is_counted, results["rate"], np.nan)
     n_groups = rate.size
     highest = int(np.nanargmax(rate)) if np.any(is_counted) else 0
     r = highest if reference is None else reference
-    found |= {"rows": n_rows.astype(np.int64), "selected": counts.astype(np.int64)}
+    results |= {"rows": n_rows.astype(np.int64), "selected": counts.astype(np.int64)}
     inside = np.flatnonzero(is_counted)
     # Ratios of every ordered pair of categories, and of one with itself, 1.
     low, high = (np.full((n_groups, n_groups), np.nan) for _ in range(2))
@@ -778,18 +778,18 @@ def _compare(
     def only(values: FloatArray) -> FloatArray:
         return np.where(is_other, values, np.nan)
 
-    found |= _columns("impact_ratio", list(zip(impact, *ends, strict=True)))
+    results |= _columns("impact_ratio", list(zip(impact, *ends, strict=True)))
     adverse_ends = [np.where(is_other, each, adverse) for each in air]
-    found |= _columns(
+    results |= _columns(
         "adverse_impact_ratio", list(zip(adverse, *adverse_ends, strict=True))
     )
     is_above: Any = np.where(np.isnan(impact), None, impact >= FOUR_FIFTHS)
-    found["four_fifths"] = is_above
-    found |= {"z": z, "p_z": 2 * ndtr(-np.abs(z)), "p_fisher": np.array(fisher)}
-    found |= _columns(
+    results["four_fifths"] = is_above
+    results |= {"z": z, "p_z": 2 * ndtr(-np.abs(z)), "p_fisher": np.array(fisher)}
+    results |= _columns(
         "odds_ratio", list(zip(*map(only, (odds, *odds_ends)), strict=True))
     )
-    return found, r
+    return results, r
 
 
 def _standardized_gap(

@@ -386,12 +386,12 @@ class _Steps:
         end = np.searchsorted(self.rate, high + ROUNDING, side="right")
         size = end - begin
         level = np.log2(np.maximum(size, 1)).astype(np.int64)
-        found = np.zeros(size.size, dtype=np.int64)
+        winners = np.zeros(size.size, dtype=np.int64)
         for n, table in enumerate(self.levels):
             at = np.flatnonzero((level == n) & (size > 0))
-            found[at] = self._better(table[begin[at]], table[end[at] - 2**n])
-        value = np.where(size > 0, self.value[found], -np.inf)
-        return value, self.place[found]
+            winners[at] = self._better(table[begin[at]], table[end[at] - 2**n])
+        value = np.where(size > 0, self.value[winners], -np.inf)
+        return value, self.place[winners]
 
 
 def _settle(cells: Sequence[Any], mixed: Mixture, bound: float) -> Mixture:

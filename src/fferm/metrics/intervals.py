@@ -688,10 +688,10 @@ def _largest_chance(
         part = from_on[:, place]
         return np.asarray(np.sum(first * (1 - part if is_upper else part), axis=1))
 
-    found = chance(rates)
-    i = int(np.argmax(found))
+    chances = chance(rates)
+    i = int(np.argmax(chances))
     near = np.linspace(rates[max(i - 1, 0)], rates[min(i + 1, rates.size - 1)], N_NEAR)
-    return float(max(found[i], chance(near).max()))
+    return float(max(chances[i], chance(near).max()))
 
 
 def _likely(n: float, rates: FloatArray) -> FloatArray:
