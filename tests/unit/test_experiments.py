@@ -288,7 +288,7 @@ def test_weights_of_a_baseline_are_its_own():
     [
         ("fronts", "hypervolume"),
         ("noise", "violation_at_higher_accuracy"),
-        ("shift", "violation_at_accuracy"),
+        ("shift", "violation"),
     ],
 )
 def test_every_kind_of_experiment_is_drawn_and_tabled(kind, measure, tmp_path):
