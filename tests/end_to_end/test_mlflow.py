@@ -21,7 +21,7 @@ mlflow = pytest.importorskip("mlflow", reason='pip install "fferm[mlflow]"')
 from fferm.integrations import mlflow as flavor  # noqa: E402 - needs mlflow
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # those of mlflow
-SECONDS_TO_START = 90
+SECONDS_TO_START = 180
 
 
 @pytest.fixture(scope="module")

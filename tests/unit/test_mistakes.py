@@ -1793,7 +1793,8 @@ MISTAKES = [
         lambda: fferm.save(LogisticRegression(), "m"),
         errors.PersistenceError,
         "save needs one of FairBoostingClassifier, FairLogisticRegression, "
-        "FairNetClassifier, FairRegressor, FrameEncoder, Pipeline; got "
+        "FairNetClassifier, FairRegressor, FeatureRepair, FrameEncoder, "
+        "GroupRepair, OffsetClassifier, ParityController, Pipeline; got "
         "LogisticRegression.",
     ),
     (
@@ -1801,7 +1802,8 @@ MISTAKES = [
         lambda: fferm.save(make_pipeline(StandardScaler()), "m"),
         errors.PersistenceError,
         "save needs one of FairBoostingClassifier, FairLogisticRegression, "
-        "FairNetClassifier, FairRegressor, FrameEncoder, Pipeline; got "
+        "FairNetClassifier, FairRegressor, FeatureRepair, FrameEncoder, "
+        "GroupRepair, OffsetClassifier, ParityController, Pipeline; got "
         "StandardScaler.",
     ),
     (
@@ -1809,7 +1811,8 @@ MISTAKES = [
         lambda: fferm.save(FairLogisticRegression, "m"),
         errors.PersistenceError,
         "save needs one of FairBoostingClassifier, FairLogisticRegression, "
-        "FairNetClassifier, FairRegressor, FrameEncoder, Pipeline; got the class "
+        "FairNetClassifier, FairRegressor, FeatureRepair, FrameEncoder, "
+        "GroupRepair, OffsetClassifier, ParityController, Pipeline; got the class "
         "itself, not FairLogisticRegression(...).",
     ),
     (
@@ -1817,7 +1820,8 @@ MISTAKES = [
         lambda: fferm.save("m", fitted()),
         errors.PersistenceError,
         "save needs one of FairBoostingClassifier, FairLogisticRegression, "
-        "FairNetClassifier, FairRegressor, FrameEncoder, Pipeline; got str.",
+        "FairNetClassifier, FairRegressor, FeatureRepair, FrameEncoder, "
+        "GroupRepair, OffsetClassifier, ParityController, Pipeline; got str.",
     ),
     (
         "a model to save in no folder",
