@@ -29,7 +29,7 @@ from fferm import audit, load, save, tradeoff_curve
 LINES = """
 rows = {"X": old.drop(columns="won"), "y": old["won"], "sensitive_features": old["sex"]}
 model = FairLogisticRegression().fit(**rows)
-found = audit(model, new.drop(columns="won"), new["won"], sensitive_features=new["sex"])
+check = audit(model, new.drop(columns="won"), new["won"], sensitive_features=new["sex"])
 curve = tradeoff_curve({"linear": model, "trees": FairBoostingClassifier()}, **rows)
 save(model, "grants.fferm")
 predicted = load("grants.fferm").predict(new.drop(columns="won"))
@@ -156,7 +156,7 @@ def test_six_lines_lead_from_a_table_to_the_labels_it_was_given(table):
         warnings.simplefilter("always")
         exec(IMPORTS + "\n".join(here), names)
     assert {w.category for w in caught} == ({SmallGroupWarning} if options else set())
-    found, curve, model = names["found"], names["curve"], names["model"]
+    found, curve, model = names["check"], names["curve"], names["model"]
     least = 30 if options else 1
     assert found.violation < gap_of_labels(frames["new"], least) / 2
     assert found.accuracy > max(0.6, 1.2 / len(labels))
