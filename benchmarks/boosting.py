@@ -138,7 +138,7 @@ def _overhead(
         },
         rounds=11,
     )
-    return ratio(seconds["fair"], seconds["alone"], "at most 1.3")
+    return ratio(seconds["fair"], seconds["alone"], "≤ 1.3")
 
 
 def _timed(call: Callable[[], Any]) -> float:
@@ -192,5 +192,5 @@ def _ratios(
     ours: dict[str, float], theirs: dict[str, dict[str, float]]
 ) -> dict[str, Any]:
     baselines = [row for name, row in theirs.items() if name.startswith("Expo")]
-    taken = ratio([row["fit"] for row in baselines], ours["fit"], "at least 5")
+    taken = ratio([row["fit"] for row in baselines], ours["fit"], "≥ 5")
     return {"fairlearn ExponentiatedGradient / trees, fit": taken}

@@ -138,4 +138,4 @@ def _measured(task: Task, data: FairDataset, chance: FloatArray) -> tuple[float,
 
 
 def _words(values: Sequence[float]) -> str:
-    return f"{np.median(values):.4f} ({np.min(values):.4f} to {np.max(values):.4f})"
+    return f"{np.median(values):.4f} ({np.min(values):.4f}–{np.max(values):.4f})"

@@ -58,7 +58,7 @@ def _compare(name: str, data: FairDataset) -> tuple[dict[str, Any], dict[str, An
     ratios = {}
     for solver in SOLVERS:
         row = f"ExponentiatedGradient / max_violation by {name}, {solver}"
-        ratios[row] = ratio(seconds["baseline"], seconds[solver], "at least 20")
+        ratios[row] = ratio(seconds["baseline"], seconds[solver], "≥ 20")
         figures[solver] = [_reached(_fit(data, solver, seed), data) for seed in SEEDS]
         print(f"{row}: {in_words(ratios[row])}")
         print(f"  {figures['seconds'][solver][0]:.2f} s; by random_state from 0:")
@@ -85,7 +85,7 @@ def _of_tests(data: FairDataset, solver: str) -> dict[str, Any]:
         seconds = interleaved({"tests": tests, "value": value}, rounds=ROUNDS)
         above += seconds["tests"]
         below += seconds["value"]
-    return ratio(above, below, "at most 1.5")
+    return ratio(above, below, "≤ 1.5")
 
 
 def _fit(

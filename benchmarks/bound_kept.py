@@ -247,7 +247,7 @@ def show(data: str, model: str, notion: str, cell: dict[str, Any]) -> list[str]:
             right = figures["accuracy"]
             cells = (data, model, notion.replace("_", " "), f"{bound:g}", rule)
             rates = f"{figures['found']:.2f}", f"{figures['broken']:.3f}"
-            ends = f"{low:.3f} to {high:.3f}", "" if right is None else f"{right:.4f}"
+            ends = f"{low:.3f}–{high:.3f}", "" if right is None else f"{right:.4f}"
             lines.append(f"| {' | '.join((*cells, *rates, *ends))} |")
     print("\n".join(lines), flush=True)
     return lines

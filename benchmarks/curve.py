@@ -33,7 +33,7 @@ def run() -> dict[str, Any]:
     seconds = interleaved(sides, rounds=ROUNDS, warm_up=False)
     for name, values in seconds.items():
         median, least, largest = spread(values)
-        print(f"{name}: {median:.2f} s ({least:.2f} to {largest:.2f})")
+        print(f"{name}: {median:.2f} s ({least:.2f}–{largest:.2f})")
     ratios = {
         f"{baseline} / {name}": ratio(
             seconds[baseline], seconds[name], _asked(baseline)
@@ -81,7 +81,7 @@ def _path(data: FairDataset, solver: str) -> Any:
 
 
 def _asked(baseline: str) -> str:
-    return "at least 20" if "GridSearch" in baseline else ""
+    return "≥ 20" if "GridSearch" in baseline else ""
 
 
 def _levels(sides: dict[str, Timed], data: FairDataset) -> dict[str, Any]:

@@ -57,7 +57,7 @@ def measure(path: str) -> dict[str, Any]:
     }
     seconds = interleaved(sides, rounds=ROUNDS)
     return {
-        "audit / group-by": ratio(seconds["audit"], seconds["group-by"], "at most 2"),
+        "audit / group-by": ratio(seconds["audit"], seconds["group-by"], "≤ 2"),
         "peak MiB": memory("VmHWM") / 2**20,
     }
 

@@ -63,7 +63,7 @@ def _table(found: dict[str, Any]) -> list[str]:
         "|---|" + "---|" * (len(SIZES) + 2),
     ]
     for side, nano in found["nanoseconds a row"].items():
-        cells = [f"{median:.0f} ({a:.0f} to {b:.0f})" for median, a, b in nano]
+        cells = [f"{median:.0f} ({a:.0f}–{b:.0f})" for median, a, b in nano]
         cells += [f"{ratio:.2f}" for ratio in found["dearest / cheapest"][side]]
         lines.append(f"| {side}, ns a row | " + " | ".join(cells) + " |")
     for side, used in found["megabytes"].items():

@@ -47,7 +47,7 @@ def _ask(what: str) -> Any:
 
 def _words(values: list[float]) -> str:
     median, least, largest = values
-    return f"{median:.2f} s ({least:.2f} to {largest:.2f})"
+    return f"{median:.2f} s ({least:.2f}–{largest:.2f})"
 
 
 def _table(found: dict[str, Any]) -> list[str]:

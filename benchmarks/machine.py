@@ -89,7 +89,7 @@ def _line(name: str, row: dict[str, Any]) -> str:
 
 def _words(values: Any) -> str:
     median, least, largest = spread(values)
-    return f"{median:.2f} ({least:.2f} to {largest:.2f})"
+    return f"{median:.2f} ({least:.2f}–{largest:.2f})"
 
 
 def _machine() -> dict[str, Callable[[], float]]:

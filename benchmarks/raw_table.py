@@ -32,12 +32,12 @@ def run() -> dict[str, Any]:
         tables = {side: make_rows(name, side, N_ROWS) for side in SIDES}
         sides = {side: Timed(partial(fit, name, *tables[side])) for side in SIDES}
         taken = interleaved(sides, rounds=ROUNDS)
-        row = ratio(taken["raw"], taken["encoded"], "at most 1.5")
+        row = ratio(taken["raw"], taken["encoded"], "≤ 1.5")
         ratios[f"raw table / encoded rows, {name}"] = row
         used = [ask("benchmarks.raw_table", name, side) / 1e6 for side in SIDES]
         megabytes[name] = used
         cells = [f"{value:.0f}" for value in used]
-        cells += [f"{used[0] / used[1]:.2f}", "at most 2"]
+        cells += [f"{used[0] / used[1]:.2f}", "≤ 2"]
         lines.append(f"| {name} | {' | '.join(cells)} |")
         print(name, in_words(row), "MB:", np.round(used).tolist(), flush=True)
     found = {"ratios": ratios, "megabytes": megabytes}

@@ -250,11 +250,11 @@ def _cell(seeds: list[dict[str, Any]], method: str) -> str:
         never = f"{len(costs) - len(reached)} of {len(costs)} never"
         return f"{never} reach it, least gap {least:.3f}"
     middle = _percent(float(np.mean(reached)))
-    return f"{middle} ({_percent(min(reached))} to {_percent(max(reached))})"
+    return f"{middle} ({100 * min(reached):.2f}–{100 * max(reached):.2f})"
 
 
 def _range(values: list[float]) -> str:
-    return f"{np.mean(values):.3f} ({min(values):.3f} to {max(values):.3f})"
+    return f"{np.mean(values):.3f} ({min(values):.3f}–{max(values):.3f})"
 
 
 def _percent(cost: float | None) -> str:

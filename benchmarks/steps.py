@@ -44,8 +44,8 @@ def run() -> dict[str, Any]:
         sides["torch"] = torch_steps(problem, batch_size)
         seconds = interleaved(sides, rounds=ROUNDS)
         micro = {name: 1e6 * float(np.median(s)) for name, s in seconds.items()}
-        steps = ratio(seconds["torch"], seconds["1 lanes"], f"at least {asked}")
-        most = "at most 2" if batch_size >= LANES_FROM else ""
+        steps = ratio(seconds["torch"], seconds["1 lanes"], f"≥ {asked}")
+        most = "≤ 2" if batch_size >= LANES_FROM else ""
         lanes = ratio(seconds["16 lanes"], seconds["1 lanes"], most)
         found[f"batch {batch_size}"] = micro
         found["ratios"][f"PyTorch / kernel, batch {batch_size}"] = steps

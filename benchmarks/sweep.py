@@ -36,7 +36,7 @@ def run() -> dict[str, Any]:
     ]
     baseline = f"{N_POINTS} fits of ExponentiatedGradient"
     ratios = {
-        f"{baseline} / {name}": ratio([sum(fits)], [taken], "more than 1")
+        f"{baseline} / {name}": ratio([sum(fits)], [taken], "> 1")
         for name, taken in seconds.items()
     }
     for name, taken in {**seconds, baseline: sum(fits)}.items():

@@ -51,7 +51,7 @@ def spread(values: Any) -> list[float]:
 def ratio(above: Any, below: Any, asked: str = "") -> dict[str, Any]:
     """Return the ratio of paired rounds as a row of the table of ratios.
 
-    ``asked`` says what it should be, such as "at least 20".
+    ``asked`` says what it should be, such as "≥ 20".
     """
     median, least, largest = spread(np.asarray(above) / np.asarray(below))
     return {"median": median, "least": least, "largest": largest, "asked": asked}

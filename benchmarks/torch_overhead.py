@@ -112,12 +112,12 @@ def _ratios(
     lines = []
     for side in others:
         median, least, largest = spread(np.array(seconds[side]) / plain)
-        asked = "" if side in ("fairret", "fairlearn") else f"at most {bar:g}"
+        asked = "" if side in ("fairret", "fairlearn") else f"≤ {bar:g}"
         cells = (
             name,
             f"{1e3 * np.median(plain):.2f} ms",
             f"{side} {median:.3f}",
-            f"{least:.3f} to {largest:.3f}",
+            f"{least:.3f}–{largest:.3f}",
             asked,
         )
         lines.append(f"| {' | '.join(cells)} |")

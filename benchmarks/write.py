@@ -43,7 +43,7 @@ def ratio_table(found: dict[str, Any]) -> list[str]:
     for figures in found.values():
         for name, row in figures.get("ratios", {}).items():
             least, most = number(row["least"]), number(row["largest"])
-            cells = (name, number(row["median"]), f"{least} to {most}", row["asked"])
+            cells = (name, number(row["median"]), f"{least}–{most}", row["asked"])
             lines.append(f"| {' | '.join(cells)} |")
     first = next(iter(found.values()))
     names = ", ".join(f"{name} {v}" for name, v in first["versions"].items())

@@ -281,7 +281,7 @@ def _cell(mean: float, spread: float) -> str:
     """Return a mean and the half-width of its interval, as far as they exist."""
     if np.isnan(mean):
         return "none"
-    known = f" ± {spread:.{DIGITS}f}" if np.isfinite(spread) else ""
+    known = f"±{spread:.{DIGITS}f}" if np.isfinite(spread) else ""
     return f"{mean:.{DIGITS}f}{known}"
 
 
