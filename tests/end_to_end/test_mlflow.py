@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -22,6 +23,8 @@ from fferm.integrations import mlflow as flavor  # noqa: E402 - needs mlflow
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # those of mlflow
 SECONDS_TO_START = 180
+# Python's own opener keeps the proxies that were set when it was first used.
+ask = urllib.request.build_opener(urllib.request.ProxyHandler({})).open
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +71,9 @@ def served(path):
     # The server is found where this interpreter is.
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     server = subprocess.Popen(
-        [*command, "--port", str(port)], env={**os.environ, "PATH": path}
+        [*command, "--port", str(port)],
+        env={**os.environ, "PATH": path},
+        start_new_session=True,
     )
     address, deadline = f"http://127.0.0.1:{port}", time.monotonic() + SECONDS_TO_START
     try:
@@ -76,12 +81,13 @@ def served(path):
             assert server.poll() is None, "the server ended"
             assert time.monotonic() < deadline, "the server did not start"
             with contextlib.suppress(OSError):
-                urllib.request.urlopen(f"{address}/ping", timeout=2).close()
+                ask(f"{address}/ping", timeout=2).close()
                 break
             time.sleep(0.3)
         yield address
     finally:
-        server.terminate()
+        # The command starts a server of its own, which would go on without it.
+        os.killpg(server.pid, signal.SIGTERM)
         server.wait()
 
 
@@ -97,7 +103,7 @@ def test_a_model_is_logged_loaded_served_and_asked_over_http(rows, tracking):
         body = json.dumps({"dataframe_split": table.head(20).to_dict("split")})
         kind = {"Content-Type": "application/json"}
         question = urllib.request.Request(f"{address}/invocations", body.encode(), kind)
-        with urllib.request.urlopen(question) as answer:
+        with ask(question) as answer:
             told = pd.DataFrame(json.load(answer)["predictions"])
     np.testing.assert_allclose(told["probability_yes"], expected[:20, 1], rtol=1e-12)
     assert told["prediction"].tolist() == model.predict(table.head(20)).tolist()
