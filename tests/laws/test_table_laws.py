@@ -10,7 +10,8 @@ from numpy.testing import assert_allclose
 from ulps import assert_same_up_to_ulps
 
 from fferm import tables
-from fferm.divergences import KL, Affine, LinearTail, TotalVariation
+from fferm.divergences import KL, Affine, LinearTail, TotalVariation, get
+from fferm.metrics.certificates import curvature_constant
 
 EPS = np.finfo(np.float64).eps
 # Sums of at most 48 cells, each right to a few units in the last place.
@@ -250,3 +251,28 @@ def test_rows_in_no_stratum_change_neither_penalty_nor_pull(divergence, table, k
         assert part == pytest.approx(whole, rel=1e-9, abs=1e-14)
         # A cell of the smaller table moves by less.
         assert_allclose(kept * stronger, pull, rtol=1e-9, atol=1e-12)
+
+
+@given(table=joints())
+@LAW
+def test_chi2_is_the_sum_of_all_squared_correlations_and_the_formula_of_ermi(table):
+    product = product_of(table)
+    chi2 = get("chi2").between(table)
+    correlations = np.linalg.svd(table / np.sqrt(product), compute_uv=False)[1:]
+    # The largest is Renyi's maximal correlation; with two classes there is no other.
+    assert correlations[0] ** 2 <= chi2 + ROUNDING
+    assert np.sum(correlations**2) == pytest.approx(chi2, rel=1e-9, abs=ROUNDING)
+    # Exponential Renyi mutual information, as FERMI defines it.
+    assert np.sum(table**2 / product) - 1 == pytest.approx(chi2, rel=1e-9, abs=ROUNDING)
+
+
+@every({name: d for name, d in FAMILY.items() if d.is_smooth})
+@given(table=joints(with_empty=True), p=st.floats(1, 10))
+@LAW
+def test_the_root_of_a_divergence_bounds_every_lp_distance(divergence, table, p):
+    distance = np.sum(np.abs(table - product_of(table)) ** p) ** (1 / p)
+    value, kappa = divergence.between(table), curvature_constant(divergence)
+    if kappa > 0:
+        assert distance <= 2 ** (1 / p) * np.sqrt(value / kappa) * (1 + 1e-9) + 1e-9
+    twice = 2 * get("total_variation").between(table)
+    assert distance <= 2 ** (1 / p - 1) * twice + ROUNDING

@@ -39,6 +39,7 @@ from fferm.penalty.objective import (
     Problem,
     make_objective,
     moving_penalty,
+    smallest_cell,
     stratum_weights,
 )
 
@@ -665,7 +666,7 @@ def test_the_smallest_cell_is_that_of_independence_within_a_stratum():
     prob = np.array([[0.9, 0.1], [0.5, 0.5], [0.2, 0.8], [0.4, 0.6]])
     # Class 1 of group b in stratum u, of which it is a third.
     expected = (0.1 + 0.5 + 0.8) / 3 / 3
-    assert penalty.smallest_cell(prob) == pytest.approx(expected)
+    assert smallest_cell(penalty.tables(prob)) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("weighting", ["unit", "frequency", "probability"])

@@ -12,6 +12,7 @@ from fferm.divergences import Alpha, Divergence, LinearTail, get, trainable
 from fferm.errors import InvalidParameterError
 from fferm.uncertainty import LargeShift, SmallShift, Uncertainty
 from fferm.uncertainty.large import interval, lagrangian_bound, worst_vertices
+from fferm.uncertainty.small import norm_and_slope
 
 DIVERGENCES = {
     "chi2": get("chi2"),
@@ -78,7 +79,7 @@ def assert_slopes_follow_differences(shift, p, divergence):
 @pytest.mark.parametrize("label", DIVERGENCES)
 @pytest.mark.parametrize("is_coupled", [False, True])
 @pytest.mark.parametrize("norm", ["quotient", "dual"])
-@pytest.mark.parametrize("p", [1, 2, math.inf])
+@pytest.mark.parametrize("p", [1, 1.5, 2, 3, math.inf])
 def test_slopes_of_a_small_shift_equal_differences(p, norm, is_coupled, label):
     rng = np.random.default_rng(3)
     for power, with_empty_group in ((1, True), (2, False)):
@@ -128,7 +129,7 @@ def test_thirteen_classes_are_looked_at_and_fourteen_are_refused():
 @pytest.mark.parametrize(
     "shift",
     [
-        *(SmallShift(0.0, p=p, power=n) for p in (1, 2, "inf") for n in (1, 2)),
+        *(SmallShift(0.0, p=p, power=n) for p in (1, 2, 3, "inf") for n in (1, 2)),
         *(LargeShift(0.0, mode=mode) for mode in ("corners", "paper", "simplex")),
     ],
     ids=repr,
@@ -218,7 +219,7 @@ def test_infinite_penalties_come_without_warning_or_nan(label, table):
     p, divergence = np.array(table), DIVERGENCES[label]
     q, prior = product_of(p), p.sum(axis=0)
     sets = [
-        *(SmallShift(0.1, p=n, power=k) for n in (1, 2, "inf") for k in (1, 2)),
+        *(SmallShift(0.1, p=n, power=k) for n in (1, 2, 3, "inf") for k in (1, 2)),
         *(SmallShift(0.1, p=n, coupled=True) for n in (1, 2, "inf")),
         *(LargeShift(0.3, mode=m, floor=0) for m in ("corners", "paper", "simplex")),
         LargeShift(0.3, mode="coupled"),
@@ -460,8 +461,34 @@ def test_small_shift_is_a_lower_bound_of_the_exact_worst_case():
         assert first_order < exact
 
 
+def length_of(shift, p):
+    top = np.abs(shift).max()
+    p = min(float(p), 1e9)  # beyond it, all but the largest count for nothing
+    return top * np.sum((np.abs(shift) / top) ** p) ** (1 / p)
+
+
+@pytest.mark.parametrize("p", [1, 1.001, 1.5, 2, 3, 50, 1e6, 1e300, math.inf])
+@pytest.mark.parametrize("is_quotient", [False, True])
+@pytest.mark.parametrize("scale", [1e-3, 1.0, 1e6])
+def test_the_norm_of_a_slope_is_the_most_that_a_shift_of_length_1_gains(
+    p, is_quotient, scale
+):
+    rng = np.random.default_rng(0)
+    g = scale * rng.normal(size=7)
+    size, slope = norm_and_slope(g, p, is_quotient=is_quotient)
+    assert length_of(slope, p) == pytest.approx(1, rel=1e-6)
+    assert slope @ g == pytest.approx(size, rel=1e-9)
+    if is_quotient:
+        assert slope.sum() == pytest.approx(0, abs=1e-9)
+    for other in (
+        slope + rng.normal(size=(500, 7)) * np.geomspace(1e-3, 10, 500)[:, None]
+    ):
+        other -= other.mean() if is_quotient else 0
+        assert other @ g <= size * length_of(other, p) * (1 + 1e-9)
+
+
 @pytest.mark.parametrize("name", ["kl", "reverse_kl", "hellinger"])
-@pytest.mark.parametrize("p", [1, 2, "inf"])
+@pytest.mark.parametrize("p", [1, 1.5, 2, 3, "inf"])
 @pytest.mark.parametrize("is_coupled", [False, True])
 def test_the_quotient_norm_does_not_see_a_tilt(name, p, is_coupled):
     table = random_table(np.random.default_rng(13), 3, 3)
@@ -553,8 +580,10 @@ def test_a_radius_above_one_is_a_weight_for_small_and_refused_for_large_shifts()
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        ({"p": 3}, r"p of .* one of 1, 2, inf, .*; got 3"),
-        ({"p": "2"}, r"p of .* one of .*; got '2'"),
+        ({"p": 0.9}, r"p of .* number of at least 1, or 'inf'; got 0\.9"),
+        ({"p": math.nan}, r"p of .* at least 1, .*; got nan"),
+        ({"p": "2"}, r"p of .* at least 1, .*; got '2'"),
+        ({"p": True}, r"p of .* at least 1, .*; got True"),
         ({"norm": "l2"}, r"norm of .* 'quotient', 'dual'; got 'l2'"),
         ({"power": 3}, r"power of .* one of 1, 2; got 3"),
         ({"coupled": "yes"}, r"coupled of .* one of False, True; got 'yes'"),

@@ -69,6 +69,7 @@ from fferm.penalty.objective import (
     Problem,
     RateRatios,
     make_objective,
+    smallest_cell,
 )
 from fferm.registry import Saved
 from fferm.solvers.base import Callback, Record, Result
@@ -592,8 +593,7 @@ class FairEstimator(Attributes, Saved, BaseEstimator, ABC):
         """Return the optimal dual at the logits of the penalty's rows."""
         if problem.penalty is None:
             return np.zeros((0, 0, 0))
-        tables = problem.penalty.tables(problem.penalized_prob(logits))
-        return np.concatenate(problem.penalty.duals(tables), axis=2)
+        return np.concatenate(problem.penalty.duals(problem.tables(logits)), axis=2)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -673,18 +673,18 @@ class FairClassifier(ClassifierMixin, FairEstimator):
         codes = np.searchsorted(self.classes_, self.predict(passed.X))
         if encoded.problem.objective.uncertainty is not None:
             scores = self.decision_function(passed.X if other is None else other[0])
-            self._warn_of_reach(encoded.problem, all_classes(scores)[encoded.kept])
+            problem: Problem = encoded.problem
+            logits = all_classes(scores)[encoded.kept]
+            self._warn_of_reach(problem, problem.tables(logits))
         self._warn_of_collapse(codes, encoded)
         return adopted
 
-    def _warn_of_reach(self, problem: Problem, logits: FloatArray) -> None:
+    def _warn_of_reach(self, problem: Problem, tables: list[FloatArray]) -> None:
         uncertainty = problem.objective.uncertainty
-        if problem.penalty is None or uncertainty is None or not uncertainty.reach:
-            return
-        smallest = problem.penalty.smallest_cell(problem.penalized_prob(logits))
-        if uncertainty.reach >= smallest:
+        reach = uncertainty.reach if uncertainty is not None else 0.0
+        if reach and reach >= (smallest := smallest_cell(tables)):
             warn_user(
-                f"The radius {uncertainty.reach:g} reaches the smallest cell of class "
+                f"The radius {reach:g} reaches the smallest cell of class "
                 f"and group, {smallest:.3g}, so the model may stay unfair. Lower it, "
                 "and check the violation.",
                 WideShiftWarning,

@@ -488,7 +488,7 @@ class FairBoostingClassifier(FairClassifier):
             penalized = all_classes(self._raw_scores(problem.penalty_X))
         self.dual_ = self._best_dual(problem, penalized) if dual is None else dual
         if problem.objective.uncertainty is not None:
-            self._warn_of_reach(problem, penalized)
+            self._warn_of_reach(problem, problem.tables(penalized))
         if not is_path:  # the caller of a path looks for collapsed models itself
             self._warn_of_collapse(scores.argmax(axis=1), encoded)
 

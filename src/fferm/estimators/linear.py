@@ -15,7 +15,7 @@ from fferm.errors import InvalidInputError, InvalidParameterError
 from fferm.estimators.base import Encoded, FairClassifier, progress
 from fferm.penalty.objective import Objective, Problem
 from fferm.solvers import LANES_FROM, LARGE_NUMBER, Solution
-from fferm.solvers.linear import linear_logits, parameter_shape, predicted_codes
+from fferm.solvers.linear import make_evaluator, parameter_shape, predicted_codes
 
 # Models predict together, as long as their logits take no more than 64 MB.
 LOGITS_TOGETHER = 2**23
@@ -433,6 +433,6 @@ class FairLogisticRegression(FairClassifier):
         self._partial = None
         if not is_path:  # the caller of a path looks for collapsed models itself
             if problem.objective.uncertainty is not None:
-                logits = linear_logits(problem.penalized_X, solution.value)
-                self._warn_of_reach(problem, logits)
+                tables = make_evaluator(problem).tables(problem, solution.value)
+                self._warn_of_reach(problem, tables)
             self._warn_of_collapse(predicted_codes(problem.X, solution.value), encoded)

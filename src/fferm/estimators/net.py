@@ -503,6 +503,7 @@ class FairNetClassifier(FairClassifier):
         if problem.penalty_X is not None:
             penalized = networks.predict(trained.module, problem.penalty_X)
         self.dual_ = self._best_dual(problem, penalized)
-        self._warn_of_reach(problem, penalized)
+        if problem.objective.uncertainty is not None:
+            self._warn_of_reach(problem, problem.tables(penalized))
         if not is_path:  # the caller of a path looks for collapsed models itself
             self._warn_of_collapse(logits.argmax(axis=1), encoded)

@@ -348,15 +348,6 @@ class Penalty:
         duals = [divergence.value_and_slopes(p, _product(p))[1] for p in compared]
         return tuple(map(every.pull_back, duals) if is_placed else duals)
 
-    def smallest_cell(self, prob: FloatArray) -> float:
-        """Return the smallest probability of a class and a group in any stratum."""
-        smallest = np.inf
-        for table in self.tables(prob):
-            share = table.sum(axis=(1, 2), keepdims=True)
-            product = _product(table) / np.where(share > 0, share, 1.0)
-            smallest = min(smallest, product[product > 0].min(initial=np.inf))
-        return float(smallest)
-
     def by_prob(self, prob: FloatArray, payoffs: list[FloatArray]) -> FloatArray:
         """Return the (n_samples, n_classes) gradient of the penalty by ``prob``.
 
@@ -464,6 +455,12 @@ class Problem:
             logits = self.bins.logits(logits[:, 1])
         return np.asarray(softmax(self.objective.sharpness * logits, axis=1))
 
+    def tables(self, logits: FloatArray) -> list[FloatArray]:
+        """Return the (strata, classes, groups) table of each attribute, if any."""
+        if self.penalty is None:
+            return []
+        return self.penalty.tables(self.penalized_prob(logits))
+
     @property
     def is_smooth(self) -> bool:
         """Whether the objective has a gradient everywhere."""
@@ -496,3 +493,19 @@ def _product(table: FloatArray) -> FloatArray:
     mass = table.sum(axis=(1, 2), keepdims=True)
     product = table.sum(axis=2, keepdims=True) * table.sum(axis=1, keepdims=True)
     return np.where(mass > 0, product / np.where(mass > 0, mass, 1.0), 0.0)
+
+
+def smallest_cell(tables: list[FloatArray]) -> float:
+    """Return the smallest product of marginals of a class and a group in a stratum.
+
+    Parameters
+    ----------
+    tables
+        (strata, classes, groups) of each attribute.
+    """
+    smallest = np.inf
+    for table in tables:
+        share = table.sum(axis=(1, 2), keepdims=True)
+        product = _product(table) / np.where(share > 0, share, 1.0)
+        smallest = min(smallest, product[product > 0].min(initial=np.inf))
+    return float(smallest)

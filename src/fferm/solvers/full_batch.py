@@ -166,6 +166,13 @@ class FusedEvaluator(Evaluator):
             return ()
         return on_table.duals(on_table.cells_of(self.mass(problem, [theta])[..., 0]))
 
+    def tables(self, problem: Problem, theta: FloatArray) -> list[FloatArray]:
+        """Return the (strata, classes, groups) table of each attribute."""
+        on_table = self.on_table(problem)
+        if on_table is None:
+            return []
+        return on_table.split(on_table.cells_of(self.mass(problem, [theta])[..., 0]))
+
     def measure(
         self, problem: Problem, thetas: Sequence[FloatArray], weights: Sequence[float]
     ) -> list[Measured]:

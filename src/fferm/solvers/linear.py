@@ -78,8 +78,11 @@ class Evaluator:
         """Return the optimal dual of each attribute, none without a penalty."""
         if problem.penalty is None:
             return ()
-        prob = problem.penalized_prob(linear_logits(problem.penalized_X, theta))
-        return problem.penalty.duals(problem.penalty.tables(prob))
+        return problem.penalty.duals(self.tables(problem, theta))
+
+    def tables(self, problem: Problem, theta: FloatArray) -> list[FloatArray]:
+        """Return the (strata, classes, groups) table of each attribute."""
+        return problem.tables(linear_logits(problem.penalized_X, theta))
 
 
 def make_evaluator(problem: Problem) -> Evaluator:

@@ -1,18 +1,19 @@
 """Small shifts: the slope of the divergence at the table (f-DRO, Section 3.1)."""
 
 import math
+import numbers
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import numpy as np
+from scipy.optimize import brentq
 
 from fferm._typing import FloatArray
 from fferm.divergences import Divergence
+from fferm.errors import InvalidParameterError
 from fferm.uncertainty import base
 
 __all__ = ["SmallShift"]
-
-ORDERS: tuple[float | str, ...] = (1, 2, math.inf, "inf")
 
 
 @dataclass(frozen=True)
@@ -36,14 +37,16 @@ class SmallShift(base.Uncertainty):
     Parameters
     ----------
     radius
-        Distance between probability tables, at most 2, sqrt(2) and 1 for p = 1, 2 and
-        infinity. More is accepted, since published grids reach 10; it then is no
-        radius of a ball but the weight of a slope penalty.
+        Distance between probability tables, at most ``2 ** (1 / p)``: 2, sqrt(2) and 1
+        for p = 1, 2 and infinity. More is accepted, since published grids reach 10; it
+        then is no radius of a ball but the weight of a slope penalty.
     p
-        The norm of the ball: 1, 2 or infinity (also written ``"inf"``).
+        The norm of the ball: a number of at least 1, or infinity (also written
+        ``"inf"``).
     norm
         ``"quotient"``: shifts keep the total, ``N(g) = min_c |g - c|``: half the range
-        (p = 1), distance to the mean (2), to the median (infinity). It does not depend
+        (p = 1), distance to the mean (2), to the median (infinity), to a number between
+        them. It does not depend
         on the normalisation of f. ``"dual"``: ``N(g) = |g|`` as in the paper, over
         shifts that need not keep the total. It goes wrong under any normalisation
         but the canonical: with the paper's ``t ln t`` and group weights (.8, .2) the
@@ -78,7 +81,12 @@ class SmallShift(base.Uncertainty):
 
     def __post_init__(self) -> None:
         self._check_number("radius", base.RADIUS)
-        self._check_choice("p", ORDERS)
+        is_number = isinstance(self.p, numbers.Real) and not isinstance(self.p, bool)
+        if self.p != "inf" and not (is_number and self.p >= 1):
+            raise InvalidParameterError(
+                "p of SmallShift must be a number of at least 1, or 'inf'; got "
+                f"{self.p!r}."
+            )
         self._check_choice("norm", ("quotient", "dual"))
         self._check_choice("coupled", (False, True))
         self._check_choice("power", (1, 2))
@@ -178,7 +186,7 @@ def norm_and_slope(
     g
         (cells,) vector, possibly with infinite entries.
     p
-        1, 2 or infinity.
+        At least 1; infinity included.
     is_quotient
         Whether to take the quotient norm.
     """
@@ -193,10 +201,10 @@ def norm_and_slope(
         if is_quotient:  # half the range
             slope[np.argmax(g)] += 0.5
             slope[np.argmin(g)] -= 0.5
-            return float(np.ptp(g)) / 2, slope
-        top = np.argmax(np.abs(g))
-        slope[top] = np.sign(g[top])
-        return float(np.abs(g[top])), slope
+        else:
+            top = np.argmax(np.abs(g))
+            slope[top] = np.sign(g[top])
+        return float(np.ptp(g) / 2 if is_quotient else np.abs(g).max()), slope
     if p == 2:
         g = g - g.mean() if is_quotient else g
         length = float(np.linalg.norm(g))
@@ -204,5 +212,38 @@ def norm_and_slope(
         # Ratios before products: the squares of tiny numbers would underflow.
         share, rest = length / rounded, NORM_ROUNDING / rounded
         return length * share, g / rounded * (share * share + 2 * rest * rest)
-    g = g - np.median(g) if is_quotient else g
-    return float(np.abs(g).sum()), np.sign(g)
+    if math.isinf(p):
+        g = g - np.median(g) if is_quotient else g
+        return float(np.abs(g).sum()), np.sign(g)
+    return _general_norm(g, p, is_quotient=is_quotient)
+
+
+def _general_norm(
+    g: FloatArray, p: float, *, is_quotient: bool
+) -> tuple[float, FloatArray]:
+    # For the orders that have no closed form. Numbers are divided by the largest
+    # before they are raised to a power.
+    exponent = 1 / (p - 1)  # q - 1 of the dual order q
+
+    def pull(rest: FloatArray) -> FloatArray:
+        # The slope of |rest|_q^q / q, of which the largest number has 1 or -1.
+        top = np.abs(rest).max()
+        return np.sign(rest) * (np.abs(rest) / (top or 1.0)) ** exponent
+
+    low, span = float(g.min()), float(np.ptp(g))
+    if is_quotient and span == 0:
+        return 0.0, np.zeros_like(g)
+    if is_quotient:
+        share = (g - low) / span
+        centre = brentq(lambda c: float(pull(share - c).sum()), 0.0, 1.0, xtol=1e-14)
+        g = span * (share - centre)
+    top, slope = float(np.abs(g).max()), pull(g)
+    if is_quotient:  # a power near 0 is not known so close to its kink
+        slope[np.argmin(np.abs(g))] -= slope.sum()
+    size = float(np.sum((np.abs(g) / (top or 1.0)) ** (1 + exponent)))
+    length = top * size ** (1 - 1 / p)
+    rounded = math.hypot(length, NORM_ROUNDING)
+    portion, rest = length / rounded, NORM_ROUNDING / rounded
+    # As for the 2-norm above.
+    growth = portion * (portion * portion + 2 * rest * rest)
+    return length * portion, slope * (growth / max(size, 1.0) ** (1 / p))
