@@ -43,6 +43,18 @@ def folder(data, tmp_path):
     return tmp_path / "records"
 
 
+def test_weights_that_a_bound_adds_are_recorded_and_resumed(data, tmp_path):
+    options = {"seeds": 1, "max_violation": 0.4}
+    in_memory = sweep(data, None, **options)
+    assert len(in_memory.models) > len(WEIGHTS)
+    sweep(data, tmp_path, seeds=1)
+    assert_same(sweep(data, tmp_path, **options), in_memory)
+    lines = {path: path.read_bytes() for path in tmp_path.glob("*.jsonl")}
+    assert_same(sweep(data, tmp_path, **options), in_memory)
+    assert_same(TradeoffCurve.load(tmp_path), in_memory)
+    assert lines == {path: path.read_bytes() for path in lines}
+
+
 @pytest.fixture(scope="module")
 def in_memory(data):
     return sweep(data, None)

@@ -462,9 +462,32 @@ def test_a_number_of_weights_takes_the_default_ones(data):
     np.testing.assert_allclose(weights, [0, 0.05, 50], rtol=1e-9)
 
 
+@pytest.mark.parametrize("measure", ["difference", "ratio"])
+def test_weights_halve_the_step_over_which_a_bound_is_crossed(data, measure):
+    model, start = FairLogisticRegression(measure=measure), [0, 0.1, 100]
+    options = {"fairness_weights": start, "seeds": 2}
+    bound = 0.4 if measure == "difference" else 0.5
+    curve = sweep(data, model, max_violation=bound, **options)
+    weights = sorted({key.fairness_weight for key in curve.models})
+    assert set(start) < set(weights)
+    chosen = curve.select(max_violation=bound, measure=measure).fairness_weight
+    place = weights.index(chosen)
+    assert weights[place] / weights[place - 1] < 1.12  # 1000 ** (1 / 2 ** 6) is 1.114
+    for seed in (0, 1):
+        assert {key.fairness_weight for key in curve.models if key.seed == seed} == set(
+            weights
+        )
+
+
+def test_a_bound_that_no_step_crosses_adds_no_weights(data):
+    for bound in (0.9, 1e-9):
+        assert len(sweep(data, max_violation=bound).models) == 2
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [
+        ({"max_violation": -0.1}, "max_violation must be a finite number of at"),
         (
             {"fairness_weights": 1},
             "fairness_weights must be an integer of at least 2; got 1.",

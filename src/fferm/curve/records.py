@@ -62,9 +62,11 @@ class Recorded(NamedTuple):
 
 @contextmanager
 def open_records(
-    folder: Path, header: dict[str, Any]
+    folder: Path, header: dict[str, Any], weights: Iterable[float] = ()
 ) -> Iterator[tuple[Recorded, Callable[[dict[str, Any]], None]]]:
     """Lock the file of a curve and seed; yield what it holds and what adds a line.
+
+    ``weights`` have a place among the models even if the header lacks them.
 
     A worker may outlive the process that was killed, and another sweep may be adding
     to the same records; then this waits for it.
@@ -93,7 +95,7 @@ def open_records(
                 stream.write(b"\n")
             if not _complete_lines(path):
                 append({"format": FORMAT, "version": FORMAT_VERSION, **header})
-            recorded = _read_lines(path, _complete_lines(path))
+            recorded = _read_lines(path, _complete_lines(path), weights)
             _check_same(recorded.header, header, folder)
             # Models are written under a hidden name first; a kill may leave one.
             for half in (folder / MODELS).glob(f".{path.stem}-*"):
@@ -116,7 +118,9 @@ def _complete_lines(path: Path) -> list[dict[str, Any]]:
     return complete
 
 
-def _read_lines(path: Path, lines: list[dict[str, Any]]) -> Recorded:
+def _read_lines(
+    path: Path, lines: list[dict[str, Any]], weights: Iterable[float] = ()
+) -> Recorded:
     header, *fits = lines
     if header.get("format") != FORMAT:
         raise PersistenceError(f"{path} does not contain records of a sweep.")
@@ -126,9 +130,12 @@ def _read_lines(path: Path, lines: list[dict[str, Any]]) -> Recorded:
             f"{FORMAT_VERSION}. Read it with the version of fferm that wrote it."
         )
     by_weight = {fit["fairness_weight"]: fit for fit in reversed(fits)}
+    tried = [fit["fairness_weight"] for fit in fits]
     models = {
         weight: path.parent / MODELS / f"{path.stem}-{number:03d}.fferm"
-        for number, weight in enumerate(header["weights"])
+        for number, weight in enumerate(
+            dict.fromkeys([*header["weights"], *tried, *weights])
+        )
     }
     return Recorded(header, by_weight, models)
 

@@ -18,12 +18,12 @@ from sklearn.pipeline import Pipeline
 import fferm
 from fferm._typing import Table
 from fferm.auditing import Audit
-from fferm.curve.curve import TEST_SHARE, TradeoffCurve
+from fferm.curve.curve import TEST_SHARE, TradeoffCurve, usable_points
 from fferm.curve.measures import audit_rows, make_measures, measure_models
 from fferm.curve.records import Recorded, assemble, claim_folder, open_records
 from fferm.data.rows import FitInput
 from fferm.data.split import read_rows, split_by_label
-from fferm.data.validate import Number
+from fferm.data.validate import Number, check_params
 from fferm.divergences import Divergence
 from fferm.divergences import get as get_divergence
 from fferm.errors import InvalidParameterError
@@ -75,6 +75,7 @@ def tradeoff_curve(
     fairness_weights: int | Sequence[float] = 20,
     seeds: int | Sequence[int] = 1,
     divergences: Sequence[str | Divergence] | None = None,
+    max_violation: float | None = None,
     min_group_size: int | None = None,
     n_jobs: int | None = None,
     records: str | os.PathLike[str] | None = None,
@@ -104,6 +105,11 @@ def tradeoff_curve(
         The seeds, or how many. A seed sets ``random_state`` and the held-out part.
     divergences
         One curve for each of these, instead of the estimator's own divergence.
+    max_violation
+        More weights are tried where the violation on test rows, its mean over seeds,
+        crosses this bound: they halve the step again and again. It is compared as
+        `TradeoffCurve.select` does, by ratio if the estimator's ``measure`` is
+        ``"ratio"``.
     min_group_size
         In place of the estimator's own: groups with fewer rows are not compared.
     n_jobs
@@ -131,6 +137,8 @@ def tradeoff_curve(
     >>> sorted(curve.records["split"].unique())
     ['test', 'train']
     """
+    bound = {"max_violation": max_violation}
+    check_params(bound, {"max_violation": Number(is_optional=True)})
     models = _named_estimators(estimator, divergences)
     if min_group_size is not None:
         models = {
@@ -166,7 +174,58 @@ def tradeoff_curve(
             swept.append(path)
             for fit in () if is_alone else path.fits.values():
                 _show(fit, show)
+    if max_violation is not None:
+        _refine(paths, swept, rows, folder, n_jobs, max_violation)
     return assemble(swept, rows.audit)
+
+
+def _refine(
+    paths: list[tuple[Any, Header]],
+    swept: list[Recorded],
+    rows: SweepRows,
+    folder: Path | None,
+    n_jobs: int | None,
+    bound: float,
+) -> None:
+    """Add fits where the violation crosses a bound, halving the step."""
+    # Other weights in the folder have no say in which are tried.
+    tried = {header["curve"]: [*header["weights"]] for _, header in paths}
+    models = {header["curve"]: last_step(model) for model, header in paths}
+    for _ in range(max(model.search_halvings for model in models.values())):
+        curves = assemble(swept, rows.audit).curves
+        middle = {
+            name: _middle(curves[name], model, bound, tried[name])
+            for name, model in models.items()
+        }
+        where = [n for n, (_, header) in enumerate(paths) if middle[header["curve"]]]
+        more = Parallel(n_jobs=n_jobs)(
+            delayed(_run_path)(
+                *paths[n], rows, folder, (), middle[paths[n][1]["curve"]]
+            )
+            for n in where
+        )
+        for n, path in zip(where, more, strict=True):
+            swept[n].fits.update(path.fits)
+            swept[n].models.update(path.models)
+        for name, weights in middle.items():
+            tried[name] += weights
+
+
+def _middle(
+    curve: TradeoffCurve, model: FairEstimator, bound: float, tried: list[float]
+) -> list[float]:
+    # The middle of the first step of weights over which the violation crosses a bound.
+    points = usable_points(curve.records, "test").sort_values("fairness_weight")
+    points = points[points["fairness_weight"].isin(tried)]
+    is_ratio = model.measure == "ratio"
+    points = curve._measured(points, "max_violation", "test", is_ratio)
+    weights = points["fairness_weight"].to_numpy()
+    is_within = points["violation"].to_numpy() <= bound
+    crossed = np.flatnonzero(is_within[1:] & ~is_within[:-1])
+    if not crossed.size:
+        return []
+    low, high = weights[crossed[0] : crossed[0] + 2].tolist()
+    return [float(np.sqrt(low * high)) if low > 0 else high / 2]
 
 
 def _show(fit: dict[str, Any], callbacks: tuple[Callback, ...]) -> None:
@@ -310,23 +369,27 @@ def _run_path(
     rows: SweepRows,
     folder: Path | None,
     callbacks: tuple[Callback, ...] = (),
+    weights: Sequence[float] = (),
 ) -> Recorded:
     """Return the fits of one curve and seed, in order of their weights.
 
-    With a folder, each fit is on disk with its model once it is made.
+    With a folder, each fit is on disk with its model once it is made. ``weights`` are
+    those of the header, if none are passed.
     """
+    weights = list(weights or header["weights"])
     splits = rows.split(header["seed"])
     if isinstance(estimator, Pipeline):
         estimator, parts = fit_steps(estimator, *splits.values())
         splits = dict(zip(splits, parts, strict=True))
     opened: Opened = nullcontext((Recorded(header, {}, {}), None))
     if folder is not None:
-        opened = open_records(folder, header)
+        opened = open_records(folder, header, weights)
     measures: dict[str, Any] = {}
     with opened as (recorded, append):
         files = recorded.models
         done = {w: files[w] for w in recorded.fits if files[w].exists()}
-        path = _train_path(last_step(estimator), header, splits["train"], done)
+        last, train = last_step(estimator), splits["train"]
+        path = _train_path(last, weights, header["seed"], train, done)
         for trained, seconds in path:
             measures = measures or make_measures(trained[0], splits)
             models = [m for m in trained if m.fairness_weight_ not in done]
@@ -351,14 +414,17 @@ def _run_path(
 
 
 def _train_path(
-    estimator: FairEstimator, header: Header, train: FitInput, done: dict[float, Path]
+    estimator: FairEstimator,
+    weights: list[float],
+    seed: int,
+    train: FitInput,
+    done: dict[float, Path],
 ) -> Iterator[tuple[list[FairEstimator], float]]:
     # Yields the models that were trained together, and the seconds that one took.
-    weights = header["weights"]
     left = [weight for weight in weights if weight not in done]
     if not left:
         return
-    model: FairEstimator = clone(estimator).set_params(random_state=header["seed"])
+    model: FairEstimator = clone(estimator).set_params(random_state=seed)
     is_warm = model.warm_starts_path(train, weights)
     start, n_before = None, weights.index(left[0])
     if n_before and is_warm:
