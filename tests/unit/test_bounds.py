@@ -702,6 +702,15 @@ def test_a_bound_below_the_noise_of_a_fair_model_is_said_before_the_search(biase
         fit(certified(0.01), biased)
 
 
+def test_a_class_of_one_row_is_trained_on_and_does_not_test(biased):
+    X, y, s = biased
+    y = y.copy()
+    y[7] = 2
+    for seed in range(6):
+        trial = search_of(certified(0.5, random_state=seed), (X, y, s))
+        assert 7 not in trial.position
+
+
 def test_training_again_is_said_to_lose_the_promise(biased):
     with pytest.warns(FfermWarning, match="not the model that was tested"):
         again = fit(certified(0.15, refit=True), biased)

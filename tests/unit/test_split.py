@@ -12,6 +12,7 @@ from fferm.data.groups import Attribute
 from fferm.data.rows import FitInput, Rows
 from fferm.data.split import (
     hold_out,
+    hold_out_evenly,
     keep_rows,
     kinds,
     read_rows,
@@ -65,6 +66,37 @@ def test_the_rows_held_out_are_drawn_at_random_by_the_seed():
     often = np.mean(draws, axis=0)
     for kind, share in enumerate((10 / 40, 2 / 10, 1 / 3, 0)):
         assert np.abs(often[shuffled == kind] - share).max() < 0.12
+
+
+def test_rows_that_test_a_bound_are_drawn_evenly_from_kinds_of_any_size():
+    # Of two attributes most combinations are rare: singles, pairs and so on.
+    rng = np.random.default_rng(0)
+    codes = rng.integers(0, 2, 300), rng.geometric(0.15, 300) - 1
+    names = tuple(map(str, range(100)))
+    attributes = tuple(Attribute(f"s{i}", names, c) for i, c in enumerate(codes))
+    rows = Rows(attributes, Strata(np.zeros(300, int), ("everyone",)), np.ones(300))
+    label = rng.integers(0, 2, 300)
+
+    draws = np.array([hold_out_evenly(rows, label, 0.2, seed) for seed in range(1000)])
+
+    # A share of 1000 draws has a standard deviation of 0.013.
+    assert np.abs(draws.mean(axis=0) - 0.2).max() < 0.06
+    size = np.bincount(kinds(rows, label))[kinds(rows, label)]
+    for n in np.unique(size[size < 5 / 0.2]):
+        assert draws[:, size == n].mean() == pytest.approx(0.2, abs=0.02)
+    # Each group of the first attribute gives its share, whatever the seed.
+    for group in range(2):
+        count = draws[:, codes[0] == group].sum(axis=1)
+        assert np.ptp(count) <= 4
+    np.testing.assert_array_equal(draws[0], hold_out_evenly(rows, label, 0.2, 0))
+
+
+def test_an_even_split_of_common_kinds_is_the_stratified_one():
+    label = np.repeat([0, 1], [90, 30])
+    group = Attribute("s", ("a", "b"), np.arange(120) % 2)
+    rows = Rows((group,), Strata(np.zeros(120, int), ("everyone",)), np.ones(120))
+    held = hold_out(kinds(rows, label), 0.4, 3)
+    np.testing.assert_array_equal(hold_out_evenly(rows, label, 0.4, 3), held)
 
 
 def test_rows_that_are_not_kept_have_weight_0_and_are_not_removed():

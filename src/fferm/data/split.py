@@ -14,6 +14,9 @@ from fferm.data.rows import FitInput, Rows, check_aligned, combine
 from fferm.data.validate import TrainingData, one_column, read_frame
 from fferm.errors import InvalidInputError, InvalidParameterError, MissingSensitiveError
 
+# Held-out rows of a kind below which the kind is rare.
+RARE = 5
+
 
 def kinds(rows: Rows, label: IntArray) -> IntArray:
     """Return (n_samples,) codes, one for each label, stratum and group."""
@@ -33,6 +36,27 @@ def hold_out(
     rank = np.empty_like(kind)
     rank[order] = np.arange(kind.size) - np.repeat(np.cumsum(size) - size, size)
     return np.asarray(rank < count[kind])
+
+
+def hold_out_evenly(
+    rows: Rows,
+    label: IntArray,
+    fraction: float,
+    random_state: int | np.random.RandomState | None,
+) -> NDArray[np.bool_]:
+    """Return which rows are held out to test a bound: each as probably as any other.
+
+    Rows are stratified as by `hold_out`, which would take too many rows of a rare kind,
+    or none. So of rare kinds that are parts of a group, every so many-th row is taken.
+    """
+    kind = kinds(rows, label)
+    held = hold_out(kind, fraction, random_state)
+    group = combine([rows.attributes[0].code, rows.strata.code])
+    size, whole = (np.bincount(code)[code] for code in (kind, group))
+    rare = np.flatnonzero((fraction * size < RARE) & (size < whole))
+    order, is_held = _deal(group[rare], fraction, check_random_state(random_state))
+    held[rare[order]] = is_held
+    return held
 
 
 def deal_folds(kind: IntArray, n_folds: int, seed: int) -> IntArray:
@@ -144,10 +168,7 @@ def split_strata(
     (scikit-learn's stratified split refuses strata of one).
     """
     n_samples = len(stratum)
-    order = rng.permutation(n_samples)
-    order = order[np.argsort(stratum[order], kind="stable")]
-    ticks = np.floor(np.arange(n_samples + 1) * test_size + rng.random())
-    is_test = np.diff(ticks) > 0
+    order, is_test = _deal(stratum, test_size, rng)
     train, test = rng.permutation(order[~is_test]), rng.permutation(order[is_test])
     if not len(train) or not len(test):
         raise InvalidParameterError(
@@ -155,3 +176,13 @@ def split_strata(
             f"{len(test)} test rows of {n_samples}. Both need some; pass more rows."
         )
     return train, test
+
+
+def _deal(
+    stratum: IntArray, share: float, rng: np.random.Generator | np.random.RandomState
+) -> tuple[IntArray, NDArray[np.bool_]]:
+    # Rows in random order, grouped by stratum, and which of them belong to the share.
+    order = rng.permutation(len(stratum))
+    order = order[np.argsort(stratum[order], kind="stable")]
+    ticks = np.floor(np.arange(len(stratum) + 1) * share + rng.random())
+    return order, np.diff(ticks) > 0

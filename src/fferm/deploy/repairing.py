@@ -16,7 +16,7 @@ from sklearn.base import clone
 
 from fferm._typing import FloatArray, IntArray, Table, is_sparse
 from fferm.data.rows import Rows, add_control, check_aligned, encode_rows
-from fferm.data.split import hold_out, kinds
+from fferm.data.split import hold_out_evenly
 from fferm.data.validate import (
     FLAG,
     SEED,
@@ -438,7 +438,7 @@ class GroupRepair(RepairedClassifier):
             self.feasible_ = self.violation_ <= self.max_violation + 1e-9
         else:
             seed = self.random_state
-            held = hold_out(kinds(rows, y), self.validation_fraction, seed)
+            held = hold_out_evenly(rows, y, self.validation_fraction, seed)
             held_rows = replace(tabulator, rows=rows.take(held))
             cells = self._cells(prob, y, rows, ~held)
             self._certify(cells, held_rows, prob, drawn, held)

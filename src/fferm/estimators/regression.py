@@ -13,7 +13,7 @@ from sklearn.utils import _safe_indexing, check_random_state
 from fferm._typing import FloatArray, IntArray, Table, is_sparse
 from fferm.data.groups import Binning, quantile_edges, take_rows
 from fferm.data.rows import FitInput
-from fferm.data.split import hold_out, keep_rows, kinds
+from fferm.data.split import hold_out, hold_out_evenly, keep_rows, kinds
 from fferm.data.validate import (
     COUNT,
     POSITIVE,
@@ -320,8 +320,12 @@ class FairRegressor(RegressorMixin, FairEstimator):
                 f"test that keeps its level; got {self.confidence!r}. Or use one of "
                 f"{', '.join(GROUP_MEASURES)}."
             )
-        kind = kinds(rows, np.zeros(data.y.size, dtype=np.int64))
-        held = hold_out(kind, self.validation_fraction, self.random_state)
+        label = np.zeros(data.y.size, dtype=np.int64)
+        part = self.validation_fraction, self.random_state
+        if self.confidence is None:
+            held = hold_out(kinds(rows, label), *part)
+        else:
+            held = hold_out_evenly(rows, label, *part)
         shown, edges = keep_rows(passed, data, ~held), rows.band_edges
         if edges:  # bands are those of the training rows
             with muted(FfermWarning):

@@ -35,7 +35,13 @@ from sklearn.utils import _safe_indexing, check_random_state
 
 from fferm._typing import IntArray, Table, is_sparse
 from fferm.data.rows import FitInput
-from fferm.data.split import hold_out, keep_penalty_rows, keep_rows, kinds
+from fferm.data.split import (
+    hold_out,
+    hold_out_evenly,
+    keep_penalty_rows,
+    keep_rows,
+    kinds,
+)
 from fferm.divergences import STANDARD
 from fferm.divergences import get as get_divergence
 from fferm.errors import (
@@ -59,7 +65,6 @@ from fferm.metrics.intervals import (
     certify_tables,
     compared_of,
     expected_limit,
-    expected_ratio_limit,
     floor_of_tables,
 )
 from fferm.metrics.tabulator import Tabulator, worst_violation
@@ -359,9 +364,15 @@ class HeldOutDecisions(HeldOut[M]):
         assert rows is not None
         other, row = passed.penalty_data, np.flatnonzero(encoded.kept)
         X, label = (passed.X, data.y) if other is None else (other[0], rows.strata.code)
-        kind = kinds(rows, label)
-        held = hold_out(kind, model.validation_fraction, model.random_state)
+        confidence = model.confidence if bound is None else None
+        part = model.validation_fraction, model.random_state
+        if confidence is None:
+            held = hold_out(kinds(rows, label), *part)
+        else:
+            held = hold_out_evenly(rows, label, *part)
         if other is None:
+            is_trained = np.bincount(label[~held], minlength=data.classes.size) > 0
+            held &= is_trained[label]  # every class has rows to train on
             shown = keep_rows(passed, data, ~held)
         else:
             shown = keep_penalty_rows(passed, encoded.kept, ~held)
@@ -373,7 +384,6 @@ class HeldOutDecisions(HeldOut[M]):
                 again = clone(model)._encode(replace(passed, edges=edges)).rows
             rows = rows if again is None else again
         limit = model.max_violation or 0.0
-        confidence = model.confidence if bound is None else None
         super().__init__(shown, float(limit if bound is None else bound), confidence)
         classes = tuple(data.classes.tolist())
         notion = encoded.problem.objective.notion
@@ -408,9 +418,8 @@ class HeldOutDecisions(HeldOut[M]):
         code = _decide(model, self.all_X)[self.trained_position]
         share = self.position.size / self.trained_position.size
         tables, level = self.trained_setting.tables(code), self.confidence or 0.5
-        is_difference = self.measure == "difference"
-        expect = expected_limit if is_difference else expected_ratio_limit
-        limit, noise = expect(*compared_of(tables), share, level)
+        compared = compared_of(tables)
+        limit, noise = expected_limit(*compared, share, level, self.measure)
         if np.unique(code).size == 1 or np.isnan(limit):
             limit = np.inf
         return Expected(model, worst_violation(tables, self.measure), limit, noise)

@@ -191,8 +191,8 @@ def certify(
     Returns
     -------
     float
-        1 where no two groups can be compared. Values above one half are those of the
-        normal law.
+        1 where no two groups can be compared. If a gap is above the bound, the value
+        is that of the normal law, above one half.
 
     Examples
     --------
@@ -207,14 +207,14 @@ def certify(
     if bound >= 1:  # no gap is larger
         return 0.0
     z = gap_statistic(counts, n_rows, bound)
-    if np.max(z) >= 0:
+    if np.max(z) > 0:
         return float(ndtr(np.max(z)))
     # Hoeffding's inequality settles pairs that are far from the bound.
     distance = bound - (counts[0] / n_rows[0] - counts[1] / n_rows[1])
     chance = np.exp(-2 * distance**2 / (1 / n_rows).sum(axis=0))
     unsettled = np.flatnonzero(chance > SETTLED)
     parts = [_exact(z[i], counts[:, i], n_rows[:, i], bound) for i in unsettled]
-    return SETTLED + max(parts, default=0.0)
+    return min(SETTLED + max(parts, default=0.0), 1.0)
 
 
 def refute(
@@ -329,7 +329,7 @@ def certify_curves(below: FloatArray, sizes: FloatArray, bound: float) -> float:
         pair = n[[a, b]]
         high, low = np.ceil(below[a] * n[a] - 1e-6), np.floor(below[b] * n[b] + 1e-6)
         z = float(gap_statistic(np.stack([high, low]), pair[:, None], bound).max())
-        if z >= 0:
+        if z > 0:
             return float(ndtr(z))
         if pair.min() > MOST_EXACT:
             distance = bound - float(np.max(below[a] - below[b]))
@@ -393,6 +393,7 @@ def expected_limit(
     sizes: Sequence[FloatArray],
     share: float,
     confidence: float,
+    measure: Measure = "difference",
 ) -> tuple[float, float]:
     """Return the violation that other rows would certify if they had these rates.
 
@@ -404,6 +405,8 @@ def expected_limit(
         The number of other rows, as a share of these.
     confidence
         The level.
+    measure
+        How rates are compared; all but a difference by one minus their ratio.
 
     Returns
     -------
@@ -411,45 +414,24 @@ def expected_limit(
         The limit, and the standard error of its difference from what the other rows
         will certify; NaN where no two groups can be compared.
     """
-    limit, noise = math.nan, math.nan
+    limit, noise, is_ratio = math.nan, math.nan, measure != "difference"
     for rate, size in zip(rates, sizes, strict=True):
         a, b = np.triu_indices(rate.shape[1], 1)
         n = np.where(size > 0, size, np.nan)
         likely = (rate * n + 1) / (n + 2)
-        variance = likely * (1 - likely) / n
+        # Of a rate, or of its logarithm.
+        variance = likely * (1 - likely) / n / (likely**2 if is_ratio else 1)
         error = np.sqrt(variance[:, a] + variance[:, b])
-        upper = np.abs(rate[:, a] - rate[:, b]) - ndtri(1 - confidence) * error / (
-            math.sqrt(share)
-        )
+        value = np.log(likely) if is_ratio else rate
+        upper = np.abs(value[:, a] - value[:, b])
+        upper -= ndtri(1 - confidence) * error / math.sqrt(share)
         if not np.all(np.isnan(upper)):
             worst = np.unravel_index(np.nanargmax(upper), upper.shape)
             if not limit >= upper[worst]:
                 limit = float(upper[worst])
                 noise = float(error[worst]) * math.sqrt(1 / share + 1)
-    return limit, noise
-
-
-def expected_ratio_limit(
-    rates: Sequence[FloatArray],
-    sizes: Sequence[FloatArray],
-    share: float,
-    confidence: float,
-) -> tuple[float, float]:
-    """Return what `expected_limit` does, for one minus the ratio of two rates."""
-    limit, noise = math.nan, math.nan
-    for rate, size in zip(rates, sizes, strict=True):
-        a, b = np.triu_indices(rate.shape[1], 1)
-        n = np.where(size > 0, size, np.nan)
-        likely = (rate * n + 1) / (n + 2)
-        variance = (1 - likely) / (likely * n)  # of the logarithm of a rate
-        error = np.sqrt(variance[:, a] + variance[:, b])
-        apart = np.abs(np.log(likely[:, a] / likely[:, b]))
-        upper = 1 - np.exp(ndtri(1 - confidence) * error / math.sqrt(share) - apart)
-        if not np.all(np.isnan(upper)):
-            worst = np.unravel_index(np.nanargmax(upper), upper.shape)
-            if not limit >= upper[worst]:
-                limit = float(upper[worst])
-                noise = float((1 - limit) * error[worst]) * math.sqrt(1 / share + 1)
+    if is_ratio:
+        return 1 - math.exp(-limit), math.exp(-limit) * noise
     return limit, noise
 
 
@@ -502,10 +484,7 @@ def gap_statistic(
     low = np.clip(2 * size * np.cos(angle) - a, 0.0, 1 - bound)
     high = low + bound
     variance = (high * (1 - high) / n1 + low * (1 - low) / n2) * n / (n - 1)
-    distance = x1 / n1 - x2 / n2 - bound
-    with np.errstate(divide="ignore", invalid="ignore"):
-        z = distance / np.sqrt(variance)
-    return np.asarray(np.where(variance > 0, z, 0.0))
+    return _standardized(x1 / n1 - x2 / n2 - bound, variance)
 
 
 def _exact(
