@@ -8,6 +8,7 @@ import pytest
 from fferm import (
     FairLogisticRegression,
     FairRegressor,
+    audit,
     audit_regression,
     tradeoff_curve,
 )
@@ -16,7 +17,10 @@ from fferm.report.curves import points
 
 HOSTILE = "<img src=x onerror=alert(1)>"
 BOUND = 0.4
-PAGES = ("curve", "bound", "audit", "number_curve", "number_audit")
+PAGES = (
+    *("curve", "bound", "audit", "number_curve", "number_audit"),
+    *("dossier", "alternatives"),
+)
 PHONE, DESKTOP = {"width": 390, "height": 844}, {"width": 1280, "height": 900}
 # What margins of 1.5 cm leave of the width of A4, in pixels.
 PAPER = {"width": 680, "height": 1000}
@@ -44,7 +48,9 @@ def pages(curve, tmp_path_factory):
     curve.to_html(folder / "bound.html", max_violation=BOUND)
     alone = curve.curves[HOSTILE]
     alone.audits[20.0, 0].to_html(folder / "audit.html", before=alone.audits[0.0, 0])
+    alone.alternatives(max_violation=BOUND).to_html(folder / "alternatives.html")
     _write_numbers(folder)
+    _write_dossier(folder)
     return {name: folder / f"{name}.html" for name in PAGES}
 
 
@@ -64,10 +70,28 @@ def _write_numbers(folder):
         fairness_weights=[0, 1, 20],
     )
     found.to_html(folder / "number_curve.html", title=HOSTILE)
-    audit = audit_regression(
+    numbers = audit_regression(
         found.select("knee"), X, y, sensitive_features=sensitive, n_permutations=9
     )
-    audit.to_html(folder / "number_audit.html", max_violation=900)
+    numbers.to_html(folder / "number_audit.html", max_violation=900)
+
+
+def _write_dossier(folder):
+    """Write the page of a dossier whose table is the widest."""
+    rng = np.random.default_rng(0)
+    people = {
+        "sex": rng.choice([HOSTILE, "Œuvre & Söhne", "unknown"], 4000),
+        "race": rng.choice(["a", "b", "c"], 4000, p=[0.6, 0.385, 0.015]),
+    }
+    score = rng.random(4000)
+    is_repaid, is_granted = rng.random(4000) < score, score > 0.4
+    found = audit(
+        y_true=is_repaid.astype(int),
+        y_pred=is_granted.astype(int),
+        y_prob=score,
+        sensitive_features=people,
+    )
+    found.dossier("ecoa").to_html(folder / "dossier.html")
 
 
 class Visit:

@@ -46,10 +46,10 @@ def levelling(before, after):
 @pytest.mark.parametrize(
     ("before", "after", "words", "is_down"),
     [
-        ((0.6, 0.2), (0.2, 0.2), "no group is higher than before", True),
-        ((0.6, 0.2), (0.1, 0.1), "no group is higher than before", True),
-        ((0.6, 0.3, 0.2), (0.4, 0.4, 0.2), "the lowest group did not rise", True),
-        ((0.6, 0.2), (0.3, 0.3), "Mostly levelling down: 75 % from above", True),
+        ((0.6, 0.2), (0.2, 0.2), "no group's rate rose", True),
+        ((0.6, 0.2), (0.1, 0.1), "no group's rate rose", True),
+        ((0.6, 0.3, 0.2), (0.4, 0.4, 0.2), "the lowest rate did not rise", True),
+        ((0.6, 0.2), (0.3, 0.3), "Mostly levelling down: 75 %", True),
         ((0.6, 0.2), (0.5, 0.5), "Levelling up", False),
         ((0.6, 0.2), (0.6, 0.6), "Levelling up", False),
         ((0.6, 0.2), (0.7, 0.5), "Levelling up", False),

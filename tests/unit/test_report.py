@@ -421,8 +421,11 @@ def test_the_price_is_that_of_the_curve_of_the_model(curve, tmp_path):
     both = several(curve)
     reversed_ = replace(both, records=both.records[::-1])  # the worse curve first
     page = report(write_curve, reversed_, folder=tmp_path, max_violation=0.15)
-    assert "The plain model has 89.0 % accuracy at violation 30.0 %." in page.text
-    assert "It costs 2.0 points of accuracy" in page.text
+    assert (
+        "The plain model has an accuracy of 89.0 % and a violation of 30.0 %."
+        in page.text
+    )
+    assert ", for 2.0 points of accuracy." in page.text
 
 
 def test_the_page_says_if_no_model_keeps_the_bound(curve, tmp_path):
@@ -660,8 +663,8 @@ def test_dots_stand_on_an_axis_that_fits_them(found, tmp_path):
 @pytest.mark.parametrize(
     ("bound", "words"),
     [
-        (None, "● What fairness costs here"),
-        (0.3, "● The bound can be kept on these rows"),
+        (None, "i A violation of 12.0\N{NO-BREAK SPACE}% instead of 30.0"),
+        (0.3, "i The bound can be kept on these rows"),
         (0.15, "✓ The bound can be kept"),
         (0.001, "✗ The bound is not kept"),
     ],
@@ -700,7 +703,7 @@ def test_groups_of_few_rows_are_flagged(found, tmp_path):
     assert "29 few rows" in report(write_audit, small, folder=tmp_path).text
 
 
-@pytest.mark.parametrize(("bound", "sign"), [(0.0, "✗"), (1.0, "✓"), (None, "●")])
+@pytest.mark.parametrize(("bound", "sign"), [(0.0, "✗"), (1.0, "✓"), (None, "i")])
 def test_a_verdict_has_a_sign_beside_its_words(found, tmp_path, bound, sign):
     text = report(write_audit, found, folder=tmp_path, max_violation=bound).text
     words = " ".join(judge_audit(found, bound).words.split())  # as in Page.text
@@ -774,7 +777,7 @@ def test_an_audit_beside_the_one_before_says_what_changed(found, tmp_path):
     text = Page(path).text
     assert text.startswith("After <all>")
     assert "What changed for whom" in text
-    assert "Decision 1 – Levelling down: no group is higher than before." in text
+    assert "Decision 1 – Levelling down: no group's rate rose." in text
     assert "equality was reached by giving it to fewer" in text
     assert "90.0 %" in text
 
@@ -801,7 +804,7 @@ def test_a_picked_model_has_groups_certificate_and_costs(biased, tmp_path):
 def test_the_audit_of_the_chosen_model_stands_beside_its_curve(curve, found, tmp_path):
     text = report(write_curve, curve, folder=tmp_path, audit=found).text
     assert "Audit of the chosen model" in text
-    assert "Every group had rows to be judged by." in text
+    assert "No group was left out." in text
 
 
 @pytest.mark.parametrize("name", ["EqualizedOdds()", "equalized_odds"])

@@ -90,7 +90,7 @@ MEASURES = {
     "mean_score": ("Mean score", False),
     "standardized_mean_difference": ("Standardised mean difference", True),
     "auc": ("AUC", True),
-    "calibration": ("Observed less expected", True),
+    "calibration": ("Observed minus expected", True),
 }
 # Measures of scores; the others are of what is decided, or of scores above the median.
 OF_SCORES = ("mean_score", "standardized_mean_difference", "auc", "calibration")
@@ -312,13 +312,17 @@ SIGNED = ("Name", "Date", "Signature")
 
 def describe(table: Disparity) -> str:
     """Return what a table is about, in one line."""
+    unknown = f"{table.n_unknown} rows of unknown category are left out"
+    return f"By {table.name}: {_what(table)}; {unknown}."
+
+
+def _what(table: Disparity) -> str:
     what = f"decision {table.outcome!r}"
     if table.basis == "score":
         what = f"scores for {table.outcome!r}" if table.outcome else "scores"
     if table.median is not None:
         what += f" above the median, {table.median:.4g}"
-    unknown = f"{table.n_unknown} rows of unknown category are left out"
-    return f"By {table.name}: {what}; {unknown}."
+    return what
 
 
 def make_dossier(  # noqa: PLR0913 - as the method of an audit
@@ -365,6 +369,12 @@ def make_dossier(  # noqa: PLR0913 - as the method of an audit
         for basis in maker.bases()
     )
     results = [sentence for table in tables for sentence in _find(rule, table)]
+    if favorable is None and len(people.classes) == 2 and people.classes[1] != "1":
+        results.insert(
+            0,
+            f"Selected means {people.classes[1]!r}, the outcome that sorts last. If "
+            "that is not the favourable one, name it: favorable=, or --favorable.",
+        )
     return Dossier(
         rule=rule,
         confidence=audit.confidence,
@@ -479,8 +489,7 @@ def _find(rule: Rule, table: Disparity) -> Iterator[str]:
         yield f"By {table.name}: under {share} of the rows are {', '.join(small)}."
     ratio = next(name for name in rule.measures if name.endswith("impact_ratio"))
     shown = {n: row for n, row in rows.items() if not math.isnan(row.get(ratio, 0.0))}
-    where = f"By {table.name}, {'scores' if table.basis == 'score' else 'decisions'}"
-    where += f" {table.outcome!r}" if table.outcome else ""
+    where = f"By {table.name}, {_what(table)}"
     if len(shown) < 2:
         yield f"{where}: no two categories can be compared."
     if len(shown) < 2 or any(ratio not in row for row in rows.values()):
@@ -488,8 +497,8 @@ def _find(rule: Rule, table: Disparity) -> Iterator[str]:
     worst = min(shown, key=lambda name: shown[name][ratio])
     row = shown[worst]
     yield (
-        f"{where}: the lowest rate over that of {table.reference} is "
-        f"{row[ratio]:.3f}, for {worst} ({row['rows']} rows; interval "
+        f"{where}: the lowest {MEASURES[ratio][0].lower()} is {row[ratio]:.3f}, for "
+        f"{worst} compared with {table.reference} ({row['rows']} rows; interval "
         f"{row[f'{ratio}_low']:.3f} to {row[f'{ratio}_high']:.3f})."
     )
     for name, row in shown.items() if rule.four_fifths else ():

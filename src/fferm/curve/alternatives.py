@@ -194,7 +194,7 @@ def _standing(
         words.append("another model is at least as accurate and fairer")
     elif taken is not None:
         words.append(
-            f"keeps the goal with worse {other} than the one taken, or untested"
+            f"keeps the goal; worse {other} than the model taken, or not tested"
         )
     return "; ".join(words) or "not taken"
 
@@ -203,8 +203,8 @@ def _reason(models: pd.DataFrame, taken: Key, name: str, bound: float) -> str:
     row = models[(models[POINT] == list(taken[:2])).all(axis=1)].iloc[0]
     return (
         f"Of {len(models)} models, {row['curve']} with fairness weight "
-        f"{row['fairness_weight']:g} is {WORDS[name]} {bound:.4g}, on test rows. "
-        f"Against the model that all are compared with it loses "
-        f"{100 * row['accuracy_lost']:.2f} points of accuracy and lowers the violation "
-        f"by {row['violation_reduced']:.4g}, to {row['violation']:.4g}."
+        f"{row['fairness_weight']:g} is {WORDS[name]} {bound:.4g} on test rows. "
+        f"Against the model that all are compared with, accuracy changes by "
+        f"{-row['accuracy_lost']:+.4f} to {row['accuracy']:.4f}, and the violation by "
+        f"{-row['violation_reduced']:+.4g} to {row['violation']:.4g}."
     )

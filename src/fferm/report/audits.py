@@ -128,9 +128,7 @@ def judge_audit(audit: Audit, max_violation: float | None) -> Verdict:
         measure, show = f"{TITLES[audit.metric]} by {audit.worst}", plain
         stated = f"{measure}: {plain(audit.violation)}"
     if max_violation is None:
-        floor = getattr(audit, "floor", math.nan)
-        words = f"By chance alone, a fair model measures {points(floor)} on these rows."
-        return Verdict(stated, "" if math.isnan(floor) else words, None)
+        return Verdict(stated, "", None)
     bound = f"the bound of {show(max_violation)}"
     value, high = show(audit.violation), audit.interval[1]
     if not audit.passes(max_violation):
@@ -384,12 +382,13 @@ def _levelling(changes: list[Change]) -> Levelling | None:
     is_nobody_better = all(c.difference <= SAME_RATE for c in changes)
     fall, rise = -highest.difference, lowest.difference
     if is_nobody_better:
-        words, is_down = "Levelling down: no group is higher than before", True
+        words, is_down = "Levelling down: no group's rate rose", True
     elif rise <= SAME_RATE:
-        words, is_down = "Levelling down: the lowest group did not rise", True
+        words, is_down = "Levelling down: the lowest rate did not rise", True
     elif fall > 0 and fall / (fall + rise) > MOSTLY:
         share = 100 * fall / (fall + rise)
-        words, is_down = f"Mostly levelling down: {share:.0f} % from above", True
+        words = f"Mostly levelling down: {share:.0f} % because the highest rate fell"
+        is_down = True
     else:
-        words, is_down = "Levelling up: mostly from below", False
+        words, is_down = "Levelling up: the lowest rate rose most", False
     return Levelling(words, is_down, highest, lowest, gap_before, gap_after)

@@ -26,7 +26,15 @@ from fferm.report.audits import (
     mean_axes,
     rate_axis,
 )
-from fferm.report.pages import brief, check_provenance, cost, percent, plain, write_page
+from fferm.report.pages import (
+    brief,
+    check_provenance,
+    gap,
+    percent,
+    plain,
+    price,
+    write_page,
+)
 from fferm.report.pages import points as points_of
 from fferm.report.snippets import curve_snippet
 from fferm.report.wording import CurveWords, curve_words, explain
@@ -231,55 +239,67 @@ def judge_curve(
         The bound; without one the page proposes the knee and judges nothing.
     """
     is_number = "metric" in curve.description
-    show = plain if is_number else percent
-    share = "the variance" if is_number else "accuracy"
-
-    def state(name: str, point: Point) -> str:
-        explained = percent(point.test["accuracy"].mean)
-        explained += " of the variance" if is_number else " accuracy"
-        return (
-            f"{name} has {explained} at violation {show(point.test['violation'].mean)}."
-        )
-
-    sentences = [] if base is None else [state("The plain model", base)]
+    bound = "" if max_violation is None else gap(max_violation, is_number)
+    first = [] if base is None else [_state("The plain model", base, is_number)]
+    if chosen is None and max_violation is None:
+        return Verdict("Cannot be judged", "No model could be judged.", None)
     if chosen is None:
-        if max_violation is None:
-            return Verdict("Cannot be judged", "No model could be judged.", None)
         words = (
-            f"No model of this curve keeps the violation within {show(max_violation)}"
+            f"No model of this curve keeps the violation within {bound} on test rows."
         )
-        sentences += [f"{words} on test rows."]
-        sentences += ["More fairness weight, or another divergence, may reach it."]
-        return Verdict("The bound is not kept", " ".join(sentences), False)
-    weight = f"fairness weight {brief(chosen.fairness_weight)}"
+        more = "More fairness weight, or another divergence, may reach it."
+        return Verdict("The bound is not kept", " ".join([*first, words, more]), False)
+    headline, change = _compare(base, chosen, is_number)
+    weight = f"(fairness weight {brief(chosen.fairness_weight)})"
+    name = f"The most accurate model within {bound} {weight}"
     if max_violation is None:
-        sentences.append(state(f"The knee of the curve, {weight},", chosen))
-    else:
-        most = f"The most accurate model within {show(max_violation)}, {weight},"
-        sentences.append(state(most, chosen))
-    if base is not None:
-        sentences.append(_price(base, chosen, share, show))
+        name = f"The knee, where more fairness begins to cost more {weight},"
+    words = " ".join([*first, _state(name, chosen, is_number), *change])
     if max_violation is None:
-        return Verdict("What fairness costs here", " ".join(sentences), None)
+        return Verdict(headline, words, None)
     band = curve.bands().set_index(POINT)["violation_high"]
     high = band.get((chosen.curve, chosen.fairness_weight), float("nan"))
     if high <= max_violation:
-        return Verdict("The bound can be kept", " ".join(sentences), True)
-    words = "The bound can be kept on these rows; the interval reaches beyond it"
-    return Verdict(words, " ".join(sentences), None)
+        return Verdict("The bound can be kept", words, True)
+    headline = "The bound can be kept on these rows; the interval reaches beyond it"
+    return Verdict(headline, words, None)
 
 
-def _price(base: Point, chosen: Point, share: str, show: Callable[[float], str]) -> str:
-    # What a model costs, what it brings, and who paid for it.
+def _state(name: str, point: Point, is_number: bool) -> str:
+    accuracy = percent(point.test["accuracy"].mean)
+    violation = gap(point.test["violation"].mean, is_number)
+    if is_number:
+        return (
+            f"{name} explains {accuracy} of the variance; its violation is {violation}."
+        )
+    return f"{name} has an accuracy of {accuracy} and a violation of {violation}."
+
+
+def _compare(
+    base: Point | None, chosen: Point, is_number: bool
+) -> tuple[str, list[str]]:
+    # What a model costs and brings: in a headline, and in a sentence.
+    reached = chosen.test["violation"].mean
+    headline = f"A violation of {gap(reached, is_number)}"
+    if base is None:
+        return headline, []
     if chosen is base:
-        return "No fairness term is needed for it."
-    lost = cost(base.test["accuracy"].mean - chosen.test["accuracy"].mean, share)
-    price = f"It has {lost}" if lost.startswith("no ") else f"It costs {lost}"
-    gain = base.test["violation"].mean - chosen.test["violation"].mean
-    less = points_of(gain) if show is percent else show(gain)
-    ways = [each.levelling for each in compare(base.audit, chosen.audit)[:1]]
-    how = "".join(f"; {way.words[0].lower()}{way.words[1:]}" for way in ways if way)
-    return f"{price} and lowers the violation by {less}{how}."
+        return headline, ["No fairness term is needed for it."]
+    lost = base.test["accuracy"].mean - chosen.test["accuracy"].mean
+    paid = price(lost, "the variance" if is_number else "accuracy")
+    before = base.test["violation"].mean
+    less = gap(before - reached, True) if is_number else points_of(before - reached)
+    sentence = f"It lowers the violation by {less}{_levelled(base, chosen)}, {paid}."
+    return f"{headline} instead of {gap(before, is_number)}, {paid}", [sentence]
+
+
+def _levelled(base: Point, chosen: Point) -> str:
+    # Who paid for a smaller gap, in brackets.
+    for cost in compare(base.audit, chosen.audit)[:1]:
+        if cost.levelling:
+            words = cost.levelling.words
+            return f" ({words[0].lower()}{words[1:]})"
+    return ""
 
 
 def pickable(

@@ -18,7 +18,7 @@ from fferm.curve import alternatives
 from fferm.curve.alternatives import Alternatives
 from fferm.report.audits import Verdict
 from fferm.report.figures import draw_points
-from fferm.report.pages import brief, number, percent, write_page
+from fferm.report.pages import brief, gap, number, percent, price, write_page
 
 # Measures that are shares of people, and chances; others are plain numbers.
 SHARES = ("accuracy", "true_positive_rate", "false_positive_rate")
@@ -73,20 +73,41 @@ def write_alternatives(
     """
     rows: Any = search.models.to_dict("records")
     places = [(row["violation"], row["accuracy"]) for row in rows]
-    words = "No model was taken" if search.taken is None else "A model was taken"
+    is_number = "metric" in search.curve.description
     values = {
         "title": title or "Search for less discriminatory alternatives",
         "search": search,
         "disclaimer": alternatives.DISCLAIMER,
         "provenance": search.provenance,
         "digests": [],
-        "verdict": Verdict(words, search.reason, None),
+        "verdict": judge_search(search, rows, is_number),
         "pictures": draw_points(search.curve, places, search.goal.get("max_violation")),
         "models": rows,
-        "is_number": "metric" in search.curve.description,
+        "is_number": is_number,
         "blanks": ["Why the model was taken", "Reviewer", *SIGNED],
     }
     write_page("alternatives.html", values, path)
+
+
+def judge_search(
+    search: Alternatives, rows: list[dict[str, Any]], is_number: bool
+) -> Verdict:
+    """Return which model was taken, in the units of the page."""
+    if search.taken is None:
+        return Verdict("No model was taken", search.reason, None)
+    at = {(row["curve"], row["fairness_weight"]): row for row in rows}
+    row, base = (at[key[:2]] for key in (search.taken, search.compared_with))
+    goal = next(name for name in alternatives.WORDS if name in search.goal)
+    is_plain = is_number and goal == "max_violation"
+    share = "the variance" if is_number else "accuracy"
+    return Verdict(
+        f"Taken: {row['curve']}, fairness weight {brief(row['fairness_weight'])}",
+        f"Of {len(rows)} models it is {alternatives.WORDS[goal]} "
+        f"{gap(search.goal[goal], is_plain)} on test rows. Its violation is "
+        f"{gap(row['violation'], is_number)} instead of "
+        f"{gap(base['violation'], is_number)}, {price(row['accuracy_lost'], share)}.",
+        None,
+    )
 
 
 def judge_dossier(dossier: Dossier) -> Verdict:

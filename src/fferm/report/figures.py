@@ -49,6 +49,8 @@ CURVE_SIZES = {"wide": ((7.6, 4.9), 3), "narrow": ((4.3, 4.8), 1)}
 CROWDED = 0.25
 # A bound up to this multiple of the largest violation is drawn; others are far away.
 FAR = 2.0
+# Intervals of the violation are shown up to this multiple of the largest violation.
+FAR_INTERVAL = 1.3
 INKS = ("axes.edgecolor", "axes.labelcolor", "text.color", "xtick.color", "ytick.color")
 PAGE_STYLE = {
     **dict.fromkeys(INKS, INK),
@@ -177,7 +179,8 @@ def _draw_page(
     words = curve_words(curve.description.get("metric"))
     _draw_layers(ax, curve, "test")
     highest = max((x for x, _ in places if x == x), default=1.0) or 1.0
-    right = 1.06 * highest
+    ends = curve.bands()["violation_high"].max()
+    right = max(1.06 * highest, np.fmin(1.02 * ends, FAR_INTERVAL * highest))
     if max_violation is not None and max_violation <= FAR * highest:
         right = max(right, 1.06 * max_violation)
         is_share = "metric" not in curve.description

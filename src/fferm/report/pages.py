@@ -111,6 +111,12 @@ def cost(value: float, of: str) -> str:
     return f"{number(100 * value, 1)}\N{NO-BREAK SPACE}points of {of}"
 
 
+def price(value: float, of: str) -> str:
+    """Return what is lost, to follow what it is lost for."""
+    lost = cost(value, of)
+    return f"at {lost}" if lost.startswith("no ") else f"for {lost}"
+
+
 def bound(value: float | None) -> str:
     """Return what a divergence guarantees; a bound that every table keeps is none."""
     return "–" if value is not None and value >= 1 else percent(value)
