@@ -569,6 +569,22 @@ def test_a_confidence_needs_rows_that_judge_the_returned_model(options):
         )
 
 
+def test_even_groups_do_not_test_columns_one_by_one():
+    data = make_biased(500, random_state=0)
+    groups = data.sensitive_features.iloc[:, 0]
+    columns = {"s": groups, "t": np.arange(len(groups)) % 3}
+    with pytest.raises(InvalidParameterError, match="test 2 columns one by one on the"):
+        tune(
+            FairLogisticRegression(groups="marginal"),
+            data.X,
+            data.y,
+            sensitive_features=columns,
+            validation=EvenHoldout(),
+            max_violation=0.1,
+            confidence=0.9,
+        )
+
+
 @pytest.mark.parametrize(
     ("goal", "measure"),
     [("min_rate", "lowest_rate"), ("min_group_accuracy", "lowest_accuracy")],

@@ -35,7 +35,7 @@ from fferm.metrics.intervals import CONFIDENCE, certify_tables
 from fferm.metrics.tabulator import Tabulator, make_tabulator, worst_violation
 from fferm.registry import kind_of, last_step
 from fferm.solvers.base import Callback
-from fferm.tuning.validation import CrossValidation, Validation
+from fferm.tuning.validation import CrossValidation, EvenHoldout, Validation
 from fferm.uncertainty import Uncertainty
 
 # The level of optuna's log is that of the whole process, so searches take turns.
@@ -326,6 +326,7 @@ class _Judge:
                 "validation must be None, CrossValidation(), TargetSample(...) or "
                 f"EvenHoldout(...); got {validation!r}."
             )
+        self.validation = validation
         folds, self.judges = validation.folds(passed)
         fitted = [fit_steps(estimator, *fold) for fold in folds]
         self.folds, self.pipeline = [rows for _, rows in fitted], fitted[0][0]
@@ -378,6 +379,13 @@ class _Judge:
                 "confidence needs max_violation, validation=EvenHoldout() or a "
                 "TargetSample, and n_trials=None, so that the model that is tested is "
                 "returned and the order of the tests is fixed."
+            )
+        n_columns = len(self.tabulator.rows.attributes)
+        if n_columns > 1 and isinstance(self.validation, EvenHoldout):
+            raise InvalidParameterError(
+                f"confidence cannot test {n_columns} columns one by one on the rows of "
+                "an EvenHoldout, which have other shares of each combination than the "
+                "data. Use groups='intersection', or pass rows as a TargetSample."
             )
         self.bound = bound
         ((train, _),) = self.folds
