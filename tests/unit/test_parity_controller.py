@@ -10,13 +10,14 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
 
 import fferm
 from fferm.datasets import make_biased
 from fferm.deploy import ParityController
 from fferm.deploy._kernels import GIVEN, LEARNED, MODEL, PRIOR_ROWS, follow
-from fferm.deploy.controller import onto_simplex
+from fferm.deploy.base import onto_simplex
 from fferm.errors import FfermError, InvalidInputError, InvalidParameterError
 
 # A threshold is a sum of counts: it is exact up to the rounding of a few products.
@@ -120,6 +121,41 @@ def test_an_adversary_who_sees_the_thresholds_cannot_break_the_certificate():
             bars = dict(zip(controller.groups_, controller.thresholds, strict=True))
             bars = {"a": 0.5, "b": 0.5} | bars
         assert keeps_certificate(controller)
+
+
+def share_of_bound(controller, group):
+    row = controller.certificate().loc[group]
+    return float((row["gap"] / row["bound"]).max())
+
+
+@pytest.mark.parametrize("rate", [0, 1])
+def test_no_smaller_bound_would_hold_for_two_classes(rate):
+    controller = ParityController(target_rate=rate, step=0.4999)
+    controller.update([1.0 - rate] * 2, ["a"] * 2)
+    assert 0.999 < share_of_bound(controller, "a") <= 1
+
+
+def test_no_smaller_bound_would_hold_where_labels_come_late():
+    controller = ParityController(
+        target_rate=0, step=0.0999, notion="equal_opportunity"
+    )
+    for n_rows in (1, 1, 1, 1, 1, 10):  # ten wait at once, just below 1
+        rows = [1.0] * n_rows, ["a"] * n_rows
+        decided = controller.update(*rows)
+        controller.observe(*rows, decided, [1] * n_rows)
+    assert 0.999 < share_of_bound(controller, "a") <= 1
+
+
+def test_no_smaller_bound_would_hold_for_three_classes():
+    # Another group moves the target: first the second and third class, then the third.
+    controller, corners = ParityController(step=0.01), np.eye(3)
+    for flood, n_flood, lead, n_rows in (
+        ([1, 2], 2_000, 0, 67),
+        ([2, 2], 300_000, 1, 50),
+    ):
+        controller.update(corners[flood * n_flood], ["b"] * 2 * n_flood)
+        controller.update(corners[[lead] * n_rows], ["a"] * n_rows)
+    assert 0.97 < share_of_bound(controller, "a") <= 1
 
 
 @pytest.mark.parametrize("n_classes", [3, 5, 8])
@@ -274,6 +310,17 @@ def test_groups_are_read_from_any_column():
 def test_parameters_are_checked(options, message):
     with pytest.raises(InvalidParameterError, match=message):
         ParityController(**options).update([0.5], ["a"])
+
+
+def test_parameters_stay_as_they_are_once_a_stream_runs():
+    controller = ParityController(target_rate=[0.2, 0.3, 0.5])
+    with pytest.raises(InvalidInputError, match="rows without a value"):
+        controller.update([[0.2, 0.3, 0.5]], [None])
+    controller.set_params(target_rate=0.5)  # nothing has been learned yet
+    assert controller.update([0.9], ["a"]).tolist() == [1]
+    with pytest.raises(InvalidParameterError, match=r"stay as they are .* got step"):
+        controller.set_params(step=0.1)
+    assert clone(controller).set_params(step=0.1).step == 0.1
 
 
 def test_a_state_of_another_controller_is_refused():

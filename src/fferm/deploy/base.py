@@ -293,3 +293,14 @@ def logits_of(prob: FloatArray) -> FloatArray:
     """Return logits with the first class's at 0, finite for probabilities of 0."""
     logits = np.log(np.maximum(prob, LEAST))
     return np.asarray(logits - logits[:, :1])
+
+
+def onto_simplex(points: FloatArray) -> FloatArray:
+    """Return the nearest (n, m) probabilities to points; the order of classes stays.
+
+    A constant is taken from each row and what is below 0 becomes 0.
+    """
+    ordered = -np.sort(-points, axis=1)
+    excess = (np.cumsum(ordered, axis=1) - 1) / np.arange(1, points.shape[1] + 1)
+    last = np.sum(ordered > excess, axis=1) - 1
+    return np.maximum(points - np.take_along_axis(excess, last[:, None], axis=1), 0.0)

@@ -12,7 +12,7 @@ leave ``[-eta, 1 + eta]``, because nobody is accepted above 1 and everybody belo
 import threading
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import pandas as pd
@@ -28,7 +28,12 @@ from fferm.data.validate import (
     reason_of,
 )
 from fferm.deploy._kernels import GIVEN, LEARNED, MODEL, are_probabilities, follow
-from fferm.deploy.base import CorrectedClassifier, classes_of, read_prob
+from fferm.deploy.base import (
+    CorrectedClassifier,
+    classes_of,
+    onto_simplex,
+    read_prob,
+)
 from fferm.errors import InvalidInputError, InvalidParameterError, PersistenceError
 from fferm.notions import (
     DemographicParity,
@@ -125,6 +130,16 @@ class ParityController(CorrectedClassifier):
         """Take a copied state, with a lock of its own."""
         self.__dict__.update(state, _lock=threading.Lock())
 
+    def set_params(self, **params: Any) -> Self:
+        """Set parameters, before the first row: the certificate is for one step."""
+        if hasattr(self, "counts_"):
+            raise InvalidParameterError(
+                "Parameters must stay as they are once a stream runs; got "
+                f"{', '.join(params)}. Start a new controller: clone(controller)."
+            )
+        super().set_params(**params)
+        return self
+
     @property
     def predicts_with_groups(self) -> bool:
         """Groups are always needed."""
@@ -214,12 +229,12 @@ class ParityController(CorrectedClassifier):
         Columns: ``rows``; ``rate`` of the decision; ``target``, the mean target rate
         over these rows; ``gap``, the distance of the two, which is that of the
         threshold from its start over ``step * rows``; and ``bound``, what no sequence
-        of rows can exceed: ``(a + step * b * (1 + delay)) / (step * rows)``, with
-        ``a = 1/2`` and ``b = 1`` of two classes. Of ``m`` classes ``a = H_m - 1`` and
-        ``b = H_{m-1}`` with harmonic numbers, or 1 if those are smaller. ``delay`` is
-        the largest number of rows of the group that have waited for labels at once, 0
-        without labels. Under a constant target, the rates of two groups differ by at
-        most the sum of their bounds.
+        of rows can exceed: ``(a + step * b * delay) / (step * rows)``. Here ``a = 1/2``
+        and ``b = 1`` for two classes, ``a = H_m - 1`` and ``b = H_{m-1}`` for ``m``
+        classes, with harmonic numbers. ``delay`` is the largest number of decisions in
+        the group that have waited for labels at once, and 1 without labels. Under a
+        constant target, the rates of two groups differ by at most the sum of their
+        bounds.
         """
         with self._lock:
             self._check_started()
@@ -346,10 +361,9 @@ class ParityController(CorrectedClassifier):
     def _reach(self) -> FloatArray:
         # How far a threshold can be from its start; see docs/mathematics.md.
         n_classes = max(self.counts_.shape[1] - 1, 2)
-        harmonic = np.append(0.0, np.cumsum(1 / np.arange(1, n_classes + 1)))
-        a = max(harmonic[n_classes] - 1, 1 - 1 / n_classes)
-        delay = self.pending_[:, [1]].astype(np.float64)
-        return np.asarray(a + self.step * max(harmonic[-2], 1.0) * (1 + delay))
+        *_, before, harmonic = np.cumsum(1 / np.arange(1, n_classes + 1))
+        delay = np.maximum(self.pending_[:, [1]], 1)
+        return np.asarray(harmonic - 1 + self.step * before * delay)
 
     def _name_classes(self, n_columns: int) -> None:
         if not hasattr(self, "classes_"):
@@ -382,10 +396,11 @@ class ParityController(CorrectedClassifier):
         # The code of each row's group. Whatever can be refused is refused before the
         # state changes, and then there is room for new groups.
         n_columns = score.shape[1]
-        if "_how" not in vars(self):  # parameters hold from the first row on
+        how = vars(self).get("_how")
+        if how is None:
             check_params({"step": self.step}, self.constraints)
             waits = self._notion().needs_labels
-            self._how = waits, float(self.step), *self._target(n_columns)
+            how = waits, float(self.step), *self._target(n_columns)
         if hasattr(self, "expected_") and n_columns != self.expected_.shape[1]:
             raise InvalidInputError(
                 f"scores must have {self.expected_.shape[1]} columns, as before; got "
@@ -398,6 +413,7 @@ class ParityController(CorrectedClassifier):
             names, codes = self._named(keys)
             cell = np.array([codes[key] for key in keys], dtype=np.int64)
             self.groups_, self._codes = names, codes
+        self._how = how
         if len(self.groups_) > len(getattr(self, "counts_", ())):
             self._grow(n_columns)
         return cell
@@ -470,7 +486,7 @@ class ParityController(CorrectedClassifier):
                 "target_rate must be between 0 and 1, of several classes one number "
                 f"for each with the sum 1; got {rate!r} for {n_columns} columns."
             )
-        return GIVEN, target
+        return GIVEN, target / target.sum() if n_columns > 1 else target
 
 
 def read_scores(scores: Table) -> FloatArray:
@@ -507,14 +523,3 @@ def read_groups(groups: Table, n_rows: int) -> list[Any]:
             f"groups must have one value per row; got {len(keys)} for {n_rows} rows."
         )
     return keys
-
-
-def onto_simplex(points: FloatArray) -> FloatArray:
-    """Return the nearest (n, m) probabilities to points; the order of classes stays.
-
-    A constant is taken from each row and what is below 0 becomes 0.
-    """
-    ordered = -np.sort(-points, axis=1)
-    excess = (np.cumsum(ordered, axis=1) - 1) / np.arange(1, points.shape[1] + 1)
-    last = np.sum(ordered > excess, axis=1) - 1
-    return np.maximum(points - np.take_along_axis(excess, last[:, None], axis=1), 0.0)

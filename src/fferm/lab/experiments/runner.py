@@ -264,10 +264,13 @@ def _follow(method: Method, model: Any, parts: "Parts") -> dict[str, FloatArray]
     }
     seen, where = score, {name: np.full(len(score[name]), name) for name in score}
     if method.follows == "stream":
-        decided = {
-            n: deploy.ParityController().update(score[n], groups[n]) for n in score
-        }
-        return {name: np.eye(2)[code] for name, code in decided.items()}
+        moved = {}
+        for name, prob in score.items():
+            controller = deploy.ParityController()
+            moved[name] = np.eye(2)[controller.update(prob, groups[name])]
+            certificate = controller.certificate()
+            assert (certificate["gap"] <= certificate["bound"]).all(), name
+        return moved
     if method.follows == "sample":
         domain = parts.sampled_states
         prob = read_prob(scorer, sample.X, domain=domain)
