@@ -43,7 +43,7 @@ def cells_of(p, y, group, stratum, weight):
     prob, n_strata = np.column_stack([1 - p, p]), int(stratum.max()) + 1
     share = weight / weight.sum()
     return [
-        ThresholdCell(prob[at], y[at], stratum[at], share[at], k, n_strata)
+        ThresholdCell(prob[at], y[at], stratum[at], share[at], n_strata)
         for k in np.unique(group)
         for at in [group == k]
     ]
@@ -368,11 +368,8 @@ def test_tilts_and_thresholds_agree_on_two_classes():
     found = []
     for kind in (ThresholdCell, TiltCell):
         cells = [
-            kind(
-                prob[at], y[at], np.zeros(at.sum(), int), np.full(at.sum(), 1 / n), k, 1
-            )
-            for k in range(3)
-            for at in [group == k]
+            kind(prob[at], y[at], np.zeros(at.sum(), int), np.full(at.sum(), 1 / n), 1)
+            for at in (group == k for k in range(3))
         ]
         found.append(best_rules(cells, 0.05).accuracy)
     assert found[0] == pytest.approx(found[1], abs=0.004)

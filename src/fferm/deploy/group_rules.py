@@ -60,8 +60,6 @@ class Cell(ABC):
         (n,) class codes, and codes of strata, -1 for rows that no rate counts.
     weight
         (n,) shares of the weight of all cells.
-    group
-        Whose rows these are.
     n_strata
         How many strata there are.
     """
@@ -70,7 +68,6 @@ class Cell(ABC):
     y: IntArray
     stratum: IntArray
     weight: FloatArray
-    group: int
     n_strata: int
     rules: list[Any] = field(default_factory=list, init=False)
     values: list[float] = field(default_factory=list, init=False)
@@ -219,8 +216,8 @@ def best_rules(cells: Sequence[Cell], bound: float) -> Mixture:
     --------
     >>> half = np.array([[0.8, 0.2], [0.4, 0.6]])
     >>> cells = [
-    ...     ThresholdCell(half, np.array(y), np.zeros(2, int), np.full(2, 0.25), k, 1)
-    ...     for k, y in enumerate([[0, 1], [0, 0]])
+    ...     ThresholdCell(half, np.array(y), np.zeros(2, int), np.full(2, 0.25), 1)
+    ...     for y in ([0, 1], [0, 0])
     ... ]
     >>> best_rules(cells, 1.0).accuracy, best_rules(cells, 0.0).accuracy
     (1.0, 0.75)

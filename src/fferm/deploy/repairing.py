@@ -31,7 +31,12 @@ from fferm.data.validate import (
     reason_of,
     shares,
 )
-from fferm.deploy.base import CorrectedClassifier, logits_of, read_prob
+from fferm.deploy.base import (
+    CorrectedClassifier,
+    logits_of,
+    onto_simplex,
+    read_prob,
+)
 from fferm.deploy.group_rules import (
     ALL,
     NONE,
@@ -232,12 +237,15 @@ class RepairedClassifier(CorrectedClassifier):
         rows |= {"sample_weight": sample_weight}
         rows |= {} if X is None else {"X": X}
         check_aligned(**{key: v for key, v in rows.items() if v is not None})
-        self._learn_unit(X, scores)
         frame = nw.from_native(X, eager_only=True, pass_through=True)
         is_frame = isinstance(frame, nw.DataFrame)
         self.columns_ = tuple(map(str, frame.columns)) if is_frame else ()
         raw = self._raw(X, scores)
-        prob = read_prob(self.model, X) if raw is None else self._to_prob(raw)
+        if raw is None:
+            prob = read_prob(self.model, X)
+        else:
+            self._learn_unit(_numbers(raw))
+            prob = self._to_prob(raw)
         self.classes_ = _classes_of(self.model, y, prob.shape[1])
         labels = encode_labels(y, len(prob), self.classes_.tolist(), "y")
         self.target_name_ = str(getattr(y, "name", None) or "")
@@ -326,13 +334,9 @@ class RepairedClassifier(CorrectedClassifier):
     ) -> None:
         """Learn from checked rows."""
 
-    def _learn_unit(self, X: Table, scores: Table) -> None:
-        raw = self._raw(X, scores)
+    def _learn_unit(self, values: FloatArray) -> None:
         self.score_unit_ = ()
-        if raw is None:
-            return
-        values = _numbers(raw)
-        if values.size and (values.min() < 0 or values.max() > 1):
+        if values.min() < 0 or values.max() > 1:
             self.score_unit_ = (0.0, 1.0)
             if np.abs(values).max() > LARGEST_LOGIT:
                 self.score_unit_ = (float(values.mean()), float(values.std()) or 1.0)
@@ -497,17 +501,13 @@ class GroupRepair(RepairedClassifier):
         chosen = kept & (number >= 0) & (rows.weight > 0)
         total = rows.weight[chosen].sum()
         cells: dict[int, Cell] = {}
-        order = np.flatnonzero(chosen)
-        order = order[np.argsort(number[order], kind="stable")]
-        begins = np.flatnonzero(np.diff(number[order], prepend=-1))
-        for part in np.split(order, begins[1:]):
-            code = int(number[part[0]])
+        for code in np.unique(number[chosen]).tolist():
+            part = np.flatnonzero(chosen & (number == code))
             columns = prob[part], y[part], stratum[part], rows.weight[part] / total
-            place = code % n_groups, n_strata
             if n_classes == 2:
-                cells[code] = ThresholdCell(*columns, *place)
+                cells[code] = ThresholdCell(*columns, n_strata)
             else:
-                cells[code] = TiltCell(*columns, *place, stratum_of)
+                cells[code] = TiltCell(*columns, n_strata, stratum_of)
         return cells
 
     def _keep(self, mixture: Mixture, cells: dict[int, Cell], rows: Rows) -> None:
@@ -629,7 +629,7 @@ class GroupRepair(RepairedClassifier):
             for r in range(self.rules_.shape[1]):
                 at = np.flatnonzero(known & (cell == n) & (choice == r))
                 tilted[at] += prob[at] @ self.rules_[n, r]
-        return _nearest_probabilities(tilted)
+        return onto_simplex(tilted)
 
     def _draws(self, X: Table, prob: FloatArray) -> FloatArray:
         """Return (n_samples,) numbers in [0, 1) that depend on a row and the seed.
@@ -830,14 +830,3 @@ def _with_logits(X: Table, prob: FloatArray) -> Table:
             name += "_"
         columns.append(nw.new_series(name, values, backend=frame.implementation))
     return frame.with_columns(*columns).to_native()
-
-
-def _nearest_probabilities(values: FloatArray) -> FloatArray:
-    # The nearest points whose parts are not negative and sum to 1; the largest part
-    # stays the largest.
-    ordered = -np.sort(-values, axis=1)
-    excess = np.cumsum(ordered, axis=1) - 1
-    counts = np.arange(1, values.shape[1] + 1)
-    n_kept = (ordered - excess / counts > 0).sum(axis=1)
-    shift = excess[np.arange(len(values)), n_kept - 1] / n_kept
-    return np.asarray(np.maximum(values - shift[:, None], 0.0))
