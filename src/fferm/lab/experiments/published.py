@@ -20,7 +20,10 @@ from sklearn.preprocessing import StandardScaler
 from fferm._typing import FloatArray, IntArray
 from fferm.data.rows import FitInput
 from fferm.data.split import take_rows
+from fferm.datasets import load_adult
 from fferm.datasets._store import CATALOG, read_parquet
+from fferm.deploy import repair
+from fferm.errors import import_extra
 from fferm.lab.experiments.specs import Spec
 from fferm.metrics import violation
 
@@ -33,6 +36,11 @@ SHARES = (0.64, 0.16)
 TRAINED_SHARE = 0.75
 FEATURES = ["AGEP", "COW", "SCHL", "MAR", "OCCP", "POBP", "RELP", "WKHP", "SEX"]
 NOMINAL = ["COW", "MAR", "RELP", "SEX"]
+# Of the trees without a penalty, chosen on validation rows.
+NUM_LEAVES = (15, 31, 63)
+# White, Black, Asian and "some other race"; and how many of their rows are drawn.
+LARGEST_RACES = (1, 2, 6, 8)
+ACS_ROWS = 400_000
 # Ends of the bands of age in which a penalty sees it.
 AGES = (0, 25, 35, 45, 55, 65, np.inf)
 
@@ -89,11 +97,11 @@ def abcfair(options: Mapping[str, Any], notion: str, seed: int) -> Rows:
     names = list(options["sensitive"])
     members = np.hstack([columns[name].to_numpy(np.float64) for name in names])
     X = table[["SCHL", "OCCP", "COW", "WKHP"]].astype({"COW": "category"})
-    first, second = (int(share * len(y)) for share in np.cumsum(SHARES))
-    parts = np.split(np.arange(len(y)), [first, second])
+    parts = _parts(len(y))
+    parts["train"] = parts["train"][: options["train_rows"]]
     return Rows(
         FitInput(X, y, groups[names]),
-        dict(zip(("train", "validation", "test"), parts, strict=True)),
+        parts,
         lambda rows, decided: relative_deviation(
             decided, y[rows], members[rows], notion
         ),
@@ -127,15 +135,44 @@ def humancompatible(options: Mapping[str, Any], notion: str, seed: int) -> Rows:
     table = table[table["STATE"] == "OK"].sample(frac=1, random_state=seed)
     y = table[TARGET].to_numpy(np.int64)
     white = pd.DataFrame({"white": (table["RAC1P"] == 1).astype(str).to_numpy()})
-    X = pd.get_dummies(table[FEATURES], columns=NOMINAL).astype(np.float64)
-    first, second = (int(share * len(y)) for share in np.cumsum(SHARES))
-    parts = np.split(np.arange(len(y)), [first, second])
-    scaled = StandardScaler().fit(X.iloc[parts[0]]).transform(X)
-    return Rows(
-        FitInput(scaled, y, white),
-        dict(zip(("train", "validation", "test"), parts, strict=True)),
-        _gap(y, white, notion),
-    )
+    X = table[FEATURES].astype(dict.fromkeys(NOMINAL, "category"))
+    X = X.reset_index(drop=True)
+    return Rows(FitInput(X, y, white), _parts(len(y)), _gap(y, white, notion))
+
+
+def postprocessing(options: Mapping[str, Any], notion: str, seed: int) -> Rows:
+    """Return Adult by sex or ACSIncome by race, with or without the group in X."""
+    is_feature = options["group_is_feature"]
+    if options["data"] == "adult":
+        data = load_adult(drop_sensitive=not is_feature)
+        X = pd.concat([data.frame, data.frame_test], ignore_index=True)
+        X = X.astype(dict.fromkeys(X.select_dtypes(exclude="number"), "category"))
+        y = np.concatenate([data.y, data.y_test]).astype(np.int64)
+        groups = [data.sensitive_features, data.sensitive_features_test]
+        group = pd.concat(groups, ignore_index=True).astype(str)
+        parts = _parts(len(data.y), np.random.default_rng(seed), (0.8, 0.2))
+        parts["test"] = np.arange(len(data.y), len(y))
+        return Rows(FitInput(X, y, group), parts, _gap(y, group, notion))
+    table = _acs()
+    table = table[table["RAC1P"].isin(LARGEST_RACES)]
+    table = table.sample(ACS_ROWS, random_state=seed, ignore_index=True)
+    y, group = table[TARGET].to_numpy(np.int64), table[["RAC1P"]].astype(str)
+    names = [*FEATURES, *["RAC1P"] * is_feature]
+    nominal = dict.fromkeys([n for n in (*NOMINAL, "RAC1P") if n in names], "category")
+    X = table[names].astype(nominal)
+    return Rows(FitInput(X, y, group), _parts(len(y)), _gap(y, group, notion))
+
+
+def _parts(
+    n: int,
+    rng: np.random.Generator | None = None,
+    shares: tuple[float, float] = SHARES,
+) -> dict[str, IntArray]:
+    # Rows to train and to choose on, and the rest; without ``rng`` in their order.
+    order = np.arange(n) if rng is None else rng.permutation(n)
+    cuts = [int(share * n) for share in np.cumsum(shares)]
+    names = "train", "validation", "test"
+    return dict(zip(names, np.split(order, cuts), strict=True))
 
 
 def _gap(y: IntArray, groups: pd.DataFrame, notion: str) -> Judge:
@@ -155,6 +192,7 @@ LOADERS = {
     "abcfair": abcfair,
     "aequitas": aequitas,
     "humancompatible": humancompatible,
+    "postprocessing": postprocessing,
 }
 
 
@@ -164,10 +202,12 @@ class PlainLoop(BaseEstimator):
 
     notion: str = "demographic_parity"
     hidden: Sequence[int] = (64, 32)
+    dropout: float = 0.0
     batch_size: int = 8
     max_epochs: int = 10
     learning_rate: float = 1e-3
     sharpness: float = 2.0
+    device: str = "cpu"
     random_state: int = 0
 
     def fit_path(
@@ -182,45 +222,148 @@ class PlainLoop(BaseEstimator):
     def fit(self, passed: FitInput, weight: float) -> None:
         """Train for one weight."""
         import torch
-        from torch.nn import functional as F  # noqa: N812 - everybody's name for it
+        from torch import nn
 
         from fferm.torch import FairnessLoss
 
         torch.manual_seed(self.random_state)
-        X = torch.tensor(np.asarray(passed.X), dtype=torch.float32)
-        y = torch.tensor(np.asarray(passed.y))
+        table = pd.get_dummies(passed.X)
+        self.columns_ = table.columns
+        self.scaler_ = StandardScaler().fit(table.to_numpy(np.float64))
+        X = self._tensor(passed.X)
+        y = torch.tensor(np.asarray(passed.y), device=self.device)
         names = np.asarray(passed.sensitive_features).ravel()
-        group = torch.tensor(np.unique(names, return_inverse=True)[1])
+        codes = np.unique(names, return_inverse=True)[1]
+        group = torch.tensor(codes, device=self.device)
         widths = [X.shape[1], *self.hidden]
-        layers: list[torch.nn.Module] = []
+        layers: list[nn.Module] = []
         for n_in, n_out in itertools.pairwise(widths):
-            layers += [torch.nn.Linear(n_in, n_out), torch.nn.ReLU()]
-        self.module_ = torch.nn.Sequential(*layers, torch.nn.Linear(widths[-1], 2))
+            layers += [nn.Linear(n_in, n_out), nn.ReLU(), nn.Dropout(self.dropout)]
+        network = nn.Sequential(*layers, nn.Linear(widths[-1], 2)).to(self.device)
         fair = FairnessLoss.from_labels(
             y, group, notion=self.notion, sharpness=self.sharpness
-        )
-        learned = [*self.module_.parameters(), *fair.parameters()]
+        ).to(self.device)
+        learned = [*network.parameters(), *fair.parameters()]
         optimizer = torch.optim.AdamW(learned, lr=self.learning_rate)
         n_steps = self.max_epochs * -(-len(y) // self.batch_size)
         schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, n_steps)
         for _ in range(self.max_epochs):
-            for rows in torch.split(torch.randperm(len(y)), self.batch_size):
+            order = torch.randperm(len(y), device=self.device)
+            for rows in torch.split(order, self.batch_size):
                 optimizer.zero_grad()
-                logits = self.module_(X[rows])
-                loss = F.cross_entropy(logits, y[rows])
+                logits = network(X[rows])
+                loss = nn.functional.cross_entropy(logits, y[rows])
                 if weight > 0:
                     loss = loss + weight * fair(logits, group[rows], y[rows])
                 torch.autograd.backward(loss)
                 optimizer.step()
                 schedule.step()
+        self.module_ = network.eval()
 
     def predict(self, X: Any) -> IntArray:
         """Return the most probable class of each row."""
         import torch
 
         with torch.no_grad():
-            logits = self.module_(torch.tensor(np.asarray(X), dtype=torch.float32))
-        return np.asarray(logits.argmax(dim=1).numpy())
+            logits = self.module_(self._tensor(X))
+        return np.asarray(logits.argmax(dim=1).cpu().numpy())
+
+    def _tensor(self, X: pd.DataFrame) -> Any:
+        import torch
+
+        table = pd.get_dummies(X).reindex(columns=self.columns_, fill_value=0)
+        scaled = self.scaler_.transform(table.to_numpy(np.float64))
+        return torch.tensor(scaled, dtype=torch.float32, device=self.device)
+
+
+@dataclass
+class PostProcessed(BaseEstimator):
+    """Decisions by group on top of a LightGBM that knows of no fairness.
+
+    Both the number of leaves and the decisions are fitted on the validation rows, which
+    favours them there: other methods only choose their weight on these.
+    """
+
+    how: str = "error_parity"
+    notion: str = "demographic_parity"
+    infers_group: bool = False
+    random_state: int = 0
+    validation: FitInput | None = None
+    predicts_with_groups = True
+
+    def fit_path(
+        self, passed: FitInput, bounds: Sequence[float]
+    ) -> Iterator["PostProcessed"]:
+        """Yield the decisions of each bound."""
+        lgb = import_extra("lightgbm", "boosting", "PostProcessed")
+        assert self.validation is not None
+        options = {"n_estimators": 200, "n_jobs": 1, "verbose": -1}
+        options["random_state"] = self.random_state
+        X, y, group = self._read(self.validation)
+        models = [
+            lgb.LGBMClassifier(num_leaves=leaves, **options).fit(passed.X, passed.y)
+            for leaves in NUM_LEAVES
+        ]
+        best = max(models, key=lambda model: model.score(X, y))
+        guess = None
+        if self.infers_group:
+            options["n_estimators"] = 50
+            guess = lgb.LGBMClassifier(**options).fit(passed.X, self._read(passed)[2])
+        for bound in bounds:
+            model = PostProcessed(**self.get_params())
+            fit = getattr(model, f"_{self.how}")
+            model.decide_ = fit(best, guess, (X, y, group), bound)
+            yield model
+
+    def predict(self, X: Any, *, sensitive_features: pd.DataFrame) -> IntArray:
+        """Return the decision on each row."""
+        _, _, group = self._read(FitInput(X, None, sensitive_features))
+        return np.asarray(self.decide_(X, group), dtype=np.int64)
+
+    def _read(self, rows: FitInput) -> tuple[pd.DataFrame, IntArray, IntArray]:
+        names = rows.sensitive_features.agg(" ".join, axis=1).to_numpy(str)
+        if not hasattr(self, "groups_"):
+            assert self.validation is not None
+            known = self.validation.sensitive_features.agg(" ".join, axis=1)
+            self.groups_ = np.unique(known.to_numpy(str))
+        return rows.X, rows.y, np.searchsorted(self.groups_, names)
+
+    def _error_parity(self, model: Any, guess: Any, rows: Any, bound: float) -> Any:
+        package = import_extra("error_parity", "dev", "error-parity")
+        fair = package.RelaxedThresholdOptimizer(
+            predictor=lambda X: model.predict_proba(X)[:, 1],
+            constraint=self.notion,
+            tolerance=bound,
+        )
+        X, y, group = rows
+        fair.fit(X=X, y=y, group=group)
+        return lambda X, group: fair(X, group=group)
+
+    def _oxonfair(self, model: Any, guess: Any, rows: Any, bound: float) -> Any:
+        package = import_extra("oxonfair", "dev", "OxonFair")
+        X, y, group = rows
+        known = {"data": X, "target": y, "groups": group}
+        fair = package.FairPredictor(model, known, inferred_groups=guess or False)
+        metrics = package.group_metrics
+        name = {"equalized_odds": "equalized_odds_max"}.get(self.notion, self.notion)
+        fair.fit(metrics.accuracy, getattr(metrics, name), bound)
+        return lambda X, group: fair.predict(
+            {"data": X, "target": np.zeros(len(X)), "groups": group}
+        )
+
+    def _repair(self, model: Any, guess: Any, rows: Any, bound: float) -> Any:
+        X, y, group = rows
+        fair = repair(
+            model,
+            X,
+            y,
+            sensitive_features=group,
+            max_violation=bound,
+            confidence=None,
+            uses_group=True,
+            notion=self.notion,
+        )
+        return lambda X, group: fair.predict(X, sensitive_features=group)
 
 
 def measure_sweep(
@@ -232,7 +375,9 @@ def measure_sweep(
         for part in ("validation", "test"):
             place = rows.parts[part]
             judged = take_rows(rows.all, place)
-            decided = np.asarray(fitted.predict(judged.X))
+            known = {"sensitive_features": judged.sensitive_features}
+            knows = getattr(fitted, "predicts_with_groups", False)
+            decided = np.asarray(fitted.predict(judged.X, **(known if knows else {})))
             records.append(
                 {
                     "part": part,
@@ -258,10 +403,13 @@ def summarize(spec: Spec, records: pd.DataFrame) -> pd.DataFrame:
     for panel in spec.panels:
         here = records[records["panel"] == panel.name]
         for limit in panel.limits:
-            for entry in spec.published:
-                if entry["panel"] == panel.name and entry["limit"] == limit:
-                    row = {k: entry[k] for k in ("method", "accuracy", "violation")}
-                    table.append({"panel": panel.name, "limit": limit, **row})
+            table += [
+                {"panel": panel.name, "limit": limit, "method": entry["method"]}
+                | {"accuracy": accuracy, "violation": violated}
+                for entry in spec.published
+                for known, accuracy, violated in entry["at"]
+                if entry["panel"] == panel.name and known == limit
+            ]
             for method in spec.methods:
                 sweep = here[here["method"] == method.label]
                 if not sweep.empty:

@@ -50,6 +50,7 @@ OURS: dict[str, Any] = {
     "FairLogisticRegression": FairLogisticRegression,
     "FairBoostingClassifier": FairBoostingClassifier,
     "PlainLoop": published.PlainLoop,
+    "PostProcessed": published.PostProcessed,
 }
 
 DATA_HOME = "FFERM_DATA_HOME"
@@ -208,6 +209,8 @@ def _run_published(task: Task, size: Size) -> list[Record]:
         rows = loader(panel.data, panel.notion, seed)
         shown = take_rows(rows.all, rows.parts["train"][: size.train_rows])
         model = make_model(method, panel, seed)
+        if isinstance(model, published.PostProcessed):
+            model.validation = take_rows(rows.all, rows.parts["validation"])
         swept = fit_sweep(method, model, Parts(shown, {}), list(method.values))
         about: Record = {"task": task.key, "panel": panel.name, "seed": seed}
         about |= {"method": method.label, "choice": None}

@@ -150,7 +150,10 @@ class Spec:
         that count in a hypervolume; ``max_violation``, ``at_accuracy`` and
         ``at_higher_accuracy`` are where points are compared.
     published
-        Figures of others: panel, method, limit, accuracy and violation.
+        Figures of others: panel, method, and ``at``, a list of limits, each with the
+        accuracy and violation there.
+    source
+        Where these are from.
     """
 
     name: str
@@ -161,6 +164,7 @@ class Spec:
     sizes: Mapping[str, Size]
     bounds: Mapping[str, float]
     published: tuple[Mapping[str, Any], ...] = ()
+    source: str = ""
 
 
 def known() -> tuple[str, ...]:
@@ -183,4 +187,5 @@ def read_spec(name: str) -> Spec:
     sizes = {size: Size(**content["sizes"][size]) for size in SIZES}
     title, kind, bounds = (content[key] for key in ("title", "kind", "bounds"))
     parts = tuple(panels), tuple(methods), sizes, bounds
-    return Spec(name, title, kind, *parts, tuple(content.get("published", ())))
+    figures = tuple(content.get("published", ()))
+    return Spec(name, title, kind, *parts, figures, content.get("source", ""))
