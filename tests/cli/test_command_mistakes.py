@@ -1118,7 +1118,7 @@ MISTAKES = [
         {},
         "reproduce fig9 --out o",
         "Unknown experiment 'fig9'. Did you mean 'fig5'? Known: abcfair, aequitas, "
-        "fig1, fig2, fig3, fig4, fig5, humancompatible.",
+        "fig1, fig2, fig3, fig4, fig5, humancompatible, postprocessing.",
     ),
     (
         "a size of a figure",

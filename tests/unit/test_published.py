@@ -4,7 +4,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fferm.lab.experiments import known, read_spec, summarize
+from fferm.data.rows import FitInput
+from fferm.datasets import make_biased
+from fferm.lab.experiments import known, published, read_spec, summarize
 from fferm.lab.experiments.published import LOADERS, relative_deviation
 
 PUBLISHED = ["abcfair", "aequitas", "humancompatible"]
@@ -111,3 +113,69 @@ def test_rows_to_train_to_choose_and_to_judge_are_apart(name, data_file):
     perfect = rows.violation(judged, np.asarray(rows.all.y)[judged])
     assert perfect >= 0
     assert rows.violation(judged, np.ones(500, dtype=np.int64)) == 0
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_gaps_are_those_of_error_parity_and_oxonfair(seed):
+    evaluation = pytest.importorskip("error_parity.evaluation")
+    metrics = pytest.importorskip("oxonfair").group_metrics
+    rng = np.random.default_rng(seed)
+    decided, y = rng.integers(0, 2, (2, 400))
+    group = rng.integers(0, 3, 400)
+    table = evaluation.evaluate_fairness(y, decided, group)
+    names = pd.DataFrame({"group": group.astype(str)})
+    rows = np.arange(400)
+    found = {
+        notion: published._gap(y, names, notion)(rows, decided)
+        for notion in ("demographic_parity", "equalized_odds")
+    }
+    assert found["equalized_odds"] == pytest.approx(table["equalized_odds_diff"])
+    theirs = metrics.equalized_odds_max(y, decided, group)
+    assert found["equalized_odds"] == pytest.approx(float(np.ravel(theirs)[0]))
+    rates = [decided[group == k].mean() for k in range(3)]
+    assert found["demographic_parity"] == pytest.approx(max(rates) - min(rates))
+
+
+def test_equalized_odds_of_a_small_table_is_that_by_hand():
+    decided = np.array([1, 0, 1, 1, 1, 0, 0, 0])
+    y = np.array([1, 1, 0, 0, 1, 1, 0, 0])
+    names = pd.DataFrame({"race": list("aaaabbbb")})
+    rows = np.arange(8)
+    # True positive rates 1/2 and 1/2, false positive rates 1 and 0; rates 3/4 and 1/4.
+    assert published._gap(y, names, "equalized_odds")(rows, decided) == 1
+    assert published._gap(y, names, "demographic_parity")(rows, decided) == 0.5
+
+
+@pytest.fixture(scope="module")
+def people():
+    data = make_biased(1500, random_state=0)
+    rows = FitInput(pd.DataFrame(data.X), data.y, data.sensitive_features)
+    return rows
+
+
+@pytest.mark.parametrize("how", ["error_parity", "oxonfair", "repair"])
+def test_corrections_keep_a_bound_where_they_are_fitted(people, how):
+    if how != "repair":
+        pytest.importorskip(how)
+    model = published.PostProcessed(how=how, validation=people)
+    loose, tight = model.fit_path(people, [0.3, 0.02])
+    gap = published._gap(people.y, people.sensitive_features, "demographic_parity")
+    rows = np.arange(len(people.y))
+    decided = [
+        each.predict(people.X, sensitive_features=people.sensitive_features)
+        for each in (loose, tight)
+    ]
+    assert gap(rows, decided[1]) <= 0.04  # error-parity draws decisions
+    assert gap(rows, decided[1]) < gap(rows, decided[0]) < 0.34
+    assert np.mean(decided[0] == people.y) > np.mean(decided[1] == people.y)
+
+
+def test_a_plain_loop_trains_a_network_that_is_fair(people):
+    pytest.importorskip("torch")
+    loop = published.PlainLoop(hidden=(8,), dropout=0.1, batch_size=32, max_epochs=8)
+    gap = published._gap(people.y, people.sensitive_features, "demographic_parity")
+    rows = np.arange(len(people.y))
+    plain, fair = (
+        gap(rows, m.predict(people.X)) for m in loop.fit_path(people, [0, 10])
+    )
+    assert fair < plain / 2

@@ -18,7 +18,8 @@ def reproduce(
     figure: Annotated[
         str,
         Argument(
-            metavar="NAME", help="fig1 to fig5, abcfair, aequitas, humancompatible."
+            metavar="NAME",
+            help="fig1 to fig5, abcfair, aequitas, humancompatible, postprocessing.",
         ),
     ],
     size: Annotated[Size, Option(help="A quick look, or all of it.")] = Size.small,

@@ -806,7 +806,7 @@ def _plain_columns(X: Table) -> dict[str, Any]:
         return {str(n): column.astype(str) for n, column in enumerate(array.T)}
     columns = {}
     for name, dtype in frame.schema.items():
-        values = frame[name].to_pandas()
+        values = frame.get_column(name).to_pandas()
         is_number = dtype.is_numeric() or dtype == nw.Boolean
         columns[f"x {name}"] = values.astype(
             np.float64 if is_number else str
