@@ -180,6 +180,7 @@ def rows(part, points, seed=0, choice=None):
             "accuracy": accuracy,
             "violation": violation,
             "collapsed": False,
+            "constant": 0.55,
             "floor": 0.01,
             "square": violation**2,
             "seconds": 1.0,
@@ -201,6 +202,27 @@ def test_fronts_are_summarized_by_area_and_accuracy():
     assert row["accuracy_pm"] == pytest.approx(0.12706, rel=1e-3)
 
 
+def test_accuracy_within_the_bound_is_of_the_best_step_size_or_of_one_class():
+    found = rows("test", [(0.9, 0.3), (0.8, 0.05)], choice=0.3)
+    found += rows("test", [(0.9, 0.3), (0.7, 0.2)], choice=3.0)  # no model within 0.1
+    baseline = rows("test", [(0.9, 0.3), (0.7, 0.2)], choice=0.3)
+    found += [{**row, "method": BASELINE.label} for row in baseline]
+    spec = replace(SPEC, kind="batches")
+    ours, other = summarize(spec, pd.DataFrame(found)).to_dict("records")
+    assert (ours["within"], ours["within_lowest"]) == (0.8, 0.55)
+    assert other["within"] == other["constant"] == 0.55
+    # A third of the decisions of the plain model, of violation 0.3, are kept.
+    assert ours["naive"] == pytest.approx(0.55 + (0.9 - 0.55) / 3)
+
+
+def test_every_step_size_of_a_panel_is_run():
+    panel = replace(PANEL, learning_rates=(0.1, 1.0))
+    task = runner.Task(panel, OURS, 0, 0.1)
+    model = make_model(task.chosen_method, panel, 0)
+    assert model.learning_rate == 0.1
+    assert {row["choice"] for row in runner.run_task(task, SIZE)} == {0.1}
+
+
 def test_noise_is_summarized_at_one_accuracy():
     spec = replace(SPEC, kind="noise")
     points = [(0.8, 0.2), (0.6, 0.1)]
@@ -208,6 +230,8 @@ def test_noise_is_summarized_at_one_accuracy():
     (row,) = summarize(spec, found).to_dict("records")
     assert row["violation"] == pytest.approx(0.15)
     assert row["violation_at_higher_accuracy"] == pytest.approx(0.175)
+    # Four fifths of the decisions of the plain model are kept.
+    assert row["naive_violation"] == pytest.approx(0.2 * (0.75 - 0.55) / (0.8 - 0.55))
 
 
 def test_what_is_chosen_is_chosen_on_rows_that_are_not_judged():
@@ -287,6 +311,7 @@ def test_weights_of_a_baseline_are_its_own():
     ("kind", "measure"),
     [
         ("fronts", "hypervolume"),
+        ("batches", "within"),
         ("noise", "violation_at_higher_accuracy"),
         ("shift", "violation"),
     ],

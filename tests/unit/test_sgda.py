@@ -6,12 +6,13 @@ from typing import ClassVar
 import numpy as np
 import pytest
 import scipy.sparse
+from numpy.testing import assert_allclose
 
 import fferm
 from fferm import FairLogisticRegression, LargeShift, tradeoff_curve
 from fferm.data.rows import FitInput
 from fferm.datasets import load_adult, make_biased
-from fferm.divergences import Divergence
+from fferm.divergences import Divergence, get
 from fferm.errors import ConvergenceWarning, InvalidParameterError
 from fferm.metrics import soft_violation
 from fferm.notions import EqualOpportunity
@@ -402,3 +403,31 @@ def test_auto_takes_the_full_batch_for_unscaled_features(monkeypatch, factor, ex
     model.fit(X, data.y, sensitive_features=data.sensitive_features)
 
     assert model.result_ is expected
+
+
+@pytest.mark.parametrize("divergence", ["kl", "chi2"])
+def test_plain_steps_are_those_of_algorithm_1_as_printed(divergence):
+    data, f, weight = make_biased(60, random_state=0), get(divergence), 2.0
+    X, y = np.column_stack([data.X, np.ones(len(data.y))]), data.y
+    names = data.sensitive_features.to_numpy().ravel()
+    member = (names[:, None] == np.unique(names)).astype(float)
+    n_rows, prior = len(y), member.mean(axis=0)
+    rates = {"learning_rate": 0.05, "dual_learning_rate": 0.02}
+    model = FairLogisticRegression(
+        divergence=divergence, fairness_weight=weight, solver="sgda", dual="plain",
+        batch_size=n_rows, l2=0.0, **rates,
+    )  # fmt: skip
+    model.fit(data.X, y, sensitive_features=data.sensitive_features)
+
+    theta, A = np.zeros(X.shape[1]), np.zeros((2, prior.size))
+    for _ in range(-(-100_000 // n_rows)):  # a pass is a step
+        p = 1 / (1 + np.exp(-X @ theta))
+        joint = np.stack([1 - p, p]) @ member / n_rows
+        ratio = f.conjugate_prime(A, np)
+        slope = joint - prior * joint.sum(axis=1, keepdims=True) * ratio
+        payoff = A @ member.T - (f.conjugate(A, np) @ prior)[:, None]
+        push = p - y + weight * p * (1 - p) * (payoff[1] - payoff[0])
+        theta = theta - rates["learning_rate"] * X.T @ push / n_rows
+        A = A + rates["dual_learning_rate"] * slope
+    assert_allclose(model.coef_[0], theta[:-1], rtol=1e-9, atol=1e-12)
+    assert model.intercept_[0] == pytest.approx(theta[-1], rel=1e-9)

@@ -139,7 +139,9 @@ class FairLogisticRegression(FairClassifier):
     dual
         Of ``"sgda"``: the variable that ascends. ``"log_ratio"``; ``"projected"``, the
         dual itself, clipped to its box; ``"auto"``, the latter where the dual has a
-        kink.
+        kink. ``"plain"`` is Algorithm 1 of the paper as printed: the dual itself, and
+        ``learning_rate`` and ``dual_learning_rate`` (there 1e-5 and 1e-6) are constant
+        steps along the gradients, the last of which is the model.
     refresh_every
         Of ``"semi_stochastic"`` and ``"sreda"``: steps between two passes over all
         rows. None is a sixteenth of an epoch, and 10 steps for ``"sreda"``.
@@ -198,7 +200,7 @@ class FairLogisticRegression(FairClassifier):
         "max_epochs": SOME_COUNT,
         "learning_rate": Number(open_low=True, is_optional=True),
         "dual_learning_rate": Number(),
-        "dual": OneOf(("auto", "log_ratio", "projected")),
+        "dual": OneOf(("auto", "log_ratio", "plain", "projected")),
         "refresh_every": SOME_COUNT,
         "early_stopping": OneOf((None, "training", "validation")),
         "patience": COUNT,

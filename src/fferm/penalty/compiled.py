@@ -35,7 +35,7 @@ from fferm.penalty.dual import NO_GROUPS, GroupWeights, dual_variable, group_wei
 from fferm.penalty.formulas import read_table, table_pointer
 from fferm.penalty.objective import Objective, Penalty, Problem
 
-VARIABLES = ("auto", "log_ratio", "projected")
+VARIABLES = ("auto", "log_ratio", "plain", "projected")
 WEIGHTINGS = ("unit", "frequency", "probability")
 UNIT, FREQUENCY = 0, 1
 # Nearer to 1 than this, the slope of f over the distance is nothing but rounding.
@@ -128,7 +128,7 @@ def make_dual(
     solver
         Who asks, for the message.
     variable
-        ``"log_ratio"``, ``"projected"`` or ``"auto"``.
+        ``"log_ratio"``, ``"projected"``, ``"plain"`` or ``"auto"``.
     """
     objective, weights = problem.objective, NO_GROUPS
     objective.check_linear_dual(solver)

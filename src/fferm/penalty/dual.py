@@ -82,9 +82,12 @@ class DualVariable:
 
 
 def dual_variable(divergence: Divergence, how: str = "auto") -> DualVariable:
-    """Return the variable for a divergence: ``"log_ratio"`` or ``"projected"``."""
+    """Return the variable for a divergence: ``"log_ratio"`` or ``"projected"``.
+
+    Plain gradients ascend the latter.
+    """
     base, _, floor = strip(divergence)
-    is_projected = how == "projected"
+    is_projected = how in ("projected", "plain")
     if how == "auto":
         is_projected = bool(base.f_second(1.0, np) > STEEPEST_DUAL)
     return DualVariable(base, floor, is_projected)

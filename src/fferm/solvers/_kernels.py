@@ -132,6 +132,8 @@ class Steps(NamedTuple):
         The steps over which the penalty comes in: before, its dual is a guess.
     fit_intercept
         Whether the last row of the parameters is free.
+    is_plain
+        Whether ``lr`` and ``dual_lr`` are the constant steps of plain gradients.
     """
 
     weights: FloatArray
@@ -142,6 +144,7 @@ class Steps(NamedTuple):
     average_from: int
     warm_up: int
     fit_intercept: bool
+    is_plain: bool = False
 
 
 class Scratch(NamedTuple):
@@ -386,8 +389,23 @@ def ascend(dual, scratch, step, batch_size):
 
 
 @kernel
+def ascend_plainly(dual, slope, step):
+    """Move the dual A along its own gradient, within the box."""
+    n_strata, n_classes, n_groups, n_lanes = dual.z.shape
+    for r in range(n_strata):
+        for j in range(n_classes):
+            for k in range(n_groups):
+                for lane in range(n_lanes):
+                    z = dual.z[r, j, k, lane] + step * slope[r, j, k, lane]
+                    dual.z[r, j, k, lane] = min(max(z, dual.lower), dual.upper[r, k])
+
+
+@kernel
 def descend(model, scratch, steps, t):
-    """Take step ``t`` of the model, by Adagrad, in the columns that the batch uses."""
+    """Take step ``t`` of the model, by Adagrad, in the columns that the batch uses.
+
+    Plain steps are all of size ``lr``.
+    """
     theta, squares, rate = model.theta, model.squares, model.rate
     last, n_factors = theta.shape[0] - 1, theta.shape[1]
     for u in range(scratch.counts[0]):
@@ -413,7 +431,7 @@ def descend(model, scratch, steps, t):
                 is_grown = squares[a, q] * rate[a, q] * rate[a, q] > RENEWAL
                 rate[a, q] = renewed if is_grown else rate[a, q]
         for q in range(n_factors):
-            step = steps.lr * rate[a, q]
+            step = steps.lr if steps.is_plain else steps.lr * rate[a, q]
             theta[a, q] -= step * (gradient[q] + ridge * theta[a, q])
 
 
@@ -435,8 +453,11 @@ def run_batches(rows, order, batch_size, model, dual, steps, scratch, t):
         descend(model, scratch, steps, t)
         if dual is not None:
             dual_gradient_into(dual, scratch)
-            step = min(FIRST_DUAL_STEP, steps.dual_lr / t)
-            ascend(dual, scratch, step, batch.size)
+            if steps.is_plain:
+                ascend_plainly(dual, scratch.slope, steps.dual_lr)
+            else:
+                step = min(FIRST_DUAL_STEP, steps.dual_lr / t)
+                ascend(dual, scratch, step, batch.size)
     return t
 
 

@@ -185,6 +185,11 @@ class StochasticSolver(Solver[RunState]):
     def prepare(self, problem: Problem, state: RunState) -> None:
         """Fill what else the state begins with."""
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether all steps are plain gradients times a constant."""
+        return False
+
     def chunk_steps(self, n_rows: int) -> int:
         """Return how many steps a chunk has."""
         return -(-n_rows // self.batch_size)
@@ -242,15 +247,20 @@ class StochasticSolver(Solver[RunState]):
         scale
             Of the dual, where there is one.
         """
+        average_from = n_steps // 2 if self.patience is None else 0
+        if self.is_plain:  # the last iterate is the model
+            average_from = n_steps
+        has_warm_up = self.has_warm_up and not self.is_plain
         return Steps(
             scale * np.asarray(weights, dtype=np.float64),
             float(objective.sharpness),
             float(objective.l2),
             float(self.lr),
             float(self.dual_lr),
-            n_steps // 2 if self.patience is None else 0,
-            max(1, n_steps // WARM_UP) if self.has_warm_up else 1,
+            average_from,
+            max(1, n_steps // WARM_UP) if has_warm_up else 1,
             bool(self.fit_intercept),
+            self.is_plain,
         )
 
     @final
@@ -387,13 +397,19 @@ class SGDA(StochasticSolver):
     dual
         The variable that ascends: ``"log_ratio"``, of which the dual is a function,
         ``"projected"``, the dual itself, clipped to its box, or ``"auto"``, the latter
-        where the dual has a kink or is steep.
+        where the dual has a kink or is steep. ``"plain"`` is Algorithm 1 as printed:
+        the dual itself, and constant steps ``lr`` and ``dual_lr`` along the gradients.
     """
 
     default_epochs: ClassVar[int] = 6
 
     lr: float = 0.8
     dual: str = "auto"
+
+    @property
+    def is_plain(self) -> bool:
+        """As ``dual`` says."""
+        return self.dual == "plain"
 
     def make_dual(self, problem: Problem, n_lanes: int) -> Any:
         """Return the dual of independence."""

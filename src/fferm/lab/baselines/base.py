@@ -16,6 +16,7 @@ from fferm.data.groups import Binning, encode_sensitive
 from fferm.data.rows import check_aligned, encode_rows
 from fferm.data.validate import (
     COUNT,
+    POSITIVE,
     Constraint,
     Number,
     check_params,
@@ -85,6 +86,7 @@ class Baseline(ClassifierMixin, BaseEstimator, ABC):
         "l2": Number(),
         "batch_size": Number(1, is_whole=True, is_optional=True),
         "max_epochs": COUNT,
+        "learning_rate": POSITIVE,
         "noise": Number(),
         "curvature_weight": Number(),
         "reconstruction_weight": Number(),

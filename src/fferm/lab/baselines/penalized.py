@@ -15,8 +15,6 @@ from fferm.lab.baselines._kernels import Terms, compiled, kernels
 from fferm.lab.baselines.base import LinearBaseline, TrainingRows
 from fferm.notions import Notion
 
-# As fferm.solvers has it for its own minibatches, so that only penalties differ.
-LEARNING_RATE = 0.8
 MAX_EPOCHS = 6
 LEAST_STEPS, LEAST_ROWS = 600, 100_000
 # The full batch stops when an iteration gains less than this share of the objective.
@@ -43,6 +41,9 @@ class PenalizedBaseline(LinearBaseline):
     max_epochs
         Passes over the data in minibatches; there are at least 600 steps and 100,000
         rows in all.
+    learning_rate
+        Adagrad's step on minibatches; by default that of fferm's own, so that only
+        penalties differ.
     l2
         Strength of the ridge on coefficients.
     random_state
@@ -61,6 +62,7 @@ class PenalizedBaseline(LinearBaseline):
     notion: str | Notion = "demographic_parity"
     batch_size: int | None = None
     max_epochs: int = MAX_EPOCHS
+    learning_rate: float = 0.8
     l2: float = 1e-4
     random_state: int | np.random.RandomState | None = None
 
@@ -119,7 +121,7 @@ class PenalizedBaseline(LinearBaseline):
         )
         theta = np.zeros(rows.X.shape[1] + 1)
         state = theta, np.zeros_like(theta), np.zeros_like(theta), np.zeros(2)
-        steps = size, terms, LEARNING_RATE, n_epochs * n_batches // 2
+        steps = size, terms, float(self.learning_rate), n_epochs * n_batches // 2
         run_epoch = kernels()[1]
         for _ in range(n_epochs):
             run_epoch(penalty, rows, rng.permutation(n), *steps, state)

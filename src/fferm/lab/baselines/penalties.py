@@ -20,6 +20,8 @@ from fferm.lab.baselines.base import Baseline, TrainingRows
 from fferm.lab.baselines.penalized import PenalizedBaseline
 from fferm.notions import Notion
 
+# Of penalties whose values are small: up to weights after which nothing changes.
+LONG_SWEEP = (0.0, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0)
 # The width of kernels on probabilities.
 BANDWIDTH = 0.1
 # The grid of Mary et al.: up to this many points over this many deviations.
@@ -123,6 +125,8 @@ class KernelDensityClassifier(PenalizedBaseline):
     J. Cho, G. Hwang, C. Suh. A Fair Classifier Using Kernel Density Estimation. NeurIPS
     2020.
     """
+
+    tradeoff_values: ClassVar[tuple[float, ...]] = LONG_SWEEP
 
     @staticmethod
     def penalty(prob, group, n_groups, settings, slope):
@@ -263,6 +267,8 @@ class KernelMatching(PenalizedBaseline):
     arXiv:1910.11779.
     """
 
+    tradeoff_values: ClassVar[tuple[float, ...]] = LONG_SWEEP
+
     @staticmethod
     def penalty(prob, group, n_groups, settings, slope):
         """Return the mean squared discrepancy and write its derivative."""
@@ -284,7 +290,7 @@ class NoisyGroupsRobust(PenalizedBaseline):
         The weight of the penalty beside the mean cross-entropy; 0 is plain training.
     noise
         The largest share of a recorded group that may belong elsewhere.
-    notion, batch_size, max_epochs, l2, random_state
+    notion, batch_size, max_epochs, learning_rate, l2, random_state
         As in `PenalizedBaseline`. A batch says little of worst cases: use all rows.
 
     Attributes
@@ -365,7 +371,7 @@ class CurvatureMatching(PenalizedBaseline):
         The weight of the penalty beside the mean cross-entropy; 0 is plain training.
     curvature_weight
         The weight of matched curvatures beside that of matched probabilities.
-    notion, batch_size, max_epochs, l2, random_state
+    notion, batch_size, max_epochs, learning_rate, l2, random_state
         As in `PenalizedBaseline`.
 
     Attributes
@@ -399,6 +405,8 @@ class CurvatureMatching(PenalizedBaseline):
     Sustaining Fairness under Unseen Distribution Shifts. TMLR 2023, arXiv:2207.01168.
     """
 
+    tradeoff_values: ClassVar[tuple[float, ...]] = LONG_SWEEP
+
     curvature_weight: float = 1.0
 
     def _settings(self) -> tuple[float, ...]:
@@ -431,6 +439,8 @@ class Fermi(Baseline):
         ``"demographic_parity"``, ``"equal_opportunity"`` or ``"equalized_odds"``.
     batch_size
         Rows a step; None takes all rows at every step, by L-BFGS.
+    learning_rate
+        Adagrad's step on minibatches.
     l2
         Strength of the ridge on coefficients.
     random_state
@@ -458,6 +468,7 @@ class Fermi(Baseline):
     fairness_weight: float = 1.0
     notion: str | Notion = "demographic_parity"
     batch_size: int | None = None
+    learning_rate: float = 0.8
     l2: float = 1e-4
     random_state: int | np.random.RandomState | None = None
 
@@ -468,6 +479,7 @@ class Fermi(Baseline):
             fairness_weight=self.fairness_weight,
             solver="lbfgs" if self.batch_size is None else "sgda",
             batch_size=self.batch_size,
+            learning_rate=self.learning_rate,
             l2=self.l2,
             random_state=self.random_state,
         )

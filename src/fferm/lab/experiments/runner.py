@@ -55,7 +55,7 @@ OURS: dict[str, Any] = {
 
 DATA_HOME = "FFERM_DATA_HOME"
 TRAIN_SHARE = 0.8
-# Fair models that are drawn for the noise floor of a state.
+# Fair models that are drawn for a noise floor.
 FLOOR_DRAWS = 500
 TARGET_SHARE = 0.05
 
@@ -73,6 +73,13 @@ class Task(NamedTuple):
         """What records of the task are known by."""
         name = f"{self.panel.name} | {self.method.label} | {self.seed}"
         return name if self.choice is None else f"{name} | {self.choice:g}"
+
+    @property
+    def chosen_method(self) -> Method:
+        """The method with the parameter that is chosen set."""
+        if self.method.among:
+            return self.method.at(self.choice)
+        return replace(self.method, choose="learning_rate").at(self.choice)
 
 
 def run(  # noqa: PLR0913 - one call states all that a run depends on
@@ -133,7 +140,7 @@ def run(  # noqa: PLR0913 - one call states all that a run depends on
         for seed in range(first_seed, first_seed + chosen.seeds)
         for method in spec.methods
         if takes_part(method, panel) and (not only or method.label in only)
-        for choice in method.among or (None,)
+        for choice in method.among or panel.learning_rates or (None,)
     ]
     home = {} if data_home is None else {DATA_HOME: os.fspath(data_home)}
     # The loaders of worker processes, too, look into this folder.
@@ -170,7 +177,7 @@ def run_task(task: Task, size: Size) -> list[Record]:
     panel, seed = task.panel, task.seed
     if panel.limits:
         return _run_published(task, size)
-    method = task.method.at(task.choice)
+    method = task.chosen_method
     # Collapsed and unfinished points are in the records; a warning each is noise.
     with muted(FfermWarning):
         parts = load_parts(json.dumps(panel.data), size, seed)
@@ -311,10 +318,11 @@ def _measure(
         "accuracy": float(chance[np.arange(len(part.y)), part.y].mean()),
         "violation": tabulator.violations(chance).worst,
         "collapsed": bool(chance[:, 1].mean() in (0.0, 1.0)),
+        "constant": float(np.bincount(part.y, minlength=2).max() / len(part.y)),
     }
+    tables = tabulator.tables(chance)
+    measured["floor"] = floor_of_tables(tables, n_draws=FLOOR_DRAWS).mean
     if is_shift:
-        tables = tabulator.tables(chance)
-        measured["floor"] = floor_of_tables(tables, n_draws=FLOOR_DRAWS).mean
         # The mean square of the difference of two groups, less the part of noise.
         (rates,), (sizes,) = compared_of(tables)
         noise = np.mean(rates[-1] * (1 - rates[-1]) / sizes[-1])

@@ -45,6 +45,8 @@ class Panel:
         What is trained on, and for what.
     batch_size
         Rows a step; None takes all rows at every step.
+    learning_rates
+        Step sizes to try of every method; empty leaves each at its own.
     bounds
         Numbers that stand in place of those of the experiment.
     limits
@@ -55,6 +57,7 @@ class Panel:
     data: Mapping[str, Any]
     notion: str
     batch_size: int | None = None
+    learning_rates: Sequence[float] = ()
     bounds: Mapping[str, float] = field(default_factory=dict)
     limits: Sequence[float] = ()
 
@@ -140,8 +143,9 @@ class Spec:
     name, title
         Of the experiment.
     kind
-        ``"fronts"`` compares accuracy and violation on test rows; ``"noise"`` the
-        violation at one accuracy; ``"shift"`` parts that were not trained on;
+        ``"fronts"`` compares accuracy and violation on test rows; ``"batches"`` the
+        accuracy within a violation by batch size; ``"noise"`` the violation at one
+        accuracy; ``"shift"`` parts that were not trained on;
         ``"published"`` our models with the figures of others.
     panels, methods, sizes
         What is run.
