@@ -22,6 +22,7 @@ BENCHMARKS = (
     "bound",
     "levels",
     "batch_sizes",
+    "convergence",
     "solvers",
     "auto",
     "floors",

@@ -3,10 +3,13 @@
 Data are Adult and German as they ship. docs/paper/baselines.md lists the numbers.
 """
 
+import itertools
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 from scipy.optimize import linprog, minimize, minimize_scalar
+from scipy.spatial.distance import cdist, jensenshannon, pdist
 from scipy.special import expit
 from scipy.stats import gaussian_kde, norm, wasserstein_distance
 from sklearn.linear_model import LogisticRegression
@@ -18,16 +21,20 @@ from fferm.datasets import load_german
 from fferm.lab.baselines import (
     CovarianceConstraint,
     CurvatureMatching,
+    EnergyDistance,
     ExponentiatedGradient,
     FairretNorm,
     Fermi,
+    IndependenceCriterion,
     KernelChiSquare,
     KernelDensityClassifier,
     KernelMatching,
     LearnedFairRepresentations,
     LinearFERM,
+    MinMaxDivergence,
     NoisyGroupsRobust,
     ReductionsGrid,
+    RelaxedThresholds,
     RenyiFairInference,
     RobustCovariateShift,
     ThresholdPostprocessing,
@@ -81,6 +88,56 @@ def test_discrepancies_are_those_of_the_kernel_of_scikit_learn(prob, group):
     weight = np.where(group == 1, 1 / np.sum(group == 1), -1 / np.sum(group == 0))
     value, _ = value_and_slope(KernelMatching, prob, group)
     assert value == pytest.approx(weight @ kernel @ weight / 4, rel=1e-9)
+
+
+def test_the_independence_criterion_is_the_trace_of_centred_kernels(prob, group):
+    kernel, same = laplacian_kernel(prob[:, None], gamma=10), group[:, None] == group
+    centre = np.eye(prob.size) - 1 / prob.size
+    expected = np.trace(kernel @ centre @ same @ centre) / prob.size**2
+    value, _ = value_and_slope(IndependenceCriterion, prob, group)
+    assert value == pytest.approx(expected, rel=1e-9)
+
+
+def test_energy_distances_are_those_of_the_distances_of_scipy(prob, group):
+    first, second = (prob[group == k, None] for k in (0, 1))
+    expected = 2 * cdist(first, second).mean() - pdist(first).mean()
+    value, _ = value_and_slope(EnergyDistance, prob, group)
+    assert value == pytest.approx(expected - pdist(second).mean(), rel=1e-9)
+
+
+def test_the_mean_energy_distance_of_batches_is_that_of_all_rows(prob):
+    rows, group = prob[:7], np.array([0, 0, 0, 0, 1, 1, 1])
+    batches = [
+        [*first, *second]
+        for first in itertools.combinations(range(4), 2)
+        for second in itertools.combinations(range(4, 7), 2)
+    ]
+    parts = [value_and_slope(EnergyDistance, rows[b], group[b])[0] for b in batches]
+    whole, _ = value_and_slope(EnergyDistance, rows, group)
+    assert np.mean(parts) == pytest.approx(whole, rel=1e-9)
+
+
+def test_the_divergence_of_binned_scores_is_that_of_scipy(prob, group):
+    knots = np.linspace(0, 1, 11)
+    belongs = np.maximum(1 - 10 * np.abs(prob[:, None] - knots), 0)
+    expected = sum(
+        np.mean(group == k)
+        * 2  # as fferm's Jensen-Shannon is
+        * jensenshannon(belongs[group == k].mean(axis=0), belongs.mean(axis=0)) ** 2
+        for k in (0, 1)
+    )
+    value, _ = value_and_slope(MinMaxDivergence, prob, group)
+    assert value == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize("notion", RelaxedThresholds.notions)
+def test_relaxed_thresholds_have_the_rates_that_error_parity_plans(data, group, notion):
+    pytest.importorskip("error_parity")
+    model = fitted(RelaxedThresholds(notion=notion, tolerance=0.02), data)
+    chance = model.predict_proba(data.X, sensitive_features=data.sensitive_features)
+    for k, planned in enumerate(model.model_.groupwise_roc_points):
+        by_label = [chance[(group == k) & (data.y == y), 1].mean() for y in (0, 1)]
+        assert_allclose(by_label, planned, atol=1e-9)
 
 
 def test_curvatures_are_those_of_second_derivatives_by_the_features(data, group):

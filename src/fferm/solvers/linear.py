@@ -78,7 +78,8 @@ class Evaluator:
         """Return the optimal dual of each attribute, none without a penalty."""
         if problem.penalty is None:
             return ()
-        return problem.penalty.duals(self.tables(problem, theta))
+        prob = problem.penalized_prob(linear_logits(problem.penalized_X, theta))
+        return problem.penalty.duals(problem.penalty.tables(prob))
 
     def tables(self, problem: Problem, theta: FloatArray) -> list[FloatArray]:
         """Return the (strata, classes, groups) table of each attribute."""

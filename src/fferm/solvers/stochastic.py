@@ -185,11 +185,6 @@ class StochasticSolver(Solver[RunState]):
     def prepare(self, problem: Problem, state: RunState) -> None:
         """Fill what else the state begins with."""
 
-    @property
-    def is_plain(self) -> bool:
-        """Whether all steps are plain gradients times a constant."""
-        return False
-
     def chunk_steps(self, n_rows: int) -> int:
         """Return how many steps a chunk has."""
         return -(-n_rows // self.batch_size)
@@ -248,9 +243,10 @@ class StochasticSolver(Solver[RunState]):
             Of the dual, where there is one.
         """
         average_from = n_steps // 2 if self.patience is None else 0
-        if self.is_plain:  # the last iterate is the model
+        is_plain = getattr(self, "dual", "") == "plain"  # of `SGDA`
+        if is_plain:  # the last iterate is the model
             average_from = n_steps
-        has_warm_up = self.has_warm_up and not self.is_plain
+        has_warm_up = self.has_warm_up and not is_plain
         return Steps(
             scale * np.asarray(weights, dtype=np.float64),
             float(objective.sharpness),
@@ -260,7 +256,7 @@ class StochasticSolver(Solver[RunState]):
             average_from,
             max(1, n_steps // WARM_UP) if has_warm_up else 1,
             bool(self.fit_intercept),
-            self.is_plain,
+            is_plain,
         )
 
     @final
@@ -405,11 +401,6 @@ class SGDA(StochasticSolver):
 
     lr: float = 0.8
     dual: str = "auto"
-
-    @property
-    def is_plain(self) -> bool:
-        """As ``dual`` says."""
-        return self.dual == "plain"
 
     def make_dual(self, problem: Problem, n_lanes: int) -> Any:
         """Return the dual of independence."""

@@ -24,6 +24,8 @@ from fferm.notions import Notion
 LONG_SWEEP = (0.0, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0)
 # The width of kernels on probabilities.
 BANDWIDTH = 0.1
+# Of scores, in which Zhong and Tandon compare groups.
+N_BINS = 10
 # The grid of Mary et al.: up to this many points over this many deviations.
 MOST_POINTS = 50.0
 REACH = 2.5
@@ -273,6 +275,158 @@ class KernelMatching(PenalizedBaseline):
     def penalty(prob, group, n_groups, settings, slope):
         """Return the mean squared discrepancy and write its derivative."""
         return float(discrepancy_into(prob, group, n_groups, BANDWIDTH, slope))
+
+
+class IndependenceCriterion(PenalizedBaseline):
+    r"""Logistic regression with the Hilbert-Schmidt independence criterion (HSIC).
+
+    The penalty of a batch is :math:`\operatorname{tr}(K H L H) / b^2` with the Laplace
+    kernel of width 0.1 on probabilities, equality as the kernel on groups, and H
+    centering both: :math:`\sum_k \pi_k^2 \|\mu_k - \mu\|^2` with the embeddings of the
+    groups' probabilities and of all. Sorting makes it exact in O(b log b).
+
+    Notes
+    -----
+    Differs from the original: logistic regression with cross-entropy, not kernel ridge
+    regression in closed form; the kernel is on the prediction alone, of a fixed width;
+    Adagrad with averaging or L-BFGS. Within a label, for equal opportunity and
+    equalized odds, it is our extension.
+
+    References
+    ----------
+    A. Pérez-Suay, V. Laparra, G. Mateo-García, J. Muñoz-Marí, L. Gómez-Chova, G.
+    Camps-Valls. Fair Kernel Learning. ECML PKDD 2017, arXiv:1710.05578.
+    """
+
+    tradeoff_values: ClassVar[tuple[float, ...]] = LONG_SWEEP
+
+    @staticmethod
+    def penalty(prob, group, n_groups, settings, slope):
+        """Return the criterion and write its derivative."""
+        size = prob.size
+        share = group_rates(prob, group, n_groups)[0] / size
+        order = np.argsort(prob)
+        value, squares = 0.0, np.sum(share**2)
+        near = np.zeros(n_groups)  # of the rows passed, by the kernel
+        for way in (1, -1):
+            near[:] = 0.0
+            last = prob[order[0 if way == 1 else size - 1]]
+            for n in range(size):
+                i = order[n if way == 1 else size - 1 - n]
+                near *= math.exp(-abs(prob[i] - last) / BANDWIDTH)
+                last = prob[i]
+                k = group[i]
+                # The sum over rows j of the centred kernel on groups of i and j.
+                gap = near[k] - share[k] * near.sum() - np.sum(share * near)
+                gap += squares * near.sum()
+                value += (gap + (1 - 2 * share[k] + squares) / 2) / size**2
+                slope[i] -= way * 2 * gap / (BANDWIDTH * size**2)
+                near[k] += 1
+        return float(value)
+
+
+class EnergyDistance(PenalizedBaseline):
+    r"""Logistic regression with the energy distance of the groups' scores.
+
+    The penalty of a batch is the mean over pairs of groups of
+
+    .. math:: 2 E|S - T| - E|S - S'| - E|T - T'|
+
+    where the means are over pairs of *different* rows, so that the batch estimates it
+    without bias: apart from f-FERM and FERMI the only method here that does. Groups of
+    which the batch holds fewer than two rows are left out, so batches need about two
+    rows of each group: of smaller ones nothing is learned.
+
+    Notes
+    -----
+    Differs from the original: any number of groups, by the mean over pairs, where the
+    original has two; batches are drawn from all rows, where the original puts two rows
+    of each group into every batch; the energy distance alone of its kernels; Adagrad
+    with averaging or L-BFGS; logistic regression, not a network. On all rows it leaves
+    out the same pairs.
+
+    References
+    ----------
+    Y. Rychener, B. Taskesen, D. Kuhn. Metrizing Fairness. 2022, arXiv:2205.15049.
+    """
+
+    tradeoff_values: ClassVar[tuple[float, ...]] = LONG_SWEEP
+
+    @staticmethod
+    def penalty(prob, group, n_groups, settings, slope):
+        """Return the mean energy distance and write its derivative."""
+        count = group_rates(prob, group, n_groups)[0]
+        known = count >= 2
+        present = np.sum(known)
+        if present < 2:
+            return 0.0
+        n_pairs = present * (present - 1) / 2
+        below, order = np.zeros(n_groups), np.argsort(prob)
+        for i in order:
+            k = group[i]
+            if not known[k]:
+                continue
+            for g in range(n_groups):
+                if not known[g]:
+                    continue
+                # How many of the group are below the row, less how many are above.
+                if g == k:
+                    lead = 2 * below[g] - (count[g] - 1)
+                    weight = -2 * (present - 1) / (count[k] * (count[k] - 1))
+                else:
+                    lead = 2 * below[g] - count[g]
+                    weight = 2 / (count[k] * count[g])
+                slope[i] += weight * lead / n_pairs
+            below[k] += 1
+        return float(np.sum(slope * prob))
+
+
+class MinMaxDivergence(PenalizedBaseline):
+    r"""Logistic regression with the f-divergence of the groups' scores on a batch.
+
+    The penalty of a batch is :math:`\sum_k \pi_k D_f(S_k \| S)`, the Jensen-Shannon
+    divergence of the distributions of the score in group k and in the batch,
+    :math:`\max_T E_{S_k}[T] - E_S[f^*(T)]`, over estimators T that are constant on ten
+    bins of the score, to which a score belongs by linear weights of the nearest two.
+
+    Notes
+    -----
+    Differs from the original: the estimator T is the best on bins, in closed form,
+    where the original trains a network by some ascent steps; each group is compared
+    with all rows, where the original compares two groups; Adagrad with averaging or
+    L-BFGS; logistic regression, not a network. As in the original the expectations are
+    those of the batch, which makes the maximum biased.
+
+    References
+    ----------
+    M. Zhong, R. Tandon. Learning Fair Classifiers via Min-Max F-divergence
+    Regularization. 2023, arXiv:2306.16552.
+    """
+
+    tradeoff_values: ClassVar[tuple[float, ...]] = LONG_SWEEP
+
+    @staticmethod
+    def penalty(prob, group, n_groups, settings, slope):
+        """Return the divergence on bins and write its derivative."""
+        size = prob.size
+        share = group_rates(prob, group, n_groups)[0] / size
+        place = np.minimum((prob * N_BINS).astype(np.int64), N_BINS - 1)
+        part = prob * N_BINS - place
+        joint = np.zeros((n_groups, N_BINS + 1))
+        for n in range(size):
+            joint[group[n], place[n]] += (1 - part[n]) / size
+            joint[group[n], place[n] + 1] += part[n] / size
+        product = np.outer(share, joint.sum(axis=0))
+        # f(t) = t ln t - (t + 1) ln((t + 1) / 2); an empty cell has nothing to divide.
+        half = np.maximum((joint + product) / 2, TINY)
+        by_joint = np.log(np.maximum(joint, TINY) / half)
+        by_product = np.log(np.maximum(product, TINY) / half)
+        # A row also moves the products of all groups, by their shares.
+        moved = np.sum(by_product * share.reshape(-1, 1), axis=0)
+        for n in range(size):
+            worth = by_joint[group[n]] + moved
+            slope[n] = (worth[place[n] + 1] - worth[place[n]]) * N_BINS / size
+        return float(np.sum(joint * by_joint + product * by_product))
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

@@ -49,7 +49,13 @@ DIGITS = 4
 # The palette of Okabe and Ito without its yellow, then the same with dashes.
 COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#333333")
 LINES = ("-", "--", ":")
-GRID_STYLE = {"grid.alpha": 0.3, "axes.spines.top": False, "axes.spines.right": False}
+STYLE: Any = {
+    "font.size": 8,
+    "axes.grid": True,
+    "grid.alpha": 0.3,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+}
 NAIVE: dict[str, Any] = {
     "color": "#b0b0b6",
     "ls": "-.",
@@ -132,8 +138,8 @@ def _by_seed(spec: Spec, records: pd.DataFrame) -> pd.DataFrame:
         and other.batch_size is None
     }
     if spec.kind in ("fronts", "batches") and whole:
-        keys = seeds[KEYS].assign(panel=seeds["panel"].map(whole))
-        before = keys.merge(seeds[[*KEYS, "within"]], "left")
+        places = seeds[KEYS].assign(panel=seeds["panel"].map(whole))
+        before = places.merge(seeds[[*KEYS, "within"]], "left")
         seeds["drop"] = before["within"] - seeds["within"]
     return seeds
 
@@ -165,7 +171,7 @@ def _front_numbers(bounds: Bounds, records: pd.DataFrame) -> dict[str, float]:
     corner = bounds["accuracy"], bounds["violation"]
     test = curve.records
     constant = float(test["constant"].iloc[0])
-    plain = test.loc[test["value"].idxmin()]
+    plain = test.sort_values("value").iloc[0]
     share = min(1.0, bounds["max_violation"] / plain["violation"])
     best = [
         _accuracy_within(sweep, bounds["max_violation"])
@@ -206,7 +212,7 @@ def _noise_numbers(bounds: Bounds, records: pd.DataFrame) -> dict[str, float]:
 
 def _naive_violation(test: pd.DataFrame, accuracy: float) -> float:
     """Return the violation of the plain model, its decisions replaced at random."""
-    plain = test.loc[test["value"].idxmin()]
+    plain = test.sort_values("value").iloc[0]
     share = (accuracy - plain["constant"]) / (plain["accuracy"] - plain["constant"])
     return float(plain["violation"] * share)
 
@@ -267,7 +273,7 @@ def write_experiment(spec: Spec, records: pd.DataFrame, path: Path) -> None:
     import matplotlib as mpl
 
     # A style is that of the whole process.
-    with STYLED, mpl.rc_context({"font.size": 8, "axes.grid": True, **GRID_STYLE}):
+    with STYLED, mpl.rc_context(STYLE):
         figure = mpl.figure.Figure(layout="constrained")
         if spec.kind == "shift":
             _draw_shift(figure, spec, summary)
@@ -287,7 +293,7 @@ def _draw_panels(
         panels = [p.name for p in spec.panels if (summary["panel"] == p.name).any()]
     n_rows, n_columns = -(-len(panels) // 2), min(2, len(panels))
     n_labels = summary["method"].nunique() + 3
-    height = (3.0 if n_columns == 2 else 3.6) * n_rows + 0.16 * -(-n_labels // 2)
+    height = (2.8 if n_columns == 2 else 3.8) * n_rows + 0.16 * -(-n_labels // 2)
     figure.set_size_inches(WIDTH, height)
     grid = figure.subplots(n_rows, n_columns, squeeze=False)
     for ax, panel in zip(grid.flat, panels, strict=False):
@@ -399,6 +405,8 @@ def _draw_batches(
     for number, method in enumerate(spec.methods):
         rows = summary[summary["method"] == method.label].set_index("panel")
         known = [name for name in names if name in rows.index]
+        if not known:
+            continue
         style = _style(number, method.label)
         if len(known) == 1:  # it knows no batches
             style |= {"ls": "none", "marker": "x"}
@@ -410,7 +418,7 @@ def _draw_batches(
     ax.axhspan(constant, naive, alpha=0.5, color=NAIVE["color"], label=NAIVE["label"])
     ax.set_xticks(range(len(names)), names)
     bound = spec.bounds["max_violation"]
-    ax.set_ylabel(f"best test accuracy at a violation of at most {bound:g}")
+    ax.set_ylabel(f"test accuracy at a violation of at most {bound:g}")
 
 
 def _style(number: int, label: str) -> dict[str, Any]:
