@@ -15,10 +15,21 @@ import numpy as np
 import pandas as pd
 
 from fferm._typing import FloatArray, IntArray, Table
-from fferm.data.groups import encode_column, group_name, number_cells, split_columns
-from fferm.data.rows import check_aligned
-from fferm.data.validate import Number, encode_weight, factorize
+from fferm.data.groups import (
+    Attribute,
+    GroupMode,
+    encode_column,
+    group_name,
+    number_cells,
+    number_groups,
+    partition,
+    refuse_identifiers,
+    split_columns,
+)
+from fferm.data.rows import Rows, check_aligned
+from fferm.data.validate import Number, encode_weight, factorize, find_codes
 from fferm.errors import InvalidInputError, InvalidTypeError
+from fferm.notions import Labels, Notion
 
 # One value for each sensitive column, None where it is missing.
 Values = tuple[str | None, ...]
@@ -145,6 +156,28 @@ class GroupCounts:
         self.columns = self.columns or cells.columns
         self.n_rows += int(np.sum(weight > 0))
 
+    def merge(self, other: "GroupCounts") -> None:
+        """Count the rows that other counts have counted."""
+        check_columns(self.columns, other.columns or self.columns or ())
+        self.columns = self.columns or other.columns
+        self.n_rows += other.n_rows
+        for cell, mass in other._mass.items():
+            self._mass[cell] += mass
+
+    def find(self, *, sensitive_features: Table, y: Table) -> IntArray:
+        """Return (n_samples,) the position of each row's cell among `cells`."""
+        code, labels = factorize(y, "y")
+        cells = read_cells(sensitive_features, code.size)
+        place = {cell: k for k, cell in enumerate(self._mass)}
+        known = [[place.get((j, v), -1) for v in cells.values] for j in labels]
+        found = np.array(known, dtype=np.int64)[code, cells.code]
+        if np.any(found < 0):
+            raise InvalidInputError(
+                "Some rows have a label or group that the first pass did not see. The "
+                "data must be the same each time they are read; fit again."
+            )
+        return found
+
     @property
     def cells(self) -> dict[tuple[object, Values], float]:
         """The weight of each label and values of the sensitive columns."""
@@ -221,6 +254,32 @@ def read_counts(groups: Table, columns: Sequence[str], has_labels: bool) -> Grou
             "as {'a': 0.4, 'b': 0.6}, or fill a GroupCounts with its update method."
         )
     return counts
+
+
+def rows_of_cells(
+    counts: GroupCounts, notion: Notion, classes: tuple[object, ...], how: GroupMode
+) -> tuple[Rows, list[Values]]:
+    """Return one row for each cell that was counted, of its weight, and its values."""
+    cells = counts.cells
+    values = [of_cell for _, of_cell in cells]
+    columns = [
+        Attribute(name, *number_groups([of_cell[a] for of_cell in values]))
+        for a, name in enumerate(counts.columns or ())
+    ]
+    if counts.n_rows:
+        for column in columns:
+            refuse_identifiers(column.name, len(column.groups), counts.n_rows)
+    code = None
+    if notion.needs_labels:
+        if not counts.has_labels:
+            raise InvalidInputError(
+                f"{notion!r} conditions on the label, and the GroupCounts has none. "
+                "Fill it with update(sensitive_features=..., y=...)."
+            )
+        labels, advice = [label for label, _ in cells], " Name all of them in classes."
+        code = find_codes(np.arange(len(cells)), labels, classes, "groups", advice)
+    strata = notion.strata(Labels(len(cells), code, classes))
+    return Rows(partition(columns, how), strata, np.array([*cells.values()])), values
 
 
 def _read_cell(

@@ -530,21 +530,28 @@ def validate_batch(
     The first batch defines the features.
     """
     is_first = not hasattr(estimator, "classes_")
-    frame = read_frame(X) if is_first else None
-    if isinstance(frame, nw.DataFrame):
-        refuse_unusable(X)
-        is_number = [d.is_numeric() or d == nw.Boolean for d in frame.schema.values()]
-        if not all(is_number):
-            text = [n for n, ok in zip(frame.columns, is_number, strict=True) if not ok]
-            raise InvalidInputError(
-                f"partial_fit needs numbers, and {', '.join(map(str, text))} holds "
-                "none. Call fit on the first piece: it learns how to read the table."
-            )
+    if is_first:
+        advice = "Call fit on the first piece: it learns how to read the table."
+        check_numeric(X, "partial_fit", advice)
     X, y, weight = validate_rows(estimator, X, y, sample_weight, reset=is_first)
     distinct, code = encode_classes(y, fewest=1)
     advice = " Name all classes in the first call: partial_fit(X, y, classes=[...])."
     y = find_codes(code, distinct.tolist(), classes.tolist(), "y", advice)
     return TrainingData(X, y, classes, weight, weight > 0)
+
+
+def check_numeric(X: Table, who: str, advice: str) -> None:
+    """Raise if a table has columns that hold no numbers."""
+    frame = read_frame(X)
+    if not isinstance(frame, nw.DataFrame):
+        return
+    refuse_unusable(X)
+    is_number = [d.is_numeric() or d == nw.Boolean for d in frame.schema.values()]
+    text = [n for n, ok in zip(frame.columns, is_number, strict=True) if not ok]
+    if text:
+        raise InvalidInputError(
+            f"{who} needs numbers, and {', '.join(map(str, text))} holds none. {advice}"
+        )
 
 
 def check_classes(known: NDArray[Any] | None, classes: Table) -> NDArray[Any]:

@@ -26,6 +26,7 @@ from sklearn.utils.validation import check_is_fitted
 from fferm._typing import FloatArray, IntArray, Table
 from fferm.data.frame import FrameEncoder, as_pandas, hint_at_codes
 from fferm.data.groups import BandEdges, Binning, GroupMode, split_columns, take_rows
+from fferm.data.partitions import Partitions
 from fferm.data.rows import FitInput, Rows, check_aligned, encode_rows
 from fferm.data.split import hold_out, keep_penalty_rows, keep_rows, kinds
 from fferm.data.validate import (
@@ -482,6 +483,8 @@ class FairEstimator(Attributes, Saved, BaseEstimator, ABC):
 
     def _encode(self, passed: FitInput, *, learn_columns: bool = True) -> Encoded:
         """Return all data, validated, and the problem they pose."""
+        if isinstance(passed.X, Partitions) or hasattr(passed.X, "__dask_graph__"):
+            return self._encode_partitions(passed)
         check_aligned(**passed.tables)
         objective = self._objective()
         if learn_columns:
@@ -498,6 +501,12 @@ class FairEstimator(Attributes, Saved, BaseEstimator, ABC):
         parts = data.X, data.y, shares(data.weight), len(classes)
         problem = Problem(objective, *parts, penalty, penalty_X)
         return Encoded(data, problem, rows, passed, kept)
+
+    def _encode_partitions(self, passed: FitInput) -> Encoded:
+        raise InvalidInputError(
+            f"{type(self).__name__} trains on rows in memory; got a collection of "
+            "Dask. Pass X.compute(), or use FairLogisticRegression."
+        )
 
     def _penalty_rows(
         self, passed: FitInput, data: TrainingData, objective: Objective
@@ -679,6 +688,10 @@ class FairClassifier(ClassifierMixin, FairEstimator):
         self._warn_of_collapse(codes, encoded)
         return adopted
 
+    def _predicted_codes(self, encoded: Encoded) -> IntArray:
+        """Return the codes of the classes that are predicted for training rows."""
+        return np.searchsorted(self.classes_, self.predict(encoded.passed.X))
+
     def _warn_of_reach(self, problem: Problem, tables: list[FloatArray]) -> None:
         uncertainty = problem.objective.uncertainty
         reach = uncertainty.reach if uncertainty is not None else 0.0
@@ -742,7 +755,7 @@ class FairClassifier(ClassifierMixin, FairEstimator):
         plain = clone(self).set_params(**{name: quiet[name] for name in params})
         with muted(FfermWarning):
             (model,) = plain.fit_path(encoded.passed, [0.0])
-            decided = model.predict(encoded.passed.X)
+            decided = model._predicted_codes(encoded)
         return bool(np.unique(decided).size < self.classes_.size)
 
 

@@ -8,7 +8,8 @@ import numpy as np
 from sklearn.utils import check_random_state
 
 from fferm import solvers
-from fferm._typing import FloatArray, Table, is_sparse
+from fferm._typing import FloatArray, IntArray, Table, is_sparse
+from fferm.data.partitions import PartitionedRows
 from fferm.data.rows import FitInput
 from fferm.data.validate import COUNT, POSITIVE, Constraint, Number, OneOf
 from fferm.errors import InvalidInputError, InvalidParameterError
@@ -330,6 +331,8 @@ class FairLogisticRegression(FairClassifier):
     def _fit_best_divergence(self, passed: FitInput) -> Self:
         from fferm.estimators.weight_search import choose_divergence
 
+        if hasattr(passed.X, "__dask_graph__"):
+            self._encode(passed)  # refuses divergence="auto"
         if self.max_divergence is not None:
             raise InvalidParameterError(
                 "max_divergence needs a divergence by name; 'auto' compares several."
@@ -341,6 +344,11 @@ class FairLogisticRegression(FairClassifier):
         self._partial = None
         return self
 
+    def _encode_partitions(self, passed: FitInput) -> Encoded:
+        from fferm.estimators.partitioned import encode_partitions
+
+        return encode_partitions(self, passed)
+
     def _train(
         self, encoded: Encoded, weights: Sequence[float], start: Any, *, is_path: bool
     ) -> Iterator[Solution]:
@@ -351,7 +359,9 @@ class FairLogisticRegression(FairClassifier):
         name = self._solver_name(
             problem.objective, problem.X.shape[0] * self.n_features_in_, planned
         )
-        if self.solver == "auto" and name == "sgda" and self.early_stopping is None:
+        if isinstance(problem.X, PartitionedRows):
+            name = "lbfgs"
+        elif self.solver == "auto" and name == "sgda" and self.early_stopping is None:
             largest = max(problem.X.max(), -problem.X.min())
             name = "lbfgs" if largest > LARGE_NUMBER else name
         watched = encoded.watched and encoded.watched.problem
@@ -438,3 +448,6 @@ class FairLogisticRegression(FairClassifier):
                 tables = make_evaluator(problem).tables(problem, solution.value)
                 self._warn_of_reach(problem, tables)
             self._warn_of_collapse(predicted_codes(problem.X, solution.value), encoded)
+
+    def _predicted_codes(self, encoded: Encoded) -> IntArray:
+        return predicted_codes(encoded.problem.X, self._parameters())

@@ -20,20 +20,14 @@ from fferm.data.group_counts import (
     check_columns,
     read_cells,
     read_counts,
+    rows_of_cells,
 )
-from fferm.data.groups import (
-    Attribute,
-    GroupMode,
-    number_groups,
-    partition,
-    refuse_identifiers,
-)
+from fferm.data.groups import GroupMode
 from fferm.data.rows import FitInput, Rows, check_aligned
 from fferm.data.validate import (
     TrainingData,
     check_classes,
     check_params,
-    find_codes,
     validate_batch,
 )
 from fferm.errors import (
@@ -45,7 +39,7 @@ from fferm.errors import (
     warn_user,
 )
 from fferm.estimators.base import Choice
-from fferm.notions import Labels, Notion
+from fferm.notions import Labels
 from fferm.penalty.dual import NO_GROUPS, GroupWeights, group_ends, group_weights
 from fferm.penalty.objective import Objective, Problem
 from fferm.solvers import Result
@@ -245,7 +239,7 @@ def _place_rows(
         counts.add(cells, classes, data.y, data.weight)
     if notion.needs_labels and counts.has_labels:
         _check_labels(counts, data)
-    rows, values = _as_rows(counts, notion, classes, how)
+    rows, values = rows_of_cells(counts, notion, classes, how)
     _check_groups(rows, before, is_passed)
     stratum = notion.strata(Labels(data.y.size, data.y, classes)).code
     group = _find_groups(rows, values, cells)
@@ -256,32 +250,6 @@ def _place_rows(
     )
     known = KnownGroups(counts, is_passed, rows.group_names, is_sorted)
     return known, weights, stratum, group
-
-
-def _as_rows(
-    counts: GroupCounts, notion: Notion, classes: tuple[object, ...], how: GroupMode
-) -> tuple[Rows, list[Values]]:
-    """Return one row for each cell that was counted, of its weight, and its values."""
-    cells = counts.cells
-    values = [of_cell for _, of_cell in cells]
-    columns = [
-        Attribute(name, *number_groups([of_cell[a] for of_cell in values]))
-        for a, name in enumerate(counts.columns or ())
-    ]
-    if counts.n_rows:
-        for column in columns:
-            refuse_identifiers(column.name, len(column.groups), counts.n_rows)
-    code = None
-    if notion.needs_labels:
-        if not counts.has_labels:
-            raise InvalidInputError(
-                f"{notion!r} conditions on the label, and the GroupCounts has none. "
-                "Fill it with update(sensitive_features=..., y=...)."
-            )
-        labels, advice = [label for label, _ in cells], " Name all of them in classes."
-        code = find_codes(np.arange(len(cells)), labels, classes, "groups", advice)
-    strata = notion.strata(Labels(len(cells), code, classes))
-    return Rows(partition(columns, how), strata, np.array([*cells.values()])), values
 
 
 def _find_groups(rows: Rows, values: Sequence[Values], cells: CellRows) -> IntArray:

@@ -19,6 +19,7 @@ from scipy.sparse.linalg import LinearOperator, minres
 from sklearn.utils import gen_batches
 
 from fferm._typing import FloatArray, Table, is_sparse
+from fferm.data.partitions import PartitionedRows
 from fferm.errors import NonFiniteError
 from fferm.penalty.objective import Problem
 from fferm.solvers.base import Callback, Monitor, Result, Solution, Solver
@@ -99,11 +100,16 @@ def whiten(X: Table, share: FloatArray, l2: float) -> Coordinates:
         Strength of the ridge on the features.
     """
     is_csr = is_sparse(X)
+    is_whole = not isinstance(X, PartitionedRows)
     # By parts, or not by abs(X), because either would copy X.
     if is_csr:
         largest = np.zeros(X.shape[1])
         for part in gen_batches(X.nnz, ENTRIES_PER_BLOCK):
             np.maximum.at(largest, X.indices[part], np.abs(X.data[part]))
+    elif not is_whole:
+        from fferm.solvers import partitioned  # compiled code
+
+        largest = np.max(X.map(partitioned.largest_of, X.shape[1]), axis=0)
     else:
         largest = np.maximum(X.max(0), -X.min(0))
     # The curvature of each column, as a root: squares of tiny features underflow.
@@ -114,8 +120,10 @@ def whiten(X: Table, share: FloatArray, l2: float) -> Coordinates:
     if n_columns > WIDEST_GRAM:
         return Coordinates(scale)
     gram = np.zeros((n_columns, n_columns))
+    if not is_whole:
+        gram = np.sum(X.map(partitioned.gram_of, scale), axis=0)
     # Block by block, so that no weighted copy of X is ever held.
-    for begin in range(0, X.shape[0], ROWS_PER_BLOCK):
+    for begin in range(0, X.shape[0] if is_whole else 0, ROWS_PER_BLOCK):
         block = X[begin : begin + ROWS_PER_BLOCK]
         dense = block.toarray() if is_csr else block
         with_ones = np.column_stack([dense, np.ones(len(dense))]) * scale

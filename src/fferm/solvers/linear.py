@@ -7,6 +7,7 @@ import numpy as np
 from sklearn.utils import gen_batches
 
 from fferm._typing import FloatArray, IntArray, Table
+from fferm.data.partitions import PartitionedRows
 from fferm.data.validate import ROWS_AT_ONCE
 from fferm.penalty.objective import Problem
 
@@ -37,6 +38,10 @@ def linear_logits(X: Table, theta: FloatArray) -> FloatArray:
 
 def predicted_codes(X: Table, theta: FloatArray) -> IntArray:
     """Return the codes of the classes that are predicted for some row."""
+    if isinstance(X, PartitionedRows):
+        from fferm.solvers.partitioned import codes_of
+
+        return np.unique(np.concatenate(X.map(codes_of, theta)))
     codes: IntArray = np.zeros(0, dtype=np.int64)
     # Logits of all rows at once would be the largest array of a fit but for X.
     for part in gen_batches(X.shape[0], ROWS_AT_ONCE):
@@ -88,6 +93,10 @@ class Evaluator:
 
 def make_evaluator(problem: Problem) -> Evaluator:
     """Return the evaluator that suits the size of a problem."""
+    if isinstance(problem.X, PartitionedRows):
+        from fferm.solvers.partitioned import PartitionedEvaluator
+
+        return PartitionedEvaluator(problem)
     n_numbers = problem.X.shape[0] * problem.X.shape[1]
     n_outputs, n_columns = parameter_shape(problem)
     n_cells = 0
