@@ -139,9 +139,9 @@ MISTAKES = [
         "the wrong encoding",
         {"f.csv": "x,g,y\n1,\xe9,z\n".encode("latin-1")},
         FIT_F,
-        "f.csv cannot be read as CSV (byte 8 is not encoded in utf-8). It needs a "
-        "header (or --no-header), rows with as many fields, and the right --sep and"
-        " --encoding.",
+        "f.csv cannot be read as CSV (byte 8 is not utf-8; spreadsheets often write "
+        "latin-1). It needs a header (or --no-header), rows with as many fields, and "
+        "the right --sep and --encoding.",
     ),
     (
         "an encoding of bytes",
@@ -166,9 +166,9 @@ MISTAKES = [
         "a picture",
         {"f.csv": b"\x89PNG\r\n\x1a\n\0\0"},
         FIT_F,
-        "f.csv cannot be read as CSV (byte 0 is not encoded in utf-8). It needs a "
-        "header (or --no-header), rows with as many fields, and the right --sep and"
-        " --encoding.",
+        "f.csv cannot be read as CSV (byte 0 is not utf-8; spreadsheets often write "
+        "latin-1). It needs a header (or --no-header), rows with as many fields, and "
+        "the right --sep and --encoding.",
     ),
     (
         "a spreadsheet",

@@ -2,6 +2,7 @@
 
 import html
 import json
+import math
 import shlex
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import pytest
 from unseen import GROUPS, MARKUP, make_table
 
 import fferm
+from fferm.cli.inputs import read_table
 from fferm.datasets._store import CATALOG
 
 COLUMNS = ("--target", "outcome", "--sensitive", "region")
@@ -87,6 +89,25 @@ def test_a_bound_that_cannot_be_kept_is_exit_code_1(tmp_path, call):
     assert done.code == 1
     assert "NOT KEPT" in done.out
     assert out.exists()
+
+
+def test_an_export_with_decimal_commas_has_numbers_and_no_words(tmp_path):
+    path = tmp_path / "export.csv"
+    path.write_text("name;height;weight;code\na;1,75;60;1,2,3\nb;;70,5;4\n", "utf-8")
+    frame = read_table(path)
+    assert frame["height"].tolist() == pytest.approx([1.75, math.nan], nan_ok=True)
+    assert frame["weight"].tolist() == [60, 70.5]
+    assert frame["code"].tolist() == ["1,2,3", "4"]
+
+
+def test_labels_that_differ_in_a_space_are_named(tmp_path, call):
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"x": rng.normal(size=90), "g": rng.choice(["a", "b"], 90)})
+    frame["y"] = rng.choice(["yes", "Yes ", "no"], 90)
+    frame.to_csv(tmp_path / "data.csv", index=False)
+    line = ("fit", tmp_path / "data.csv", "--target", "y", "--sensitive", "g")
+    done = call(*line, "--out", tmp_path / "model.fferm")
+    assert "differ only in spaces or capitals and count as two classes" in done.err
 
 
 def test_a_bound_that_few_rows_cannot_show_is_not_called_broken(tmp_path, call):

@@ -393,7 +393,7 @@ class ClassificationAudit(Audit):
 
 
 def _cut_rate(label: str) -> str:
-    return f"rate of {label if len(label) <= 7 else label[:4] + '...'}"
+    return f"rate of {cut_name(label, 10)}"
 
 
 def _interval(interval: Interval | None) -> str:

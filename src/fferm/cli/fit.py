@@ -161,6 +161,8 @@ def judge(
         is_kept = audit.verdict(bound, audit.confidence) != "refuted"
         sign = "NOT REFUTED" if is_kept else "REFUTED"
     value = audit.format_number(audit.violation)
+    if confidence and sign == "KEPT":
+        sign = "KEPT, by the value alone,"
     held_out = f"{sign} on the held-out rows: violation {value}, bound {bound:g}."
     return is_kept, [searched, held_out]
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet
 
@@ -45,6 +46,7 @@ from fferm.registry import close_name, last_step
 # What stands for a missing value in a CSV file.
 GAPS = ["", "NA", "N/A", "n/a", "NaN", "nan", "NULL", "null", "None", "?"]
 DELIMITERS = ",;\t|"
+DECIMAL_COMMA = r"^[+-]?\d+(,\d+)?$"
 # One block of a file this large is read at once, so that types are those of all rows.
 LARGEST_BLOCK = 2**31 - 1
 # A target with more distinct values than this is a quantity or a name, not a class.
@@ -87,7 +89,8 @@ class Form:
             text = content.decode(self.encoding)
         except UnicodeDecodeError as error:
             raise ValueError(
-                f"byte {error.start} is not encoded in {self.encoding}"
+                f"byte {error.start} is not {self.encoding}; spreadsheets often write "
+                "latin-1"
             ) from error
         text = text.removeprefix("\ufeff")
         names = text.partition("\n")[0]
@@ -96,18 +99,17 @@ class Form:
         if "\0" in names:
             raise ValueError("it is not a text file")
         content = text.encode()
-        return pyarrow.csv.read_csv(
+        delimiter = self.sep or max(DELIMITERS, key=names.count)
+        table = pyarrow.csv.read_csv(
             pa.BufferReader(content),
             pyarrow.csv.ReadOptions(
                 block_size=min(len(content) + 2, LARGEST_BLOCK),
                 autogenerate_column_names=not self.header,
             ),
-            pyarrow.csv.ParseOptions(
-                delimiter=self.sep or max(DELIMITERS, key=names.count),
-                newlines_in_values=True,
-            ),
+            pyarrow.csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
             pyarrow.csv.ConvertOptions(null_values=GAPS, strings_can_be_null=True),
         )
+        return _with_decimal_points(table) if delimiter == ";" else table
 
 
 DEFAULT_FORM = Form()
@@ -349,6 +351,14 @@ def target_labels(column: "pd.Series[Any]") -> "pd.Series[Any]":
         )
     if column.dtype.kind == "f":
         column = column.astype(np.int64)  # gaps, now gone, made floats of integers
+    labels = {str(label).strip().casefold(): label for label in column.unique()}
+    for label in column.unique():
+        if (other := labels[str(label).strip().casefold()]) != label:
+            warn_user(
+                f"Column {column.name!r} has {str(label)!r} and {str(other)!r}, which "
+                "differ only in spaces or capitals and count as two classes.",
+                DataFairnessWarning,
+            )
     n_classes = column.nunique()
     if n_classes > MOST_CLASSES:
         raise InvalidInputError(
@@ -447,6 +457,20 @@ def drop_unlabelled(frame: pd.DataFrame, target: str) -> pd.DataFrame:
     message = f"{rows} have no label in {target!r} and are left out."
     warn_user(message, DataFairnessWarning)
     return frame[is_known].reset_index(drop=True)
+
+
+def _with_decimal_points(table: pa.Table) -> pa.Table:
+    # Fields are separated by semicolons where numbers have a decimal comma.
+    for place, (name, column) in enumerate(
+        zip(table.column_names, table.columns, strict=True)
+    ):
+        if not pa.types.is_string(column.type):
+            continue
+        is_number = pc.match_substring_regex(column, DECIMAL_COMMA)
+        if pc.all(is_number, min_count=1).as_py():
+            numbers = pc.replace_substring(column, ",", ".").cast(pa.float64())
+            table = table.set_column(place, name, numbers)
+    return table
 
 
 def _unpacked(path: Path) -> bytes:
