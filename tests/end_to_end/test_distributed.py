@@ -4,6 +4,7 @@ import io
 import json
 import os
 import re
+import shutil
 import socket
 import subprocess
 import sys
@@ -417,6 +418,44 @@ def test_bad_input_ends_with_status_2(folder, tmp_path, caplog):
     assert "has no Parquet files" in caplog.text
     assert main(arguments(folder, tmp_path / "out", "--epochs", "0")) == 2
     assert "epochs must be an integer of at least 1; got 0" in caplog.text
+
+
+# Two workers on any machine, and no page in a browser.
+BEFORE = {
+    "ray": "import ray; ray.init(num_cpus=2, include_dashboard=False)",
+    "pyspark": "from pyspark.sql import SparkSession; session = SparkSession.builder"
+    ".master('local[2]').config('spark.ui.enabled', 'false').getOrCreate()",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("launcher", BEFORE)
+def test_a_launcher_trains_the_model_of_one_process(launcher, folder, tmp_path):
+    pytest.importorskip(launcher)
+    if launcher == "pyspark" and shutil.which("java") is None:
+        pytest.skip("there is no Java runtime for Spark")
+    if not PAGE.exists():
+        pytest.skip("docs/ is not beside the tests")
+    text = PAGE.read_text(encoding="utf-8")
+    block = re.search(r"```python title=\"launch.py\"\n(.*?)```", text, re.S)[1]
+    common, ray, spark = re.split("# Ray Train|# Spark", block)
+    recipe = ray if launcher == "ray" else spark
+    script = tmp_path / "launch.py"
+    script.write_text("\n".join([common, BEFORE[launcher], recipe]))
+    (tmp_path / "DATA").symlink_to(folder)
+    done = subprocess.run(
+        [sys.executable, str(script)],
+        cwd=tmp_path,
+        env=environment(HOME=str(tmp_path), RAY_USAGE_STATS_ENABLED="0"),
+        capture_output=True,
+        text=True,
+        timeout=400,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    options = ["--target", "income", "--sensitive", "sex", "--device", "cpu"]
+    train(parse([str(folder), *options, "--out", str(tmp_path / "alone")]))
+    assert_same(parameters(tmp_path / "alone"), parameters(tmp_path / "RUN"), atol=1e-4)
 
 
 def test_a_loop_of_ones_own_trains_alike_on_two_processes(tmp_path):

@@ -458,15 +458,17 @@ def _read_checkpoint(options: Options) -> dict[str, Any] | None:
 
 @contextmanager
 def _joined_ranks(device: str, timeout: float) -> Iterator[torch.device]:
-    """Join the ranks that ``torchrun`` started, if it did; yields the device to use."""
+    """Join the ranks that a launcher started, if one did; yields the device to use."""
     chosen = find_device(device)
     if chosen.type == "cuda":
         chosen = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
-    if "RANK" not in os.environ or "WORLD_SIZE" not in os.environ:
+    if chosen.type == "cuda" and "RANK" in os.environ:
+        torch.cuda.set_device(chosen)
+    # Ray Train has joined them itself, and takes them apart.
+    is_alone = "RANK" not in os.environ or "WORLD_SIZE" not in os.environ
+    if is_alone or dist.is_initialized():
         yield chosen
         return
-    if chosen.type == "cuda":
-        torch.cuda.set_device(chosen)
     with _explain_lost("before training", "nothing was lost"):
         wait = timedelta(seconds=timeout)
         store, rank, n_ranks = next(rendezvous("env://", timeout=wait))
