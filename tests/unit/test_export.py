@@ -1,5 +1,6 @@
 """Models predict the same outside of the library."""
 
+import importlib
 import pickle
 import subprocess
 import sys
@@ -196,6 +197,20 @@ def test_a_missing_package_is_named_with_its_extra(
     ) as said:
         job(fitted("trees"), tmp_path / "out")
     assert install_line(extra) in str(said.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "package"),
+    [("huggingface", "transformers")],
+)
+def test_a_module_names_the_extra_that_it_needs(name, package, monkeypatch):
+    pytest.importorskip("torch")
+    module = f"fferm.integrations.{name}"
+    monkeypatch.setitem(sys.modules, package, None)
+    monkeypatch.delitem(sys.modules, module, raising=False)
+    with pytest.raises(MissingDependencyError, match=f"{module} needs") as said:
+        importlib.import_module(module)
+    assert install_line(name) in str(said.value)
 
 
 def test_trees_leave_as_text_of_lightgbm_and_as_treelite(data, tmp_path):

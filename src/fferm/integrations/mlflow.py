@@ -89,6 +89,13 @@ def log_model(
 def log_audit(audit: Audit) -> None:
     """Log an audit: its violation and every group's rates as metrics, and all of it."""
     mlflow = _mlflow()
+    mlflow.log_metrics(audit_metrics(audit))
+    mlflow.log_dict(audit.to_dict(), "audit.json")
+    mlflow.log_text(str(audit), "audit.txt")
+
+
+def audit_metrics(audit: Audit) -> dict[str, float]:
+    """Return the violation and every group's rates by the names of their metrics."""
     low, high = audit.interval
     metrics = {"violation": audit.violation}
     metrics |= {"violation_low": low, "violation_high": high}
@@ -105,14 +112,11 @@ def log_audit(audit: Audit) -> None:
         }
     for group, values in rows.items():
         metrics |= {f"{key}/{group}": value for key, value in values.items()}
-    known = {
+    return {
         UNUSUAL.sub("_", name): float(value)
         for name, value in metrics.items()
         if math.isfinite(value)
     }
-    mlflow.log_metrics(known)
-    mlflow.log_dict(audit.to_dict(), "audit.json")
-    mlflow.log_text(str(audit), "audit.txt")
 
 
 def load_model(uri: str) -> Any:
