@@ -1,5 +1,6 @@
 """Rows held out: who, how many, at random, and nobody on both sides."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -72,9 +73,8 @@ def test_rows_that_test_a_bound_are_drawn_evenly_from_kinds_of_any_size():
     # Of two attributes most combinations are rare: singles, pairs and so on.
     rng = np.random.default_rng(0)
     codes = rng.integers(0, 2, 300), rng.geometric(0.15, 300) - 1
-    names = tuple(map(str, range(100)))
-    attributes = tuple(Attribute(f"s{i}", names, c) for i, c in enumerate(codes))
-    rows = Rows(attributes, Strata(np.zeros(300, int), ("everyone",)), np.ones(300))
+    columns = [rows_of(code) for code in codes]
+    rows = replace(columns[0], attributes=tuple(c.attributes[0] for c in columns))
     label = rng.integers(0, 2, 300)
 
     draws = np.array([hold_out_evenly(rows, label, 0.2, seed) for seed in range(1000)])
@@ -91,12 +91,31 @@ def test_rows_that_test_a_bound_are_drawn_evenly_from_kinds_of_any_size():
     np.testing.assert_array_equal(draws[0], hold_out_evenly(rows, label, 0.2, 0))
 
 
-def test_an_even_split_of_common_kinds_is_the_stratified_one():
-    label = np.repeat([0, 1], [90, 30])
-    group = Attribute("s", ("a", "b"), np.arange(120) % 2)
-    rows = Rows((group,), Strata(np.zeros(120, int), ("everyone",)), np.ones(120))
-    held = hold_out(kinds(rows, label), 0.4, 3)
-    np.testing.assert_array_equal(hold_out_evenly(rows, label, 0.4, 3), held)
+def rows_of(group):
+    everyone = Strata(np.zeros(group.size, int), ("everyone",))
+    attribute = Attribute("s", tuple(np.unique(group).astype(str)), group)
+    return Rows((attribute,), everyone, np.ones(group.size))
+
+
+def test_an_even_split_of_common_kinds_and_whole_groups_is_the_stratified_one():
+    # Groups of 75, 12 and 3 rows; of the first a third has a label of its own.
+    group, label = np.repeat([0, 1, 2], [75, 12, 3]), np.repeat([0, 1, 0], [50, 25, 15])
+    for seed in range(20):
+        held = hold_out(kinds(rows_of(group), label), 0.2, seed)
+        even = hold_out_evenly(rows_of(group), label, 0.2, seed)
+        np.testing.assert_array_equal(even, held)
+
+
+def test_of_rare_parts_of_a_group_the_group_gives_its_share():
+    group, label = (
+        np.repeat([0, 1], [60, 48]),
+        np.repeat([0, 1, 0, 1], [36, 24, 24, 24]),
+    )
+    rows = rows_of(group)
+    draws = np.array([hold_out_evenly(rows, label, 0.2, seed) for seed in range(50)])
+    assert set(draws[:, :36].sum(axis=1)) == {7}  # a common part
+    assert set(draws[:, 60:].sum(axis=1)) == {9, 10}
+    assert len(set(draws[:, 60:84].sum(axis=1))) > 3  # a rare one
 
 
 def test_rows_that_are_not_kept_have_weight_0_and_are_not_removed():
