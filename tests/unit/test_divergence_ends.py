@@ -110,10 +110,10 @@ def test_a_dual_above_the_slope_at_infinity_costs_infinity(name, distance):
 
 @pytest.mark.parametrize("distance", [0.0, 1e-9, 0.3, 1.0, 30.0])
 @pytest.mark.parametrize(
-    "name", ["tv", "rounded tv", "alpha 1.5", "alpha 2", "alpha 3"]
+    "name", ["tv", "rounded tv", "alpha 1.5", "alpha 2", "alpha 3", "tail"]
 )
 def test_a_dual_below_the_slope_at_zero_belongs_to_an_empty_cell(name, distance):
-    divergence = FAMILY[name]
+    divergence = WITH_TAIL[name]
     below = np.array([divergence.slope_at_zero - distance])
     charge = divergence.conjugate(below, np)[0]
     assert charge == pytest.approx(-divergence.value_at_zero, rel=1e-12)

@@ -648,6 +648,17 @@ def test_an_objective_is_by_default_one_part_penalty_without_a_pull_to_zero():
     assert (objective.fairness_weight, objective.sharpness, objective.l2) == (1, 1, 0)
 
 
+@pytest.mark.parametrize(
+    ("divergence", "weight"),
+    [("kl", 10.0), ("chi2", 5.0), ("jensen_shannon", 20.0), ("total_variation", 0.5)],
+)
+def test_without_a_weight_all_divergences_pull_as_hard_as_ten_times_kl(
+    divergence, weight
+):
+    objective = make_objective(divergence, fairness_weight=None)
+    assert objective.fairness_weight == pytest.approx(weight)
+
+
 def test_strata_count_one_their_share_or_their_probability():
     # Masses of 0.1, 0 and 0.3: six tenths of the rows are in no stratum.
     strata = np.array([0.025, 0.0, 0.075])[:, None, None] * np.ones((3, 2, 2))

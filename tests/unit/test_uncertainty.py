@@ -12,7 +12,7 @@ from fferm.divergences import Alpha, Divergence, LinearTail, get, trainable
 from fferm.errors import InvalidParameterError
 from fferm.uncertainty import LargeShift, SmallShift, Uncertainty
 from fferm.uncertainty.large import interval, lagrangian_bound, worst_vertices
-from fferm.uncertainty.small import norm_and_slope
+from fferm.uncertainty.small import NORM_ROUNDING, norm_and_slope
 
 DIVERGENCES = {
     "chi2": get("chi2"),
@@ -485,6 +485,22 @@ def test_the_norm_of_a_slope_is_the_most_that_a_shift_of_length_1_gains(
     ):
         other -= other.mean() if is_quotient else 0
         assert other @ g <= size * length_of(other, p) * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("p", [1.5, 2, 3])
+@pytest.mark.parametrize("is_quotient", [False, True])
+def test_the_slope_of_a_tiny_norm_is_that_of_finite_differences(p, is_quotient):
+    # So small that the kink at 0 is rounded.
+    g = NORM_ROUNDING * np.array([0.3, -0.8, 0.5, 1.1])
+    slope = norm_and_slope(g, p, is_quotient=is_quotient)[1]
+    for move in 1e-4 * NORM_ROUNDING * np.eye(4):
+        up, down = (
+            norm_and_slope(g + sign * move, p, is_quotient=is_quotient)[0]
+            for sign in (1, -1)
+        )
+        assert (up - down) / (2 * move.max()) == pytest.approx(
+            slope @ move / move.max(), rel=1e-5
+        )
 
 
 @pytest.mark.parametrize("name", ["kl", "reverse_kl", "hellinger"])
