@@ -37,6 +37,7 @@ NAMED = {
         *("PredictiveParity", "Strata", "Sufficiency", "get"),
     ),
     "fferm.export": ("lightgbm", "model_card", "onnx", "onnx_inputs", "treelite"),
+    "fferm.integrations.dask": ("train_xgboost",),
     "fferm.integrations.huggingface": ("FairTrainer",),
     "fferm.integrations.mlflow": ("load_model", "log_audit", "log_model", "save_model"),
     "fferm.tables": ("joint", "penalty"),

@@ -153,7 +153,7 @@ class BoostingObjective:
 
     def _shaped(self, bound: ScoreObjective, scores: FloatArray) -> FloatArray:
         shaped = np.asarray(scores, dtype=np.float64)
-        expected = (self._labels.n_samples, bound.n_scores)
+        expected = (bound.y.size, bound.n_scores)
         if shaped.size != expected[0] * expected[1]:
             raise InvalidInputError(
                 f"Scores must have shape {expected}, as the objective; got "

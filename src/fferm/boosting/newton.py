@@ -78,7 +78,7 @@ class Descent:
         self._weight = objective.objective.fairness_weight
         shape = len(objective.membership), objective.n_classes
         # They stay 0 if the tables are those of probabilities.
-        self._offsets = np.zeros(shape)
+        self.offsets = np.zeros(shape)
         self._rate = OFFSET_RATE if is_calibrated else 0.0
         self._cells: FloatArray  # of the tables plus their offsets
         self.at: RowPass  # the last pass, at the current scores
@@ -89,7 +89,7 @@ class Descent:
 
     def restart(self, scores: FloatArray) -> None:
         """Continue from other scores."""
-        self._accept(self.objective.row_pass(scores), self._offsets, np.inf)
+        self._accept(self.objective.row_pass(scores), self.offsets, np.inf)
         self._move_offsets(np.inf)
 
     def newton_step(
@@ -137,14 +137,14 @@ class Descent:
             # tables is enough.
             if factor > 0 and self._accept(at, self._goal(at), most):
                 return values, n_halvings
-            if self._accept(at, self._offsets, most if factor > 0 else np.inf):
+            if self._accept(at, self.offsets, most if factor > 0 else np.inf):
                 self._move_offsets(start)
                 return values, n_halvings
         raise AssertionError("A step of 0 is always accepted.")
 
     def _move_offsets(self, most: float) -> None:
         # As far as the objective stays within ``most``.
-        last, goal = self._offsets, self._goal(self.at)
+        last, goal = self.offsets, self._goal(self.at)
         for share in SHARES:
             if self._accept(self.at, last + share * (goal - last), most):
                 return
@@ -153,7 +153,7 @@ class Descent:
         # Offsets a step nearer to those that lead to the tables of decisions. Decisions
         # that hardly contain a class, as those before the first tree, are equal for all
         # groups and carry no information; following them would keep them so.
-        goal = self._offsets.copy()
+        goal = self.offsets.copy()
         tables = at.cells, at.decided, self.objective.penalty.ends
         kernels.update_offsets_into(*tables, self._rate, LEAST_DECIDED, goal)
         return goal
@@ -168,6 +168,6 @@ class Descent:
         value = at.loss + self._weight * penalty
         if value > most:
             return False
-        self.at, self._offsets, self._cells = at, offsets, cells
+        self.at, self.offsets, self._cells = at, offsets, cells
         self.penalty, self.payoff, self.value = penalty, payoff, value
         return True

@@ -132,6 +132,8 @@ class ScoreObjective:
         Number of classes.
     penalty
         The penalty; its rows are the last ones.
+    kind
+        (n,) which row of the penalty stands for a row, where each stands for many.
     """
 
     def __init__(
@@ -141,16 +143,21 @@ class ScoreObjective:
         weight: FloatArray,
         n_classes: int,
         penalty: Penalty,
+        kind: IntArray | None = None,
     ) -> None:
         self.objective = objective
-        self.y, self.weight, self.total = y, weight, float(weight.sum())
+        every = weight if kind is None else penalty.rows.weight
+        self.y, self.weight, self.total = y, weight, float(every.sum())
         self.n_classes, self.n_scores = n_classes, 1 if n_classes == 2 else n_classes
         self.penalty = CompiledPenalty(penalty)
-        joined = join_cells(penalty.rows, y.size)
+        joined = join_cells(penalty.rows, every.size)
         self.cell, self.table_weight, self.membership = joined
         # Rows without a label have curvature as if they had one: a leaf of such rows
         # alone would have none, and no end to its step.
         share = self.table_weight * (self.total / self.table_weight.sum())
+        if kind is not None:
+            self.cell, is_counted = self.cell[kind], self.table_weight[kind] > 0
+            share = self.table_weight = np.where(is_counted, weight, 0.0)
         self.hessian_weight = np.where(weight > 0, weight, share)
         sums = np.bincount(self.cell, self.table_weight, self.membership.shape[1])
         # Equal arrays are one, and numbers are as small as they can be: from main

@@ -28,7 +28,12 @@ from fferm.data.groups import (
 )
 from fferm.data.rows import Rows, check_aligned
 from fferm.data.validate import Number, encode_weight, factorize, find_codes
-from fferm.errors import InvalidInputError, InvalidTypeError
+from fferm.errors import (
+    InvalidInputError,
+    InvalidTypeError,
+    MissingGroupWarning,
+    warn_user,
+)
 from fferm.notions import Labels, Notion
 
 # One value for each sensitive column, None where it is missing.
@@ -280,6 +285,18 @@ def rows_of_cells(
         code = find_codes(np.arange(len(cells)), labels, classes, "groups", advice)
     strata = notion.strata(Labels(len(cells), code, classes))
     return Rows(partition(columns, how), strata, np.array([*cells.values()])), values
+
+
+def warn_of_unknown(rows: Rows) -> None:
+    """Warn of rows without a group, of `rows_of_cells`."""
+    for attribute, sums in zip(rows.attributes, rows.cell_sums, strict=True):
+        unknown = 1 - sums.known_share
+        if unknown > 0:
+            warn_user(
+                f"{unknown:.2%} of the weight of all rows has no value of "
+                f"{attribute.name}. These rows are left out of the penalty.",
+                MissingGroupWarning,
+            )
 
 
 def _read_cell(

@@ -45,9 +45,9 @@ class Partitions:
                 )
         dask, known = import_dask(), [n for n in tables if tables[n] is not None]
         if all(hasattr(tables[name], "map_partitions") for name in known):
-            names, whole = _join(tables, known)
-            split = dask.delayed(functools.partial(_split, tuple(tables), names))
-            return cls(tuple(map(split, whole.to_delayed())))
+            names, whole = join(tables, known)
+            take = dask.delayed(functools.partial(split, tuple(tables), names))
+            return cls(tuple(map(take, whole.to_delayed())))
         columns = [_blocks(tables[name]) for name in known]
         if len(set(map(len, columns))) > 1:
             counts = [f"{n} has {len(c)}" for n, c in zip(known, columns, strict=True)]
@@ -93,11 +93,14 @@ def import_dask() -> Any:
     return import_extra("dask", "cluster", "Training on partitions")
 
 
-def _join(
+def join(
     tables: dict[str, Table], known: list[str]
 ) -> tuple[list[tuple[str, Any]], Table]:
-    # All columns behind those of X, because Dask reads the columns of one collection
-    # together, and may cut two that are read from the same files at other rows.
+    """Return a collection of all columns, and of which table those behind X are.
+
+    Dask reads the columns of one collection together; it may cut two collections of the
+    same files at other rows.
+    """
     names: list[tuple[str, Any]] = []
     columns, X = {}, tables["X"]
     for name in known[1:]:
@@ -116,10 +119,10 @@ def _join(
     return names, X.assign(**columns)
 
 
-def _split(
+def split(
     tables: tuple[str, ...], names: list[tuple[str, Any]], whole: Table
 ) -> dict[str, Table]:
-    # What `_join` put together.
+    """Return the tables of a partition that `join` put together."""
     end = whole.shape[1] - len(names)
     parts: dict[str, Table] = {**dict.fromkeys(tables), "X": whole.iloc[:, :end]}
     for table in dict.fromkeys(name for name, _ in names):
@@ -130,6 +133,8 @@ def _split(
 
 
 def _blocks(array: Table) -> list[Any]:
+    if not hasattr(array, "rechunk"):
+        return list(array.to_delayed())
     whole_rows = array.rechunk(dict.fromkeys(range(1, array.ndim), -1))
     return list(whole_rows.to_delayed().reshape(-1))
 

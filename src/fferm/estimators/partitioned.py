@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 
 from fferm._typing import FloatArray, IntArray, Table
-from fferm.data.group_counts import GroupCounts, rows_of_cells
+from fferm.data.group_counts import GroupCounts, rows_of_cells, warn_of_unknown
 from fferm.data.partitions import PartitionedRows, Partitions, column_names
 from fferm.data.rows import FitInput
 from fferm.data.validate import (
@@ -27,9 +27,7 @@ from fferm.data.validate import (
 from fferm.errors import (
     InvalidInputError,
     InvalidParameterError,
-    MissingGroupWarning,
     MissingSensitiveError,
-    warn_user,
 )
 from fferm.estimators.base import Encoded
 from fferm.notions import Notion
@@ -140,14 +138,7 @@ def make_penalty(
 ) -> Penalty:
     """Return the penalty on one row for each cell of the counts."""
     rows, _ = rows_of_cells(counts, objective.notion, classes, model.groups)
-    for attribute, sums in zip(rows.attributes, rows.cell_sums, strict=True):
-        unknown = 1 - sums.known_share
-        if unknown > 0:
-            warn_user(
-                f"{unknown:.2%} of the weight of all rows has no value of "
-                f"{attribute.name}. These rows are left out of the penalty.",
-                MissingGroupWarning,
-            )
+    warn_of_unknown(rows)
     if model.group_weights == "equal" and objective.uncertainty is None:
         rows = rows.balanced(objective.notion.compares_predictions)
     penalty = Penalty(objective, rows, classes)
