@@ -61,6 +61,7 @@ NAIVE: dict[str, Any] = {
     "ls": "-.",
     "label": "plain model, decisions replaced at random",
 }
+ENDS: dict[str, Any] = {"capsize": 2, "elinewidth": 1}  # of intervals
 FLOOR: dict[str, Any] = {"color": "black", "ls": ":", "lw": 1, "label": "chance alone"}
 # A style is that of the whole process, so figures are drawn one after another.
 STYLED = threading.Lock()
@@ -302,7 +303,8 @@ def _draw_panels(
             for table in (records, summary)
         ]
         DRAWN[spec.kind](ax, spec, *parts)
-        ax.set_title(panel)
+        if panel:
+            ax.set_title(panel)
     for ax in grid.flat[len(panels) :]:
         ax.set_axis_off()
     handles = {
@@ -409,13 +411,14 @@ def _draw_batches(
             continue
         style = _style(number, method.label)
         if len(known) == 1:  # it knows no batches
-            style |= {"ls": "none", "marker": "x"}
+            style |= {"ls": "none", "marker": "x", "ms": 5}
         # Side by side, so that intervals do not hide each other.
         place = [names.index(name) + 0.03 * (number - 4) for name in known]
         at = rows.loc[known]
-        ax.errorbar(place, at["within"], at["within_pm"], capsize=2, **style)
+        ax.errorbar(place, at["within"], at["within_pm"], **ENDS, **style)
     constant, naive = summary["constant"].mean(), summary["naive"].mean()
     ax.axhspan(constant, naive, alpha=0.5, color=NAIVE["color"], label=NAIVE["label"])
+    ax.set_ylim(bottom=constant - 0.003)
     ax.set_xticks(range(len(names)), names)
     bound = spec.bounds["max_violation"]
     ax.set_ylabel(f"test accuracy at a violation of at most {bound:g}")
@@ -448,9 +451,9 @@ def _draw_noise(
             ends = rows[name].min(), rows[name].max()
             beyond.append(f"{method.label} {ends[0]:.3f} to {ends[1]:.3f}")
             continue
-        style = {"capsize": 2, **_style(number, method.label)}
+        style = _style(number, method.label)
         place = rows["share"] + 0.12 * (number - len(spec.methods) / 2)
-        ax.errorbar(place, rows[name], rows[f"{name}_pm"], **style)
+        ax.errorbar(place, rows[name], rows[f"{name}_pm"], **ENDS, **style)
     if "floor" in ordered:
         ax.axhline(ordered["floor"].mean(), **FLOOR)
         naive = ordered["naive_violation"].mean()
