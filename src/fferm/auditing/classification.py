@@ -384,16 +384,16 @@ class ClassificationAudit(Audit):
         if not full:
             shown = [f"selection_rate_{label}" for label in self.shown_classes]
             names = ["count", *shown[:MOST_CLASSES_SHOWN], "accuracy"]
-            renamed = dict(zip(shown, map(_cut_rate, self.shown_classes), strict=True))
+            longest = 10 if len(shown) == 1 else 7
+            renamed = {
+                name: f"rate of {cut_name(label, longest)}"
+                for name, label in zip(shown, self.shown_classes, strict=True)
+            }
             frame = frame[names].rename(columns=renamed).head(MOST_GROUPS_SHOWN)
             frame.index = pd.Index([cut_name(str(name)) for name in frame.index])
         text = frame.to_string(float_format=self.format_number, na_rep="undefined")
         n_more = len(self.groups) - len(frame)
         return text + (f"\n... and {n_more} more groups in .frame" if n_more else "")
-
-
-def _cut_rate(label: str) -> str:
-    return f"rate of {cut_name(label, 10)}"
 
 
 def _interval(interval: Interval | None) -> str:
