@@ -386,7 +386,7 @@ def _draw_fronts(
         seen = np.isfinite(mean)
         if not seen.any():
             continue
-        style = _style(number, method.label)
+        style = _style(number, method.label) | {"marker": None}
         ax.plot(grid[seen], mean[seen], **style)
         lowest, highest = min(lowest, mean[seen].min()), max(highest, mean[seen].max())
     slope = (naive - constant) / min(spec.bounds["max_violation"], plain)
