@@ -33,7 +33,6 @@ BENCHMARKS = (
     "latency",
     "streaming",
     "engine_audit",
-    "cluster",
     "net",
     "torch_overhead",
     "batch_bias",

@@ -32,7 +32,7 @@ def run() -> dict[str, Any]:
             full, best = _timed(LBFGS(), problem, asked)
             small, ends = _timed(SGDA(), problem, asked)
             excess = max(100 * (e / b - 1) for e, b in zip(ends, best, strict=True))
-            chosen = choose(problem.objective, size, asked)
+            chosen = choose("auto", problem.objective, size, asked)
             lines.append(
                 f"| {name} | {size:,} | {n_models} | {full:.2f} s | {small:.2f} s | "
                 f"{excess:.2f} % | `{chosen}` |"

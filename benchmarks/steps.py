@@ -7,7 +7,6 @@ range.
 """
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -59,22 +58,13 @@ def run() -> dict[str, Any]:
     return found
 
 
-class InOrder:
-    """Stands in for a generator: rows come as they lie in memory."""
-
-    def permutation(self, n: int) -> Any:
-        """Return the numbers up to n."""
-        return np.arange(n)
-
-
 def kernel_steps(
-    problem: Problem, batch_size: int, *, n_lanes: int, rng: Any = None
+    problem: Problem, batch_size: int, *, n_lanes: int
 ) -> Callable[[], float]:
     """Return a function that runs an epoch and returns its seconds a step."""
     solver = SGDA(batch_size=batch_size, max_epochs=1_000_000)
     weights = list(np.geomspace(0.1, 100, n_lanes))
     state = solver.begin(problem, None, weights)
-    state = state if rng is None else replace(state, rng=rng)
     monitor = Monitor()
 
     def epoch() -> float:

@@ -5,7 +5,7 @@ from functools import cache
 
 import pytest
 
-for _package in ("torch", "lightgbm", "typer", "transformers", "opacus"):
+for _package in ("torch", "lightgbm", "typer", "transformers"):
     pytest.importorskip(_package)
 
 import public_api  # noqa: E402 - after the packages

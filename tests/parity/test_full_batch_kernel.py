@@ -69,6 +69,24 @@ def test_sparse_rows_and_rows_of_mostly_zeros_are_evaluated():
     assert_parity(replace(problem, X=scipy.sparse.csr_array(problem.X)))
 
 
+def test_rows_of_numbers_and_ones_are_packed_and_evaluated(monkeypatch):
+    problem = make_problem("chi2", "equalized_odds", n=40)
+    rng = np.random.default_rng(3)
+    ones = np.eye(12)[rng.integers(0, 12, (2, 40))]
+    ones[1, ::3] = 0  # not all rows have as many ones
+    X = np.column_stack([ones[0], problem.X[:, 0], ones[1], np.zeros(40)])
+    X[::5, 12] = 0
+    problem = replace(problem, X=scipy.sparse.csr_array(X))
+    monkeypatch.setattr(full_batch, "LEAST_ROWS", 1)
+    rows, place = FusedEvaluator(problem)._packed
+    assert [part.shape for part in rows.X[:2]] == [(40, 1), (40, 2)]
+    assert place[[12, 0, 25, 26]].tolist() == [0, 1, 25, 27]
+    assert_parity(problem)
+    few = replace(problem, X=scipy.sparse.csr_array(2 * X))
+    assert FusedEvaluator(few)._packed[0].X[2] is not None  # numbers stay as they are
+    assert_parity(few)
+
+
 def test_the_penalty_may_be_taken_on_other_rows():
     problem = make_problem("js", n=40)
     assert_parity(replace(problem, penalty_X=problem.X[::-1] + 0.3))
@@ -92,6 +110,65 @@ def test_rows_with_groups_are_evaluated_without_a_penalty_where_there_is_none():
     assert_allclose(gradient, expected[1], rtol=1e-10, atol=1e-13)
     (found,) = evaluator.measure(plain, [theta], [1.5])
     assert (found.objective, found.dual) == (pytest.approx(value, rel=1e-12), ())
+
+
+@pytest.mark.parametrize("form", ["dense", "csr"])
+@pytest.mark.parametrize(
+    "case",
+    [{}, {"notion": "equalized_odds"}, {"how": "marginal", "with_gaps": True}],
+    ids=str,
+)
+@pytest.mark.parametrize("divergence", ["kl", "chi2", "jensen_shannon"])
+def test_the_curvature_at_independence_is_the_second_derivative(divergence, case, form):
+    # There the penalty is lowest, so what Gauss and Newton leave out is 0.
+    problem = make_problem(divergence, n=40, **case)
+    problem = replace(problem, objective=replace(problem.objective, l2=0.0))
+    if form == "csr":
+        problem = replace(problem, X=scipy.sparse.csr_array(problem.X))
+    theta, step = np.array([[0.0, 0.0, 0.0, 0.4]]), 1e-5
+
+    found = FusedEvaluator(problem).curvature(problem, theta)
+
+    ends = [
+        [value_and_gradient(problem, theta + sign * step * unit)[1] for sign in (1, -1)]
+        for unit in np.eye(4)
+    ]
+    expected = [(after - before)[0] / (2 * step) for after, before in ends]
+    assert_allclose(found, expected, rtol=1e-5, atol=1e-8)
+
+
+def test_three_classes_have_the_curvature_of_the_loss_at_even_odds():
+    problem = make_problem("kl", n=40, n_classes=3)
+    (theta,) = models(problem)
+    with_ones = np.column_stack([problem.X, np.ones(40)])
+    expected = with_ones.T @ (problem.share[:, None] * with_ones) / 4
+    found = FusedEvaluator(problem).curvature(problem, theta)
+    assert_allclose(found, expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("form", ["dense", "csr"])
+@pytest.mark.parametrize("divergence", ["kl", "chi2"])
+def test_a_sample_of_the_rows_saves_passes_and_changes_no_optimum(
+    divergence, form, monkeypatch
+):
+    problem = make_problem(divergence, n=2000)
+    noisy = problem.X[:, 0] + np.random.default_rng(1).logistic(size=2000) > 0
+    problem = replace(problem, y=noisy.astype(int))
+    if form == "csr":
+        problem = replace(problem, X=scipy.sparse.csr_array(problem.X))
+    plain = LBFGS().solve(problem)
+    monkeypatch.setattr(linear, "FUSED_FROM", 0)
+
+    fused = LBFGS().solve(problem)
+
+    assert FusedEvaluator(problem).sample(problem).rows.size == 250
+    assert FusedEvaluator(make_problem(n=400)).sample(problem) is None
+    plain_sample = FusedEvaluator(problem).sample(replace(problem, penalty=None))
+    assert plain_sample.mass(problem, [plain.value]).size == 0  # nobody is in a cell
+    assert fused.result is plain.result
+    assert fused.stats["n_evaluations"] < plain.stats["n_evaluations"]
+    objective = plain.stats["objective"]
+    assert fused.stats["objective"] == pytest.approx(objective, rel=1e-9)
 
 
 def test_a_robust_path_begins_each_model_where_a_single_fit_does(monkeypatch):

@@ -255,6 +255,14 @@ class CompiledPenalty:
         tables = by_mass.reshape(mass.shape[0], mass.shape[2], -1).transpose(0, 2, 1)
         return value, np.ascontiguousarray(tables)
 
+    def root_on_mass(self, mass: FloatArray) -> FloatArray:
+        """Return the root at a (R, m, K) mass, by its (R K m) numbers, classes last."""
+        cells = self.cells_of(mass)
+        root = self.root(cells).reshape(-1, *cells.shape)
+        by_mass = np.empty_like(root)
+        by_mass[:, self._order] = root / self._known
+        return by_mass.reshape(len(root), -1)
+
     def duals(self, cells: FloatArray) -> tuple[FloatArray, ...]:
         """Return the optimal dual on the (R, m, K) table of each attribute."""
         if self._penalty.comparison.kept is not None:  # duals of all conditions

@@ -5,6 +5,7 @@ numba's: ``NUMBA_NUM_THREADS`` sets it, and workers of joblib, which set that to
 share, do not crowd each other.
 """
 
+import functools
 import itertools
 import math
 from collections.abc import Callable, Iterable, Sequence
@@ -14,6 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 import numba
 import numpy as np
 import scipy.sparse
+from scipy.special import expit
 
 from fferm._typing import FloatArray, IntArray, Table, is_sparse
 from fferm.data.validate import are_alike
@@ -22,8 +24,14 @@ from fferm.penalty.compiled import CompiledPenalty
 from fferm.penalty.dual import group_ends, place_rows
 from fferm.penalty.objective import Problem, check_finite
 from fferm.solvers._kernels import RowArrays
-from fferm.solvers._passes import Sums, accumulate, add_penalty_gradient, workspace
-from fferm.solvers._rows import kernel_matrix
+from fferm.solvers._passes import (
+    Sums,
+    accumulate,
+    add_curvature,
+    add_penalty_gradient,
+    workspace,
+)
+from fferm.solvers._rows import kernel_matrix, pack
 from fferm.solvers.base import Result
 from fferm.solvers.linear import Evaluator, parameter_shape
 
@@ -33,6 +41,13 @@ Part = TypeVar("Part")
 # of few rows would take less time than its call.
 MOST_BLOCKS = 8
 LEAST_ROWS = 8192
+# A sample has every eighth row or fewer, about so many numbers, and enough rows to say
+# how columns curve.
+LEAST_STEP, SAMPLED, SAMPLED_PER_COLUMN = 8, 2**17, 20
+# Above this width the Gram matrix costs more than it saves. Of dense rows, so many are
+# read as cost this many passes.
+WIDEST_GRAM, GRAM_PASSES = 1024, 10
+ROWS_PER_BLOCK = 8192
 
 
 def make_rows(problem: Problem) -> RowArrays:
@@ -125,7 +140,10 @@ class FusedEvaluator(Evaluator):
         These rows as kernels take them, when they are made already.
     """
 
+    is_fused = True
+
     def __init__(self, problem: Problem, rows: RowArrays | None = None) -> None:
+        self._n_features = problem.X.shape[1]
         self.rows = rows or make_rows(problem)
         n_rows = self.rows.size
         n_blocks = min(MOST_BLOCKS, max(1, n_rows // LEAST_ROWS))
@@ -138,6 +156,79 @@ class FusedEvaluator(Evaluator):
             n_strata, n_groups = len(fair.strata.names), int(group_ends(fair)[-1])
             self._on_table = CompiledPenalty(problem.penalty)
         self.table_shape = (n_strata, problem.n_classes, n_groups)
+
+    @functools.cached_property
+    def _packed(self) -> tuple[RowArrays, IntArray]:
+        # The rows as a model of one output reads them fastest, and where its columns
+        # are.
+        matrix, place = self.rows.X, np.arange(self._n_features + 1)
+        if matrix[1] is not None and self.rows.size >= LEAST_ROWS:
+            matrix, place = pack(matrix, place)
+        return self.rows._replace(X=matrix), place
+
+    def sample(self, problem: Problem) -> "FusedEvaluator | None":
+        """Return an evaluator of every so many rows, None where these are few."""
+        rows, (data, indices, indptr) = self.rows, self.rows.X
+        step = max(LEAST_STEP, data.size // SAMPLED)
+        if rows.size < step * SAMPLED_PER_COLUMN * self._n_features:
+            return None
+        if indices is None:
+            X: Any = np.ascontiguousarray(data[::step]), None, None
+        else:
+            shape = rows.size, self._n_features
+            few = scipy.sparse.csr_array((data, indices, indptr), shape)[::step]
+            X = few.data, few.indices.astype(indices.dtype), few.indptr.astype(np.int64)
+        each: Any = [v if v.size == 1 else v[::step] for v in rows[1:]]
+        codes: Any = map(_as_kernels_read, each[:3])
+        sampled = RowArrays(X, *codes, *map(np.ascontiguousarray, each[3:]))
+        return FusedEvaluator(problem, sampled)
+
+    def curvature(self, problem: Problem, theta: FloatArray) -> FloatArray | None:
+        """Return the curvature at (n_outputs, d + 1), by Gauss and Newton.
+
+        It is that of an output, without the ridge. With more than two classes it is
+        that of the loss at even odds. None where rows are too wide.
+        """
+        n_outputs, n_columns = parameter_shape(problem)
+        at = theta if n_outputs == 1 else np.zeros((1, n_columns))
+        if n_columns > WIDEST_GRAM:
+            return None
+        of_loss = self._dense_curvature if self.rows.X[1] is None else self._curvature
+        curvature, weight = of_loss(at), problem.objective.fairness_weight
+        on_table = self.on_table(problem)
+        if n_outputs == 1 and on_table is not None and weight > 0:
+            sums = self._pass(problem, [theta])
+            root = on_table.root_on_mass(sums.mass[..., 0])
+            of_cells = sums.jacobian[:-1, 0, :, 0]
+            of_mass = np.stack([-of_cells, of_cells], axis=1).reshape(-1, n_columns)
+            by_theta = root @ of_mass
+            curvature += weight * by_theta.T @ by_theta
+        return curvature if np.all(np.isfinite(curvature)) else None
+
+    def _curvature(self, theta: FloatArray) -> FloatArray:
+        column = theta.T.copy()
+
+        def block(begin: int, end: int) -> FloatArray:
+            curvature = np.zeros((theta.size, theta.size))
+            add_curvature(self.rows, begin, end, column, np.empty(1), curvature)
+            return curvature
+
+        lower = sum(in_threads(block, self._blocks)) / self.rows.size
+        return lower + np.tril(lower, -1).T
+
+    def _dense_curvature(self, theta: FloatArray) -> FloatArray:
+        (X, *_), weight, d = self.rows.X, self.rows.loss_weight, theta.size
+        curvature, n_rows = np.zeros((d, d)), 0
+        enough = np.clip(GRAM_PASSES * self.rows.size // d, 20 * d, 1000 * d)
+        step = max(1, self.rows.size // int(enough))
+        for begin in range(0, self.rows.size, step * ROWS_PER_BLOCK):
+            some = slice(begin, begin + step * ROWS_PER_BLOCK, step)
+            block = np.column_stack([X[some], np.ones(len(X[some]))])
+            prob = expit(block @ theta[0])
+            each = (weight if weight.size == 1 else weight[some]) * prob * (1 - prob)
+            curvature += block.T @ (each[:, None] * block)
+            n_rows += len(block)
+        return curvature / n_rows
 
     def on_table(self, problem: Problem) -> CompiledPenalty | None:
         """Return the penalty on tables; None for a problem that is asked without."""
@@ -204,34 +295,41 @@ class FusedEvaluator(Evaluator):
         with_loss: bool = True,
         with_slopes: bool = True,
     ) -> Sums:
-        # The means over all rows, where the kernel adds up.
+        # The means over all rows, where the kernel adds up; slopes are of one model.
         n_lanes = len(thetas)
         n_outputs, n_columns = parameter_shape(problem)
-        n_kept = n_outputs if with_slopes else 0
         n_strata, n_classes, n_groups = self.table_shape
-        lanes = np.empty((n_columns, n_outputs, n_lanes))
+        n_cells = n_strata * n_groups
+        rows, place = self.rows, np.arange(n_columns)
+        if with_slopes and n_outputs == 1:
+            rows, place = self._packed
+        theta = np.zeros((place[-1] + 1, n_outputs, n_lanes))
         for lane, of_lane in enumerate(thetas):
-            lanes[:, :, lane] = of_lane.T
-        theta = lanes.reshape(n_columns, n_outputs * n_lanes)
-        sharpness = float(problem.objective.sharpness)
+            theta[place, :, lane] = of_lane.T
+        theta = theta.reshape(-1, n_outputs * n_lanes)
+        slopes = theta.shape if with_slopes else (0, 0)
+        how = float(problem.objective.sharpness), with_loss, n_groups
 
         def block(begin: int, end: int) -> Sums:
             sums = Sums(
                 np.zeros(n_lanes),
-                np.zeros(theta.shape if with_slopes else (0, 0)),
-                np.zeros((n_strata, n_classes, n_groups, n_lanes)),
-                np.zeros((n_strata, n_groups, n_kept, *theta.shape)),
+                np.zeros(slopes),
+                np.zeros((n_cells + 1, n_classes, n_lanes)),
+                np.zeros((n_cells + 1, n_outputs, *slopes)),
             )
-            work = workspace(n_outputs, n_classes, n_lanes)
-            accumulate(self.rows, begin, end, theta, sharpness, with_loss, work, sums)
+            work = workspace(n_outputs, n_classes, n_lanes, n_cells)
+            accumulate(rows, begin, end, theta, *how, work, sums)
             return sums
 
         sums, *others = in_threads(block, self._blocks)
-        for other in others:
-            for total, values in zip(sums, other, strict=True):
-                total += values
-        for total in sums:
-            total /= self.rows.size
+        for total, *parts in zip(sums, *others, strict=True):
+            total += sum(parts)
+            total /= rows.size
         if not math.isfinite(sums.mass.sum() + sums.loss.sum()):
             raise NonFiniteError(Result.nonfinite.value)
-        return sums
+        by_cell = sums.mass[:-1].reshape(n_strata, n_groups, n_classes, n_lanes)
+        mass = np.ascontiguousarray(by_cell.swapaxes(1, 2))
+        if not with_slopes:
+            return sums._replace(mass=mass)
+        jacobian = np.take(sums.jacobian, place, axis=2)
+        return Sums(sums.loss, sums.gradient[place], mass, jacobian)

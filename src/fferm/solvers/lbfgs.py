@@ -10,7 +10,7 @@ raw columns. One pass over the data, shared by a whole path.
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.linalg
@@ -24,6 +24,9 @@ from fferm.errors import NonFiniteError
 from fferm.penalty.objective import Problem
 from fferm.solvers.base import Callback, Monitor, Result, Solution, Solver
 from fferm.solvers.linear import Evaluator, make_evaluator, parameter_shape
+
+if TYPE_CHECKING:
+    from fferm.solvers.full_batch import FusedEvaluator
 
 # Pairs of steps and gradients that the inverse Hessian is made of.
 MEMORY = 20
@@ -39,6 +42,8 @@ VALUE_ROUNDING = 1e-14
 SMALL_PROBLEM = 100_000
 POLISHED = 1e-13
 POLISHING_STEPS = 5
+# A sample is solved to this multiple of the tolerance, to begin near the optimum.
+ROUGH = 100
 
 
 # Above this width the Gram matrix costs more than it saves: use its diagonal.
@@ -132,6 +137,24 @@ def whiten(X: Table, share: FloatArray, l2: float) -> Coordinates:
     ridge = np.append(np.full(n_columns - 1, l2), 0.0) * scale**2
     curvature = gram / 4 + np.diag(ridge)
     curvature += np.eye(n_columns) * (RIDGE * np.trace(curvature) / n_columns)
+    return Coordinates(scale, scipy.linalg.cholesky(curvature, lower=True))
+
+
+def whiten_at(
+    problem: Problem, evaluator: "FusedEvaluator", theta: FloatArray
+) -> Coordinates | None:
+    """Return coordinates in which a problem is near round at some parameters.
+
+    None where their curvature costs too much.
+    """
+    curvature = evaluator.curvature(problem, theta)
+    if curvature is None:
+        return None
+    features = np.arange(len(curvature) - 1)
+    curvature[features, features] += problem.objective.l2
+    size = np.sqrt(np.diag(curvature))
+    scale = 1 / np.where(size > SMALLEST_SIZE, size, 1.0)
+    curvature = curvature * np.outer(scale, scale) + RIDGE * np.eye(scale.size)
     return Coordinates(scale, scipy.linalg.cholesky(curvature, lower=True))
 
 
@@ -233,24 +256,25 @@ class LBFGS(Solver[LbfgsState]):
 
     def init(self, problem: Problem, start: FloatArray | None) -> LbfgsState:
         """Begin at given parameters, else at 0, or at the optimum of the loss."""
-        other = None
-        coordinates = self.coordinates or whiten(
+        other, coordinates = None, self.coordinates
+        evaluator: Any = self.evaluator or make_evaluator(problem)
+        theta = np.zeros(parameter_shape(problem)) if start is None else start.copy()
+        if evaluator.is_fused and problem.is_smooth:
+            if start is None:
+                theta = self._guess(problem, evaluator)
+            coordinates = coordinates or whiten_at(problem, evaluator, theta)
+        coordinates = coordinates or whiten(
             problem.X, problem.share, problem.objective.l2
         )
-        if start is not None:
-            theta = start.copy()
-        elif problem.is_smooth or problem.objective.uncertainty is None:
-            theta = np.zeros(parameter_shape(problem))
-        else:
+        if start is None and problem.objective.uncertainty and not problem.is_smooth:
             # At 0 every table is independent, which is a kink of a robust penalty: a
             # large weight would hold the model there from the first step.
-            solver = replace(self, coordinates=coordinates)
+            solver = replace(self, coordinates=coordinates, evaluator=evaluator)
             theta = solver.solve(replace(problem, penalty=None, penalty_X=None)).value
             with contextlib.suppress(NonFiniteError):
                 other = solver.solve(problem, start=SHRUNKEN * theta)
         if not self.fit_intercept:
             theta[:, -1] = 0
-        evaluator = self.evaluator or make_evaluator(problem)
         phi = coordinates.to_phi(theta).reshape(-1)
         return LbfgsState(phi, coordinates, evaluator, other)
 
@@ -324,14 +348,16 @@ class LBFGS(Solver[LbfgsState]):
     ) -> Iterator[Solution]:
         """Yield one solution after another, each begun where the last one ended.
 
-        Round coordinates and kernel rows are computed once. Robust penalties are
-        non-smooth and a warm start can stick at a kink, so each weight starts from
-        scratch.
+        Kernel rows are computed once, and round coordinates where they do not follow
+        the penalty. Robust penalties are non-smooth and a warm start can stick at a
+        kink, so each weight starts from scratch.
         """
-        coordinates = whiten(problem.X, problem.share, problem.objective.l2)
-        evaluator = self.evaluator or make_evaluator(problem)
+        evaluator, coordinates = self.evaluator or make_evaluator(problem), None
+        objective = problem.objective
+        is_robust = objective.uncertainty is not None
+        if is_robust or not (evaluator.is_fused and objective.divergence.is_smooth):
+            coordinates = whiten(problem.X, problem.share, objective.l2)
         solver = replace(self, coordinates=coordinates, evaluator=evaluator)
-        is_robust = problem.objective.uncertainty is not None
         theta = None if is_robust else start
         for weight in weights:
             solution = solver.solve(
@@ -339,6 +365,16 @@ class LBFGS(Solver[LbfgsState]):
             )
             theta = None if is_robust else solution.value
             yield solution
+
+    def _guess(self, problem: Problem, evaluator: "FusedEvaluator") -> FloatArray:
+        # The optimum on a sample of the rows, 0 where they are few.
+        theta = np.zeros(parameter_shape(problem))
+        few = evaluator.sample(problem)
+        if few is not None:
+            rough = replace(self, evaluator=few, coordinates=None, tol=ROUGH * self.tol)
+            with contextlib.suppress(NonFiniteError):
+                theta = rough.solve(problem).value
+        return theta
 
     def _judge(
         self, problem: Problem, optimum: scipy.optimize.OptimizeResult

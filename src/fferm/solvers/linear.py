@@ -77,6 +77,7 @@ class Evaluator:
     In plain NumPy: two products with X, one model after another.
     """
 
+    is_fused = False
     value_and_gradient = staticmethod(value_and_gradient)
 
     def duals(self, problem: Problem, theta: FloatArray) -> tuple[FloatArray, ...]:
