@@ -33,6 +33,7 @@ BENCHMARKS = (
     "latency",
     "streaming",
     "engine_audit",
+    "cluster",
     "net",
     "torch_overhead",
     "batch_bias",

@@ -5,7 +5,7 @@ from functools import cache
 
 import pytest
 
-for _package in ("torch", "lightgbm", "typer", "transformers"):
+for _package in ("torch", "lightgbm", "typer", "transformers", "opacus"):
     pytest.importorskip(_package)
 
 import public_api  # noqa: E402 - after the packages

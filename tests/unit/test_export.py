@@ -201,7 +201,7 @@ def test_a_missing_package_is_named_with_its_extra(
 
 @pytest.mark.parametrize(
     ("name", "package"),
-    [("huggingface", "transformers")],
+    [("huggingface", "transformers"), ("opacus", "opacus.accountants")],
 )
 def test_a_module_names_the_extra_that_it_needs(name, package, monkeypatch):
     pytest.importorskip("torch")

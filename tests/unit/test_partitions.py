@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from fferm import FairLogisticRegression, SmallShift
+from fferm import FairLogisticRegression, FairRegressor, SmallShift
 from fferm.data import partitions
 from fferm.datasets import make_biased
 from fferm.errors import (
@@ -125,6 +125,8 @@ def test_what_needs_rows_in_memory_is_refused(frame):
         with pytest.raises(InvalidParameterError, match="does not support"):
             fit(rows, **options)
     plain = FairLogisticRegression(fairness_weight=0)
+    with pytest.raises(InvalidInputError, match="trains on rows in memory"):
+        FairRegressor().fit(rows[FEATURES], rows["weight"])
     unknown = in_parts(frame, 5).clear_divisions()
     with pytest.raises(InvalidInputError, match="rows cannot be matched"):
         plain.fit(rows[FEATURES].clear_divisions(), unknown["label"])

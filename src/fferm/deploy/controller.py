@@ -65,6 +65,9 @@ class ParityController(CorrectedClassifier):
     Under ``notion="equal_opportunity"`` or ``"false_positive_rate_parity"``, `update`
     decides and `observe` moves the thresholds, once labels are known.
 
+    `predict` and audits of the model apply the thresholds as they stand, which is one
+    moment of a stream. The certificate is about what `update` decided: audit that.
+
     **Said plainly.** This decides by group, which is lawful in some places and uses and
     not in others. Thresholds move, so that equal people may meet different ones on
     different days. Rates are equalized whether or not the labels are just, and the
@@ -309,18 +312,15 @@ class ParityController(CorrectedClassifier):
     def _take(self, groups: Sequence[str], learned: dict[str, Any]) -> None:
         # Arrays of a state, checked: kernels trust their shapes.
         if learned:
-            n_columns = learned["expected_"].shape[-1]
-            shapes = len(groups), 1 + n_columns
-            for (name, array), shape in zip(
-                learned.items(),
-                (
-                    shapes,
-                    (len(groups), n_columns),
-                    (1 + 2 * n_columns,),
-                    (len(groups), 2),
-                ),
-                strict=True,
-            ):
+            n_groups, n_columns = len(groups), learned["expected_"].shape[-1]
+            shapes = {
+                "counts_": (n_groups, 1 + n_columns),
+                "expected_": (n_groups, n_columns),
+                "totals_": (1 + 2 * n_columns,),
+                "pending_": (n_groups, 2),
+            }
+            for name, shape in shapes.items():
+                array = learned[name]
                 is_fit = array.shape == shape and np.all(np.isfinite(array))
                 if not is_fit or np.any(array < 0):
                     raise PersistenceError(

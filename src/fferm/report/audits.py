@@ -147,16 +147,20 @@ def judge_audit(audit: Audit, max_violation: float | None) -> Verdict:
 
 
 def rate_axis(audits: Iterable[Audit | None]) -> tuple[float, float]:
-    """Return the ends of the axis of decision rates: whole twentieths around all."""
-    shown = [
+    """Return the ends of the axis of decision rates."""
+    return axis_around(
         row[f"selection_{end}_{label}"]
         for audit in audits
         if isinstance(audit, ClassificationAudit)
         for label in audit.shown_classes
         for row in audit.groups.values()
         for end in ("low", "rate", "high")
-    ]
-    known = [value for value in shown if not math.isnan(value)]
+    )
+
+
+def axis_around(shares: Iterable[float]) -> tuple[float, float]:
+    """Return the ends of an axis: whole twentieths around all that is defined."""
+    known = [value for value in shares if not math.isnan(value)]
     low, high = min(known, default=0.0), max(known, default=1.0)
     left, right = math.floor(20 * low) / 20, math.ceil(20 * high) / 20
     return left, right if right > left else left + 0.05

@@ -16,7 +16,7 @@ from fferm.auditing.dossier import (
 )
 from fferm.curve import alternatives
 from fferm.curve.alternatives import Alternatives
-from fferm.report.audits import Verdict
+from fferm.report.audits import Verdict, axis_around
 from fferm.report.figures import draw_points
 from fferm.report.pages import brief, gap, number, percent, price, write_page
 
@@ -50,7 +50,13 @@ def write_dossier(
         "titles": MEASURES,
         "methods": METHODS,
         "show": show_measure,
-        "axis": _rate_axis(dossier),
+        "axis": axis_around(
+            row[end]
+            for table in dossier.tables
+            for row in table.categories.values()
+            for end in ("rate_low", "rate_high")
+            if end in row
+        ),
         "small_share": SMALL_SHARE,
         "blanks": [*dossier.rule.fill_in, *SIGNED],
     }
@@ -132,17 +138,3 @@ def show_measure(name: str, value: float | bool | None) -> str:
     if name in CHANCES:
         return brief(value)
     return number(value, 2 if name == "z" else 3)
-
-
-def _rate_axis(dossier: Dossier) -> tuple[float, float]:
-    # Of the dots: whole twentieths around all intervals.
-    ends = [
-        row[end]
-        for table in dossier.tables
-        for row in table.categories.values()
-        for end in ("rate_low", "rate_high")
-        if end in row and not math.isnan(row[end])
-    ]
-    low = math.floor(20 * min(ends, default=0.0)) / 20
-    high = math.ceil(20 * max(ends, default=1.0)) / 20
-    return low, high if high > low else low + 0.05

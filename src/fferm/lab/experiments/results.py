@@ -42,7 +42,7 @@ OURS = "f-"
 # What a table is headed; the file beside it has every column.
 HEADINGS = {
     "hypervolume": "hypervolume",
-    "within": "best accuracy within the bound",
+    "within": "best accuracy within the bound, %",
     "violation_at_higher_accuracy": "violation at equal accuracy",
 }
 DIGITS = 4
@@ -325,6 +325,8 @@ def _table(spec: Spec, summary: pd.DataFrame) -> str:
     if spec.kind == "shift":
         return _shift_table(spec, summary)
     panels, name = summary["panel"].unique(), COMPARED[spec.kind]
+    # Five columns of accuracies fit a page in percent only.
+    unit, digits = (100, DIGITS - 2) if spec.kind == "batches" else (1, DIGITS)
     lines = [
         f"| {HEADINGS[name]} | {' | '.join(panels)} |",
         "|---|" + "---:|" * len(panels),
@@ -333,7 +335,8 @@ def _table(spec: Spec, summary: pd.DataFrame) -> str:
         known = dict(zip(rows["panel"], rows[name], strict=True))
         spread = dict(zip(rows["panel"], rows[f"{name}_pm"], strict=True))
         # A dash: the method takes no part in the panel.
-        cells = [_cell(known[p], spread[p]) if p in known else "–" for p in panels]
+        numbers = {p: (unit * known[p], unit * spread[p], digits) for p in known}
+        cells = [_cell(*numbers[p]) if p in known else "–" for p in panels]
         lines.append(f"| {method} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
@@ -356,12 +359,12 @@ def _shift_table(spec: Spec, summary: pd.DataFrame) -> str:
     return "\n".join(lines)
 
 
-def _cell(mean: float, spread: float) -> str:
+def _cell(mean: float, spread: float, digits: int = DIGITS) -> str:
     """Return a mean and the half-width of its interval, as far as they exist."""
     if np.isnan(mean):
         return "none"
-    known = f"±{spread:.{DIGITS}f}" if np.isfinite(spread) else ""
-    return f"{mean:.{DIGITS}f}{known}"
+    known = f"±{spread:.{digits}f}" if np.isfinite(spread) else ""
+    return f"{mean:.{digits}f}{known}"
 
 
 def _draw_fronts(
