@@ -36,6 +36,8 @@ SHARES = (0.64, 0.16)
 TRAINED_SHARE = 0.5
 FEATURES = ["AGEP", "COW", "SCHL", "MAR", "OCCP", "POBP", "RELP", "WKHP", "SEX"]
 NOMINAL = ["COW", "MAR", "RELP", "SEX"]
+# Validation rows that a group needs for decisions of its own.
+LEAST_ROWS = 15
 # Of the trees without a penalty, chosen on validation rows.
 NUM_LEAVES = (15, 31, 63)
 # White, Black, Asian and "some other race"; and how many of their rows are drawn.
@@ -75,7 +77,7 @@ def relative_deviation(
 
 
 def abcfair(options: Mapping[str, Any], notion: str, seed: int) -> Rows:
-    """Return ACSIncome of all states as ABCFair has it, without sensitive features."""
+    """Return ACSIncome of all states as ABCFair has it."""
     table = _acs().sample(frac=1, random_state=seed, ignore_index=True)
     y = table[TARGET].to_numpy(np.int64)
     race = table["RAC1P"].replace({3: 8, 4: 8, 5: 8, 7: 8})
@@ -97,6 +99,8 @@ def abcfair(options: Mapping[str, Any], notion: str, seed: int) -> Rows:
     names = list(options["sensitive"])
     members = np.hstack([columns[name].to_numpy(np.float64) for name in names])
     X = table[["SCHL", "OCCP", "COW", "WKHP"]].astype({"COW": "category"})
+    if options["group_is_feature"]:
+        X = X.join(groups[names].astype("category"))
     parts = _parts(len(y))
     parts["train"] = parts["train"][: options["train_rows"]]
     return Rows(
@@ -304,15 +308,16 @@ class PostProcessed(BaseEstimator):
             lgb.LGBMClassifier(num_leaves=leaves, **options).fit(passed.X, passed.y)
             for leaves in NUM_LEAVES
         ]
-        best = max(models, key=lambda model: model.score(X, y))
-        guess = None
+        score = _scorer(max(models, key=lambda model: model.score(X, y)))
+        guess: Any = False
         if self.infers_group:
             options["n_estimators"] = 50
-            guess = lgb.LGBMClassifier(**options).fit(passed.X, self._read(passed)[2])
+            guesser = lgb.LGBMClassifier(**options)
+            guess = _scorer(guesser.fit(passed.X, self._read(passed)[2]))
         for bound in bounds:
             model = PostProcessed(**self.get_params())
             fit = getattr(model, f"_{self.how}")
-            model.decide_ = fit(best, guess, (X, y, group), bound)
+            model.decide_ = fit(score, guess, (X, y, group), bound)
             yield model
 
     def predict(self, X: Any, *, sensitive_features: pd.DataFrame) -> IntArray:
@@ -321,17 +326,22 @@ class PostProcessed(BaseEstimator):
         return np.asarray(self.decide_(X, group), dtype=np.int64)
 
     def _read(self, rows: FitInput) -> tuple[pd.DataFrame, IntArray, IntArray]:
+        # Groups of few validation rows are one.
         names = rows.sensitive_features.agg(" ".join, axis=1).to_numpy(str)
         if not hasattr(self, "groups_"):
             assert self.validation is not None
             known = self.validation.sensitive_features.agg(" ".join, axis=1)
-            self.groups_ = np.unique(known.to_numpy(str))
+            counts = known.value_counts()
+            large = counts.index[counts >= LEAST_ROWS]
+            others = [] if len(large) == len(counts) else [""]
+            self.groups_ = np.sort(np.array([*large, *others], dtype=str))
+        names = np.where(np.isin(names, self.groups_), names, self.groups_[0])
         return rows.X, rows.y, np.searchsorted(self.groups_, names)
 
-    def _error_parity(self, model: Any, guess: Any, rows: Any, bound: float) -> Any:
+    def _error_parity(self, score: Any, guess: Any, rows: Any, bound: float) -> Any:
         package = import_extra("error_parity", "dev", "error-parity")
         fair = package.RelaxedThresholdOptimizer(
-            predictor=lambda X: model.predict_proba(X)[:, 1],
+            predictor=lambda X: score(X)[:, 1],
             constraint=self.notion,
             tolerance=bound,
         )
@@ -339,11 +349,11 @@ class PostProcessed(BaseEstimator):
         fair.fit(X=X, y=y, group=group)
         return lambda X, group: fair(X, group=group)
 
-    def _oxonfair(self, model: Any, guess: Any, rows: Any, bound: float) -> Any:
+    def _oxonfair(self, score: Any, guess: Any, rows: Any, bound: float) -> Any:
         package = import_extra("oxonfair", "dev", "OxonFair")
         X, y, group = rows
         known = {"data": X, "target": y, "groups": group}
-        fair = package.FairPredictor(model, known, inferred_groups=guess or False)
+        fair = package.FairPredictor(score, known, inferred_groups=guess)
         metrics = package.group_metrics
         name = {"equalized_odds": "equalized_odds_max"}.get(self.notion, self.notion)
         fair.fit(metrics.accuracy, getattr(metrics, name), bound)
@@ -351,10 +361,10 @@ class PostProcessed(BaseEstimator):
             {"data": X, "target": np.zeros(len(X)), "groups": group}
         )
 
-    def _repair(self, model: Any, guess: Any, rows: Any, bound: float) -> Any:
+    def _repair(self, score: Any, guess: Any, rows: Any, bound: float) -> Any:
         X, y, group = rows
         fair = repair(
-            model,
+            score,
             X,
             y,
             sensitive_features=group,
@@ -366,15 +376,26 @@ class PostProcessed(BaseEstimator):
         return lambda X, group: fair.predict(X, sensitive_features=group)
 
 
+def _scorer(model: Any) -> Callable[[pd.DataFrame], FloatArray]:
+    # The probabilities of a model, computed once for each table.
+    known: dict[int, tuple[pd.DataFrame, FloatArray]] = {}
+
+    def score(X: pd.DataFrame) -> FloatArray:
+        if id(X) not in known:
+            known[id(X)] = X, np.asarray(model.predict_proba(X))
+        return known[id(X)][1].copy()  # OxonFair writes into it
+
+    return score
+
+
 def measure_sweep(
     rows: Rows, models: Iterator[tuple[float, Any, float]]
 ) -> list[dict[str, Any]]:
     """Return one record per value and part."""
     records = []
+    parts = {p: take_rows(rows.all, rows.parts[p]) for p in ("validation", "test")}
     for value, fitted, seconds in models:
-        for part in ("validation", "test"):
-            place = rows.parts[part]
-            judged = take_rows(rows.all, place)
+        for part, judged in parts.items():
             known = {"sensitive_features": judged.sensitive_features}
             knows = getattr(fitted, "predicts_with_groups", False)
             decided = np.asarray(fitted.predict(judged.X, **(known if knows else {})))
@@ -383,7 +404,7 @@ def measure_sweep(
                     "part": part,
                     "value": value,
                     "accuracy": float(np.mean(decided == judged.y)),
-                    "violation": rows.violation(place, decided),
+                    "violation": rows.violation(rows.parts[part], decided),
                     "positives": float(np.mean(decided)),
                     "seconds": seconds,
                 }
@@ -406,6 +427,7 @@ def summarize(spec: Spec, records: pd.DataFrame) -> pd.DataFrame:
             table += [
                 {"panel": panel.name, "limit": limit, "method": entry["method"]}
                 | {"accuracy": accuracy, "violation": violated}
+                | {"seconds": entry.get("seconds", np.nan)}
                 for entry in spec.published
                 for known, accuracy, violated in entry["at"]
                 if entry["panel"] == panel.name and known == limit
@@ -422,26 +444,31 @@ def markdown(summary: pd.DataFrame) -> str:
     """Return the summary as a Markdown table, one line per panel and method."""
     lines = [
         "| panel: violation below | method | accuracy, % @ violation | chosen on "
-        "validation rows |",
-        "|---|---|---|---|",
+        "validation rows | training, s |",
+        "|---|---|---|---|--:|",
     ]
     for panel, rows in summary.groupby("panel", sort=False):
         limits = rows["limit"].unique()
         head = f"{panel}: {' / '.join(f'{limit:g}' for limit in limits)}"
         for method, own in rows.groupby("method", sort=False):
             at = own.set_index("limit").reindex(limits)
-            cells = [_cells(at, ""), ""]
+            cells = [_cells(at, ""), "", ""]
             if "chosen_accuracy" in at and at["chosen_seeds"].notna().any():
                 cells[1] = _cells(at, "chosen_")
+            if (seconds := at["seconds"].max()) > 0:
+                cells[2] = f"{seconds:.{1 if seconds < 100 else 0}f}"
             lines.append(f"| {head} | {method} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
 
 def _cells(at: pd.DataFrame, start: str) -> str:
+    names = [f"{start}{name}" for name in ("accuracy", "accuracy_pm", "violation")]
     cells = []
-    for accuracy, violated in at[[f"{start}accuracy", f"{start}violation"]].to_numpy():
+    for accuracy, half, violated in at.reindex(columns=names).to_numpy(float):
         gap = "" if np.isnan(violated) else f" @{violated:.3f}".replace("@0", "@")
-        cells.append("–" if np.isnan(accuracy) else f"{100 * accuracy:.2f}{gap}")
+        spread = "" if np.isnan(half) else f"±{100 * half:.2f}"
+        known = f"{100 * accuracy:.2f}{spread}{gap}"
+        cells.append("–" if np.isnan(accuracy) else known)
     return " / ".join(cells)
 
 
