@@ -413,7 +413,7 @@ def measure_sweep(
 
 
 def summarize(spec: Spec, records: pd.DataFrame) -> pd.DataFrame:
-    """Return, for each panel and limit, what is published and what our models reach.
+    """Return, for each panel with records and limit, what is published and reached.
 
     ``as_published`` is the best mean test accuracy among values whose mean test
     violation is below the limit; ``chosen`` that of the values that do best on the
@@ -423,7 +423,7 @@ def summarize(spec: Spec, records: pd.DataFrame) -> pd.DataFrame:
     table = []
     for panel in spec.panels:
         here = records[records["panel"] == panel.name]
-        for limit in panel.limits:
+        for limit in panel.limits if len(here) else ():
             table += [
                 {"panel": panel.name, "limit": limit, "method": entry["method"]}
                 | {"accuracy": accuracy, "violation": violated}

@@ -519,8 +519,11 @@ def _draw_forest(
 def _draw_published(
     ax: "Axes", spec: Spec, records: pd.DataFrame, summary: pd.DataFrame
 ) -> None:
-    for number, (label, rows) in enumerate(summary.groupby("method", sort=False)):
-        style, is_ours = _style(number, str(label)), str(label).startswith(OURS)
+    names = [entry["method"] for entry in spec.published]
+    order = list(dict.fromkeys([m.label for m in spec.methods] + names))
+    for label, rows in summary.groupby("method", sort=False):
+        style = _style(order.index(str(label)), str(label))
+        is_ours = str(label).startswith(OURS)
         style |= {"ls": "-" if is_ours else ":", "marker": "o" if is_ours else "x"}
         ax.plot(rows["violation"], rows["accuracy"], **style)
     ax.set(xlabel="test violation", ylabel="test accuracy")
