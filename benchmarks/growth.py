@@ -49,7 +49,7 @@ def run() -> dict[str, Any]:
     for solver in FITS:
         for kind in KINDS:
             used = [ask("benchmarks.growth", solver, kind, n) / 1e6 for n in SIZES]
-            side = f"fit, {solver}, labels and groups {kind}"
+            side = f"{solver}, {kind}"
             found["megabytes"][side] = used
             print(side, "MB:", np.round(used, 1).tolist(), flush=True)
     found["dearest / cheapest"] = ratios

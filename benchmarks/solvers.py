@@ -54,19 +54,4 @@ def run() -> dict[str, Any]:
                 flush=True,
             )
             found[f"{name}, {label}"] = [*excess, seconds]
-    return {**found, "tables": {"solvers": table(found)}}
-
-
-def table(found: dict[str, list[float]]) -> list[str]:
-    """Return the excess by penalty and solver, as lines of a table."""
-    lines = [f"| penalty | {' | '.join(f'`{label}`' for label in LINEAR)} |"]
-    lines.append("|---" * (1 + len(LINEAR)) + "|")
-    for name in PENALTIES:
-        rows = [found.get(f"{name}, {label}") for label in LINEAR]
-        cells = ["–" if row is None else _in_words(row) for row in rows]
-        lines.append(f"| {name.replace('_', ' ')} | {' | '.join(cells)} |")
-    return lines
-
-
-def _in_words(row: list[float]) -> str:
-    return " / ".join(f"{percent:.2f}" for percent in row[: len(WEIGHTS)])
+    return found
