@@ -247,8 +247,8 @@ def _cell(seeds: list[dict[str, Any]], method: str) -> str:
     reached = [cost for cost in costs if cost is not None]
     if len(reached) < len(costs):
         least = min(seed["least gaps"][method] for seed in seeds)
-        never = f"{len(costs) - len(reached)} of {len(costs)} never"
-        return f"{never} reach it, least gap {least:.3f}"
+        share = f"{len(reached)} of {len(costs)} seeds" if reached else "never"
+        return f"{share}, at least {least:.3f}"
     middle = _percent(float(np.mean(reached)))
     return f"{middle} ({100 * min(reached):.2f}–{100 * max(reached):.2f})"
 
