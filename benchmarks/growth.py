@@ -66,9 +66,10 @@ def _table(found: dict[str, Any]) -> list[str]:
         cells = [f"{median:.0f} ({a:.0f}–{b:.0f})" for median, a, b in nano]
         cells.append(f"{found['dearest / cheapest'][side][0]:.2f}")
         lines.append(f"| {side}, ns a row | " + " | ".join(cells) + " |")
-    for side, used in found["megabytes"].items():
+    for kind in KINDS:
+        used = found["megabytes"][f"sgda, {kind}"]
         cells = [f"{value:.1f}" for value in used]
-        lines.append(f"| {side}, MB | " + " | ".join(cells) + " | |")
+        lines.append(f"| {kind}, MB | " + " | ".join(cells) + " | |")
     return lines
 
 

@@ -82,7 +82,8 @@ def _machine(device: str) -> str:
 
 
 def _compare(case: Case, device: str, how: str) -> list[str]:
-    name = f"{case.n_layers} × {case.width}, batch {case.batch_size:,}, {how}"
+    name = f"{case.n_layers} × {case.width}, batch {case.batch_size:,}"
+    name += "" if how == "plain loop" else f", {how}"
     rng = np.random.default_rng(0)
     s = torch.tensor(rng.integers(0, N_GROUPS, case.batch_size), device=device)
     y = torch.tensor(rng.integers(0, 2, case.batch_size), device=device)
