@@ -175,13 +175,13 @@ class GroupCounts:
         cells = read_cells(sensitive_features, code.size)
         place = {cell: k for k, cell in enumerate(self._mass)}
         known = [[place.get((j, v), -1) for v in cells.values] for j in labels]
-        found = np.array(known, dtype=np.int64)[code, cells.code]
-        if np.any(found < 0):
+        position = np.array(known, dtype=np.int64)[code, cells.code]
+        if np.any(position < 0):
             raise InvalidInputError(
                 "Some rows have a label or group that the first pass did not see. The "
                 "data must be the same each time they are read; fit again."
             )
-        return found
+        return position
 
     @property
     def cells(self) -> dict[tuple[object, Values], float]:

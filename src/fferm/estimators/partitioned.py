@@ -105,11 +105,11 @@ def encode_partitions(model: "FairLogisticRegression", passed: FitInput) -> Enco
         if named is not None:
             named = dict.fromkeys(column_names(named), ())
     passed = dataclasses.replace(passed, X=parts, sensitive_features=named)
-    found = parts.map(scan)
-    scans = [part for part in found if part is not None]
+    scanned = parts.map(scan)
+    scans = [part for part in scanned if part is not None]
     if not scans:
         raise InvalidInputError("All partitions are empty. Training needs rows.")
-    parts = parts.select([part is not None for part in found])
+    parts = parts.select([part is not None for part in scanned])
     classes = np.unique(np.concatenate([part.labels for part in scans]))
     if classes.size < 2:
         encode_classes(classes)  # which refuses them

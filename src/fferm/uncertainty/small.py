@@ -38,8 +38,8 @@ class SmallShift(base.Uncertainty):
     ----------
     radius
         Distance between probability tables, at most ``2 ** (1 / p)``: 2, sqrt(2) and 1
-        for p = 1, 2 and infinity. More is accepted, since published grids reach 10; it
-        then is no radius of a ball but the weight of a slope penalty.
+        for p = 1, 2 and infinity. More is accepted, because published grids reach 10;
+        it is then the weight of a slope penalty, not the radius of a ball.
     p
         The norm of the ball: a number of at least 1, or infinity (also written
         ``"inf"``).
