@@ -48,7 +48,8 @@ def run() -> dict[str, Any]:
         lanes = ratio(seconds["16 lanes"], seconds["1 lanes"], most)
         found[f"batch {batch_size}"] = micro
         found["ratios"][f"PyTorch / kernel, batch {batch_size}"] = steps
-        found["ratios"][f"16 lanes / 1 lane, batch {batch_size}"] = lanes
+        if most:
+            found["ratios"][f"16 lanes / 1 lane, batch {batch_size}"] = lanes
         print(
             f"batch {batch_size:>3}: kernel {micro['1 lanes']:.2f} us, 16 lanes "
             f"{micro['16 lanes']:.2f} us, PyTorch {micro['torch']:.0f} us; "
