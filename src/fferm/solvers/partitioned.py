@@ -40,6 +40,12 @@ class PartitionedEvaluator(FusedEvaluator):
     def __init__(self, problem: Problem) -> None:
         super().__init__(problem, NO_ROWS)
 
+    def sample(self, problem: Problem) -> None:
+        """Return None: the rows are elsewhere."""
+
+    def curvature(self, problem: Problem, theta: FloatArray) -> None:
+        """Return None: the rows are elsewhere."""
+
     def _pass(
         self, problem: Problem, thetas: Sequence[FloatArray], **options: bool
     ) -> Sums:
