@@ -1,5 +1,6 @@
 """Fair trees of XGBoost on a cluster of Dask: the same as in one process."""
 
+import asyncio
 import os
 import signal
 import threading
@@ -12,6 +13,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 REASON = "xgboost or dask is not installed: pip install .[dev]"
 xgb = pytest.importorskip("xgboost", reason=REASON)
+xgboost_dask = pytest.importorskip("xgboost.dask", reason=REASON)
 dd = pytest.importorskip("dask.dataframe", reason=REASON)
 distributed = pytest.importorskip("distributed", reason=REASON)
 
@@ -132,6 +134,19 @@ def test_a_killed_worker_changes_nothing(client, frame, monkeypatch):
     assert len(calls) >= 2
     assert found.num_boosted_rounds() == 8
     assert_allclose(scores(found, frame), whole, atol=1e-4)
+
+
+def test_waiting_for_a_killed_worker_is_given_up(client, frame, monkeypatch):
+    whole, once = scores(train(frame), frame), xgboost_dask.train
+    process = next(iter(client.run(os.getpid).values()))
+
+    async def kill_and_wait(*args, **options):
+        monkeypatch.setattr(xgboost_dask, "train", once)
+        os.kill(process, signal.SIGKILL)
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(xgboost_dask, "train", kill_and_wait)
+    assert_allclose(scores(train(frame), frame), whole, atol=1e-4)
 
 
 @pytest.mark.filterwarnings("ignore")  # of two clusters, and of one on its way out

@@ -926,7 +926,7 @@ MISTAKES = [
         "an unknown dual",
         lambda: fit(dual="none"),
         errors.InvalidParameterError,
-        "dual must be 'auto', 'log_ratio' or 'projected'; got 'none'.",
+        "dual must be 'auto', 'log_ratio', 'plain' or 'projected'; got 'none'.",
     ),
     (
         "confidence in words",
