@@ -41,7 +41,9 @@ def train_xgboost(
 ) -> Any:
     """Return a fair booster of XGBoost that the workers of a cluster train together.
 
-    If a worker is lost, the others go on from the last checkpoint.
+    If a worker is lost, the others go on from the last checkpoint. If it is lost before
+    it has joined the others, XGBoost may wait for it: stop the call, and call again
+    with ``checkpoint=``.
 
     Parameters
     ----------
@@ -145,48 +147,26 @@ def _train(client: Any, rows: dict[str, Any], call: dict[str, Any]) -> Any:
         return (await dxgb.train(client, dtrain=data, **call))["booster"]
 
     wait_for(client, lambda: bool(client.nthreads()))
-    workers, lost_at = set(client.nthreads()), float("inf")
-
-    def is_over() -> bool:
-        nonlocal lost_at
-        if not workers <= set(client.nthreads()):
-            lost_at = min(lost_at, time.monotonic())
-        return future.done() or time.monotonic() > lost_at + NOTICE
-
+    workers = set(client.nthreads())
     future = asyncio.run_coroutine_threadsafe(train(), client.loop.asyncio_loop)
     try:
-        wait_for(client, is_over)
-        if future.done():
-            return future.result()
-        # XGBoost waits for the one that is gone, and the others wait with it.
-        client.restart_workers(sorted(workers & set(client.nthreads())))
+        wait_for(client, future.done)
+        return future.result()
     except FfermError:
         raise
     except Exception as error:
-        if not _has_lost(client, workers):
-            raise
-        raise _lost_worker(call) from error
+        end = time.monotonic() + NOTICE
+        while not workers - set(client.nthreads()):
+            if time.monotonic() > end:
+                raise
+            time.sleep(NOTICE / 20)
+        raise _LostWorkerError(
+            f"The cluster lost a worker in round {_rounds(call['xgb_model'])} or after "
+            "it. Look at its log: mostly it had too little memory. Call again; with "
+            "checkpoint= training goes on."
+        ) from error
     finally:
         future.cancel()
-    raise _lost_worker(call)
-
-
-def _has_lost(client: Any, workers: set[str]) -> bool:
-    # Whether a worker is gone, as far as the cluster notices soon.
-    end = time.monotonic() + NOTICE
-    while workers <= set(client.nthreads()):
-        if time.monotonic() > end:
-            return False
-        time.sleep(NOTICE / 20)
-    return True
-
-
-def _lost_worker(call: dict[str, Any]) -> _LostWorkerError:
-    return _LostWorkerError(
-        f"The cluster lost a worker in round {_rounds(call['xgb_model'])} or after "
-        "it. Look at its log: mostly it had too little memory. Call again; with "
-        "checkpoint= training goes on."
-    )
 
 
 def _rounds(booster: Any) -> int:
