@@ -25,7 +25,7 @@ class Swapped(CorrectedClassifier):
     """Swaps two classes for the second group, and everywhere in the domain "x"."""
 
     def learn(self, prob, sensitive_features):
-        self.classes_ = classes_of(self.model, prob)
+        self.classes_ = classes_of(self.model, prob.shape[1])
         self._learn_groups(sensitive_features, len(prob))
         self.domains_ = ("x",)
         return self

@@ -3,6 +3,8 @@
 import copy
 import json
 import pickle
+import subprocess
+import sys
 import threading
 
 import numpy as np
@@ -15,7 +17,7 @@ from sklearn.linear_model import LogisticRegression
 
 import fferm
 from fferm.datasets import make_biased
-from fferm.deploy import ParityController
+from fferm.deploy import ParityController, adapt
 from fferm.deploy._kernels import GIVEN, LEARNED, MODEL, PRIOR_ROWS, follow
 from fferm.deploy.base import onto_simplex
 from fferm.errors import FfermError, InvalidInputError, InvalidParameterError
@@ -220,6 +222,80 @@ def test_a_stream_that_was_killed_goes_on_with_the_same_decisions(way, tmp_path)
     assert controller.update(scores[1000:], groups[1000:]).tolist() == rest.tolist()
 
 
+STREAMED = """
+import sys
+from pathlib import Path
+import numpy as np
+import fferm
+from fferm.deploy import ParityController
+
+path, rng = Path(sys.argv[1]), np.random.default_rng(5)
+scores, groups = rng.random(5000), rng.choice(["a", "b"], 5000)
+controller = ParityController(target_rate="learned", step=0.03)
+if path.exists():
+    controller = fferm.load(path)
+begin = int(controller.totals_[0]) if controller.groups_ else 0
+for begin in range(begin, 5000, 10):
+    rows = slice(begin, begin + 10)
+    decided = controller.update(scores[rows], groups[rows])
+    print(begin, *decided, flush=True)
+    fferm.save(controller, path)
+"""
+
+
+def test_a_process_that_is_killed_twice_decides_as_one_that_is_not(tmp_path):
+    decided, n_kept = {}, []
+    for n_lines in (20, 45, 500):
+        with subprocess.Popen(
+            [sys.executable, "-c", STREAMED, str(tmp_path / "stream.fferm")],
+            stdout=subprocess.PIPE,
+            text=True,
+        ) as process:
+            assert process.stdout is not None
+            for _ in range(n_lines):
+                line = process.stdout.readline()
+                if line.endswith("\n"):
+                    begin, *made = map(int, line.split())
+                    assert decided.setdefault(begin, made) == made
+            process.kill()
+        n_kept.append(len(decided))
+    assert n_kept[0] == 20 < n_kept[1] < n_kept[2] == 500
+    rng = np.random.default_rng(5)
+    rows = rng.random(5000), rng.choice(["a", "b"], 5000)
+    whole = ParityController(target_rate="learned", step=0.03).update(*rows)
+    assert [each for begin in sorted(decided) for each in decided[begin]] == [*whole]
+
+
+@pytest.mark.parametrize("way", ["state", "file"])
+def test_a_stream_that_goes_on_keeps_the_labels_of_its_model(way, tmp_path):
+    data = make_biased(random_state=0)
+    names = np.where(np.asarray(data.y) == 1, "yes", "no")
+    scorer = LogisticRegression().fit(data.X, names)
+    rows = data.X_test, data.sensitive_features_test
+    controller = ParityController(model=scorer)
+    controller.update(*rows)
+    if way == "state":
+        resumed = ParityController(model=scorer)
+        resumed.load_state_dict(controller.state_dict())
+    else:
+        fferm.save(controller, tmp_path / "c.fferm")
+        resumed = fferm.load(tmp_path / "c.fferm", model=scorer)
+    decided = controller.update(*rows)
+    assert set(decided) == {"yes", "no"}
+    assert resumed.update(*rows).tolist() == decided.tolist()
+
+
+def test_a_model_that_decides_by_group_is_told_the_groups():
+    data = make_biased(random_state=0)
+    groups = {"sensitive_features": data.sensitive_features_test}
+    scorer = LogisticRegression().fit(data.X, data.y)
+    adapted = adapt(scorer, data.X_test, **groups)
+    controller = ParityController(model=adapted)
+    decided = controller.update(data.X_test, groups["sensitive_features"])
+    assert np.mean(decided != adapted.predict(data.X_test, **groups)) < 0.1
+    assert keeps_certificate(controller)
+
+
 def test_threads_lose_no_row():
     controller = ParityController()
     rng = np.random.default_rng(6)
@@ -269,6 +345,11 @@ def test_no_rows_change_nothing():
     before = controller.state_dict()
     assert controller.update([], []).tolist() == []
     assert controller.state_dict() == before
+    fresh = ParityController(model=LogisticRegression().fit([[0], [1]], ["n", "y"]))
+    for scores in ([], np.zeros((0, 1)), pd.DataFrame({"x": []})):
+        assert fresh.update(scores, []).tolist() == []
+    assert ParityController().update([], []).tolist() == []
+    assert fresh.update([[5.0]], ["a"]).tolist() == ["y"]
 
 
 def test_a_group_never_seen_begins_at_the_threshold_of_the_model():
@@ -362,6 +443,39 @@ def test_equal_opportunity_is_level_once_labels_arrive():
         kept = positives & (groups[:19_700] == group)
         assert row["rows"] == kept.sum()
         assert row["rate"] == pytest.approx(decided[:19_700][kept].mean())
+
+
+@given(st.lists(st.tuples(st.floats(0, 1), st.booleans()), max_size=60), st.data())
+@settings(max_examples=100, deadline=None)
+def test_no_order_of_labels_breaks_the_certificate(rows, data):
+    step, target = data.draw(st.floats(1e-3, 1)), data.draw(st.floats(0, 1))
+    controller = ParityController(target, step, notion="equal_opportunity")
+    waiting = []
+    for score, label in rows:
+        (decided,) = controller.update([score], ["a"])
+        waiting.append((score, decided, int(label)))
+        n_known = data.draw(st.integers(0, len(waiting)))
+        known = [
+            waiting.pop(data.draw(st.integers(0, 99)) % len(waiting))
+            for _ in range(n_known)
+        ]
+        scores, made, labels = zip(*known, strict=True) if known else ((), (), ())
+        controller.observe(scores, ["a"] * n_known, made, labels)
+        assert keeps_certificate(controller)
+
+
+@pytest.mark.parametrize("groups", [["a", "a"], ["b", "a"], ["new", "a"]])
+@pytest.mark.parametrize("decisions", [[1, 1], [0, 0]])
+def test_rows_that_do_not_wait_for_labels_are_refused(groups, decisions):
+    controller = ParityController(notion="equal_opportunity")
+    decided = controller.update([0.9, 0.1, 0.6], ["a", "a", "b"])
+    assert decided.tolist() == [1, 0, 1]
+    controller.observe([0.6], ["b"], [1], [1])
+    before = controller.state_dict()
+    with pytest.raises(InvalidInputError, match="each row once, with the decision of"):
+        controller.observe([0.9, 0.1], groups, decisions, [1, 1])
+    assert controller.state_dict() == before
+    controller.observe([0.1, 0.9], ["a", "a"], [0, 1], [1, 0])
 
 
 def test_observe_needs_labels_that_are_known_and_a_notion_about_them():

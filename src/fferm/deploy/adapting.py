@@ -191,7 +191,7 @@ def _start(
         column, seen = take_domain(X, domain, model)
         made.domain_name_ = domain
     prob = read_prob(model, seen, sensitive_features, column)
-    made.classes_ = classes_of(model, prob)
+    made.classes_ = classes_of(model, prob.shape[1])
     place = np.full(len(prob), -1)
     if column is not None:
         made.domains_, place = read_domain(column, len(prob))

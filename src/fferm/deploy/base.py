@@ -284,9 +284,9 @@ def read_prob(
     return encode_prob(values, values.shape[-1])
 
 
-def classes_of(model: Any, prob: FloatArray) -> NDArray[Any]:
+def classes_of(model: Any, n_classes: int) -> NDArray[Any]:
     """Return the classes of a scorer, 0, 1, ... if it does not say."""
-    return np.asarray(getattr(model, "classes_", np.arange(prob.shape[1])))
+    return np.asarray(getattr(model, "classes_", np.arange(n_classes)))
 
 
 def logits_of(prob: FloatArray) -> FloatArray:

@@ -116,8 +116,10 @@ class ParityController(CorrectedClassifier):
 
     def __post_init__(self) -> None:
         """Begin without rows."""
-        self.groups_ = tuple(str(group_name(value)) for value in self.groups or ())
+        names = [str(group_name(value)) for value in self.groups or ()]
+        self.groups_ = tuple(dict.fromkeys(names))
         self._codes: dict[Any, int] = {name: k for k, name in enumerate(self.groups_)}
+        self._how: tuple[bool, float, int, FloatArray] | None = None
         self._lock = threading.Lock()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -140,6 +142,7 @@ class ParityController(CorrectedClassifier):
                 "Parameters must stay as they are once a stream runs; got "
                 f"{', '.join(params)}. Start a new controller: clone(controller)."
             )
+        self._how = None
         super().set_params(**params)
         return self
 
@@ -179,14 +182,19 @@ class ParityController(CorrectedClassifier):
         """
         score, keys = self._read(scores, groups)
         code = np.zeros(len(score), dtype=np.int64)
+        if not code.size:
+            return self._classes(score.shape[1])[code]
         with self._lock:
-            cell = self._admit(score, keys)
-            waits, *how = self._how
+            waits, *how = self._params(score.shape[1])
+            self.groups_, self._codes, cell = self._named(keys)
+            self._grow(score.shape[1])
             if waits:
                 bar = self._thresholds()[cell]
                 is_binary = score.shape[1] == 1
                 code[:] = score[:, 0] > bar if is_binary else (score - bar).argmax(1)
-                self._await(cell)
+                np.add.at(self.pending_, (cell, 1 + code), 1)
+                most, waiting = self.pending_[:, 0], self.pending_[:, 1:].sum(axis=1)
+                np.maximum(most, waiting, out=most)
             else:
                 follow(score, cell, *how, *self._state(), code, True)
         return np.asarray(self.classes_[code])
@@ -196,7 +204,8 @@ class ParityController(CorrectedClassifier):
     ) -> None:
         """Move the thresholds by rows whose labels have become known.
 
-        Rows may come in any order and number, and each at most once.
+        Rows may come in any order and number, each once: rows that `update` has not
+        decided so, or that were observed before, raise and change nothing.
 
         Parameters
         ----------
@@ -221,10 +230,21 @@ class ParityController(CorrectedClassifier):
         made = encode_labels(decisions, len(score), classes, "decisions").y
         is_kept = notion.strata(encode_labels(labels, len(score), classes)).code == 0
         with self._lock:
-            cell = self._admit(score, keys)
-            self._await(cell, -1)
+            _, *how = self._params(score.shape[1])
+            names, codes, cell = self._named(keys)
+            waiting = self.pending_.copy()
+            waiting.resize(len(names), waiting.shape[1])
+            np.subtract.at(waiting, (cell, 1 + np.asarray(made)), 1)
+            if waiting.min() < 0:
+                k, j = np.argwhere(waiting < 0)[0]
+                raise InvalidInputError(
+                    "observe takes each row once, with the decision of update; got "
+                    f"{-waiting[k, j]} more of group {names[k]!r} decided "
+                    f"{classes[j - 1]!r} than wait for labels."
+                )
+            self.pending_[:], self._codes = waiting, codes
             rows, code = (score[is_kept], cell[is_kept]), np.asarray(made)[is_kept]
-            follow(*rows, *self._how[1:], *self._state(), code, False)
+            follow(*rows, *how, *self._state(), code, False)
 
     def certificate(self) -> pd.DataFrame:
         r"""Return by group, and class if there are several, how far it is from level.
@@ -317,7 +337,7 @@ class ParityController(CorrectedClassifier):
                 "counts_": (n_groups, 1 + n_columns),
                 "expected_": (n_groups, n_columns),
                 "totals_": (1 + 2 * n_columns,),
-                "pending_": (n_groups, 2),
+                "pending_": (n_groups, 1 + max(n_columns, 2)),
             }
             for name, shape in shapes.items():
                 array = learned[name]
@@ -327,8 +347,7 @@ class ParityController(CorrectedClassifier):
                         f"{name} must hold {shape} numbers of at least 0; got "
                         f"{array!r:.200}."
                     )
-            self.__dict__.update(learned)
-            self._name_classes(n_columns)
+            self.__dict__.update(learned, classes_=self._classes(n_columns))
         self.groups_ = tuple(groups)
         self._codes = {name: k for k, name in enumerate(groups)}
 
@@ -362,12 +381,12 @@ class ParityController(CorrectedClassifier):
         # How far a threshold can be from its start; see docs/mathematics.md.
         n_classes = max(self.counts_.shape[1] - 1, 2)
         *_, before, harmonic = np.cumsum(1 / np.arange(1, n_classes + 1))
-        delay = np.maximum(self.pending_[:, [1]], 1)
+        delay = np.maximum(self.pending_[:, [0]], 1)
         return np.asarray(harmonic - 1 + self.step * before * delay)
 
-    def _name_classes(self, n_columns: int) -> None:
-        if not hasattr(self, "classes_"):
-            self.classes_ = np.arange(max(n_columns, 2))
+    def _classes(self, n_columns: int) -> NDArray[Any]:
+        known = vars(self).get("classes_")
+        return classes_of(self.model, max(n_columns, 2)) if known is None else known
 
     def _correct(
         self, prob: FloatArray, X: Table, group: IntArray, domain: IntArray
@@ -385,52 +404,37 @@ class ParityController(CorrectedClassifier):
     def _read(self, scores: Table, groups: Table) -> tuple[FloatArray, list[Any]]:
         # Probabilities and the groups' values, checked, of a batch.
         if self.model is not None:
-            prob = read_prob(self.model, scores)
-            if not hasattr(self, "classes_"):
-                self.classes_ = classes_of(self.model, prob)
-            scores = prob[:, 1] if prob.shape[1] == 2 else prob
+            n_rows = scores.shape[0] if hasattr(scores, "shape") else len(scores)
+            scores = read_prob(self.model, scores, groups) if n_rows else []
         score = read_scores(scores)
         return score, read_groups(groups, len(score))
 
-    def _admit(self, score: FloatArray, keys: list[Any]) -> IntArray:
-        # The code of each row's group. Whatever can be refused is refused before the
-        # state changes, and then there is room for new groups.
-        n_columns = score.shape[1]
-        how = vars(self).get("_how")
-        if how is None:
+    def _params(self, n_columns: int) -> tuple[bool, float, int, FloatArray]:
+        # Whether labels are waited for, the step and the target, checked once.
+        if self._how is None:
             check_params({"step": self.step}, self.constraints)
             waits = self._notion().needs_labels
-            how = waits, float(self.step), *self._target(n_columns)
+            self._how = waits, float(self.step), *self._target(n_columns)
         if hasattr(self, "expected_") and n_columns != self.expected_.shape[1]:
             raise InvalidInputError(
                 f"scores must have {self.expected_.shape[1]} columns, as before; got "
                 f"{n_columns}."
             )
-        try:
-            codes = self._codes
-            cell = np.array([codes[key] for key in keys], dtype=np.int64)
-        except (KeyError, TypeError):
-            names, codes = self._named(keys)
-            cell = np.array([codes[key] for key in keys], dtype=np.int64)
-            self.groups_, self._codes = names, codes
-        self._how = how
-        if len(self.groups_) > len(getattr(self, "counts_", ())):
-            self._grow(n_columns)
-        return cell
+        return self._how
 
     def _state(self) -> tuple[IntArray, FloatArray, IntArray]:
         return self.counts_, self.expected_, self.totals_
 
-    def _await(self, cell: IntArray, sign: int = 1) -> None:
-        # Rows begin, or cease, to wait for labels.
-        waiting, most = self.pending_.T
-        waiting += sign * np.bincount(cell, minlength=len(waiting))
-        np.maximum(waiting, 0, out=waiting)
-        np.maximum(waiting, most, out=most)
-
-    def _named(self, keys: list[Any]) -> tuple[tuple[str, ...], dict[Any, int]]:
-        # The names of groups with those that are new, and the code of each value.
-        names, codes = [*self.groups_], {**self._codes}
+    def _named(
+        self, keys: list[Any]
+    ) -> tuple[tuple[str, ...], dict[Any, int], IntArray]:
+        # The names of groups with those that are new, the code of each value, and that
+        # of each row.
+        names, codes = self.groups_, self._codes
+        try:
+            return names, codes, np.array([codes[key] for key in keys], dtype=np.int64)
+        except (KeyError, TypeError):
+            codes = dict(codes)
         for key in keys:
             parts = key if isinstance(key, tuple) else (key,)
             if not all(isinstance(part, Hashable) for part in parts):
@@ -452,21 +456,23 @@ class ParityController(CorrectedClassifier):
                         f"groups contains {name!r}, which is not among "
                         f"{', '.join(names)}."
                     )
-                names.append(name)
+                names = (*names, name)
             codes[key] = names.index(name)
-        return tuple(names), codes
+        return names, codes, np.array([codes[key] for key in keys], dtype=np.int64)
 
     def _grow(self, n_columns: int) -> None:
         # Room for new groups.
         if not hasattr(self, "counts_"):
+            self.classes_ = self._classes(n_columns)
             self.counts_ = np.zeros((0, 1 + n_columns), dtype=np.int64)
             self.expected_ = np.zeros((0, n_columns))
             self.totals_ = np.zeros(1 + 2 * n_columns, dtype=np.int64)
-            self.pending_ = np.zeros((0, 2), dtype=np.int64)
-            self._name_classes(n_columns)
-        more = (0, len(self.groups_) - len(self.counts_)), (0, 0)
-        for name in ("counts_", "expected_", "pending_"):
-            setattr(self, name, np.pad(getattr(self, name), more))
+            shape = 0, 1 + len(self.classes_)
+            self.pending_ = np.zeros(shape, dtype=np.int64)
+        if len(self.counts_) < len(self.groups_):
+            more = (0, len(self.groups_) - len(self.counts_)), (0, 0)
+            for name in ("counts_", "expected_", "pending_"):
+                setattr(self, name, np.pad(getattr(self, name), more))
 
     def _target(self, n_columns: int) -> tuple[int, FloatArray]:
         rate = self.target_rate
