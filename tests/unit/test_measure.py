@@ -1,6 +1,7 @@
 """Rates compared by ratio or by deviation: penalty, bound, tests and choices."""
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from fferm import (
     FairBoostingClassifier,
     FairLogisticRegression,
     FairNetClassifier,
-    audit,
+    FairRegressor,
     tradeoff_curve,
 )
 from fferm.data.rows import FitInput
@@ -122,6 +123,8 @@ def test_nobody_selected_is_equal_and_one_group_is_not_judged():
         assert worst_violation(tables_of(np.zeros(6, int), groups), measure) == 0
         lone = tables_of(np.array([0, 1, 0]), np.repeat(["a"], 3))
         assert np.isnan(worst_violation(lone, measure))
+        nobody = [replace(table, mass=0 * table.mass) for table in lone]
+        assert np.isnan(worst_violation(nobody, measure))
 
 
 @pytest.mark.parametrize(
@@ -222,31 +225,56 @@ def test_an_unknown_measure_is_refused(data):
         FairLogisticRegression(measure="ratios").fit(**data)
 
 
-def test_a_choice_by_ratio_takes_the_most_accurate_within_it(data):
+@pytest.mark.parametrize("is_weighted", [False, True])
+def test_a_choice_by_measure_takes_the_most_accurate_within_it(data, is_weighted):
+    test = make_biased(1500, random_state=1)
+    columns = [test.X, test.y, test.sensitive_features]
+    weight = None
+    if is_weighted:
+        rng = np.random.default_rng(0)
+        weight = rng.uniform(0.5, 2, len(test.y))
+        data = {**data, "sample_weight": rng.uniform(0.5, 2, len(data["y"]))}
+        columns.append(weight)
     curve = tradeoff_curve(
-        FairLogisticRegression(), **data, fairness_weights=[0, 1, 3, 10, 100]
+        FairLogisticRegression(),
+        **data,
+        test=tuple(columns),
+        fairness_weights=[0, 1, 3, 10, 100],
     )
-    chosen = curve.select(max_violation=0.45, measure="ratio")
-    ratios = {key: 1 - curve.audits[key].ratio for key in curve.audits}
-    within = [key for key in ratios if ratios[key] <= 0.45]
     rows = curve.records[curve.records["split"] == "test"].set_index("fairness_weight")
-    best = max(within, key=lambda key: rows["accuracy"][key.fairness_weight])
-    assert chosen.fairness_weight == best.fairness_weight
+    for measure in MEASURES:
+        values = {}
+        for key, model in ((key, curve.models[key]) for key in curve.models):
+            decided = model.predict(test.X)
+            tables = tables_of(decided, test.sensitive_features, weight)
+            values[key.fairness_weight] = worst_violation(tables, measure)
+        bound = sorted(values.values())[2]
+        within = [weight for weight, value in values.items() if value <= bound]
+        best = max(within, key=lambda each: rows["accuracy"][each])
+        chosen = curve.select(max_violation=bound + 1e-9, measure=measure)
+        assert chosen.fairness_weight == best
     with pytest.raises(InvalidParameterError, match="needs confidence=None in select"):
         curve.select(max_violation=0.3, measure="ratio", confidence=0.95)
     with pytest.raises(InvalidParameterError, match="measure must be 'difference'"):
         curve.select(max_violation=0.3, measure="odds")
 
 
-def test_tuning_bounds_the_ratio_of_its_estimator(data):
+def test_a_curve_of_regressors_has_no_rates_to_choose_by(data):
+    curve = tradeoff_curve(FairRegressor(), **data, fairness_weights=[0, 1])
+    with pytest.raises(InvalidParameterError, match="needs a curve of classifiers"):
+        curve.select(max_violation=0.3, measure="deviation")
+
+
+@pytest.mark.parametrize("measure", MEASURES)
+def test_tuning_bounds_the_measure_of_its_estimator(data, measure):
     found = tune(
-        FairBoostingClassifier(measure="ratio", n_estimators=30),
+        FairBoostingClassifier(measure=measure, n_estimators=30),
         **data,
         max_violation=0.45,
         divergences=["kl"],
         validation=EvenHoldout(random_state=0),
     )
     best = found.estimator
-    result = audit(best, **data)
-    assert 1 - result.ratio < 0.5
-    assert best.measure == "ratio"
+    tables = tables_of(best.predict(data["X"]), data["sensitive_features"])
+    assert worst_violation(tables, measure) < 0.5
+    assert best.measure == measure

@@ -56,6 +56,8 @@ COLUMNS = [
     "violation_high",
     "floor",
     "corrected_violation",
+    "ratio",
+    "deviation",
 ]
 
 
@@ -462,7 +464,7 @@ def test_a_number_of_weights_takes_the_default_ones(data):
     np.testing.assert_allclose(weights, [0, 0.05, 50], rtol=1e-9)
 
 
-@pytest.mark.parametrize("measure", ["difference", "ratio"])
+@pytest.mark.parametrize("measure", ["difference", "ratio", "deviation"])
 def test_weights_halve_the_step_over_which_a_bound_is_crossed(data, measure):
     model, start = FairLogisticRegression(measure=measure), [0, 0.1, 100]
     options = {"fairness_weights": start, "seeds": 2}

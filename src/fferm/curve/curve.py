@@ -18,6 +18,7 @@ from fferm.data.validate import OneOf, check_number, check_params
 from fferm.errors import InvalidInputError, InvalidParameterError, PersistenceError
 from fferm.metrics.intervals import CONFIDENCE as CERTIFIED
 from fferm.metrics.intervals import two_sided, wilson_limits
+from fferm.notions import MEASURES, Measure
 from fferm.registry import kind_of
 
 if TYPE_CHECKING:
@@ -87,9 +88,10 @@ class TradeoffCurve:
         (one class for everyone), ``result``, the ends of 95 % intervals
         (``accuracy_low``, ``accuracy_high``, ``violation_low``, ``violation_high``),
         ``floor`` (what a perfectly fair model measures by chance),
-        ``corrected_violation`` (without the part that noise adds) and ``seconds``. For
-        a regressor ``accuracy`` is the share of variance explained, ``loss`` the mean
-        squared error, and there are the columns ``mean_gap`` and ``wasserstein``.
+        ``corrected_violation`` (without the part that noise adds), ``ratio`` (the
+        lowest rate over the highest), ``deviation`` and ``seconds``. For a regressor
+        ``accuracy`` is the share of variance explained, ``loss`` the mean squared
+        error, and ``mean_gap`` and ``wasserstein`` stand in place of rates.
     models
         The fitted estimator of each ``(curve, fairness_weight, seed)``; if there is one
         curve, ``(fairness_weight, seed)`` is enough.
@@ -281,14 +283,14 @@ class TradeoffCurve:
         min_accuracy: float | None = None,
         min_rate: float | None = None,
         min_group_accuracy: float | None = None,
-        measure: Literal["difference", "ratio"] = "difference",
+        measure: Measure = "difference",
         confidence: float | None = None,
         split: str = "test",
     ) -> Key:
         """Return the key of the best model within a bound; see `select`."""
         bounds = max_violation, min_accuracy, min_rate, min_group_accuracy
         asked = goals_asked(bounds)
-        check_params({"measure": measure}, {"measure": OneOf(("difference", "ratio"))})
+        check_params({"measure": measure}, {"measure": OneOf(MEASURES)})
         if len(asked) + (how is not None) != 1 or how not in (None, "knee"):
             raise InvalidParameterError(
                 f"select needs exactly one of 'knee', {', '.join(GOALS)}; got "
@@ -316,7 +318,7 @@ class TradeoffCurve:
             return self._best_certified(rows, max_violation, confidence, split)
         else:
             ((goal, bound),) = asked.items()
-            rows = self._measured(rows, goal, split, measure == "ratio")
+            rows = self._measured(rows, goal, split, measure)
             best = _best_within(rows, goal, bound)
         return Key(best["curve"], float(best["fairness_weight"]), int(best["seed"]))
 
@@ -328,7 +330,7 @@ class TradeoffCurve:
         min_accuracy: float | None = None,
         min_rate: float | None = None,
         min_group_accuracy: float | None = None,
-        measure: Literal["difference", "ratio"] = "difference",
+        measure: Measure = "difference",
         confidence: float | None = None,
         split: str = "test",
     ) -> Any:
@@ -355,7 +357,8 @@ class TradeoffCurve:
             Return the fairest model with at least this accuracy in every group.
         measure
             With ``max_violation``: ``"ratio"`` bounds one minus the lowest rate of a
-            group over the highest; 0.2 is the four-fifths rule.
+            group over the highest, so that 0.2 is the four-fifths rule, and
+            ``"deviation"`` the largest distance from the overall rate, relative to it.
         confidence
             With ``max_violation``: the test rows have to show that the model keeps it.
             Models of the first seed are tested from the fairest on, as it is on the
@@ -402,12 +405,20 @@ class TradeoffCurve:
         return find_alternatives(self, bounds, max_loss, confidence, provenance)
 
     def _measured(
-        self, rows: pd.DataFrame, goal: str, split: str, by_ratio: bool
+        self, rows: pd.DataFrame, goal: str, split: str, measure: Measure
     ) -> pd.DataFrame:
         # Points with the measure of a goal; that of the worst group is in the audits.
-        measure = GOALS[goal][0]
-        if measure in rows and not by_ratio:
+        name = GOALS[goal][0]
+        if name in rows and measure == "difference":
             return rows
+        if name in rows:
+            if measure not in rows:
+                raise InvalidParameterError(
+                    f"measure={measure!r} needs a curve of classifiers, whose records "
+                    f"have a column {measure!r}."
+                )
+            value = rows[measure]
+            return rows.assign(violation=1 - value if measure == "ratio" else value)
         keys = [
             Key(curve, float(weight), int(seed))
             for curve, weight, seed in rows[[*POINT, "seed"]].to_numpy().tolist()
@@ -418,11 +429,8 @@ class TradeoffCurve:
                 f"{goal} needs split='test' and the audits of classifiers on a curve "
                 "that was computed or loaded."
             )
-        values = [
-            1 - each.ratio if by_ratio else lowest_of(goal, each.frame, each.classes)
-            for each in audits
-        ]
-        return rows.assign(**{measure: values})
+        values = [lowest_of(goal, each.frame, each.classes) for each in audits]
+        return rows.assign(**{name: values})
 
     def _best_certified(
         self, points: pd.DataFrame, bound: float, confidence: float, split: str
@@ -604,6 +612,7 @@ def _measures_of(measured: Any) -> dict[str, Any]:
         "violation_high": measured.interval[1],
         "floor": measured.floor,
         "corrected_violation": measured.corrected,
+        "ratio": measured.ratio,
     }
 
 

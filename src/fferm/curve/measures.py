@@ -32,7 +32,13 @@ from fferm.metrics.intervals import (
     violation_interval,
     wilson_limits,
 )
-from fferm.metrics.tabulator import Tabulator, make_tabulator, rates_of, worst_gap
+from fferm.metrics.tabulator import (
+    Tabulator,
+    make_tabulator,
+    rates_of,
+    worst_gap,
+    worst_violation,
+)
 from fferm.penalty.objective import Penalty
 from fferm.registry import last_step
 
@@ -190,6 +196,8 @@ class Measure:
             **dict(zip(LIMITS, limits, strict=True)),
             "floor": floor_of_tables(tables, n_draws=FLOOR_DRAWS).mean,
             "corrected_violation": corrected_violation(*compared),
+            "ratio": 1 - worst_violation(tables, "ratio"),
+            "deviation": worst_violation(tables, "deviation"),
         }
 
     def _violation(self, masses: Iterable[FloatArray]) -> float:

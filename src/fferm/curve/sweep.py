@@ -107,9 +107,8 @@ def tradeoff_curve(
         One curve for each of these, instead of the estimator's own divergence.
     max_violation
         More weights are tried where the violation on test rows, its mean over seeds,
-        crosses this bound: they halve the step again and again. It is compared as
-        `TradeoffCurve.select` does, by ratio if the estimator's ``measure`` is
-        ``"ratio"``.
+        crosses this bound: they halve the step again and again. It is compared by the
+        estimator's ``measure``, as in `TradeoffCurve.select`.
     min_group_size
         In place of the estimator's own: groups with fewer rows are not compared.
     n_jobs
@@ -217,8 +216,7 @@ def _middle(
     # The middle of the first step of weights over which the violation crosses a bound.
     points = usable_points(curve.records, "test").sort_values("fairness_weight")
     points = points[points["fairness_weight"].isin(tried)]
-    is_ratio = model.measure == "ratio"
-    points = curve._measured(points, "max_violation", "test", is_ratio)
+    points = curve._measured(points, "max_violation", "test", model.measure)
     weights = points["fairness_weight"].to_numpy()
     is_within = points["violation"].to_numpy() <= bound
     crossed = np.flatnonzero(is_within[1:] & ~is_within[:-1])

@@ -205,7 +205,8 @@ def worst_violation(
             part = 1 - np.fmin.reduce(rate, axis=-1) / np.where(highest > 0, highest, 1)
         else:
             weight = compared(np.broadcast_to(total, table.rate.shape))
-            mean = np.nansum(rate * weight, axis=-1) / weight.sum(axis=-1)
+            whole = weight.sum(axis=-1)
+            mean = np.nansum(rate * weight, axis=-1) / np.where(whole > 0, whole, 1)
             part = np.fmax.reduce(np.abs(rate - mean[:, None]), axis=-1)
             part /= np.where(mean > 0, mean, 1)
         part = np.where(highest > 0, part, 0.0)[np.sum(~np.isnan(rate), axis=-1) >= 2]
