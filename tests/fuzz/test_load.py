@@ -126,7 +126,65 @@ def make_models():
         sensitive = {"sensitive_features": groups[0]} if groups else {}
         fitted = copy.deepcopy(model).fit(table, y, **sensitive)
         options = {"module": own} if name == "own net" else {}
-        yield name, fitted, table[:5], options
+        yield name, fitted, {"X": table[:5]}, options
+    yield from make_corrections(X, binary, words, s, plain)
+
+
+def make_corrections(X, binary, words, s, plain):
+    """Return the same of corrections of frozen models."""
+    from sklearn.linear_model import LogisticRegression
+
+    from fferm import FairBoostingClassifier, FairNetClassifier
+    from fferm.deploy import ParityController, adapt, recalibrate, repair
+
+    groups, place = {"sensitive_features": s}, np.where(X[:, 1] > 0, "east", "west")
+    net = FairNetClassifier(hidden=(3,), max_epochs=1, random_state=0)
+    trees = FairBoostingClassifier(n_estimators=2, min_child_samples=5, n_jobs=1)
+    frozen, three, deep, other = (
+        model.fit(X, y, **fair)
+        for model, y, fair in (
+            (clone(plain), binary, groups),
+            (clone(plain), words, groups),
+            (net, binary, groups),
+            (LogisticRegression(), binary, {}),
+        )
+    )
+    bound = {**groups, "max_violation": 0.3, "confidence": None}
+    controllers = ParityController(model=frozen), ParityController(0.4, groups=["a"])
+    controllers[0].update(X, s)
+    controllers[1].update(frozen.predict_proba(X)[:40, 1], ["a"] * 40)
+    ages = {"sensitive_features": {"age": 40 + 9 * X[:, 2]}}
+    by_group, by_feature = {**bound, "uses_group": True}, {"correction": trees}
+    made = {
+        "offsets": (adapt(frozen, X, **groups, domain=place), X),
+        "offsets, bands": (adapt(three, X, **ages), X),
+        "offsets of trees": (
+            recalibrate(clone(trees).fit(X, words, **groups), X, words),
+            X,
+        ),
+        "offsets of offsets": (adapt(recalibrate(deep, X, binary), X, **groups), X),
+        "offsets of another library": (adapt(other, X, **groups), X),
+        "rules": (repair(frozen, X, binary, **by_group), X),
+        "rules, three classes": (repair(three, X, words, **by_group), X),
+        "rules of scores": (
+            repair(frozen.decision_function(X), None, binary, **by_group),
+            frozen.decision_function(X),
+        ),
+        "correction": (repair(frozen, X, binary, **bound), X),
+        "correction by trees": (repair(deep, X, binary, **bound, **by_feature), X),
+        "controller": (controllers[0], X),
+        "controller of scores": (controllers[1], frozen.predict_proba(X)[:, 1]),
+    }
+    for name, (model, table) in made.items():
+        asked = {"X": table[:5]}
+        if model.predicts_with_groups:
+            (column,) = (ages if "bands" in name else {"sensitive": s}).values()
+            asked["sensitive_features"] = (
+                {"age": column["age"][:5]} if "bands" in name else column[:5]
+            )
+        if name == "controller of scores":
+            asked["sensitive_features"] = ["a"] * 5
+        yield name, model, asked, {"model": other} if "library" in name else {}
 
 
 def clone(model, **changes):
@@ -443,9 +501,9 @@ def outcome(path, rows, options):
     except FfermError as error:
         return type(error).__name__
     try:
-        predicted = model.predict(rows)
+        predicted = model.predict(**rows)
         if hasattr(model, "classes_"):
-            predicted = model.predict_proba(rows)
+            predicted = model.predict_proba(**rows)
         repr(model)
     except FfermError as error:
         return f"model, then {type(error).__name__}"

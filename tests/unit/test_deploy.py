@@ -265,6 +265,25 @@ def test_a_changed_table_of_offsets_is_refused():
         adapted._from_saved(learned)
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("groups_", ("a", 1, "c")),
+        ("domain_name_", None),
+        ("sensitive_names_", (3,)),
+        ("band_edges_", {"age": ("old",)}),
+        ("classes_", np.eye(2)),
+        ("offsets_", np.full((1, 4, 2), "0")),
+    ],
+)
+def test_a_changed_file_of_a_correction_is_refused(name, value):
+    adapted = adapt(None, PROB, sensitive_features=GROUPS)
+    _, learned = adapted._to_saved()
+    adapted._from_saved(learned)
+    with pytest.raises(PersistenceError, match="must have"):
+        adapted._from_saved({**learned, name: value})
+
+
 def test_bad_rows_are_refused_by_name():
     with pytest.raises(InvalidInputError, match="two groups; got 1"):
         adapt(None, PROB, sensitive_features=["a"] * 4)

@@ -29,6 +29,7 @@ from leakage import (
     take,
 )
 from numpy.testing import assert_allclose
+from scipy.special import expit
 from sklearn.base import clone
 from sklearn.metrics import accuracy_score, make_scorer
 from sklearn.model_selection import GridSearchCV, KFold, ShuffleSplit
@@ -36,12 +37,17 @@ from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import StandardScaler
 
 from fferm import FairLogisticRegression, tradeoff_curve
+from fferm.data.split import hold_out_evenly
+from fferm.deploy import FeatureRepair, GroupRepair, repairing
+from fferm.deploy.base import logits_of
 from fferm.estimators import weight_search
 from fferm.metrics import violation
 from fferm.tuning import CrossValidation, EvenHoldout, TargetSample, tune
 
 pytestmark = pytest.mark.filterwarnings("ignore::fferm.errors.FfermWarning")
 WEIGHTS = [0.0, 0.5, 4.0]
+# Of a frozen model, of which all rows are new.
+SCORES = ROWS.X[:, 1] - 2 + ROWS.X[:, 2] / 2
 
 
 @pytest.fixture
@@ -394,6 +400,76 @@ def test_rows_watched_in_the_end_had_no_part_in_the_search_for_a_bound(name, spy
     watched = rows_of(clone(model)._prepare(passed).watched.data.X)
     for _, searched, *_ in spy.paths:
         assert not np.any(searched.sample_weight[watched])
+
+
+def far(scores):
+    """Return scores that are neither probabilities nor logits."""
+    return 500 + 90 * scores
+
+
+REPAIRED = {
+    "probabilities": lambda index: expit(SCORES[index]),
+    "scores": lambda index: far(SCORES[index]),
+}
+
+
+@pytest.mark.parametrize("kind", REPAIRED)
+@pytest.mark.parametrize("notion", ["demographic_parity", "equalized_odds"])
+def test_rules_by_group_are_those_of_rows_that_do_not_judge(kind, notion, monkeypatch):
+    bound, held = 0.7, []
+
+    def noted(*args):
+        held.append(hold_out_evenly(*args))
+        return held[-1]
+
+    monkeypatch.setattr(repairing, "hold_out_evenly", noted)
+    source = take(MODELS["linear"], SOURCE)
+    ages = {"sensitive_features": source.sensitive_features[["age"]]}
+    rows = {"y": source.y, "sample_weight": source.sample_weight, **ages}
+    how = {"notion": notion, "random_state": 2}
+    found = GroupRepair(max_violation=bound, confidence=0.6, **how)
+    found.fit(None, **rows, scores=REPAIRED[kind](SOURCE))
+    judged, trained = SOURCE[held[0]], SOURCE[~held[0]]
+    assert len(judged) == pytest.approx(0.2 * len(SOURCE), abs=5)
+    # Those of a bound that was fixed before: a share of the one that is tested.
+    byhand = [GroupRepair(max_violation=s * bound, **how) for s in repairing.BOUNDS]
+    mine = take(MODELS["linear"], trained)
+    rows = {"y": mine.y, "sample_weight": mine.sample_weight}
+    rows["sensitive_features"] = mine.sensitive_features[["age"]]
+    for model in byhand:
+        model.set_params(confidence=None)
+        model.fit(None, **rows, scores=REPAIRED[kind](trained))
+        assert model.band_edges_ == found.band_edges_
+        assert model.score_unit_ == found.score_unit_
+    assert any(
+        model.rules_.shape == found.rules_.shape
+        and np.allclose(model.rules_, found.rules_)
+        and np.allclose(model.chances_, found.chances_)
+        for model in byhand
+    )
+
+
+@pytest.mark.parametrize("kind", REPAIRED)
+def test_a_correction_is_that_of_rows_that_do_not_judge(kind, spy):
+    source, all_scores = take(MODELS["linear"], SOURCE), REPAIRED[kind](SOURCE)
+    how = {"max_violation": 0.35, "confidence": 0.6, "random_state": 2}
+    found = FeatureRepair(correction=clone(MODELS["linear"]), **how)
+    found.fit(**source.tables, scores=all_scores)
+    judged = min((rows for _, rows in spy.asked), key=len)
+    trained = np.setdiff1d(SOURCE, judged)
+    assert len(judged) == pytest.approx(0.2 * len(SOURCE), abs=5)
+    if kind == "scores":
+        mine = REPAIRED[kind](trained)
+        assert found.score_unit_ == pytest.approx((mine.mean(), mine.std()))
+    prob = found._to_prob(all_scores)[np.isin(SOURCE, trained)]
+    byhand = clone(found.correction_).set_params(
+        max_violation=None, fairness_weight=found.correction_.fairness_weight_
+    )
+    mine = take(MODELS["linear"], trained)
+    byhand.fit(**{**mine.tables, "X": np.column_stack([mine.X, logits_of(prob)[:, 1]])})
+    assert_allclose(found.correction_.coef_, byhand.coef_, rtol=1e-3, atol=1e-4)
+    predicted = found.predict(ROWS.X[judged], scores=REPAIRED[kind](judged))
+    assert found.violation_ == pytest.approx(gap(edges_of(trained), predicted, judged))
 
 
 def test_a_grid_search_scales_trains_and_scores_on_rows_of_its_own():

@@ -29,7 +29,7 @@ from fferm.errors import (
     PersistenceError,
 )
 from fferm.metrics import violation
-from fferm.notions import ConditionalParity, Labels, Notion, Strata
+from fferm.notions import ConditionalParity, Notion, Strata
 
 NOTIONS = ("demographic_parity", "equal_opportunity", "equalized_odds")
 STRATA = {
@@ -402,35 +402,6 @@ def test_a_control_feature_has_thresholds_of_its_own():
     assert np.array_equal(kept, (p > 0.5).astype(int))
 
 
-def test_the_judged_rows_do_not_move_the_rules():
-    _X, y, group, p = scores_and_groups(12000)
-    model = GroupRepair(max_violation=0.08).fit(
-        None, y, scores=p, sensitive_features=group
-    )
-    from fferm.data.rows import encode_rows
-    from fferm.data.split import hold_out, kinds
-    from fferm.notions import get
-
-    rows = encode_rows(group, get("demographic_parity"), Labels(y.size, y, (0, 1)))
-    held = hold_out(kinds(rows, y), 0.2, 0)
-    assert model.feasible_
-    decided = model.predict(p, sensitive_features=group)
-    measured = violation(y[held], decided[held], sensitive_features=group[held])
-    assert measured == pytest.approx(model.violation_, abs=1e-12)
-    flipped = np.where(held, 1 - y, y)
-    # Labels of judged rows may choose among the candidates and change none of them.
-    rules = []
-    for labels in (y, flipped):
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", FfermWarning)
-            made = GroupRepair(max_violation=0.08)
-            made.classes_, made.groups_ = np.array([0, 1]), ("0", "1", "2")
-            prob = np.column_stack([1 - p, p])
-            cells = made._cells(prob, labels, rows, ~held)
-            rules.append(best_rules([*cells.values()], 0.04).rules)
-    assert rules[0] == rules[1]
-
-
 def test_a_promise_that_few_rows_cannot_keep_is_not_given():
     _X, y, group, p = scores_and_groups(300)
     with pytest.warns(InfeasibleWarning, match="feasible_ is False"):
@@ -606,6 +577,26 @@ def test_a_repaired_model_is_saved_without_pickle(tmp_path, uses_group):
             np.testing.assert_array_equal(again, expected)
             loaded = fferm.load(path, model=other)
         np.testing.assert_array_equal(loaded.predict_proba(table, **passed), expected)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("score_unit_", (1.0,)),
+        ("score_unit_", (0.0, -1.0)),
+        ("rules_", np.full((3, 1), "0.5")),
+        ("chances_", np.ones((2, 1))),
+        ("random_state", None),
+    ],
+)
+def test_a_changed_file_of_rules_is_refused(name, value):
+    _X, y, group, p = scores_and_groups(300)
+    rows = {"sensitive_features": group, "scores": p}
+    model = GroupRepair(max_violation=0.3, confidence=None).fit(None, y, **rows)
+    _, learned = model._to_saved()
+    model._from_saved(learned)
+    with pytest.raises(FfermError, match=f"{name} must"):
+        model._from_saved({**learned, name: value})
 
 
 def test_a_repaired_model_is_audited():

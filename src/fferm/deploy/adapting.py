@@ -23,7 +23,7 @@ from fferm.deploy.base import (
     read_prob,
     take_domain,
 )
-from fferm.errors import InvalidInputError, PersistenceError
+from fferm.errors import InvalidInputError
 from fferm.registry import last_step
 
 # The least variance of a decision: rates near 0 and 1 are not as sure as they look.
@@ -61,12 +61,9 @@ class OffsetClassifier(CorrectedClassifier):
         return np.asarray(softmax(logits, axis=1), dtype=np.float64)
 
     def _from_saved(self, learned: dict[str, Any]) -> None:
-        self.__dict__.update(learned)
+        super()._from_saved(learned)
         cells = len(self.domains_) + 1, len(self.groups_) + 1, len(self.classes_)
-        if np.shape(self.offsets_) != cells:
-            raise PersistenceError(
-                f"offsets_ must have shape {cells}; got {np.shape(self.offsets_)}."
-            )
+        self._check_numbers("offsets_", cells)
 
 
 def adapt(

@@ -1,9 +1,11 @@
 """What all corrections share: a frozen scorer, cells of rows, and decisions."""
 
 import copy
+import itertools
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import narwhals as nw
 import numpy as np
@@ -19,7 +21,13 @@ from fferm.data.groups import (
     encode_sensitive,
     split_columns,
 )
-from fferm.data.validate import encode_prob, named_errors, read_array
+from fferm.data.validate import (
+    Constraint,
+    check_params,
+    encode_prob,
+    named_errors,
+    read_array,
+)
 from fferm.errors import (
     InvalidInputError,
     InvalidTypeError,
@@ -58,6 +66,7 @@ class CorrectedClassifier(ClassifierMixin, Saved, BaseEstimator, ABC):
 
     model: Any = None
     notion: str | Notion = "demographic_parity"
+    constraints: ClassVar[Mapping[str, Constraint]] = {}
     classes_: NDArray[Any] = field(init=False)
     groups_: tuple[str, ...] = field(init=False, default=())
     domains_: tuple[str, ...] = field(init=False, default=())
@@ -199,6 +208,27 @@ class CorrectedClassifier(ClassifierMixin, Saved, BaseEstimator, ABC):
         if self.model is not None and not can_hold(self.model):
             params["model"], learned["lacks_model_"] = None, True
         return params, learned
+
+    def _from_saved(self, learned: dict[str, Any]) -> None:
+        super()._from_saved(learned)
+        check_params(vars(self), self.constraints)
+        names = [self.groups_, self.domains_, self.sensitive_names_, self.band_edges_]
+        words = [self.domain_name_, *itertools.chain(*names)]
+        numbers = itertools.chain(*dict(self.band_edges_).values())
+        is_fit = all(isinstance(word, str) for word in words)
+        is_fit = is_fit and all(isinstance(number, float) for number in numbers)
+        if not is_fit or np.ndim(self.classes_) != 1:
+            raise PersistenceError(
+                "A correction must have a row of classes, names of groups and domains, "
+                f"and numbers between bands; got {self.classes_!r:.99}, {names!r:.200}."
+            )
+
+    def _check_numbers(self, name: str, shape: tuple[int, ...]) -> None:
+        array = getattr(self, name)
+        if np.shape(array) != shape or np.asarray(array).dtype.kind not in "fiu":
+            raise PersistenceError(
+                f"{name} must have shape {shape} and hold numbers; got {array!r:.200}."
+            )
 
 
 def take_domain(

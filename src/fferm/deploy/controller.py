@@ -326,7 +326,7 @@ class ParityController(CorrectedClassifier):
             self._take(tuple(state["groups"]), learned)
 
     def _from_saved(self, learned: dict[str, Any]) -> None:
-        self.__dict__.update(learned)
+        super()._from_saved(learned)
         self._take(learned["groups_"], {f"{n}_": learned[f"{n}_"] for n in STATE})
 
     def _take(self, groups: Sequence[str], learned: dict[str, Any]) -> None:

@@ -15,11 +15,11 @@ from scipy.special import expit, logit
 from sklearn.base import clone
 
 from fferm._typing import FloatArray, IntArray, Table, is_sparse
-from fferm.data.rows import Rows, add_control, check_aligned, encode_rows
+from fferm.data.groups import Binning, split_columns
+from fferm.data.rows import FitInput, Rows, add_control, check_aligned, encode_rows
 from fferm.data.split import hold_out_evenly
 from fferm.data.validate import (
     FLAG,
-    SEED,
     Constraint,
     Number,
     check_params,
@@ -58,6 +58,7 @@ from fferm.errors import (
     warn_user,
 )
 from fferm.estimators.base import FairClassifier
+from fferm.estimators.weight_search import HeldOutDecisions
 from fferm.metrics.intervals import certify, compared_of
 from fferm.metrics.tabulator import Tabulator, worst_gap
 from fferm.notions import Labels, Notion
@@ -190,7 +191,7 @@ class RepairedClassifier(CorrectedClassifier):
         "max_violation": Number(0, 1),
         "confidence": Number(0.5, 1, open_high=True, is_optional=True),
         "validation_fraction": Number(0, 1, open_low=True, open_high=True),
-        "random_state": SEED,
+        "random_state": Number(0, 2**32 - 1, is_whole=True),
     }
 
     max_violation: float = 0.05
@@ -241,16 +242,17 @@ class RepairedClassifier(CorrectedClassifier):
         is_frame = isinstance(frame, nw.DataFrame)
         self.columns_ = tuple(map(str, frame.columns)) if is_frame else ()
         raw = self._raw(X, scores)
-        if raw is None:
-            prob = read_prob(self.model, X)
-        else:
-            self._learn_unit(_numbers(raw))
-            prob = self._to_prob(raw)
-        self.classes_ = _classes_of(self.model, y, prob.shape[1])
-        labels = encode_labels(y, len(prob), self.classes_.tolist(), "y")
+        values = read_prob(self.model, X) if raw is None else _numbers(raw)
+        n_classes = 2 if values.ndim == 1 else values.shape[1]
+        self.classes_ = _classes_of(self.model, y, n_classes)
+        labels = encode_labels(y, len(values), self.classes_.tolist(), "y")
         self.target_name_ = str(getattr(y, "name", None) or "")
-        weight = shares(encode_weight(sample_weight, len(prob)))
-        self._fit(X, prob, labels, weight, sensitive_features)
+        weight = shares(encode_weight(sample_weight, len(values)))
+        checked = X, labels, weight, sensitive_features
+        if raw is not None:
+            self._learn_unit(values, checked)
+            values = self._to_prob(raw)
+        self._fit(*checked, values)
         return self
 
     def predict(
@@ -323,21 +325,34 @@ class RepairedClassifier(CorrectedClassifier):
             return Saved._to_saved(self)
         return super()._to_saved()
 
+    def _from_saved(self, learned: dict[str, Any]) -> None:
+        super()._from_saved(learned)
+        unit = self.score_unit_
+        if unit and not (len(unit) == 2 and float(unit[0]) < np.inf > unit[1] > 0):
+            raise PersistenceError(f"score_unit_ must be two numbers; got {unit!r}.")
+
+    @abstractmethod
+    def _trained(
+        self, X: Table, labels: Labels, weight: FloatArray, sensitive_features: Table
+    ) -> NDArray[np.bool_]:
+        """Return which rows are not held out to judge the correction."""
+
     @abstractmethod
     def _fit(
         self,
         X: Table,
-        prob: FloatArray,
         labels: Labels,
         weight: FloatArray,
         sensitive_features: Table,
+        prob: FloatArray,
     ) -> None:
         """Learn from checked rows."""
 
-    def _learn_unit(self, values: FloatArray) -> None:
+    def _learn_unit(self, values: FloatArray, checked: tuple[Any, ...]) -> None:
         self.score_unit_ = ()
         if values.min() < 0 or values.max() > 1:
             self.score_unit_ = (0.0, 1.0)
+            values = values[self._trained(*checked)]
             if np.abs(values).max() > LARGEST_LOGIT:
                 self.score_unit_ = (float(values.mean()), float(values.std()) or 1.0)
 
@@ -411,21 +426,36 @@ class GroupRepair(RepairedClassifier):
         table["chance"] = self.chances_[cells, rules]
         return table
 
+    def _trained(
+        self, X: Table, labels: Labels, weight: FloatArray, sensitive_features: Table
+    ) -> NDArray[np.bool_]:
+        notion = Notion.resolve(self.notion)
+        self._check_notion(notion)
+        everyone = np.ones(labels.n_samples, dtype=bool)
+        if self.confidence is None:
+            return everyone
+        with muted(FfermWarning):  # they are encoded again
+            rows = encode_rows(sensitive_features, notion, labels, X)
+        y, seed = np.asarray(labels.y), self.random_state
+        return ~hold_out_evenly(rows, y, self.validation_fraction, seed)
+
     def _fit(
         self,
         X: Table,
-        prob: FloatArray,
         labels: Labels,
         weight: FloatArray,
         sensitive_features: Table,
+        prob: FloatArray,
     ) -> None:
         notion = Notion.resolve(self.notion)
-        self._check_notion(notion)
-        labels = add_control(labels, notion, X)
+        kept = self._trained(X, labels, weight, sensitive_features)
+        labels, binning = add_control(labels, notion, X), Binning(kept=kept)
         self.control_names_ = labels.control_names
-        rows = encode_rows(sensitive_features, notion, labels, X, sample_weight=weight)
-        with muted(FfermWarning):  # encoding the rows has warned
-            self._learn_groups(sensitive_features, labels.n_samples)
+        columns = sensitive_features, notion, labels, X
+        rows = encode_rows(*columns, sample_weight=weight, binning=binning)
+        (attribute,) = rows.attributes
+        self.groups_, self.band_edges_ = attribute.groups, rows.band_edges
+        self.sensitive_names_ = tuple(dict(split_columns(sensitive_features)))
         y = np.asarray(labels.y)
         tabulator = Tabulator(rows, notion, labels)
         if not any(table.is_judged.any() for table in tabulator.tables(y)):
@@ -433,19 +463,14 @@ class GroupRepair(RepairedClassifier):
                 "No part of the data holds two groups, so there is nothing to be fair "
                 "between. Check sensitive_features."
             )
-        everyone = np.ones(y.size, dtype=bool)
-        drawn = self._draws(X, prob)
+        drawn, cells = self._draws(X, prob), self._cells(prob, y, rows, kept)
         if self.confidence is None:
-            cells = self._cells(prob, y, rows, everyone)
             self._keep(best_rules([*cells.values()], self.max_violation), cells, rows)
-            self._judge(tabulator, prob, drawn, everyone)
+            self._judge(tabulator, prob, drawn, kept)
             self.feasible_ = self.violation_ <= self.max_violation + 1e-9
         else:
-            seed = self.random_state
-            held = hold_out_evenly(rows, y, self.validation_fraction, seed)
-            held_rows = replace(tabulator, rows=rows.take(held))
-            cells = self._cells(prob, y, rows, ~held)
-            self._certify(cells, held_rows, prob, drawn, held)
+            held_rows = replace(tabulator, rows=rows.take(~kept))
+            self._certify(cells, held_rows, prob, drawn, ~kept)
         if self.is_random_:
             random = (self.chances_ > 0).sum(axis=1) > 1
             names = [
@@ -650,12 +675,11 @@ class GroupRepair(RepairedClassifier):
 
     def _from_saved(self, learned: dict[str, Any]) -> None:
         super()._from_saved(learned)
-        m, shape = len(self.classes_), self.chances_.shape
-        expected = shape if m == 2 else (*shape, m, m)
-        if self.rules_.shape != expected or len(shape) != 2:
-            raise PersistenceError(
-                f"rules_ must have shape {expected}; got {self.rules_.shape}."
-            )
+        m, notion = len(self.classes_), Notion.resolve(self.notion)
+        n_strata = 1 if notion.needs_labels else max(len(self.control_names_), 1)
+        shape = len(self.groups_) * n_strata, np.shape(self.rules_)[1]
+        self._check_numbers("chances_", shape)
+        self._check_numbers("rules_", shape if m == 2 else (*shape, m, m))
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -681,34 +705,30 @@ class FeatureRepair(RepairedClassifier):
     correction: "str | FairClassifier" = "linear"
     correction_: FairClassifier = field(init=False)
 
+    def _trained(
+        self, X: Table, labels: Labels, weight: FloatArray, sensitive_features: Table
+    ) -> NDArray[np.bool_]:
+        model, passed = self._correction_and_rows(X, labels, weight, sensitive_features)
+        if model.divergence == "auto":
+            model.set_params(divergence="kl")  # rows are held out before it is chosen
+        with muted(FfermWarning):  # fit encodes them again
+            held_out = HeldOutDecisions(model, passed, model._encode(passed))
+        kept = np.ones(len(weight), dtype=bool)
+        kept[held_out.position] = False
+        return kept
+
     def _fit(
         self,
         X: Table,
-        prob: FloatArray,
         labels: Labels,
         weight: FloatArray,
         sensitive_features: Table,
+        prob: FloatArray,
     ) -> None:
-        if X is None:
-            raise InvalidInputError(
-                "uses_group=False corrects scores by features and needs X. Pass it, or "
-                "uses_group=True."
-            )
-        correction = self._make_correction()
-        correction.set_params(
-            notion=self.notion,
-            max_violation=self.max_violation,
-            confidence=self.confidence,
-            validation_fraction=self.validation_fraction,
-            random_state=self.random_state,
-        )
-        y = self.classes_[np.asarray(labels.y)]
-        self.correction_ = correction.fit(
-            _with_logits(X, prob),
-            y,
-            sensitive_features=sensitive_features,
-            sample_weight=weight * len(weight),
-        )
+        columns = labels, weight, sensitive_features
+        model, passed = self._correction_and_rows(X, *columns)
+        seen = replace(passed, X=_with_logits(X, prob))
+        self.correction_ = model.fit(**seen.tables)
         if not np.array_equal(self.correction_.classes_, self.classes_):
             raise InvalidInputError(
                 f"y must have every class of the model, {self.classes_.tolist()}; got "
@@ -719,17 +739,30 @@ class FeatureRepair(RepairedClassifier):
         self.feasible_ = self.correction_.feasible_
         self.violation_ = self.correction_.violation_
 
-    def _make_correction(self) -> Any:
+    def _correction_and_rows(
+        self, X: Table, labels: Labels, weight: FloatArray, sensitive_features: Table
+    ) -> tuple[FairClassifier, FitInput]:
+        # The unfitted correction, and arguments of its fit without the frozen logits.
+        if X is None:
+            raise InvalidInputError(
+                "uses_group=False corrects scores by features and needs X. Pass it, or "
+                "uses_group=True."
+            )
         if isinstance(self.correction, FairClassifier):
-            return clone(self.correction)
-        import fferm
+            model = clone(self.correction)
+        elif self.correction in CORRECTIONS:
+            import fferm
 
-        if self.correction not in CORRECTIONS:
+            model = getattr(fferm, CORRECTIONS[self.correction])()
+        else:
             raise InvalidParameterError(
                 "correction must be 'linear', 'trees' or a fair classifier such as "
                 f"FairLogisticRegression(); got {self.correction!r}."
             )
-        return getattr(fferm, CORRECTIONS[self.correction])()
+        shared = ("notion", *RepairedClassifier.constraints)
+        model.set_params(**{name: getattr(self, name) for name in shared})
+        y = self.classes_[np.asarray(labels.y)]
+        return model, FitInput(X, y, sensitive_features, weight * len(weight))
 
     def _correct(
         self, prob: FloatArray, X: Table, group: IntArray, domain: IntArray
