@@ -9,13 +9,17 @@ their rows are drawn with replacement, with labels from a fitted model, and the 
 computed.
 
 One cell: ``python -m benchmarks.bound_kept --data adult --model trees --splits 200``.
+With ``--records FILE`` each split is added to a file of JSON lines and never measured
+twice, so that a long cell may be run in pieces (``--first``); all are summed up.
 """
 
 import argparse
-import time
+import itertools
+import json
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -94,7 +98,7 @@ def run() -> dict[str, Any]:
         for model in MODELS:
             for notion in NOTIONS:
                 try:
-                    cell = measure_cell(data, model, notion, N_SPLITS)
+                    cell = measure_cell(data, model, notion, range(N_SPLITS))
                 except DataUnavailableError as error:
                     print(f"{data} is left out: {error}")
                     continue
@@ -104,32 +108,59 @@ def run() -> dict[str, Any]:
 
 
 def measure_cell(
-    data: str, model: str, notion: str, n_splits: int, rules: Sequence[str] = RULES
+    data: str,
+    model: str,
+    notion: str,
+    seeds: Iterable[int],
+    rules: Sequence[str] = RULES,
+    path: Path | None = None,
 ) -> dict[str, Any]:
-    """Return what each rule found and broke, by bound."""
-    source, begin = DATA[data], time.perf_counter()
-    population = _population(source)
-    records: dict[tuple[float, str], list[tuple[bool, float, float]]] = {}
-    for seed in range(n_splits):
+    """Return what each rule found and broke, by bound.
+
+    Splits that the file of records has already are not measured again, and count.
+    """
+    records = _recorded(path, [data, model, notion])
+    known = {(seed, rule) for _, rule, seed in records}
+    population = None
+    for seed in seeds:
+        missing = [rule for rule in rules if (seed, rule) not in known]
+        if not missing:
+            continue
+        source = DATA[data]
+        population = _population(source) if population is None else population
         split = _draw(population, source, notion, seed)
         estimator = MODELS[model]().set_params(
             notion=notion,
             validation_fraction=source.n_judge / (source.n_fit + source.n_judge),
             random_state=seed,
         )
+        lines = []
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FfermWarning)  # feasible_ says the same
-            for bound, rule, is_found, fitted in _choose(estimator, split.rows, rules):
+            for bound, rule, is_found, fitted in _choose(
+                estimator, split.rows, missing
+            ):
                 figures = is_found, *split.measure(fitted)
-                records.setdefault((bound, rule), []).append(figures)
-    return {
-        "splits": n_splits,
-        "seconds": time.perf_counter() - begin,
-        "bounds": {
-            bound: {rule: _summary(records[bound, rule], bound) for rule in rules}
-            for bound in BOUNDS
-        },
-    }
+                records[bound, rule, seed] = figures
+                lines.append([data, model, notion, bound, rule, seed, *figures])
+        if path is not None:  # a whole split, or nothing
+            with path.open("a") as file:
+                file.writelines(json.dumps(line) + "\n" for line in lines)
+    bounds: dict[float, dict[str, Any]] = {bound: {} for bound in BOUNDS}
+    for bound, rule in itertools.product(BOUNDS, rules):
+        found = [each for key, each in records.items() if key[:2] == (bound, rule)]
+        bounds[bound][rule] = _summary(found, bound)
+    return {"splits": len({seed for *_, seed in records}), "bounds": bounds}
+
+
+def _recorded(
+    path: Path | None, cell: list[str]
+) -> dict[tuple[float, str, int], tuple[bool, float, float]]:
+    # What each rule found and measured, by bound, rule and seed.
+    if path is None or not path.exists():
+        return {}
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    return {tuple(line[3:6]): tuple(line[6:]) for line in lines if line[:3] == cell}
 
 
 def _choose(
@@ -191,7 +222,7 @@ def _draw(population: Population, source: Source, notion: str, seed: int) -> Spl
         taken, rest = order[:n_rows], order[n_rows:]
 
         def measure(model: Any) -> tuple[float, float]:
-            decided = model.predict(X[rest])
+            decided = model.predict(X)[rest]  # without a copy of the rows
             options = {"sensitive_features": group[rest], "notion": notion}
             right = float(np.mean(decided == y[rest]))
             return right, violation(y[rest], decided, **options)
@@ -260,13 +291,16 @@ def main() -> None:
     parser.add_argument("--model", choices=MODELS, default="linear")
     parser.add_argument("--notion", choices=NOTIONS, default=NOTIONS[0])
     parser.add_argument("--splits", type=int, default=N_SPLITS)
+    parser.add_argument("--first", type=int, default=0, help="seed of the first")
     parser.add_argument("--rules", choices=RULES, nargs="+", default=RULES)
+    parser.add_argument("--records", type=Path, help="file of splits to add to")
     asked = parser.parse_args()
+    cell = asked.data, asked.model, asked.notion
+    seeds = range(asked.first, asked.first + asked.splits)
+    figures = measure_cell(*cell, seeds, asked.rules, asked.records)
     print("\n".join(HEADER))
-    options = asked.data, asked.model, asked.notion, asked.splits, asked.rules
-    cell = measure_cell(*options)
-    show(asked.data, asked.model, asked.notion, cell)
-    print(f"{cell['splits']} splits in {cell['seconds']:.0f} s")
+    show(*cell, figures)
+    print(f"{figures['splits']} splits")
 
 
 if __name__ == "__main__":

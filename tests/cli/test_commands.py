@@ -135,6 +135,15 @@ def test_a_bound_on_the_divergence_finds_its_weight(folder, call, tmp_path):
     assert json.loads(call(*line, 0.001, "--json").out)["feasible"] is True
 
 
+def test_groups_count_alike_in_the_penalty_if_asked(folder, call, tmp_path):
+    line = (folder / "data.csv", *COLUMNS, "--group-weights", "equal")
+    assert call("fit", *line, "--out", tmp_path / "model.fferm").code == 0
+    assert fferm.load(tmp_path / "model.fferm").group_weights == "equal"
+    assert call("curve", *line, "--out", tmp_path / "r", "--weights", "2").code == 0
+    models = fferm.TradeoffCurve.load(tmp_path / "r").models.values()
+    assert {model.group_weights for model in models} == {"equal"}
+
+
 def test_audit_passes_and_fails_by_its_exit_code(folder, call):
     line = ("audit", folder / "model.fferm", folder / "data.csv")
     found = json.loads(call(*line, "--json").out)["audit"]["violation"]

@@ -12,6 +12,7 @@ from fferm.metrics.dependence import RegressionTabulator
 from fferm.metrics.intervals import (
     bound_in_reach,
     certify,
+    certify_ratio,
     corrected_violation,
     floor_of_tables,
     gap_statistic,
@@ -43,11 +44,32 @@ TABLES = {
         [[80, 50, 30], [40, 30, 60], [100, 120, 60]],
     ),
 }
+# The same for one minus the lowest rate over the highest.
+RATIOS = {
+    "four fifths of small groups": (0.2, [[0.5, 0.4]], [[40, 60]]),
+    "rates near 0": (0.2, [[0.01, 0.008]], [[4000, 3000]]),
+    "rates near 0 in small groups": (0.9, [[0.03, 0.003]], [[200, 300]]),
+    "one tiny group": (0.5, [[0.6, 0.3]], [[2000, 12]]),
+    "the other way round": (0.5, [[0.3, 0.6]], [[2000, 12]]),
+    "everybody of one group": (0.2, [[1.0, 0.8]], [[30, 80]]),
+    "two large groups": (0.1, [[0.30, 0.27]], [[3000, 2000]]),
+    "four groups": (0.4, [[0.5, 0.4, 0.35, 0.3]], [[60, 150, 90, 200]]),
+    "two strata": (0.3, [[0.5, 0.35], [0.2, 0.2]], [[120, 90], [80, 70]]),
+}
+
+
+def scaled_ratio(counts, n_rows, bound):
+    """Return how far a rate is below its share of another one, in standard errors."""
+    (x1, x2), (n1, n2), ratio = counts, n_rows, 1 - bound
+    p1, p2 = (x1 + 0.5) / (n1 + 1), (x2 + 0.5) / (n2 + 1)
+    variance = p2 * (1 - p2) / n2 + ratio**2 * p1 * (1 - p1) / n1
+    return (ratio * x1 / n1 - x2 / n2) / np.sqrt(variance)
 
 
 def share_below(test, name, n_tables, seed=0):
     """Return how often the p-value of random tables is at most the level."""
-    bound, rates, sizes = TABLES[name]
+    is_ratio = test is certify_ratio
+    bound, rates, sizes = (RATIOS if is_ratio else TABLES)[name]
     sizes, rng = np.array(sizes), np.random.default_rng(seed)
     counts = rng.binomial(sizes, rates, (n_tables, *sizes.shape))
     flat = counts.reshape(n_tables, -1)
@@ -56,13 +78,13 @@ def share_below(test, name, n_tables, seed=0):
     # Only tables whose largest statistic is near its limit need their exact p-value.
     pairs = list(itertools.permutations(range(sizes.shape[1]), 2))
     a, b = np.array(pairs).T
-    z = gap_statistic(
+    z = (scaled_ratio if is_ratio else gap_statistic)(
         np.stack([drawn[..., a], drawn[..., b]]).astype(float),
         np.stack([sizes[:, a], sizes[:, b]])[:, None].astype(float),
         bound,
     ).max(axis=(1, 2))
     # One pair refutes, so all pairs share the level.
-    sign, n_tests = (1, 1) if test is certify else (-1, len(pairs) * len(sizes))
+    sign, n_tests = (-1, len(pairs) * len(sizes)) if test is refute else (1, 1)
     near = ndtr(sign * z)
     is_below = near < LEVEL / 20 / n_tests
     for i in np.flatnonzero(~is_below & (near < 4 * LEVEL)):
@@ -75,30 +97,35 @@ def allowed(n_tables):
     return LEVEL + 3 * np.sqrt(LEVEL * (1 - LEVEL) / n_tables)
 
 
-@pytest.mark.parametrize("name", TABLES)
-@pytest.mark.parametrize("test", [certify, refute])
+TESTS = [
+    *itertools.product([certify, refute], TABLES),
+    *((certify_ratio, name) for name in RATIOS),
+]
+
+
+@pytest.mark.parametrize(("test", "name"), TESTS)
 def test_a_test_errs_at_most_as_often_as_it_says(test, name):
     assert share_below(test, name, 2000) <= allowed(2000)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", TABLES)
-@pytest.mark.parametrize("test", [certify, refute])
+@pytest.mark.parametrize(("test", "name"), TESTS)
 def test_a_test_errs_at_most_as_often_as_it_says_on_many_tables(test, name):
     assert share_below(test, name, 100_000, seed=1) <= allowed(100_000)
 
 
 @pytest.mark.parametrize(("n1", "n2"), [(4, 4), (5, 20), (20, 7), (12, 30)])
-@pytest.mark.parametrize("bound", [0.05, 0.2, 0.5])
-@pytest.mark.parametrize("test", [certify, refute])
+@pytest.mark.parametrize("bound", [0.05, 0.2, 0.5, 0.9])
+@pytest.mark.parametrize("test", [certify, refute, certify_ratio])
 def test_the_level_holds_at_every_rate_of_two_small_groups(test, n1, n2, bound):
     # Every outcome of two binomials, at every pair of rates that are the bound apart.
     outcomes = itertools.product(range(n1 + 1), range(n2 + 1))
     sizes = [np.array([[n1, n2]])]
     p = [test([np.array([[x1 / n1, x2 / n2]])], sizes, bound) for x1, x2 in outcomes]
     p = np.reshape(p, (n1 + 1, n2 + 1))
-    low = np.linspace(0, 1 - bound, 301)[:, None]
-    first = binom.pmf(np.arange(n1 + 1), n1, low + bound)
+    high = np.linspace(0 if test is certify_ratio else bound, 1, 301)[:, None]
+    low = high * (1 - bound) if test is certify_ratio else high - bound
+    first = binom.pmf(np.arange(n1 + 1), n1, high)
     second = binom.pmf(np.arange(n2 + 1), n2, low)
     for level in (0.01, LEVEL, 0.2, 0.5):
         errs = np.einsum("ri,ij,rj->r", first, p <= level, second)

@@ -1,6 +1,7 @@
 """Rates compared by ratio or by deviation: penalty, bound, tests and choices."""
 
 import itertools
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -17,8 +18,8 @@ from fferm import (
 from fferm.data.rows import FitInput
 from fferm.datasets import make_biased
 from fferm.divergences import get
-from fferm.errors import InvalidParameterError
-from fferm.metrics.intervals import certify_ratio, certify_tables
+from fferm.errors import InfeasibleWarning, InvalidParameterError
+from fferm.metrics.intervals import certify_ratio, certify_tables, floor_of_tables
 from fferm.metrics.tabulator import make_tabulator, worst_violation
 from fferm.notions import Labels
 from fferm.notions import get as get_notion
@@ -169,13 +170,44 @@ def test_a_bound_by_measure_is_kept_where_it_is_judged(data, make, measure):
     assert decided.mean() > 0.4
 
 
+@pytest.mark.parametrize("measure", MEASURES)
+def test_the_floor_of_a_measure_is_what_fair_decisions_measure(measure):
+    rng, sizes = np.random.default_rng(0), np.array([400, 150, 90])
+    decided, groups = rng.random(640) < 0.3, np.repeat(["a", "b", "c"], sizes)
+    common = decided.mean()
+    rates = rng.binomial(sizes, common, (20_000, 3)) / sizes
+    lowest, highest = rates.min(axis=1), rates.max(axis=1)
+    overall = rates @ sizes / 640
+    found = {
+        "difference": highest - lowest,
+        "ratio": 1 - lowest / highest,
+        "deviation": np.abs(rates - overall[:, None]).max(axis=1) / overall,
+    }[measure]
+
+    tables = tables_of(decided.astype(int), groups)
+    floor = floor_of_tables(tables, measure=measure)
+
+    assert floor.mean == pytest.approx(found.mean(), rel=0.02)
+    assert floor.high == pytest.approx(np.quantile(found, 0.95), rel=0.03)
+
+
+@pytest.mark.parametrize("measure", MEASURES)
+def test_a_bound_below_the_floor_is_said_so_before_the_search(data, measure):
+    model = FairLogisticRegression(max_violation=0.001, measure=measure)
+    with pytest.warns(InfeasibleWarning) as warned:
+        model.fit(**data)
+    before = str(warned[0].message)
+    assert "max_violation=0.001 is below what a perfectly fair model" in before
+
+
 def test_a_bound_by_ratio_is_tested(data):
     options = {"measure": "ratio", "random_state": 0}
     model = FairLogisticRegression(max_violation=0.5, **options).fit(**data)
     assert model.feasible_
     assert model.violation_ < 0.5
-    with pytest.warns(UserWarning, match="No model .* measures .* by ratio"):
+    with pytest.warns(InfeasibleWarning) as warned:
         FairLogisticRegression(max_violation=0.01, **options).fit(**data)
+    assert re.match("No model .* measures .* by ratio", str(warned[-1].message))
 
 
 def test_networks_train_by_ratio(data):

@@ -8,7 +8,7 @@ from typer import Context, Option
 from fferm.cli import options
 from fferm.cli.fit import make_estimator
 from fferm.cli.inputs import Form, open_source
-from fferm.cli.options import GroupKind, ModelKind, TaskKind
+from fferm.cli.options import GroupKind, ModelKind, TaskKind, WeightKind
 from fferm.cli.outputs import Output, check_writable, provenance, table_text
 from fferm.curve import tradeoff_curve
 from fferm.data.validate import COUNT, Number, check_params
@@ -41,6 +41,7 @@ def curve(
     bands: options.Bands = None,
     notion: options.Notion = "demographic_parity",
     groups: options.Groups = GroupKind.intersection,
+    group_weights: options.GroupWeights = WeightKind.share,
     drop: options.Drop = None,
     drop_sensitive: options.DropSensitive = False,
     categorical: options.Categorical = None,
@@ -76,6 +77,7 @@ def curve(
                 metric,
                 notion=notion,
                 groups=groups.value,
+                group_weights=group_weights.value,
                 divergence=divergences[0],
                 continuous=list(bands or ()) or "auto",
                 categorical=categorical,

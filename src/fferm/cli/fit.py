@@ -11,7 +11,7 @@ from fferm.auditing import Audit
 from fferm.cli import options
 from fferm.cli.audit import measure
 from fferm.cli.inputs import Form, open_source
-from fferm.cli.options import GroupKind, ModelKind, TaskKind
+from fferm.cli.options import GroupKind, ModelKind, TaskKind, WeightKind
 from fferm.cli.outputs import Output, check_writable
 from fferm.data.validate import Number, check_params
 from fferm.errors import InvalidParameterError
@@ -60,6 +60,7 @@ def fit(
     notion: options.Notion = "demographic_parity",
     divergence: options.Divergence = "kl",
     groups: options.Groups = GroupKind.intersection,
+    group_weights: options.GroupWeights = WeightKind.share,
     drop: options.Drop = None,
     drop_sensitive: options.DropSensitive = False,
     categorical: options.Categorical = None,
@@ -105,6 +106,7 @@ def fit(
             divergence=divergence,
             notion=notion,
             groups=groups.value,
+            group_weights=group_weights.value,
             max_violation=max_violation,
             max_divergence=max_divergence,
             confidence=confidence or None,

@@ -12,6 +12,8 @@ ModelKind = StrEnum("ModelKind", ["linear", "net", "boosting"])
 TaskKind = StrEnum("TaskKind", ["auto", "classification", "regression"])
 # How several sensitive columns are compared.
 GroupKind = StrEnum("GroupKind", ["intersection", "marginal"])
+# How much each group counts in the penalty.
+WeightKind = StrEnum("WeightKind", ["share", "equal"])
 # How much of an experiment is run.
 Size = StrEnum("Size", ["small", "full"])
 
@@ -45,6 +47,9 @@ Encoding = Annotated[
 ]
 Groups = Annotated[
     GroupKind, Option(help="Several sensitive columns jointly, or one by one.")
+]
+GroupWeights = Annotated[
+    WeightKind, Option(help="A group counts in the penalty by its rows, or as others.")
 ]
 Html = Annotated[Path | None, Option(help="Also write a report there.")]
 Date = Annotated[str | None, Option(help="The date that the report states.")]

@@ -567,6 +567,12 @@ class HeldOutNumbers(HeldOut[FairRegressor]):
         limit = value + margin * error if np.ptp(prediction) > 0 else np.inf
         return Expected(model, value, limit, error)
 
+    def floor(self) -> float:
+        """Return the distance of distribution functions that chance alone makes."""
+        if self.measured.measure != "kolmogorov_smirnov":
+            return 0.0  # others depend on how far predictions are apart
+        return self.measured.by_chance(np.arange(float(self.X.shape[0])))
+
     def infeasible(self, closest: Judged[FairRegressor], highest: float) -> str:
         """Return the warning for a bound that no weight up to ``highest`` keeps."""
         prediction = closest.model.predict(self.X)

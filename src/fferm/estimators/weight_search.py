@@ -24,7 +24,7 @@ features with one value per row, work as they do without a bound.
 
 import itertools
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, Generic, NamedTuple, TypeVar
 
@@ -67,7 +67,7 @@ from fferm.metrics.intervals import (
     expected_limit,
     floor_of_tables,
 )
-from fferm.metrics.tabulator import Tabulator, worst_violation
+from fferm.metrics.tabulator import RateTable, Tabulator, worst_violation
 from fferm.notions import Labels
 from fferm.penalty.objective import compared_penalty
 from fferm.solvers import LANES_FROM
@@ -426,11 +426,12 @@ class HeldOutDecisions(HeldOut[M]):
 
     def floor(self) -> float:
         """Return what a fair model measures that has each class as often as y."""
-        if self.measure != "difference":  # the floor is one of differences
-            return 0.0
         n_rows, rng = self.position.size, np.random.default_rng(0)
         code = rng.choice(self.class_share.size, n_rows, p=self.class_share)
-        return floor_of_tables(self.setting.tables(code)).mean
+        return self._by_chance(self.setting.tables(code))
+
+    def _by_chance(self, tables: Sequence[RateTable]) -> float:
+        return floor_of_tables(tables, measure=self.measure).mean
 
     def is_noise_limited(self, judged: Judged[M]) -> bool:
         """Return whether noise, not the weight, keeps a model from the bound.
@@ -483,10 +484,9 @@ class HeldOutDecisions(HeldOut[M]):
             f"{group} ({sizes[group]:.0f} held-out rows)"
             for group in (worst.lowest_group, worst.highest_group)
         )
-        if self.measure != "difference":
-            return f" by {self.measure}."
-        floor = floor_of_tables(tables).mean
-        return f", between {pair}. {by_chance_words(floor, self.bound)}"
+        how = "" if self.measure == "difference" else f" by {self.measure}"
+        words = by_chance_words(self._by_chance(tables), self.bound)
+        return f"{how}, between {pair}. {words}"
 
 
 def by_chance_words(floor: float, bound: float) -> str:

@@ -37,7 +37,13 @@ from fferm._typing import FloatArray, IntArray
 from fferm.data.rows import Rows, combine
 from fferm.data.validate import COUNT, Number, check_params, one_hot
 from fferm.errors import InvalidInputError
-from fferm.metrics.tabulator import RateTable, Tabulator, compared, rates_of
+from fferm.metrics.tabulator import (
+    RateTable,
+    Tabulator,
+    compared,
+    distance_of,
+    rates_of,
+)
 from fferm.notions import Measure
 
 Interval: TypeAlias = tuple[float, float]
@@ -710,6 +716,7 @@ def floor_of_tables(
     confidence: float = 0.95,
     random_state: int = 0,
     n_draws: int = FLOOR_DRAWS,
+    measure: Measure = "difference",
 ) -> Floor:
     """Return what a perfectly fair model measures on tables like these by chance.
 
@@ -724,13 +731,16 @@ def floor_of_tables(
             mass = table.mass[r]
             common = mass.sum(axis=1) / mass.sum()
             lowest = np.full((n_draws, common.size), np.inf)
-            highest = -lowest
+            highest, overall = -lowest, np.zeros(lowest.shape)
             for k in np.flatnonzero(mass.sum(axis=0) > 0):
                 size = sizes[r, k]
                 rate = rng.multinomial(size, common, n_draws) / size
                 np.minimum(lowest, rate, out=lowest)
                 np.maximum(highest, rate, out=highest)
-            worst = np.fmax(worst, (highest - lowest).max(axis=1))
+                overall += rate * (mass[:, k].sum() / mass.sum())
+            # Of two outcomes only that of the larger class counts, as in `compared`.
+            ends = (each[:, common.size == 2 :] for each in (lowest, highest, overall))
+            worst = np.fmax(worst, distance_of(*ends, measure).max(axis=1))
     median, high = np.quantile(worst, [0.5, confidence])
     return Floor(float(worst.mean()), float(median), float(high))
 

@@ -200,19 +200,27 @@ def worst_violation(
     worst = math.nan
     for table in tables:
         rate, total = compared(table.rate), table.mass.sum(axis=1, keepdims=True)
-        highest = np.fmax.reduce(rate, axis=-1)
-        if measure == "ratio":
-            part = 1 - np.fmin.reduce(rate, axis=-1) / np.where(highest > 0, highest, 1)
-        else:
-            weight = compared(np.broadcast_to(total, table.rate.shape))
-            whole = weight.sum(axis=-1)
-            mean = np.nansum(rate * weight, axis=-1) / np.where(whole > 0, whole, 1)
-            part = np.fmax.reduce(np.abs(rate - mean[:, None]), axis=-1)
-            part /= np.where(mean > 0, mean, 1)
-        part = np.where(highest > 0, part, 0.0)[np.sum(~np.isnan(rate), axis=-1) >= 2]
+        weight = compared(np.broadcast_to(total, table.rate.shape))
+        whole = weight.sum(axis=-1)
+        mean = np.nansum(rate * weight, axis=-1) / np.where(whole > 0, whole, 1)
+        lowest, highest = np.fmin.reduce(rate, axis=-1), np.fmax.reduce(rate, axis=-1)
+        part = distance_of(lowest, highest, mean, measure)
+        part = part[np.sum(~np.isnan(rate), axis=-1) >= 2]
         if part.size:
             worst = float(np.fmax(worst, part.max()))
     return worst
+
+
+def distance_of(
+    lowest: FloatArray, highest: FloatArray, mean: FloatArray, measure: Measure
+) -> FloatArray:
+    """Return how far rates are apart by a measure; 0 where the highest is 0."""
+    if measure == "difference":
+        return highest - lowest
+    gap, whole = np.maximum(highest - mean, mean - lowest), mean
+    if measure == "ratio":
+        gap, whole = highest - lowest, highest
+    return np.asarray(np.where(highest > 0, gap, 0.0) / np.where(highest > 0, whole, 1))
 
 
 def compared(rate: FloatArray) -> FloatArray:
