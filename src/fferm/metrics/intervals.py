@@ -730,17 +730,17 @@ def floor_of_tables(
         for r in np.flatnonzero(table.is_judged):
             mass = table.mass[r]
             common = mass.sum(axis=1) / mass.sum()
-            lowest = np.full((n_draws, common.size), np.inf)
+            first = int(common.size == 2)  # of two outcomes one is enough
+            lowest = np.full((n_draws, common.size - first), np.inf)
             highest, overall = -lowest, np.zeros(lowest.shape)
             for k in np.flatnonzero(mass.sum(axis=0) > 0):
                 size = sizes[r, k]
-                rate = rng.multinomial(size, common, n_draws) / size
+                rate = rng.multinomial(size, common, n_draws)[:, first:] / size
                 np.minimum(lowest, rate, out=lowest)
                 np.maximum(highest, rate, out=highest)
                 overall += rate * (mass[:, k].sum() / mass.sum())
-            # Of two outcomes only that of the larger class counts, as in `compared`.
-            ends = (each[:, common.size == 2 :] for each in (lowest, highest, overall))
-            worst = np.fmax(worst, distance_of(*ends, measure).max(axis=1))
+            gaps = distance_of(lowest, highest, overall, measure)
+            worst = np.fmax(worst, gaps.max(axis=1))
     median, high = np.quantile(worst, [0.5, confidence])
     return Floor(float(worst.mean()), float(median), float(high))
 
