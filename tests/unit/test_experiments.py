@@ -268,6 +268,37 @@ def test_methods_are_compared_with_the_first_seed_by_seed():
     assert row["difference_pm"] == pytest.approx(0, abs=1e-12)
 
 
+def test_test_rows_are_drawn_alike_for_every_method_and_seed():
+    task, other = runner.Task(PANEL, OURS, 0), runner.Task(PANEL, BASELINE, 0)
+    first, second = (
+        [row for row in runner.run_task(each, SIZE) if row["part"] == "test"]
+        for each in (task, other)
+    )
+    # Without a weight both are a plain model, from solvers that end apart.
+    apart = np.subtract(first[0]["accuracy_drawn"], second[0]["accuracy_drawn"])
+    assert np.std(apart) < 0.5 * np.std(first[0]["accuracy_drawn"])
+    for row in first:
+        assert len(row["violation_drawn"]) == runner.ROW_DRAWS
+        # A draw is the rows as they are, in the mean.
+        error = np.std(row["accuracy_drawn"]) / np.sqrt(runner.ROW_DRAWS)
+        assert abs(np.mean(row["accuracy_drawn"]) - row["accuracy"]) < 4 * error
+
+
+def test_what_rows_say_of_a_difference_is_the_spread_of_pairs():
+    found = []
+    for seed in (0, 1):
+        for lift in (0.0, 0.1):
+            (row,) = rows("test", [(0.7 + lift, 0.1)], seed)
+            # Both move alike, but for 0.02 in every second draw.
+            moved = [0.7 + lift + 0.05 * n + lift / 5 * (n % 2) for n in range(4)]
+            row |= {"accuracy_drawn": moved, "violation_drawn": [0.1] * 4}
+            found.append({**row, "method": BASELINE.label if lift else OURS.label})
+    ours, other = summarize(SPEC, pd.DataFrame(found)).to_dict("records")
+    assert ours["difference_rows_pm"] == 0
+    # A spread of 0.01 in accuracy, over 0.4 of violation.
+    assert other["difference_rows_pm"] == pytest.approx(1.96 * 0.004, rel=1e-3)
+
+
 def test_accuracy_lost_in_batches_is_counted_from_all_rows():
     whole = replace(PANEL, name="all rows", batch_size=None)
     found = [{**row, "panel": whole.name} for row in rows("test", [(0.8, 0.05)])]
@@ -302,8 +333,8 @@ def test_weights_of_a_spec_are_in_units_of_those_of_chi_square(divergence, unit)
 
 
 def test_weights_of_a_baseline_are_its_own():
-    method = replace(BASELINE, weights=(0.1, 1000), finer=2)
-    values = trade_offs(method, make_model(method, PANEL, 0), 2)
+    method = replace(BASELINE, weights=(0.1, 1000))
+    values = trade_offs(method, make_model(method, PANEL, 0), 4)
     assert values == pytest.approx([0, 0.1, 10, 1000])
 
 

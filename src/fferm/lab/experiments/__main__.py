@@ -10,7 +10,10 @@ from fferm.lab.experiments.specs import SIZES
 def main() -> None:
     """Run the experiments that the command line names."""
     parser = argparse.ArgumentParser(prog="python -m fferm.lab.experiments")
-    parser.add_argument("names", nargs="*", help=f"any of {', '.join(known())}")
+    figures = [name for name in known() if name.startswith("fig")]
+    parser.add_argument(
+        "names", nargs="*", help=f"any of {', '.join(known())}; by default the figures"
+    )
     parser.add_argument("--size", choices=SIZES, default="small")
     parser.add_argument("--out", default="reproduced", help="folder to write to")
     parser.add_argument("--data-home", help="folder of data files")
@@ -22,7 +25,7 @@ def main() -> None:
     options = vars(parser.parse_args())
     names, options["n_jobs"] = options.pop("names"), options.pop("jobs")
     try:
-        for name in names or known():
+        for name in names or figures:
             run(name, **options)
     except FfermError as error:
         parser.error(str(error))

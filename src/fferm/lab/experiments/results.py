@@ -1,15 +1,18 @@
 """What the records of an experiment show: numbers over seeds, a table and a figure."""
 
 import threading
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
+from scipy.stats import norm
 from scipy.stats import t as student
 
 from fferm._files import replacing
-from fferm.curve import TradeoffCurve
+from fferm._typing import FloatArray
+from fferm.curve.curve import pareto_front
 from fferm.errors import import_extra
 from fferm.lab.experiments import published
 from fferm.lab.experiments.specs import Spec
@@ -92,24 +95,34 @@ def summarize(spec: Spec, records: pd.DataFrame) -> pd.DataFrame:
     perfectly fair model measures there by chance, and ``rms``, the root of the mean
     squared difference of two groups less the part of noise. ``choice`` is the mean of
     what was chosen, and ``difference`` says how far a method is from the first of the
-    spec, seed by seed, in what they are compared by.
+    spec, seed by seed, in what they are compared by; ``difference_rows_pm`` is what
+    test rows leave open of it, by a bootstrap of pairs.
     """
     if spec.kind == "published":
         return published.summarize(spec, records)
     seeds = _by_seed(spec, records)
-    columns = [name for name in seeds.columns if name not in KEYS]
-    groups = seeds.groupby(["panel", "method"], sort=False)[columns]
+    columns = [name for name in seeds.columns if name not in (*KEYS, "drawn")]
+    by_method = seeds.groupby(["panel", "method"], sort=False)
+    groups = by_method[columns]
     quantile = student.ppf((1 + CONFIDENCE) / 2, groups.count() - 1)
     summary = groups.mean().join(groups.sem().mul(quantile).add_suffix("_pm"))
+    if "drawn" in seeds:
+        summary["difference_rows_pm"] = by_method["drawn"].agg(_half_width)
     # Tasks end in any order; the spec says which comes first.
     order = [(p.name, m.label) for p in spec.panels for m in spec.methods]
     present = [key for key in order if key in summary.index]
     return summary.loc[present].reset_index()
 
 
+def _half_width(drawn: pd.Series) -> float:
+    """Return half the width of an interval of a mean over seeds, from draws of rows."""
+    mean = np.mean([*drawn], axis=0)
+    return float(norm.ppf((1 + CONFIDENCE) / 2) * np.std(mean)) if mean.size else np.nan
+
+
 def _by_seed(spec: Spec, records: pd.DataFrame) -> pd.DataFrame:
     """Return one row per panel, method and seed, with the numbers of its sweep."""
-    numbers, rows = NUMBERS[spec.kind], []
+    numbers, compared, rows = NUMBERS[spec.kind], COMPARED[spec.kind], []
     # A column of nothing but None has no numeric dtype.
     numbered = records.astype({"choice": np.float64})
     for key, sweep in numbered.groupby(KEYS, sort=False):
@@ -117,9 +130,11 @@ def _by_seed(spec: Spec, records: pd.DataFrame) -> pd.DataFrame:
         if spec.kind in CHOSEN_ON:
             part, at = CHOSEN_ON[spec.kind]
             sweep = _chosen(sweep, part, bounds[at])
-        rows.append(dict(zip(KEYS, key, strict=True)) | numbers(bounds, sweep))
+        row = dict(zip(KEYS, key, strict=True)) | numbers(bounds, sweep)
+        if "drawn" in row:
+            row["drawn"] = row["drawn"][compared]
+        rows.append(row)
     seeds = pd.DataFrame(rows)
-    compared = COMPARED[spec.kind]
     first = seeds[seeds["method"] == spec.methods[0].label]
     keys = ["panel", "seed"]
     # The plain model is that of the first method, whose weights begin at 0.
@@ -128,6 +143,9 @@ def _by_seed(spec: Spec, records: pd.DataFrame) -> pd.DataFrame:
     ]
     base = seeds[keys].merge(first[[*keys, compared, *shared]], "left")
     seeds["difference"] = seeds[compared] - base[compared]
+    if "drawn" in seeds:
+        paired = seeds[keys].merge(first[[*keys, "drawn"]], "left")
+        seeds["drawn"] -= paired["drawn"]
     seeds[shared] = base[shared]
     # The panel with the same data and all rows at every step.
     whole = {
@@ -154,23 +172,32 @@ def _bounds(spec: Spec, sweep: pd.DataFrame) -> Bounds:
 def _chosen(records: pd.DataFrame, part: str, accuracy: float) -> pd.DataFrame:
     """Return the sweep of the choice that does best on the rows to choose on."""
     sweeps = [sweep for _, sweep in records.groupby("choice", dropna=False)]
-    costs = [_violation_at(_curve(sweep, part), accuracy) for sweep in sweeps]
+    costs = [
+        _violations_at(*_measured(sweep[sweep["part"] == part]), accuracy)[0]
+        for sweep in sweeps
+    ]
     # A sweep that does not come to the accuracy has no violation there.
     return sweeps[int(np.argmin(np.nan_to_num(costs, nan=np.inf)))]
 
 
-def _curve(records: pd.DataFrame, part: str = "test") -> TradeoffCurve:
-    rows = records[records["part"] == part]
-    # The points of all step sizes are apart, although they share their weights.
-    number = np.arange(len(rows), dtype=np.float64)
-    rows = rows.assign(split="test", fairness_weight=number)
-    return TradeoffCurve(rows, {}, {})
+def _measured(records: pd.DataFrame) -> tuple[FloatArray, FloatArray]:
+    """Return (1 + draws, models) accuracies and violations: measured, then drawn.
+
+    Models that give one class to everybody are left out.
+    """
+    found = []
+    for name in ("accuracy", "violation"):
+        drawn = records.get(f"{name}_drawn", [()] * len(records))
+        pairs = zip(records[name], drawn, strict=True)
+        found.append(np.array([[number, *numbers] for number, numbers in pairs]).T)
+    is_kept = ~records["collapsed"].to_numpy(bool) & records["violation"].notna()
+    accuracy, violation = (numbers[:, is_kept] for numbers in found)
+    return accuracy, np.nan_to_num(violation, nan=np.inf)
 
 
-def _front_numbers(bounds: Bounds, records: pd.DataFrame) -> dict[str, float]:
-    curve = _curve(records)
-    corner = bounds["accuracy"], bounds["violation"]
-    test = curve.records
+def _front_numbers(bounds: Bounds, records: pd.DataFrame) -> dict[str, Any]:
+    test = records[records["part"] == "test"]
+    accuracy, violation = _measured(test)
     constant = float(test["constant"].iloc[0])
     plain = test.sort_values("value").iloc[0]
     share = min(1.0, bounds["max_violation"] / plain["violation"])
@@ -178,21 +205,37 @@ def _front_numbers(bounds: Bounds, records: pd.DataFrame) -> dict[str, float]:
         _accuracy_within(sweep, bounds["max_violation"])
         for _, sweep in test.groupby("choice", dropna=False)
     ]
-    accuracy = float(np.nanmax(best)) if np.isfinite(best).any() else np.nan
-    at_bound = np.fmax(best, constant)
+    reached = float(np.nanmax(best)) if np.isfinite(best).any() else np.nan
+    kept = np.where(violation <= bounds["max_violation"], accuracy, constant)
+    compared = {
+        "hypervolume": _areas(accuracy, violation, bounds),
+        "within": np.max(kept, axis=1, initial=constant),
+    }
     return {
-        "hypervolume": curve.hypervolume("test", corner),
-        "accuracy": accuracy,
-        "reached": float(np.isfinite(accuracy)),
-        "within": float(at_bound.max()),
-        "within_lowest": float(at_bound.min()),
+        **{name: float(numbers[0]) for name, numbers in compared.items()},
+        "accuracy": reached,
+        "reached": float(np.isfinite(reached)),
+        "within_lowest": float(np.fmax(best, constant).min()),
         "naive": constant + share * (plain["accuracy"] - constant),
         "constant": constant,
         "plain": float(plain["violation"]),
         "floor": float(plain["floor"]),
-        "points": float((~records["collapsed"] & (records["part"] == "test")).sum()),
+        "points": float((~test["collapsed"]).sum()),
         "seconds": float(records.groupby("value")["seconds"].first().sum()),
+        "drawn": {name: numbers[1:] for name, numbers in compared.items()},
     }
+
+
+def _areas(
+    accuracy: FloatArray, violation: FloatArray, corner: Mapping[str, float]
+) -> FloatArray:
+    """Return what each row's front dominates, above and left of the corner."""
+    order, most = np.argsort(violation, axis=1), corner["violation"]
+    gain = np.take_along_axis(accuracy - corner["accuracy"], order, axis=1)
+    best = np.maximum.accumulate(np.maximum(gain, 0), axis=1)
+    edges = np.minimum(np.take_along_axis(violation, order, axis=1), most)
+    width = np.diff(edges, axis=1, append=most)
+    return np.asarray(np.sum(best * width, axis=1))
 
 
 def _accuracy_within(test: pd.DataFrame, bound: float) -> float:
@@ -200,14 +243,16 @@ def _accuracy_within(test: pd.DataFrame, bound: float) -> float:
     return float(kept["accuracy"].max())
 
 
-def _noise_numbers(bounds: Bounds, records: pd.DataFrame) -> dict[str, float]:
-    curve, higher = _curve(records), bounds["at_higher_accuracy"]
+def _noise_numbers(bounds: Bounds, records: pd.DataFrame) -> dict[str, Any]:
+    test = records[records["part"] == "test"]
+    higher = _violations_at(*_measured(test), bounds["at_higher_accuracy"])
     return {
-        "violation": _violation_at(curve, bounds["at_accuracy"]),
-        "violation_at_higher_accuracy": _violation_at(curve, higher),
+        "violation": _violations_at(*_measured(test), bounds["at_accuracy"])[0],
+        "violation_at_higher_accuracy": higher[0],
         "choice": records["choice"].iloc[0],
-        "naive_violation": _naive_violation(curve.records, higher),
-        "floor": float(curve.records["floor"].iloc[0]),
+        "naive_violation": _naive_violation(test, bounds["at_higher_accuracy"]),
+        "floor": float(test["floor"].iloc[0]),
+        "drawn": {"violation_at_higher_accuracy": higher[1:]},
     }
 
 
@@ -218,15 +263,23 @@ def _naive_violation(test: pd.DataFrame, accuracy: float) -> float:
     return float(plain["violation"] * share)
 
 
-def _violation_at(curve: TradeoffCurve, accuracy: float) -> float:
-    """Return the violation where the front crosses an accuracy, in between linearly.
+def _violations_at(
+    accuracy: FloatArray, violation: FloatArray, at: float
+) -> FloatArray:
+    """Return the violation where each row's front crosses an accuracy, linearly.
 
     A front that stays above the accuracy has its fairest point there: whoever may lose
     more accuracy need not. One that stays below has none.
     """
-    points = curve.pareto().sort_values("accuracy")
-    crossed = np.interp(accuracy, points["accuracy"], points["violation"], right=np.nan)
-    return float(crossed)
+    found = np.full(len(accuracy), np.nan)
+    for number, points in enumerate(zip(accuracy, violation, strict=True)):
+        order = np.lexsort((-points[0], points[1]))
+        best = np.maximum.accumulate(points[0][order])
+        is_front = np.diff(best, prepend=-np.inf) > 0
+        if is_front.any():
+            ends = best[is_front], points[1][order][is_front]
+            found[number] = np.interp(at, *ends, right=np.nan)
+    return found
 
 
 def _shift_numbers(bounds: Bounds, records: pd.DataFrame) -> dict[str, float]:
@@ -370,35 +423,33 @@ def _cell(mean: float, spread: float, digits: int = DIGITS) -> str:
 def _draw_fronts(
     ax: "Axes", spec: Spec, records: pd.DataFrame, summary: pd.DataFrame
 ) -> None:
-    """Draw the mean over seeds of the accuracy along each front.
+    """Draw the front of the means over seeds, a point for each value.
 
-    Between two points of a front lies what drawing one of the two models gives.
+    Between two points lies what drawing one of the two models gives.
     """
     plain, naive, floor = summary[["plain", "naive", "floor"]].mean()
     constant = summary["constant"].mean()
     reach = np.nan_to_num(1.05 * plain, nan=spec.bounds["violation"])
-    grid, lowest, highest = np.linspace(0, reach, 80), 1.0, spec.bounds["accuracy"]
+    lowest, highest = 1.0, spec.bounds["accuracy"]
     for number, method in enumerate(spec.methods):
-        sweeps = records[records["method"] == method.label]
-        heights = []
-        for _, part in sweeps.groupby("seed"):
-            points = _curve(part).pareto()
-            ends = points["violation"], points["accuracy"]
-            heights.append(np.interp(grid, *ends, left=np.nan))
-        mean = np.mean(heights, axis=0) if heights else np.full_like(grid, np.nan)
-        seen = np.isfinite(mean)
-        if not seen.any():
+        is_shown = (records["method"] == method.label) & (records["part"] == "test")
+        sweeps = records[is_shown]
+        if sweeps.empty:
             continue
-        style = _style(number, method.label) | {"marker": None}
-        ax.plot(grid[seen], mean[seen], **style)
-        lowest, highest = min(lowest, mean[seen].min()), max(highest, mean[seen].max())
+        numbers = ["accuracy", "violation"]
+        front = pareto_front(sweeps.groupby("value")[numbers].mean())
+        style = _style(number, method.label) | {"marker": "."}
+        ax.plot(front["violation"], front["accuracy"], **style)
+        lowest = min(lowest, front["accuracy"].min())
+        highest = max(highest, front["accuracy"].max())
     slope = (naive - constant) / min(spec.bounds["max_violation"], plain)
+    grid = np.array([0, plain, reach])
     ax.plot(grid, constant + slope * np.minimum(grid, plain), **NAIVE)
     ax.axvline(floor, **FLOOR)
     lowest = min(highest, max(lowest, spec.bounds["accuracy"]))
     room = 0.05 * (highest - lowest) + 1e-3
     ax.set_ylim(lowest - room, highest + room)
-    ax.set(xlabel="test violation", ylabel="test accuracy", xlim=(0, grid[-1]))
+    ax.set(xlabel="test violation", ylabel="test accuracy", xlim=(0, reach))
 
 
 def _draw_batches(

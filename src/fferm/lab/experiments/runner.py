@@ -39,7 +39,7 @@ from fferm.lab.experiments import published
 from fferm.lab.experiments.results import write_experiment
 from fferm.lab.experiments.specs import SIZES, Method, Panel, Size, read_spec
 from fferm.metrics.intervals import compared_of, floor_of_tables
-from fferm.metrics.tabulator import Tabulator, make_tabulator
+from fferm.metrics.tabulator import Tabulator, make_tabulator, worst_violation
 from fferm.notions import get as get_notion
 from fferm.registry import unknown_name
 from fferm.uncertainty import Uncertainty
@@ -55,8 +55,9 @@ OURS: dict[str, Any] = {
 
 DATA_HOME = "FFERM_DATA_HOME"
 TRAIN_SHARE = 0.8
-# Fair models that are drawn for a noise floor.
+# Fair models that are drawn for a noise floor, and draws of the test rows.
 FLOOR_DRAWS = 500
+ROW_DRAWS = 100
 TARGET_SHARE = 0.05
 
 
@@ -181,7 +182,6 @@ def run_task(task: Task, size: Size) -> list[Record]:
     # Collapsed and unfinished points are in the records; a warning each is noise.
     with muted(FfermWarning):
         parts = load_parts(json.dumps(panel.data), size, seed)
-        is_shift = parts.target is not None
         judged = dict(parts.judged)
         if method.penalty_on_target and parts.target is not None:
             judged["train"] = parts.target  # where the penalty was taken
@@ -203,7 +203,7 @@ def run_task(task: Task, size: Size) -> list[Record]:
                 chance = moved.get(name)
                 if chance is None:
                     chance = _chance(fitted, part)
-                measured = _measure(chance, part, tables[name], is_shift)
+                measured = _measure(chance, part, tables[name], name)
                 point = {**about, **drawn, "part": name, "value": value}
                 records.append({**point, **measured, "seconds": seconds})
         return records
@@ -312,7 +312,7 @@ def _halves(part: FitInput) -> tuple[IntArray, IntArray]:
 
 
 def _measure(
-    chance: FloatArray, part: FitInput, tabulator: Tabulator, is_shift: bool
+    chance: FloatArray, part: FitInput, tabulator: Tabulator, name: str
 ) -> Record:
     measured = {
         "accuracy": float(chance[np.arange(len(part.y)), part.y].mean()),
@@ -322,12 +322,35 @@ def _measure(
     }
     tables = tabulator.tables(chance)
     measured["floor"] = floor_of_tables(tables, n_draws=FLOOR_DRAWS).mean
-    if is_shift:
+    if name == "test":
+        measured |= _measure_draws(chance, part.y, tabulator)
+    elif name not in ("train", "validation"):
         # The mean square of the difference of two groups, less the part of noise.
         (rates,), (sizes,) = compared_of(tables)
         noise = np.mean(rates[-1] * (1 - rates[-1]) / sizes[-1])
         measured["square"] = float(2 * (np.var(rates[-1], ddof=1) - noise))
     return measured
+
+
+def _measure_draws(chance: FloatArray, y: IntArray, tabulator: Tabulator) -> Record:
+    """Return accuracy and violation on draws of the rows, the same for every method."""
+    draws, right = row_draws(len(y)), chance[np.arange(len(y)), y]
+    gaps = []
+    for count in draws:
+        masses = [
+            cell.table(chance, count[cell.rows], 2) for cell in tabulator.rows.cells
+        ]
+        gaps.append(worst_violation(tabulator.tables(chance, masses)))
+    accuracies = np.round(draws @ right / len(y), 6)
+    drawn = {"accuracy": accuracies, "violation": np.round(gaps, 6)}
+    return {f"{name}_drawn": numbers.tolist() for name, numbers in drawn.items()}
+
+
+@functools.lru_cache(maxsize=1)
+def row_draws(n: int) -> FloatArray:
+    """Return (ROW_DRAWS, n) how often each of n rows is in a draw of as many."""
+    drawn = np.random.default_rng(n).integers(n, size=(ROW_DRAWS, n))
+    return np.array([np.bincount(rows, minlength=n) for rows in drawn], np.float64)
 
 
 # The rows
@@ -482,7 +505,6 @@ def trade_offs(method: Method, model: Model, n_values: int) -> list[float]:
     """Return the values of the trade-off parameter to try."""
     if method.values:
         return list(method.values)
-    n_values *= method.finer
     if isinstance(model, FairLogisticRegression):
         low, high = weight_range(Divergence.resolve(model.divergence), *method.weights)
         if method.largest_reach is not None:

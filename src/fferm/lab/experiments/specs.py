@@ -81,9 +81,6 @@ class Method:
         The least weight above 0 and the largest, between which weights are spread in
         place of the declared range. Those of a divergence are in units of chi-square's:
         what pulls alike near fairness is then swept alike.
-    finer
-        How many times as many values as the size says: methods that are all but one
-        differ by less than where the points of a sweep happen to lie.
     penalty_on_target
         Whether the penalty is taken on unlabelled rows of the target.
     panels
@@ -111,7 +108,6 @@ class Method:
     params: Mapping[str, Any] = field(default_factory=dict)
     values: Sequence[float] = ()
     weights: Sequence[float] = ()
-    finer: int = 1
     penalty_on_target: bool = False
     panels: Sequence[str] = ()
     regime: str = ""
