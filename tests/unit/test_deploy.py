@@ -257,6 +257,20 @@ def test_a_correction_is_saved_with_its_model_or_without(kind, tmp_path):
             lacking.predict(data.X, **groups)
 
 
+def test_scores_stand_in_for_the_model_of_a_correction():
+    data = make_biased(random_state=0)
+    groups = {"sensitive_features": data.sensitive_features}
+    scorer = LogisticRegression().fit(data.X, data.y)
+    adapted = adapt(scorer, data.X, **groups)
+    scores = scorer.predict_proba(data.X)
+    expected = adapted.predict_proba(data.X, **groups)
+    np.testing.assert_array_equal(
+        adapted.predict_proba(scores=scores, **groups), expected
+    )
+    with pytest.raises(InvalidInputError, match="Pass the rows, or their scores"):
+        adapted.predict(**groups)
+
+
 def test_a_changed_table_of_offsets_is_refused():
     adapted = adapt(None, PROB, sensitive_features=GROUPS)
     _, learned = adapted._to_saved()

@@ -16,7 +16,7 @@ from sklearn.linear_model import LogisticRegression
 
 import fferm
 from fferm.datasets import make_biased
-from fferm.deploy import FeatureRepair, GroupRepair, repair
+from fferm.deploy import FeatureRepair, GroupRepair, adapt, repair
 from fferm.deploy.group_rules import RANDOM_GAIN, ThresholdCell, TiltCell, best_rules
 from fferm.errors import (
     FfermError,
@@ -501,6 +501,25 @@ def test_rows_without_a_group_keep_the_frozen_decision():
     known = names != None  # noqa: E711 - an array of objects
     after = violation(y[known], decided[known], sensitive_features=names[known])
     assert after <= 0.02 + 1e-9
+
+
+@pytest.mark.parametrize("uses_group", [True, False])
+def test_a_model_that_decides_by_group_is_repaired(uses_group):
+    X, y, group, _p = scores_and_groups()
+    adapted = adapt(LogisticRegression().fit(X, y), X, sensitive_features=group)
+    model = repair(
+        adapted,
+        X,
+        y,
+        sensitive_features=group,
+        max_violation=0.1,
+        confidence=None,
+        uses_group=uses_group,
+        notion="equal_opportunity",
+    )
+    assert model.predicts_with_groups
+    assert model.feasible_
+    assert set(model.predict(X, sensitive_features=group)) == {0, 1}
 
 
 MISTAKES = {

@@ -101,38 +101,51 @@ class CorrectedClassifier(ClassifierMixin, Saved, BaseEstimator, ABC):
         return bool(self.groups_) or bool(inside)
 
     def predict(
-        self, X: Table, *, sensitive_features: Table = None, domain: Table = None
+        self,
+        X: Table = None,
+        *,
+        sensitive_features: Table = None,
+        domain: Table = None,
+        scores: Table = None,
     ) -> NDArray[Any]:
         """Return the decision on each row.
 
         Parameters
         ----------
         X
-            (n_samples, n_features), or the scores if there is no model.
+            (n_samples, n_features) what the model reads; the scores, if there is no
+            model and ``scores`` are not passed.
         sensitive_features
             The group of each row, where ``predicts_with_groups``. Rows without a value
-            keep what their domain has in common.
+            keep what their domain has in common, or the frozen decision.
         domain
             The domain of each row, or one for all, unless the correction knows which
             column of X it is. A domain that is not among ``domains_`` gets what all
             domains have in common.
+        scores
+            Scores of these rows, in place of the model's.
         """
         prob = self.predict_proba(
-            X, sensitive_features=sensitive_features, domain=domain
+            X, sensitive_features=sensitive_features, domain=domain, scores=scores
         )
         return np.asarray(self.classes_[prob.argmax(axis=1)])
 
     def predict_proba(
-        self, X: Table, *, sensitive_features: Table = None, domain: Table = None
+        self,
+        X: Table = None,
+        *,
+        sensitive_features: Table = None,
+        domain: Table = None,
+        scores: Table = None,
     ) -> FloatArray:
-        """Return the (n_samples, n_classes) corrected probabilities.
+        """Return the (n_samples, n_classes) probabilities, which agree with `predict`.
 
         Parameters
         ----------
-        X, sensitive_features, domain
+        X, sensitive_features, domain, scores
             As in `predict`.
         """
-        if self.lacks_model_ and self.model is None:
+        if self.lacks_model_ and self.model is None and scores is None:
             raise PersistenceError(
                 "The file of this correction does not hold the model that it corrects. "
                 "Pass it: fferm.load(path, model=...)."
@@ -146,7 +159,7 @@ class CorrectedClassifier(ClassifierMixin, Saved, BaseEstimator, ABC):
             domain = getattr(self, "_domain", None)
         if self.domain_name_:
             domain, X = take_domain(X, self.domain_name_, self.model, domain)
-        prob = self._read_prob(X, sensitive_features, domain)
+        prob = self._read_prob(X, sensitive_features, domain, scores)
         n_samples, n_classes = prob.shape
         if n_classes != len(self.classes_):
             raise InvalidInputError(
@@ -163,9 +176,11 @@ class CorrectedClassifier(ClassifierMixin, Saved, BaseEstimator, ABC):
         return self._correct(prob, X, group, place)
 
     def _read_prob(
-        self, X: Table, sensitive_features: Table, domain: Table
+        self, X: Table, sensitive_features: Table, domain: Table, scores: Table
     ) -> FloatArray:
         """Return the (n_samples, n_classes) probabilities of the frozen scorer."""
+        if scores is not None:
+            return read_prob(None, scores)
         return read_prob(self.model, X, sensitive_features, domain)
 
     @property
@@ -286,18 +301,18 @@ def read_prob(
     sensitive_features, domain
         Passed on to a model that is a correction itself.
     """
-    if isinstance(model, CorrectedClassifier):
-        passed = {"sensitive_features": sensitive_features, "domain": domain}
-        return model.predict_proba(X, **passed)
     module, kind = type(model).__module__.partition(".")[0], type(model).__name__
+    if X is None:
+        raise InvalidInputError("X is None. Pass the rows, or their scores.")
     if model is None:
         prob = X
     elif module in ("lightgbm", "xgboost") and kind == "Booster":
         prob = ask_booster(model, X, module)
     elif hasattr(model, "predict_proba") and not isinstance(model, type):
+        by_group = getattr(model, "predicts_with_groups", False)
+        passed = {"sensitive_features": sensitive_features} if by_group else {}
+        passed |= {"domain": domain} if isinstance(model, CorrectedClassifier) else {}
         with named_errors():
-            by_group = getattr(model, "predicts_with_groups", False)
-            passed = {"sensitive_features": sensitive_features} if by_group else {}
             prob = model.predict_proba(X, **passed)
     elif callable(model) and not isinstance(model, type):
         prob = model(X)
@@ -307,10 +322,9 @@ def read_prob(
             f"function of X that returns probabilities, or None; got {kind_of(model)}."
         )
     values = read_array(prob, "prob")
-    if values.ndim == 2 and values.shape[1] == 1:
-        values = values[:, 0]
-    if values.ndim == 1:
-        values = np.column_stack([1.0 - values.astype(np.float64), values])
+    if values.ndim == 1 or values.shape[1:] == (1,):
+        second = values.reshape(-1).astype(np.float64)
+        values = np.column_stack([1.0 - second, second])
     return encode_prob(values, values.shape[-1])
 
 

@@ -1,6 +1,5 @@
 """Repair frozen scores: decisions by group, or a correction that needs no group."""
 
-import copy
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -11,11 +10,11 @@ import numpy as np
 import pandas as pd
 import scipy.sparse as sp
 from numpy.typing import NDArray
-from scipy.special import expit, logit
+from scipy.special import expit, logit, softmax
 from sklearn.base import clone
 
 from fferm._typing import FloatArray, IntArray, Table, is_sparse
-from fferm.data.groups import Binning, split_columns
+from fferm.data.groups import SAME, Binning, split_columns
 from fferm.data.rows import FitInput, Rows, add_control, check_aligned, encode_rows
 from fferm.data.split import hold_out_evenly
 from fferm.data.validate import (
@@ -204,7 +203,6 @@ class RepairedClassifier(CorrectedClassifier):
     # Scores that are not probabilities: what is taken off them, and their unit.
     score_unit_: tuple[float, ...] = field(init=False, default=())
     columns_: tuple[str, ...] = field(init=False, default=())
-    _scores: Table = field(init=False, default=None)
 
     def fit(
         self,
@@ -242,7 +240,10 @@ class RepairedClassifier(CorrectedClassifier):
         is_frame = isinstance(frame, nw.DataFrame)
         self.columns_ = tuple(map(str, frame.columns)) if is_frame else ()
         raw = self._raw(X, scores)
-        values = read_prob(self.model, X) if raw is None else _numbers(raw)
+        if raw is None:
+            values = read_prob(self.model, X, sensitive_features)
+        else:
+            values = _numbers(raw)
         n_classes = 2 if values.ndim == 1 else values.shape[1]
         self.classes_ = _classes_of(self.model, y, n_classes)
         labels = encode_labels(y, len(values), self.classes_.tolist(), "y")
@@ -255,62 +256,12 @@ class RepairedClassifier(CorrectedClassifier):
         self._fit(*checked, values)
         return self
 
-    def predict(
-        self,
-        X: Table = None,
-        *,
-        sensitive_features: Table = None,
-        domain: Table = None,
-        scores: Table = None,
-    ) -> NDArray[Any]:
-        """Return the decision on each row.
-
-        Parameters
-        ----------
-        X
-            (n_samples, n_features) what the model reads; the scores, if there is no
-            model and ``scores`` are not passed.
-        sensitive_features
-            The group of each row, where ``predicts_with_groups``. Rows without a value
-            keep the frozen decision.
-        domain
-            Passed on to a model that is a correction itself.
-        scores
-            Scores of these rows, in place of the model's.
-        """
-        prob = self.predict_proba(
-            X, sensitive_features=sensitive_features, domain=domain, scores=scores
-        )
-        return np.asarray(self.classes_[prob.argmax(axis=1)])
-
-    def predict_proba(
-        self,
-        X: Table = None,
-        *,
-        sensitive_features: Table = None,
-        domain: Table = None,
-        scores: Table = None,
-    ) -> FloatArray:
-        """Return the (n_samples, n_classes) probabilities, which agree with `predict`.
-
-        Parameters
-        ----------
-        X, sensitive_features, domain, scores
-            As in `predict`.
-        """
-        model = self
-        if scores is not None:
-            model = copy.copy(self)
-            model._scores, model.lacks_model_ = scores, False
-        passed = {"sensitive_features": sensitive_features, "domain": domain}
-        return super(RepairedClassifier, model).predict_proba(X, **passed)
-
     def _read_prob(
-        self, X: Table, sensitive_features: Table, domain: Table
+        self, X: Table, sensitive_features: Table, domain: Table, scores: Table
     ) -> FloatArray:
-        raw = self._raw(X, self._scores)
+        raw = self._raw(X, scores)
         if raw is None:
-            return super()._read_prob(X, sensitive_features, domain)
+            return super()._read_prob(X, sensitive_features, domain, None)
         return self._to_prob(raw)
 
     @property
@@ -369,11 +320,7 @@ class RepairedClassifier(CorrectedClassifier):
         if self.score_unit_:
             centre, unit = self.score_unit_
             values = (values - centre) / unit
-            if values.ndim == 1:
-                values = expit(values)
-            else:
-                values = np.exp(values - values.max(axis=1, keepdims=True))
-                values /= values.sum(axis=1, keepdims=True)
+            values = expit(values) if values.ndim == 1 else softmax(values, axis=1)
         return read_prob(None, values)
 
 
@@ -463,14 +410,13 @@ class GroupRepair(RepairedClassifier):
                 "No part of the data holds two groups, so there is nothing to be fair "
                 "between. Check sensitive_features."
             )
-        drawn, cells = self._draws(X, prob), self._cells(prob, y, rows, kept)
-        if self.confidence is None:
-            self._keep(best_rules([*cells.values()], self.max_violation), cells, rows)
-            self._judge(tabulator, prob, drawn, kept)
-            self.feasible_ = self.violation_ <= self.max_violation + 1e-9
-        else:
-            held_rows = replace(tabulator, rows=rows.take(~kept))
-            self._certify(cells, held_rows, prob, drawn, ~kept)
+        judged = kept if self.confidence is None else ~kept
+        self._choose(
+            self._cells(prob[kept], y[kept], rows.take(kept)),
+            replace(tabulator, rows=rows.take(judged)),
+            prob[judged],
+            self._draws(X, prob)[judged],
+        )
         if self.is_random_:
             random = (self.chances_ > 0).sum(axis=1) > 1
             names = [
@@ -504,105 +450,86 @@ class GroupRepair(RepairedClassifier):
                 "uses_group=True supports for two classes only. Use uses_group=False."
             )
 
-    def _cells(
-        self, prob: FloatArray, y: IntArray, rows: Rows, kept: NDArray[np.bool_]
-    ) -> dict[int, Cell]:
+    def _cell_numbers(self, group: IntArray, stratum: IntArray) -> IntArray:
+        # Of a group or, where the stratum is known, of a group within it; -1 for none.
+        if Notion.resolve(self.notion).needs_labels:
+            return group
+        number = stratum * len(self.groups_) + group
+        return np.where((group >= 0) & (stratum >= 0), number, -1)
+
+    def _cells(self, prob: FloatArray, y: IntArray, rows: Rows) -> dict[int, Cell]:
         # The cells that hold rows, by their number.
         (attribute,), stratum = rows.attributes, np.asarray(rows.strata.code)
         notion, n_strata = Notion.resolve(self.notion), len(rows.strata.names)
-        n_groups, n_classes = len(attribute.groups), prob.shape[1]
-        number = attribute.code.copy()
-        stratum_of = None
-        if notion.needs_labels:
-            known = Labels(
-                n_classes, np.arange(n_classes), tuple(self.classes_.tolist())
-            )
-            if n_classes > 2:
-                stratum_of = notion.strata(known).code
-        else:
-            number = np.where(
-                (number >= 0) & (stratum >= 0), stratum * n_groups + number, -1
-            )
-        chosen = kept & (number >= 0) & (rows.weight > 0)
-        total = rows.weight[chosen].sum()
+        n_classes, stratum_of = prob.shape[1], None
+        if notion.needs_labels and n_classes > 2:
+            classes = tuple(self.classes_.tolist())
+            known = Labels(n_classes, np.arange(n_classes), classes)
+            stratum_of = notion.strata(known).code
+        number = self._cell_numbers(attribute.code, stratum)
+        chosen = (number >= 0) & (rows.weight > 0)
+        weight = rows.weight / rows.weight[chosen].sum()
         cells: dict[int, Cell] = {}
         for code in np.unique(number[chosen]).tolist():
             part = np.flatnonzero(chosen & (number == code))
-            columns = prob[part], y[part], stratum[part], rows.weight[part] / total
+            columns = prob[part], y[part], stratum[part], weight[part], n_strata
             if n_classes == 2:
-                cells[code] = ThresholdCell(*columns, n_strata)
+                cells[code] = ThresholdCell(*columns)
             else:
-                cells[code] = TiltCell(*columns, n_strata, stratum_of)
+                cells[code] = TiltCell(*columns, stratum_of)
         return cells
 
-    def _keep(self, mixture: Mixture, cells: dict[int, Cell], rows: Rows) -> None:
+    def _keep(self, mixture: Mixture, cells: dict[int, Cell], n_strata: int) -> None:
         # Cells without rows decide as the frozen model does.
-        notion, n_classes = Notion.resolve(self.notion), len(self.classes_)
-        n_groups = len(rows.attributes[0].groups)
-        n_cells = n_groups * (1 if notion.needs_labels else len(rows.strata.names))
-        n_rules = max(len(rules) for rules in mixture.rules)
-        shape = (
-            (n_cells, n_rules)
-            if n_classes == 2
-            else (n_cells, n_rules, n_classes, n_classes)
-        )
-        self.rules_ = np.full(shape, 0.5 if n_classes == 2 else 0.0)
-        self.chances_ = np.zeros((n_cells, n_rules))
-        self.chances_[:, 0] = 1.0
-        for code, rules, share in zip(
-            cells, mixture.rules, mixture.shares, strict=True
-        ):
-            self.rules_[code, : len(rules)] = np.stack(rules)
-            self.chances_[code] = 0.0
-            self.chances_[code, : len(rules)] = share
+        m, n_rules = len(self.classes_), max(map(len, mixture.rules))
+        n_cells = len(self.groups_)
+        if not Notion.resolve(self.notion).needs_labels:
+            n_cells *= n_strata
+        self.rules_ = np.full((n_cells, n_rules), 0.5)
+        if m > 2:
+            self.rules_ = np.zeros((n_cells, n_rules, m, m))
+        self.chances_ = np.eye(n_rules)[np.zeros(n_cells, dtype=int)]
+        for n, code in enumerate(cells):
+            rules, share = mixture.rules[n], mixture.shares[n]
+            self.rules_[code, : len(rules)] = rules
+            self.chances_[code] = np.pad(share, (0, n_rules - len(rules)))
 
-    def _judge(
-        self,
-        tabulator: Tabulator,
-        prob: FloatArray,
-        drawn: FloatArray,
-        held: NDArray[np.bool_],
-    ) -> float:
-        # Keeps the violation of decisions; returns the p-value of "it is too large".
-        (attribute,), stratum = tabulator.rows.attributes, tabulator.rows.strata.code
-        corrected = self._apply(
-            prob[held], attribute.code, np.asarray(stratum), drawn[held]
-        )
-        tables = tabulator.tables(corrected.argmax(axis=1))
-        self.violation_ = worst_gap([table.rate for table in tables])
-        is_complete = all(table.is_judged.all() for table in tables)
-        if not is_complete or self.confidence is None:
-            return 1.0
-        return certify(*compared_of(tables), self.max_violation)
-
-    def _certify(
+    def _choose(
         self,
         cells: dict[int, Cell],
-        tabulator: Tabulator,
+        judge: Tabulator,
         prob: FloatArray,
         drawn: FloatArray,
-        held: NDArray[np.bool_],
     ) -> None:
-        # The order of the tests was fixed without the held-out rows, so the first that
-        # is wrong is passed with probability 1 - confidence at most.
-        passed, self.feasible_ = None, False
-        for share in BOUNDS:
+        # Under a confidence the order of the tests was fixed without the judged rows,
+        # so the first that is wrong is passed with probability 1 - confidence at most.
+        (attribute,), strata = judge.rows.attributes, judge.rows.strata
+        self.feasible_, passed = False, None
+        for share in (1.0,) if self.confidence is None else BOUNDS:
             mixture = best_rules([*cells.values()], share * self.max_violation)
-            self._keep(mixture, cells, tabulator.rows)
-            p = self._judge(tabulator, prob, drawn, held)
-            is_kept = p <= 1 - float(self.confidence or 0)
+            self._keep(mixture, cells, len(strata.names))
+            where = attribute.code, np.asarray(strata.code)
+            decided = self._apply(prob, *where, drawn).argmax(axis=1)
+            tables = judge.tables(decided)
+            violation = worst_gap([table.rate for table in tables])
+            is_kept = violation <= self.max_violation + SAME
+            if self.confidence is not None:
+                is_kept = all(table.is_judged.all() for table in tables) and (
+                    certify(*compared_of(tables), self.max_violation)
+                    <= 1 - self.confidence
+                )
             if is_kept or passed is None:
-                passed = self.rules_, self.chances_, self.violation_
+                passed = self.rules_, self.chances_, violation
             self.feasible_ = self.feasible_ or is_kept
             if not is_kept:
                 break
         assert passed is not None
         self.rules_, self.chances_, self.violation_ = passed
-        if not self.feasible_:
+        if self.confidence is not None and not self.feasible_:
             warn_user(
                 f"No rules pass the test of max_violation={self.max_violation:g} at "
-                f"confidence={self.confidence:g} on {int(held.sum())} held-out rows, "
-                "so feasible_ is False. The fairest are kept, with a violation of "
+                f"confidence={self.confidence:g} on {len(prob)} held-out rows, so "
+                "feasible_ is False. The fairest are kept, with a violation of "
                 f"{self.violation_:.4f} there. Pass more rows, leave out small groups, "
                 "or raise max_violation.",
                 InfeasibleWarning,
@@ -630,12 +557,8 @@ class GroupRepair(RepairedClassifier):
     def _apply(
         self, prob: FloatArray, group: IntArray, stratum: IntArray, drawn: FloatArray
     ) -> FloatArray:
-        n_groups, known = len(self.groups_), group >= 0
-        cell = group
-        if not Notion.resolve(self.notion).needs_labels:
-            known = known & (stratum >= 0)
-            cell = stratum * n_groups + group
-        cell = np.where(known, cell, 0)
+        cell = self._cell_numbers(group, stratum)
+        known = cell >= 0
         edges = np.cumsum(self.chances_, axis=1)[:, :-1]
         choice = (drawn[:, None] >= edges[cell]).sum(axis=1)
         if len(self.classes_) == 2:
