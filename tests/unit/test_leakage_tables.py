@@ -27,6 +27,7 @@ from fferm import (
 )
 from fferm.auditing import Audit
 from fferm.cli import main
+from fferm.cli import repair as repair_command
 from fferm.data.frame import FrameEncoder
 from fferm.data.groups import find_edges
 from fferm.data.rows import FitInput
@@ -167,6 +168,38 @@ def test_curve_measures_on_rows_that_neither_encoder_nor_models_know(
             audit = curve.audits[weight, seed]
             right = audit.accuracy if target == "good" else audit.explained
             assert right == pytest.approx(numbers[0])
+
+
+@pytest.mark.parametrize("how", [["--uses-group"], []], ids=["group", "features"])
+def test_repair_measures_on_rows_that_taught_the_correction_nothing(
+    how, tmp_path, capsys, monkeypatch
+):
+    passed, repair_scores = [], repair_command.repair_scores
+
+    def noted(*model, **rows):
+        passed.append((model, rows))
+        return repair_scores(*model, **rows)
+
+    monkeypatch.setattr(repair_command, "repair_scores", noted)
+    table = FRAME.drop(columns=["pay", "years", "town"])
+    table.to_csv(tmp_path / "data.csv", index=False)
+    columns = ["--target", "good", "--sensitive", "sex", "--score", "merit"]
+    out = ["--out", str(tmp_path / "out"), "--quiet", "--json"]
+    bound = ["--max-violation", "0.9", "--confidence", "0.6"]
+    main(["repair", str(tmp_path / "data.csv"), *columns, *bound, *out, *how])
+    (model, rows), found = passed[0], json.loads(capsys.readouterr().out)["audit"]
+    trained = np.array([ROW_OF[value] for value in rows["X"]["merit"]])
+    judged = np.setdiff1d(np.arange(len(table)), trained)
+    assert len(judged) == pytest.approx(len(table) / 4, abs=2)
+    byhand = repair_scores(*model, **rows)
+    test, decided = table.iloc[judged], load(tmp_path / "out")
+    asked = {"sensitive_features": test[["sex"]]} if how else {}
+    predicted = decided.predict(test[rows["X"].columns], **asked)
+    assert_array_equal(predicted, byhand.predict(test[rows["X"].columns], **asked))
+    audited = Audit.from_dict(found)
+    assert audited.accuracy == pytest.approx(np.mean(predicted == test["good"]))
+    rates = pd.Series(predicted == "yes").groupby(test["sex"].to_numpy()).mean()
+    assert audited.violation == pytest.approx(np.ptp(rates))
 
 
 @pytest.mark.parametrize("target", TASKS)

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import joblib
 import numpy as np
 import pandas as pd
+import polars as pl
 import pytest
 from numpy.testing import assert_allclose
 from sklearn.model_selection import GridSearchCV
@@ -21,6 +22,7 @@ from fferm import (
     FairRegressor,
 )
 from fferm.datasets import load_german, make_biased
+from fferm.deploy import GroupRepair, ParityController, adapt, repair
 from fferm.divergences import Alpha
 from fferm.errors import (
     CollapseWarning,
@@ -85,6 +87,8 @@ def regressor(**params):
 def scores(model):
     if isinstance(model, FairRegressor):
         return model.predict(X)
+    if isinstance(model, GroupRepair):
+        return model.predict_proba(X, sensitive_features=S)
     return model.decision_function(X)
 
 
@@ -129,6 +133,27 @@ def frame_numbers():
     return model.fit(FRAME, Y, sensitive_features=S).predict_proba(FRAME)
 
 
+def repaired_numbers(confidence=0.95, **options):
+    passed = {"sensitive_features": S, "max_violation": 0.1, "confidence": confidence}
+    model = repair(0.2 + 0.6 * (X[:, 0] > 0), X, Y, **passed, **options)
+    groups = {"sensitive_features": S} if model.predicts_with_groups else {}
+    scores = 0.2 + 0.6 * (X[:, 0] > 0)
+    return model.predict_proba(X, **groups, scores=scores)
+
+
+def stream_numbers(model):
+    controller = ParityController(model=model)
+    controller.update(X, GROUP)
+    return controller.certificate().to_numpy()
+
+
+def counted_numbers(model):
+    table = pl.DataFrame({"y": Y, "said": model.predict(X), "group": GROUP})
+    columns = {"y_true": "y", "y_pred": "said", "sensitive": ["group"]}
+    found = fferm.audit(frame=table, **columns)
+    return found.frame.select_dtypes("number").to_numpy()
+
+
 def jobs(folder):
     """Return what users do, by name: each gives numbers, and always the same."""
     fitted = {
@@ -161,10 +186,30 @@ def jobs(folder):
         "audit, without some groups": lambda: audit_numbers(fitted["linear"], GAPS),
         "audit of trees, a small group": lambda: audit_numbers(fitted["boosting"], FEW),
         "audit of a regression": lambda: regression_audit_numbers(fitted["regressor"]),
+        "linear, a bound on the ratio": lambda: scores(
+            linear(max_violation=0.2, measure="ratio", confidence=None, random_state=0)
+        ),
+        "rules that pass no test": lambda: repaired_numbers(uses_group=True),
+        "rules": lambda: repaired_numbers(None, uses_group=True),
+        "a correction": repaired_numbers,
+        "offsets": lambda: adapt(
+            fitted["linear"], X, sensitive_features=S
+        ).predict_proba(X, sensitive_features=S),
+        "stream": lambda: stream_numbers(fitted["linear"]),
+        "audit of counts": lambda: counted_numbers(fitted["linear"]),
         "curve": curve_numbers,
         "tune": tuned_numbers,
         "data": lambda: load_german().X_test[:5],
     }
+    fitted["rules"] = repair(
+        fitted["linear"],
+        X,
+        Y,
+        sensitive_features=S,
+        max_violation=0.2,
+        confidence=None,
+        uses_group=True,
+    )
     for name, model in fitted.items():
         path = folder / f"{name}.fferm"
         fferm.save(model, path)
@@ -289,6 +334,7 @@ def test_many_threads_give_every_warning_and_the_numbers_of_one(shown, tmp_path)
     assert {category for category, _ in expected} == {
         CollapseWarning,
         ConvergenceWarning,
+        FfermWarning,
         InfeasibleWarning,
         MissingGroupWarning,
         SmallGroupWarning,
