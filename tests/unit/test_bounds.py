@@ -861,6 +861,54 @@ def test_a_model_is_judged_by_all_gaps_and_usable_if_it_decides_both_ways(biased
     assert not constant.is_usable
 
 
+def apart(measure, decision, s):
+    """Return how far rates of decisions are apart by a measure, and what is tested."""
+    (rates,), sizes = rates_of(decision, s)
+    lowest, highest, whole = rates.min(), rates.max(), decision.mean()
+    if measure == "ratio":
+        value, tested = 1 - lowest / highest, lambda bound: bound
+    else:
+        value = max(highest - whole, whole - lowest) / whole
+        tested = lambda bound: bound / (1 + bound)  # noqa: E731
+    return value, lambda bound: intervals.certify_ratio(
+        [rates[None]], [sizes], tested(bound)
+    )
+
+
+@pytest.mark.parametrize("measure", ["ratio", "deviation"])
+def test_by_another_measure_all_that_is_judged_and_told_is_by_it(measure, biased):
+    X, _, s = biased
+    options = {"measure": measure, "confidence": 0.9}
+    trial = search_of(certified(0.2, **options), biased)
+    held, rest = trial.position, trial.trained_position
+    model = Decides(lambda X: X[:, 0] > -0.5)
+    value, test = apart(measure, model.predict(X[held]), s[held])
+    left, _ = apart(measure, model.predict(X[rest]), s[rest])
+    rates, sizes = rates_of(model.predict(X[rest]), s[rest])
+    share = held.size / rest.size
+    limit = intervals.expected_limit([rates], [sizes], share, 0.9, measure)
+
+    expected = trial.expected(model)
+    assert expected.violation == pytest.approx(left)
+    assert (expected.limit, expected.noise) == pytest.approx(limit)
+    chance = intervals.floor_of_tables(
+        trial.setting.tables(model.predict(X[held])), measure=measure
+    )
+    kept = set()
+    for bound in np.linspace(0.5 * value, 0.95, 12):
+        trial.bound = float(bound)
+        judged = trial.judge(model)
+        assert judged.violation == pytest.approx(value)
+        assert judged.passes == (value <= bound and test(bound) <= 0.1)
+        kept.add(judged.passes)
+        noisy = bounds.Judged(model, 9.0, True, passes=False)
+        assert trial.is_noise_limited(noisy) == (left <= bound)
+    assert kept == {True, False}
+    words = trial.infeasible(judged, 100.0)
+    assert f"measures {value:.4f} by {measure}, between " in words
+    assert f"{chance.mean:.4f}" in words
+
+
 def test_noise_keeps_a_model_from_the_bound_if_its_training_rows_keep_it(biased):
     X, _, s = biased
     trial = search_of(bounded(0.1), biased)

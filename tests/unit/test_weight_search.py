@@ -7,7 +7,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from fferm.divergences import get
+from fferm import FairLogisticRegression
+from fferm.data.rows import FitInput
+from fferm.divergences import STANDARD, get
 from fferm.errors import InfeasibleWarning
 from fferm.estimators import weight_search
 from fferm.estimators.weight_search import (
@@ -19,6 +21,7 @@ from fferm.estimators.weight_search import (
     choose_weight,
 )
 from fferm.fairness_grid import default_weights
+from fferm.solvers import LANES_FROM
 
 GRID = default_weights(get("kl"), 14).tolist()
 STEP = GRID[-1] / GRID[-2]
@@ -424,6 +427,36 @@ def test_models_that_cannot_be_used_are_neither_tested_nor_returned():
     with pytest.warns(InfeasibleWarning, match="closest 0, highest"):
         choice, held_out = search(lambda weight: False)
     assert held_out.judged == [0.0]
+
+
+def test_a_weight_is_that_of_kl_at_the_same_place_of_each_range(monkeypatch):
+    tried = {}
+
+    def noted(candidate, passed):
+        tried[candidate.divergence] = candidate.fairness_weight
+        return float(candidate.divergence == "chi2")
+
+    monkeypatch.setattr(weight_search, "_held_out_score", noted)
+    model = FairLogisticRegression(divergence="auto", fairness_weight=3.0)
+    best = weight_search.choose_divergence(model, FitInput(None, None))
+    largest = {name: default_weights(get(name), 2)[-1] for name in STANDARD}
+    expected = {name: 3.0 * most / largest["kl"] for name, most in largest.items()}
+    assert tried == pytest.approx(expected)
+    assert len(set(tried.values())) > 2
+    assert (best.divergence, best.fairness_weight) == ("chi2", tried["chi2"])
+    assert model.fairness_weight == 3.0
+
+
+def test_joint_models_about_the_bound_reach_from_one_end_to_the_other():
+    def paths(is_joint):
+        model = Model(is_joint=is_joint, reaches_far=False, search_halvings=1)
+        held_out = ByFormula([], 0.2, 0.9, falling)
+        choose_weight(model, held_out)
+        return held_out.passed[weight_search.N_COARSE + 1 :]
+
+    few, many = np.sort(paths(False)), np.sort(paths(True))
+    assert 1 < few.size < LANES_FROM == many.size
+    np.testing.assert_allclose(many, np.geomspace(few[0], few[-1], LANES_FROM))
 
 
 def test_weights_that_are_nearly_alike_are_trained_once():
