@@ -184,6 +184,26 @@ def test_batches_are_right_on_average(divergence, notion, size, dual):
 
 
 @pytest.mark.parametrize("divergence", REGISTERED)
+@pytest.mark.parametrize("size", [2, 3])
+def test_the_variance_of_a_batch_is_that_of_a_row_over_its_size(divergence, size):
+    problem = make_problem(REGISTERED[divergence])
+    state, n = begin(problem), problem.y.size
+
+    def variances(batches):
+        found = [kernel_gradients(state, np.array(batch)) for batch in batches]
+        return [np.var([each[part] for each in found], axis=0) for part in range(2)]
+
+    of_rows = variances(itertools.combinations(range(n), 1))
+    drawn = variances(itertools.product(range(n), repeat=size))
+    different = variances(itertools.combinations(range(n), size))
+    left = (n - size) / (n - 1)  # of draws that put nothing back
+    for row, batch, other in zip(of_rows, drawn, different, strict=True):
+        assert row.max() > 0.01
+        assert_allclose(batch, row / size, rtol=0, atol=EXACT)
+        assert_allclose(other, left * row / size, rtol=0, atol=EXACT)
+
+
+@pytest.mark.parametrize("divergence", REGISTERED)
 def test_at_the_optimal_dual_the_gradient_is_that_of_the_penalty(divergence):
     problem = make_problem(REGISTERED[divergence])
     state = begin(problem)
