@@ -1,4 +1,4 @@
-"""Where the tests find data and a browser, and random numbers without a seed.
+"""Where the tests find data and a browser, and which random numbers they draw.
 
 Data are in FFERM_DATA_HOME, else in shared/data beside the checkout.
 """
@@ -9,11 +9,19 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import settings
 
 from fferm.registry import Registered
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 BESIDE_CHECKOUT = Path(__file__).parents[2] / "shared" / "data"
+
+# The examples of hypothesis are the same in every run, and others in each with
+# --hypothesis-profile=random. On a busy machine one may take long.
+PROFILE = settings(database=None, deadline=None)
+settings.register_profile("same", PROFILE, derandomize=True)
+settings.register_profile("random", PROFILE, derandomize=False)
+settings.load_profile("same")
 
 
 @pytest.fixture(autouse=True)

@@ -488,9 +488,6 @@ BAD_NUMBERS = st.one_of(
 
 @settings(
     max_examples=N_GENERATED // 2,
-    deadline=None,
-    derandomize=True,
-    database=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(content=BAD_TABLES, command=st.sampled_from([FIT, CURVE, AUDIT]))
@@ -501,9 +498,6 @@ def test_a_generated_table_that_is_wrong_is_refused(content, command, place, cal
 
 @settings(
     max_examples=N_GENERATED // 4,
-    deadline=None,
-    derandomize=True,
-    database=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(
@@ -525,9 +519,6 @@ def test_a_generated_option_that_is_wrong_is_refused(option, value, place, call)
 
 @settings(
     max_examples=N_GENERATED // 4,
-    deadline=None,
-    derandomize=True,
-    database=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(where=st.floats(0, 1, exclude_max=True), change=st.integers(1, 255))

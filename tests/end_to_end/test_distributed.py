@@ -153,7 +153,7 @@ def test_a_killed_rank_is_started_again_and_ends_in_the_same_model(
 
 @pytest.mark.parametrize(
     ("how", "seconds"),
-    [("os.kill(os.getpid(), signal.SIGKILL)", 60), ("time.sleep(600)", 3)],
+    [("os.kill(os.getpid(), signal.SIGKILL)", 60), ("time.sleep(600)", 12)],
     ids=["killed", "stalled"],
 )
 def test_the_others_say_that_a_rank_is_gone(folder, tmp_path, how, seconds):

@@ -23,7 +23,7 @@ EPS = np.finfo(np.float64).eps
 # Sums of a few terms, each right to a few units in the last place.
 ROUNDING = 100 * EPS
 
-LAW = settings(max_examples=30, deadline=None, derandomize=True, database=None)
+LAW = settings(max_examples=30)
 
 FAMILY = {
     **REGISTERED,

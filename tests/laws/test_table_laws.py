@@ -18,7 +18,7 @@ EPS = np.finfo(np.float64).eps
 ROUNDING = 1e-13
 STEP = 1e-6
 
-LAW = settings(max_examples=20, deadline=None, derandomize=True, database=None)
+LAW = settings(max_examples=20)
 
 FAMILY = {**REGISTERED, "high_tail": LinearTail(KL(), floor=0.5)}
 SMOOTH = {

@@ -69,7 +69,7 @@ def gap_per_class(table):
 
 @names
 @given(seed=st.integers(0, 2**32 - 1))
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=60)
 def test_no_table_exceeds_the_bound(divergence, seed):
     table = random_table(seed)
     value, prior = divergence.between(table), table.sum(axis=0)
@@ -83,7 +83,7 @@ def test_no_table_exceeds_the_bound(divergence, seed):
 
 @names
 @given(seed=st.integers(0, 2**32 - 1))
-@settings(max_examples=8, deadline=None, derandomize=True)
+@settings(max_examples=8)
 def test_the_tight_bound_lies_between_the_violation_and_the_closed_form(
     divergence, seed
 ):
@@ -121,7 +121,7 @@ def uneven_table(seed):
 
 @names
 @given(seed=st.integers(0, 2**32 - 1))
-@settings(max_examples=80, deadline=None, derandomize=True)
+@settings(max_examples=80)
 def test_rounding_lets_no_table_exceed_the_bound(divergence, seed):
     table = uneven_table(seed)
     value, prior = divergence.between(table), table.sum(axis=0)
@@ -215,7 +215,7 @@ def test_the_tight_bound_of_two_groups_of_one_size_is_not_below_their_gap():
 
 
 @given(seed=st.integers(0, 2**32 - 1))
-@settings(max_examples=40, deadline=None, derandomize=True)
+@settings(max_examples=40)
 def test_rounding_lets_no_table_exceed_the_bounds_of_a_class(seed):
     table = uneven_table(seed)
     prior, rate = table.sum(axis=0), float(table[0].sum() / table.sum())
@@ -229,7 +229,7 @@ def test_rounding_lets_no_table_exceed_the_bounds_of_a_class(seed):
 
 @names
 @given(seed=st.integers(0, 2**32 - 1))
-@settings(max_examples=30, deadline=None, derandomize=True)
+@settings(max_examples=30)
 def test_no_table_exceeds_the_largest_divergence(divergence, seed):
     table = random_table(seed)
 

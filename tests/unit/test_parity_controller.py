@@ -100,7 +100,7 @@ def test_the_certificate_holds_on_ten_thousand_adversarial_streams():
     st.one_of(st.none(), st.just("learned"), st.floats(0, 1)),
     st.data(),
 )
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_no_stream_breaks_the_certificate(rows, step, target, data):
     controller = ParityController(target_rate=target, step=step)
     while rows:  # in batches of any size
@@ -446,7 +446,7 @@ def test_equal_opportunity_is_level_once_labels_arrive():
 
 
 @given(st.lists(st.tuples(st.floats(0, 1), st.booleans()), max_size=60), st.data())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_no_order_of_labels_breaks_the_certificate(rows, data):
     step, target = data.draw(st.floats(1e-3, 1)), data.draw(st.floats(0, 1))
     controller = ParityController(target, step, notion="equal_opportunity")

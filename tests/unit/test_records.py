@@ -218,13 +218,13 @@ def test_a_second_writer_waits_for_the_first(tmp_path):
         with records.open_records(tmp_path, header) as (found, append):
             order.append((name, len(found.fits)))
             ready.set()
-            go.wait(5)
+            go.wait(60)
             append({"fairness_weight": float(len(found.fits))})
 
     holds, release = threading.Event(), threading.Event()
     first = threading.Thread(target=write, args=("first", holds, release))
     first.start()
-    holds.wait(5)
+    assert holds.wait(60)
     free = threading.Event()
     free.set()
     second = threading.Thread(target=write, args=("second", threading.Event(), free))

@@ -144,7 +144,7 @@ def is_comparable(cells):
     return np.any(np.sum([cell.is_present for cell in cells], axis=0) > 1)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(small_problems())
 def test_rules_are_the_best_there_are_within_the_bound(problem):
     cells, bound = problem_cells(problem)
@@ -162,7 +162,7 @@ def test_rules_are_the_best_there_are_within_the_bound(problem):
         assert found.accuracy == pytest.approx(mixed, abs=1e-6)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(small_problems(), st.permutations(range(3)))
 def test_names_of_groups_do_not_matter(problem, order):
     p, y, group, weight, bound, notion = problem

@@ -557,7 +557,7 @@ def is_dominated(point, others):
     )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(point_lists)
 def test_the_front_is_exactly_what_nothing_dominates(points):
     front = make_curve(points).pareto()
@@ -567,7 +567,7 @@ def test_the_front_is_exactly_what_nothing_dominates(points):
     assert set(found) == {p for p in points if not is_dominated(p, points)}
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(point_lists, st.tuples(rates, rates))
 def test_more_points_never_shrink_the_dominated_area(points, extra):
     before = make_curve(points).hypervolume()
@@ -577,7 +577,7 @@ def test_more_points_never_shrink_the_dominated_area(points, extra):
     assert after <= 1
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(point_lists)
 def test_the_dominated_area_is_a_count_of_cells(points):
     # Rates are multiples of 1/20, so the area is a count of squares of that side.
@@ -590,7 +590,7 @@ def test_the_dominated_area_is_a_count_of_cells(points):
     assert make_curve(points).hypervolume() == pytest.approx(cells / 400, abs=1e-12)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(point_lists, rates)
 def test_a_choice_is_within_its_bound_and_best_there(points, bound):
     curve = make_curve(points)
