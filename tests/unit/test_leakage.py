@@ -116,6 +116,30 @@ def test_curves_of_several_models_are_measured_on_the_same_rows(spy, tmp_path):
     assert parts[:2] == parts[2:]
 
 
+def test_weights_that_a_bound_adds_train_and_judge_on_the_same_rows(spy):
+    model = MODELS["linear"]
+    curve = tradeoff_curve(
+        model,
+        **take(model, SOURCE).tables,
+        fairness_weights=[0.0, 30.0],
+        seeds=[3],
+        max_violation=0.5,
+    )
+    trained, judged = spy.asked_of([curve.models[0.0, 3]])
+    tests = curve.records.query("split == 'test'").set_index("fairness_weight")
+    added = sorted(set(tests.index) - {0.0, 30.0})
+    assert added
+    for weight in added:
+        fitted = curve.models[weight, 3]
+        seen = spy.asked_of([fitted])
+        assert [set(rows) for rows in seen] == [set(trained), set(judged)]
+        byhand = clone(model).set_params(random_state=3, fairness_weight=weight)
+        assert_same(fitted, byhand.fit(**take(model, trained).tables))
+        predicted = fitted.predict(ROWS.X[judged])
+        worst = gap(edges_of(trained), predicted, judged)
+        assert tests["violation"][weight] == pytest.approx(worst)
+
+
 SCHEMES = {
     "folds": CrossValidation(3, random_state=1),
     "a splitter": CrossValidation(ShuffleSplit(2, test_size=0.3, random_state=1)),

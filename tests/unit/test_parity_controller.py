@@ -2,6 +2,7 @@
 
 import copy
 import json
+import math
 import pickle
 import subprocess
 import sys
@@ -20,7 +21,12 @@ from fferm.datasets import make_biased
 from fferm.deploy import ParityController, adapt
 from fferm.deploy._kernels import GIVEN, LEARNED, MODEL, PRIOR_ROWS, follow
 from fferm.deploy.base import onto_simplex
-from fferm.errors import FfermError, InvalidInputError, InvalidParameterError
+from fferm.errors import (
+    FfermError,
+    InvalidInputError,
+    InvalidParameterError,
+    PersistenceError,
+)
 
 # A threshold is a sum of counts: it is exact up to the rounding of a few products.
 ROUNDING = 1e-12
@@ -410,6 +416,40 @@ def test_a_state_of_another_controller_is_refused():
         ParityController(step=0.2).load_state_dict(state)
     with pytest.raises(InvalidInputError, match="seen no rows"):
         ParityController().certificate()
+
+
+CHANGED = {
+    "no groups": {"groups": None},
+    "a group twice": {"groups": ["a", "a"]},
+    "a group too many": {"groups": ["a", "b", "c"]},
+    "half a row": {"counts": [[1.5, 0], [2, 1]]},
+    "more decisions than rows": {"counts": [[2, 3], [2, 1]]},
+    "fewer rows than none": {"counts": [[-1, 0], [2, 1]]},
+    "text": {"counts": "x"},
+    "rows of other lengths": {"counts": [[1], [2, 1]]},
+    "NaN": {"expected": [[math.nan], [0.6]]},
+    "infinity": {"expected": [[math.inf], [0.6]]},
+    "one number": {"expected": 0.6},
+    "no totals": {"totals": None},
+    "no text": {"groups": [["a"], ["b"]]},
+}
+
+
+@pytest.mark.parametrize("changed", CHANGED.values(), ids=CHANGED)
+def test_a_state_that_was_changed_is_refused_and_changes_nothing(changed):
+    controller = ParityController(0.3, 0.1)
+    controller.update([0.2, 0.9, 0.4, 0.7], ["a", "b", "a", "b"])
+    before = controller.state_dict()
+    wrong = {k: v for k, v in (before | changed).items() if v is not None}
+    with pytest.raises((InvalidParameterError, PersistenceError)):
+        controller.load_state_dict(wrong)
+    assert controller.state_dict() == before
+
+
+@pytest.mark.parametrize("state", [None, "state", [], {}])
+def test_what_is_not_a_state_is_refused(state):
+    with pytest.raises(InvalidParameterError, match="same parameters"):
+        ParityController().load_state_dict(state)
 
 
 def labelled_stream(rng, n_rows):

@@ -22,7 +22,7 @@ from fferm import (
     FairRegressor,
 )
 from fferm.datasets import load_german, make_biased
-from fferm.deploy import GroupRepair, ParityController, adapt, repair
+from fferm.deploy import ParityController, adapt, repair
 from fferm.divergences import Alpha
 from fferm.errors import (
     CollapseWarning,
@@ -87,7 +87,7 @@ def regressor(**params):
 def scores(model):
     if isinstance(model, FairRegressor):
         return model.predict(X)
-    if isinstance(model, GroupRepair):
+    if getattr(model, "predicts_with_groups", False):
         return model.predict_proba(X, sensitive_features=S)
     return model.decision_function(X)
 
@@ -99,6 +99,18 @@ def curve_numbers():
     bands = found.bands().select_dtypes("number").to_numpy()
     chosen = found.choose("knee").fairness_weight
     return np.append(bands, [chosen, found.hypervolume()])
+
+
+def alternatives_numbers():
+    found = fferm.tradeoff_curve(
+        FairLogisticRegression(),
+        X,
+        Y,
+        sensitive_features=S,
+        fairness_weights=[0, 10],
+        max_violation=0.3,
+    ).alternatives(max_violation=0.3)
+    return found.models.select_dtypes("number").to_numpy()
 
 
 def tuned_numbers():
@@ -192,12 +204,12 @@ def jobs(folder):
         "rules that pass no test": lambda: repaired_numbers(uses_group=True),
         "rules": lambda: repaired_numbers(None, uses_group=True),
         "a correction": repaired_numbers,
-        "offsets": lambda: adapt(
-            fitted["linear"], X, sensitive_features=S
-        ).predict_proba(X, sensitive_features=S),
+        "offsets": lambda: scores(adapt(fitted["linear"], X, sensitive_features=S)),
         "stream": lambda: stream_numbers(fitted["linear"]),
         "audit of counts": lambda: counted_numbers(fitted["linear"]),
         "curve": curve_numbers,
+        "alternatives": alternatives_numbers,
+        "a plain model": lambda: linear().to_sklearn().decision_function(X),
         "tune": tuned_numbers,
         "data": lambda: load_german().X_test[:5],
     }
@@ -210,6 +222,7 @@ def jobs(folder):
         confidence=None,
         uses_group=True,
     )
+    fitted["offsets"] = adapt(fitted["linear"], X, sensitive_features=S)
     for name, model in fitted.items():
         path = folder / f"{name}.fferm"
         fferm.save(model, path)

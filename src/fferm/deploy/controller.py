@@ -34,7 +34,12 @@ from fferm.deploy.base import (
     onto_simplex,
     read_prob,
 )
-from fferm.errors import InvalidInputError, InvalidParameterError, PersistenceError
+from fferm.errors import (
+    InvalidInputError,
+    InvalidParameterError,
+    PersistenceError,
+    explain,
+)
 from fferm.notions import (
     DemographicParity,
     EqualOpportunity,
@@ -310,19 +315,15 @@ class ParityController(CorrectedClassifier):
         state
             What `state_dict` returned, of a controller with the same parameters.
         """
-        if state.get("made_with") != self._made_with():
+        made_with = state.get("made_with") if isinstance(state, Mapping) else state
+        if made_with != self._made_with():
             raise InvalidParameterError(
                 "The state must be of a controller with the same parameters, "
-                f"{self._made_with()}; got {state.get('made_with')}."
+                f"{self._made_with()}; got {made_with!r:.200}."
             )
-        learned = {
-            f"{name}_": np.array(
-                state[name], np.float64 if name == "expected" else np.int64
-            )
-            for name in STATE
-            if name in state
-        }
-        with self._lock:
+        learned = {f"{name}_": state[name] for name in STATE if name in state}
+        problem, advice = "The state was changed", "Pass what state_dict returned."
+        with explain(problem, advice, Exception, InvalidParameterError), self._lock:
             self._take(tuple(state["groups"]), learned)
 
     def _from_saved(self, learned: dict[str, Any]) -> None:
@@ -332,7 +333,7 @@ class ParityController(CorrectedClassifier):
     def _take(self, groups: Sequence[str], learned: dict[str, Any]) -> None:
         # Arrays of a state, checked: kernels trust their shapes.
         if learned:
-            n_groups, n_columns = len(groups), learned["expected_"].shape[-1]
+            n_groups, n_columns = len(groups), np.shape(learned["expected_"])[-1]
             shapes = {
                 "counts_": (n_groups, 1 + n_columns),
                 "expected_": (n_groups, n_columns),
@@ -340,13 +341,24 @@ class ParityController(CorrectedClassifier):
                 "pending_": (n_groups, 1 + max(n_columns, 2)),
             }
             for name, shape in shapes.items():
-                array = learned[name]
-                is_fit = array.shape == shape and np.all(np.isfinite(array))
-                if not is_fit or np.any(array < 0):
+                given = np.asarray(learned[name])
+                with np.errstate(invalid="ignore"):  # of NaN
+                    array = given.astype(
+                        np.float64 if name == "expected_" else np.int64
+                    )
+                is_fit = given.shape == shape and np.array_equal(array, given)
+                if not is_fit or not np.all(array < np.inf) or np.any(array < 0):
                     raise PersistenceError(
                         f"{name} must hold {shape} numbers of at least 0; got "
-                        f"{array!r:.200}."
+                        f"{given.tolist()!r:.200}."
                     )
+                learned[name] = array
+            counts = learned["counts_"]
+            if len(set(groups)) < n_groups or np.any(counts[:, 1:] > counts[:, :1]):
+                raise PersistenceError(
+                    "Groups must differ, and none has more decisions than rows; got "
+                    f"{groups} with {counts.tolist()!r:.200}."
+                )
             self.__dict__.update(learned, classes_=self._classes(n_columns))
         self.groups_ = tuple(groups)
         self._codes = {name: k for k, name in enumerate(groups)}
