@@ -133,9 +133,12 @@ def make_models():
 def make_corrections(X, binary, words, s, plain):
     """Return the same of corrections of frozen models."""
     from sklearn.linear_model import LogisticRegression
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
 
     from fferm import FairBoostingClassifier, FairNetClassifier
     from fferm.deploy import ParityController, adapt, recalibrate, repair
+    from fferm.notions import ConditionalParity
 
     groups, place = {"sensitive_features": s}, np.where(X[:, 1] > 0, "east", "west")
     net = FairNetClassifier(hidden=(3,), max_epochs=1, random_state=0)
@@ -153,6 +156,13 @@ def make_corrections(X, binary, words, s, plain):
     controllers = ParityController(model=frozen), ParityController(0.4, groups=["a"])
     controllers[0].update(X, s)
     controllers[1].update(frozen.predict_proba(X)[:40, 1], ["a"] * 40)
+    waiting = ParityController(notion="equal_opportunity")
+    decided = waiting.update(frozen.predict_proba(X)[:, 1], s)
+    waiting.observe(frozen.predict_proba(X)[:9, 1], s[:9], decided[:9], binary[:9])
+    named = pd.DataFrame(X, columns=[*"xyz"])
+    steps = make_pipeline(StandardScaler(), clone(plain)).fit(named, binary)
+    placed = named.assign(place=place)
+    scored = placed.assign(score=steps.predict_proba(named)[:, 1])
     ages = {"sensitive_features": {"age": 40 + 9 * X[:, 2]}}
     by_group, by_feature = {**bound, "uses_group": True}, {"correction": trees}
     made = {
@@ -170,10 +180,27 @@ def make_corrections(X, binary, words, s, plain):
             repair(frozen.decision_function(X), None, binary, **by_group),
             frozen.decision_function(X),
         ),
+        "rules of a column, by place": (
+            repair(
+                *("score", scored, binary),
+                **by_group,
+                notion=ConditionalParity("place"),
+            ),
+            scored,
+        ),
+        "offsets of a pipeline": (
+            adapt(steps, placed, **groups, domain="place"),
+            placed,
+        ),
+        "correction of a column": (
+            repair("score", scored.drop(columns="place"), binary, **bound),
+            scored.drop(columns="place"),
+        ),
         "correction": (repair(frozen, X, binary, **bound), X),
         "correction by trees": (repair(deep, X, binary, **bound, **by_feature), X),
         "controller": (controllers[0], X),
         "controller of scores": (controllers[1], frozen.predict_proba(X)[:, 1]),
+        "controller that waits": (waiting, frozen.predict_proba(X)[:, 1]),
     }
     for name, (model, table) in made.items():
         asked = {"X": table[:5]}

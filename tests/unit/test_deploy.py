@@ -286,6 +286,7 @@ def test_a_changed_table_of_offsets_is_refused():
         ("domain_name_", None),
         ("sensitive_names_", (3,)),
         ("band_edges_", {"age": ("old",)}),
+        ("band_edges_", ""),
         ("classes_", np.eye(2)),
         ("offsets_", np.full((1, 4, 2), "0")),
     ],

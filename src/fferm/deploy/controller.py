@@ -343,16 +343,13 @@ class ParityController(CorrectedClassifier):
             for name, shape in shapes.items():
                 given = np.asarray(learned[name])
                 with np.errstate(invalid="ignore"):  # of NaN
-                    array = given.astype(
-                        np.float64 if name == "expected_" else np.int64
-                    )
-                is_fit = given.shape == shape and np.array_equal(array, given)
-                if not is_fit or not np.all(array < np.inf) or np.any(array < 0):
+                    learned[name] = given.astype(float if name == "expected_" else int)
+                is_fit = given.shape == shape and np.array_equal(learned[name], given)
+                if not is_fit or np.any(given < 0) or np.any(np.isinf(given)):
                     raise PersistenceError(
                         f"{name} must hold {shape} numbers of at least 0; got "
                         f"{given.tolist()!r:.200}."
                     )
-                learned[name] = array
             counts = learned["counts_"]
             if len(set(groups)) < n_groups or np.any(counts[:, 1:] > counts[:, :1]):
                 raise PersistenceError(
