@@ -134,13 +134,13 @@ class Visit:
         self.tab.mouse.move(0, 0)
         assert self.tab.locator("#tip").is_hidden()
         self.tab.mouse.move(*self.place_of(number))
-        self.tab.locator("#tip").wait_for(timeout=10_000)
+        self.tab.locator("#tip").wait_for(timeout=120_000)
         self.tab.mouse.click(*self.place_of(number))
         self.wait_for(number)
 
     def wait_for(self, number):
         """Wait until the groups of a point are shown."""
-        self.tab.locator(f".detail[data-point='{number}']").wait_for(timeout=10_000)
+        self.tab.locator(f".detail[data-point='{number}']").wait_for(timeout=120_000)
 
 
 @pytest.fixture
