@@ -107,7 +107,7 @@ def lightgbm(model: Any, path: str | os.PathLike[str]) -> None:
 
 def treelite(model: Any) -> Any:
     """Return the trees of a `FairBoostingClassifier` as a ``treelite.Model``."""
-    frontend = import_extra("treelite.frontend", "dev", "export.treelite")
+    frontend = import_extra("treelite.frontend", "treelite", "export.treelite")
     return frontend.from_lightgbm(_booster(model))
 
 
@@ -142,7 +142,7 @@ def model_card(
     license, limitations
         Of the model; what it must not be used for.
     """
-    hub = import_extra("huggingface_hub", "integrations", "export.model_card")
+    hub = import_extra("huggingface_hub", "huggingface", "export.model_card")
     kind = "regression" if not hasattr(model, "classes_") else "classification"
     name = type(model).__name__
     metric = {"type": audit.notion, "name": "violation", "value": audit.violation}

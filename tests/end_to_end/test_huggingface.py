@@ -8,7 +8,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip(
-    "transformers", reason='pip install "fferm[integrations]"'
+    "transformers", reason='pip install "fferm[huggingface]"'
 )
 
 from fferm.errors import InvalidInputError, PersistenceError  # noqa: E402
@@ -161,7 +161,7 @@ def test_a_checkpoint_without_the_dual_is_refused(trainer, tmp_path):
 
 
 def test_adapters_of_peft_are_trained_and_nothing_else(trainer):
-    peft = pytest.importorskip("peft", reason='pip install "fferm[integrations]"')
+    peft = pytest.importorskip("peft", reason='pip install "fferm[huggingface]"')
     fair = trainer()
     config = peft.LoraConfig(task_type="SEQ_CLS", r=2, target_modules=["query"])
     model = peft.get_peft_model(fair.model, config)

@@ -2,6 +2,8 @@
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 import warnings
 
@@ -117,9 +119,6 @@ def test_training_goes_on_from_a_checkpoint_as_if_it_had_not_stopped(
         train(frame, checkpoint=path, fairness_weight=1.0)
 
 
-# Slow, because it can wait for ever: XGBoost may wait for a worker that was killed
-# before it joined the others, and nothing of ours ends that yet.
-@pytest.mark.slow
 def test_a_killed_worker_changes_nothing(client, frame, monkeypatch):
     client.wait_for_workers(2)
     whole, calls, once = scores(train(frame), frame), [], cluster_trees._train
@@ -136,6 +135,38 @@ def test_a_killed_worker_changes_nothing(client, frame, monkeypatch):
     assert len(calls) >= 2
     assert found.num_boosted_rounds() == 8
     assert_allclose(scores(found, frame), whole, atol=1e-4)
+
+
+@pytest.mark.filterwarnings("ignore")  # of two clusters, and of one on its way out
+@pytest.mark.timeout(240)
+def test_others_wait_so_long_for_a_worker_that_is_killed_before_it_joins(
+    frame, monkeypatch
+):
+    monkeypatch.setattr(cluster_trees, "JOIN", 4)
+    cluster = distributed.LocalCluster(
+        n_workers=0, dashboard_address=None, silence_logs=50
+    )
+    # One thread each, and nobody who starts a killed one again.
+    command = [sys.executable, "-m", "distributed.cli.dask_worker", "--no-nanny"]
+    command += ["--no-dashboard", "--nthreads", "1", cluster.scheduler_address]
+    workers = [subprocess.Popen(command, stderr=subprocess.DEVNULL) for _ in range(2)]
+    try:
+        with cluster, distributed.Client(cluster) as two:
+            two.wait_for_workers(2, timeout=60)
+            once = two.run_on_scheduler  # which starts what they meet at
+
+            async def start_and_kill(*args):
+                found = await once(*args)
+                workers[0].kill()
+                return found
+
+            monkeypatch.setattr(two, "run_on_scheduler", start_and_kill)
+            found = train(frame)
+    finally:
+        for worker in workers:
+            worker.kill()
+            worker.wait()
+    assert_allclose(scores(found, frame), scores(train_alone(frame), frame), atol=1e-4)
 
 
 @pytest.mark.filterwarnings("ignore")  # of two clusters, and of one on its way out

@@ -243,6 +243,12 @@ def test_an_audit_of_counts_passes_bounds_and_becomes_json_and_pages(rows, tmp_p
     found.to_html(tmp_path / "page.html")
 
 
+def test_a_dossier_of_counts_is_refused_because_it_counts_people(rows):
+    found = audit(frame=polars_frame(rows), **NAMES)
+    with pytest.raises(InvalidInputError, match="counted piece by piece, in an"):
+        found.dossier("ll144")
+
+
 def test_an_audit_of_rows_cannot_be_merged(rows):
     with pytest.raises(InvalidInputError, match="only audits made by audit"):
         arrays(rows).merge(arrays(rows))

@@ -183,8 +183,8 @@ def test_onnx_refuses_a_module_whose_forward_it_cannot_read(data, tmp_path):
     ("package", "extra", "job"),
     [
         ("onnx.helper", "onnx", lambda m, path: export.onnx(m, path, [[0.0]])),
-        ("huggingface_hub", "integrations", lambda m, p: export.model_card(m, m, p)),
-        ("treelite.frontend", "dev", lambda m, path: export.treelite(m)),
+        ("huggingface_hub", "huggingface", lambda m, p: export.model_card(m, m, p)),
+        ("treelite.frontend", "treelite", lambda m, path: export.treelite(m)),
         ("mlflow.models", "mlflow", lambda m, path: mlflow.save_model(m, path)),
     ],
 )

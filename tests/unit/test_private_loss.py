@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
-pytest.importorskip("opacus", reason='pip install "fferm[integrations]"')
+pytest.importorskip("opacus", reason='pip install "fferm[opacus]"')
 
 from opacus import PrivacyEngine  # noqa: E402
 from torch.nn import functional as F  # noqa: E402, N812

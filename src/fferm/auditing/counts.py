@@ -201,6 +201,7 @@ def audit_frame(
         n_rows=frame.n_rows,
         spec=replace(result.spec, is_weighted=frame.is_weighted),
         source=(frame, options),
+        people=None,  # those behind the result are kinds of rows
     )
 
 

@@ -391,7 +391,7 @@ def _people_of(audit: Audit) -> People:
     if audit.people is None:
         raise InvalidInputError(
             "This audit has no rows, because it was read from a file, counted piece by "
-            "piece or belongs to a curve. Audit the rows in memory for a dossier."
+            "piece, in an engine or for a curve. Audit rows in memory for a dossier."
         )
     if audit.spec.is_weighted:
         raise InvalidParameterError(

@@ -146,7 +146,7 @@ def _interpret(predicted: Any, y: Table) -> Any:
 def ask_booster(booster: Any, X: Table, module: str) -> Any:
     """Return what a booster of xgboost or lightgbm predicts."""
     if module == "xgboost":
-        xgboost = import_extra("xgboost", "dev")
+        xgboost = import_extra("xgboost", "xgboost")
         config = json.loads(booster.save_config())
         objective = config["learner"]["learner_train_param"]["objective"]
         is_frame = is_table(X)

@@ -24,6 +24,9 @@ from fferm.errors import FfermError, InvalidInputError, LostRankError, import_ex
 MOST_LOSSES = 3
 # Seconds within which a cluster notices that a worker is gone.
 NOTICE = 5.0
+# Seconds that workers wait at first for all to join. After a loss they wait longer,
+# because those that still wait for the lost one join late.
+JOIN = 300
 TABLES = ("X", "y", "sensitive_features", "sample_weight")
 
 
@@ -41,9 +44,8 @@ def train_xgboost(
 ) -> Any:
     """Return a fair booster of XGBoost that the workers of a cluster train together.
 
-    If a worker is lost, the others go on from the last checkpoint. If it is lost before
-    it has joined the others, XGBoost may wait for it: stop the call, and call again
-    with ``checkpoint=``.
+    If a worker is lost, the others go on from the last checkpoint: at once if it has
+    joined them, else after the five minutes that they wait for it.
 
     Parameters
     ----------
@@ -71,7 +73,7 @@ def train_xgboost(
         raise InvalidInputError(
             "train_xgboost needs a cluster. Start one: distributed.Client()."
         )
-    import_extra("xgboost.dask", "xgboost", "train_xgboost")
+    collective = import_extra("xgboost.collective", "xgboost", "train_xgboost")
     from fferm.boosting.cluster import STATE, cluster_objective  # XGBoost's classes
 
     given = dict(zip(TABLES, (X, y, sensitive_features, sample_weight), strict=True))
@@ -93,6 +95,7 @@ def train_xgboost(
     booster, losses = _read(checkpoint, STATE, settings), 0
     while (n_left := num_boost_round - _rounds(booster)) > 0:
         call |= {"xgb_model": booster, "num_boost_round": min(every, n_left)}
+        call["coll_cfg"] = collective.Config(tracker_timeout=JOIN * (1 + losses))
         try:
             booster = _train(client, rows, call)
         except LostRankError as error:
