@@ -338,6 +338,15 @@ def test_weights_of_a_baseline_are_its_own():
     assert values == pytest.approx([0, 0.1, 10, 1000])
 
 
+def test_values_that_are_no_weights_are_as_many_too():
+    method = Method("", "ThresholdPostprocessing")
+    panel = replace(PANEL, batch_size=None)
+    values = trade_offs(method, make_model(method, panel, 0), 11)
+    # Declared are 0.3, 0.2, 0.1, 0.05, 0.02, 0; between them lies one more each.
+    assert values[:5] == pytest.approx([0.3, 0.25, 0.2, 0.15, 0.1])
+    assert (len(values), values[-1]) == (11, 0)
+
+
 @pytest.mark.parametrize(
     ("kind", "measure"),
     [

@@ -514,7 +514,8 @@ def trade_offs(method: Method, model: Model, n_values: int) -> list[float]:
     first, *rest = (0.0, *method.weights) if method.weights else model.tradeoff_values
     if first == 0 and rest[-1] > rest[0] > 0:  # a weight, which acts by its logarithm
         return [0.0, *np.geomspace(rest[0], rest[-1], n_values - 1).tolist()]
-    return [first, *rest]
+    places = np.linspace(0, len(rest), n_values)
+    return [*np.interp(places, np.arange(len(rest) + 1), [first, *rest]).tolist()]
 
 
 def fit_sweep(
