@@ -509,6 +509,11 @@ def test_repair_takes_a_column_of_scores(tmp_path, call):
     done = call("repair", path, *names, *bound)
     assert done.code == 2
     assert "one of --model MODEL and --score COLUMN" in done.errors[0]
+    table.assign(age=rng.choice(["old", "young"], 8000)).to_csv(path, index=False)
+    one_by_one = ["--sensitive", "age", "--groups", "marginal"]
+    done = call("repair", path, "--score", "score", *names, *one_by_one, *bound)
+    assert done.code == 0, done.err
+    assert "×" not in done.out
     done = call("repair", path, "--score", "scores", *names, *bound)
     assert done.code == 2
     assert "Did you mean 'score'" in done.errors[0]

@@ -10,12 +10,13 @@ from sklearn.linear_model import LogisticRegression
 
 import fferm
 from fferm.datasets import make_biased
-from fferm.deploy import CorrectedClassifier, adapt, recalibrate
+from fferm.deploy import CorrectedClassifier, OffsetClassifier, adapt, recalibrate
 from fferm.deploy.base import classes_of, logits_of, read_prob
 from fferm.errors import (
     InvalidInputError,
     InvalidTypeError,
     MissingSensitiveError,
+    NotFittedError,
     PersistenceError,
 )
 
@@ -308,6 +309,17 @@ def test_bad_rows_are_refused_by_name():
         recalibrate(None, PROB, [0, 1, 2, 0])
     with pytest.raises(InvalidInputError, match="column 'where'"):
         adapt(None, PROB, sensitive_features=GROUPS, domain="where")
+    turned = pd.Series(GROUPS)[::-1]
+    rows = pd.DataFrame(PROB)
+    for asked in (
+        lambda: adapt(None, rows, sensitive_features=turned),
+        lambda: recalibrate(None, rows, pd.Series([0, 1, 0, 1])[::-1]),
+        lambda: swapped().predict(rows, sensitive_features=turned),
+    ):
+        with pytest.raises(InvalidInputError, match="same index in another order"):
+            asked()
+    with pytest.raises(NotFittedError, match="OffsetClassifier is not fitted"):
+        OffsetClassifier().predict(PROB)
 
 
 def test_a_correction_is_a_point_on_a_curve(tmp_path):

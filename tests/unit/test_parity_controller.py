@@ -390,6 +390,7 @@ def test_groups_are_read_from_any_column():
         ({"target_rate": 1.2}, "target_rate must be between 0 and 1"),
         ({"target_rate": [0.5, 0.5]}, "target_rate must be between 0 and 1"),
         ({"target_rate": "given"}, "target_rate must be None, 'learned'"),
+        ({"target_rate": ["half"]}, "target_rate must be between 0 and 1"),
         ({"step": 0.0}, "step must be a finite number above 0"),
         ({"notion": "equalized_odds"}, "notion must compare one rate"),
     ],
@@ -430,6 +431,7 @@ CHANGED = {
     "NaN": {"expected": [[math.nan], [0.6]]},
     "infinity": {"expected": [[math.inf], [0.6]]},
     "one number": {"expected": 0.6},
+    "where no stream leads": {"expected": [[40.0], [0.6]]},
     "no totals": {"totals": None},
     "no text": {"groups": [["a"], ["b"]]},
 }
@@ -450,6 +452,23 @@ def test_a_state_that_was_changed_is_refused_and_changes_nothing(changed):
 def test_what_is_not_a_state_is_refused(state):
     with pytest.raises(InvalidParameterError, match="same parameters"):
         ParityController().load_state_dict(state)
+
+
+def test_a_state_of_other_groups_is_refused():
+    state = ParityController(groups=np.array(["a", "b"])).state_dict()
+    with pytest.raises(InvalidParameterError, match="same parameters"):
+        ParityController(groups=["a"]).load_state_dict(state)
+
+
+def test_rows_in_another_order_are_refused():
+    controller = ParityController(notion="equal_opportunity")
+    scores, groups = pd.Series([0.9, 0.2]), pd.Series(["a", "b"])
+    with pytest.raises(InvalidInputError, match="same index in another order"):
+        controller.update(scores, groups[::-1])
+    decided = pd.Series(controller.update(scores, groups))
+    with pytest.raises(InvalidInputError, match="same index in another order"):
+        controller.observe(scores, groups, decided, decided[::-1])
+    controller.observe(scores, groups, decided, [1, 0])
 
 
 def labelled_stream(rng, n_rows):

@@ -17,7 +17,15 @@ from sklearn.linear_model import LogisticRegression
 import fferm
 from fferm.datasets import make_biased
 from fferm.deploy import FeatureRepair, GroupRepair, adapt, repair
-from fferm.deploy.group_rules import RANDOM_GAIN, ThresholdCell, TiltCell, best_rules
+from fferm.deploy.group_rules import (
+    RANDOM_GAIN,
+    ROOM,
+    Links,
+    ThresholdCell,
+    TiltCell,
+    _mix,
+    best_rules,
+)
 from fferm.errors import (
     FfermError,
     FfermWarning,
@@ -26,6 +34,7 @@ from fferm.errors import (
     InvalidParameterError,
     MissingGroupWarning,
     MissingSensitiveError,
+    NotFittedError,
     PersistenceError,
 )
 from fferm.metrics import violation
@@ -82,27 +91,35 @@ def best_single(cells, bound):
     return best
 
 
-def best_mixed(cells, bound):
+def best_mixed(cells, bound, members):
     """Return the best accuracy of any mixture: one programme of all thresholds."""
     every = [every_rule(cell) for cell in cells]
     values = np.concatenate([v for v, _ in every])
     ends = np.cumsum([0, *(len(v) for v, _ in every)])
     above = []
-    for (a, (_, one)), (b, (_, other)) in itertools.permutations(enumerate(every), 2):
-        for r in range(one.shape[1]):
-            if np.isnan(one[0, r]) or np.isnan(other[0, r]):
-                continue
-            row = np.zeros(len(values))
-            row[ends[a] : ends[a + 1]] += one[:, r]
-            row[ends[b] : ends[b + 1]] -= other[:, r]
-            above.append(row)
+    for code, r in itertools.product(members.T, range(cells[0].n_strata)):
+        rows = []
+        for k in np.unique(code):  # the rate of a group, as sums over its cells
+            row, mass = (
+                np.zeros(len(values)),
+                sum(
+                    c.weight[c.stratum == r].sum()
+                    for c, g in zip(cells, code, strict=True)
+                    if g == k
+                ),
+            )
+            for n in np.flatnonzero(code == k) if mass else ():
+                part = cells[n].weight[cells[n].stratum == r].sum() / mass
+                rates = np.nan_to_num(every[n][1][:, r])
+                row[ends[n] : ends[n + 1]] = part * rates
+            rows += [row] if mass else []
+        above += [one - other for one, other in itertools.permutations(rows, 2)]
     equal = np.zeros((len(every), len(values)))
     for n in range(len(every)):
         equal[n, ends[n] : ends[n + 1]] = 1
-    solved = linprog(
-        -values, np.array(above), np.full(len(above), bound), equal, np.ones(len(every))
-    )
-    return -solved.fun
+    high = np.full(len(above), bound)
+    above = np.reshape(above, (-1, len(values)))
+    return -linprog(-values, above, high, equal, np.ones(len(every))).fun
 
 
 def mixed_rates(cells, mixture):
@@ -152,7 +169,8 @@ def test_rules_are_the_best_there_are_within_the_bound(problem):
         return
     found = best_rules(cells, bound)
     assert spread(mixed_rates(cells, found)) <= bound + 1e-7
-    mixed, single = best_mixed(cells, bound), best_single(cells, bound)
+    alone = np.arange(len(cells))[:, None]
+    mixed, single = best_mixed(cells, bound, alone), best_single(cells, bound)
     assert found.accuracy <= mixed + 1e-7
     if problem[-1] == "equalized_odds":
         assert found.accuracy >= mixed - RANDOM_GAIN - 1e-7
@@ -160,6 +178,32 @@ def test_rules_are_the_best_there_are_within_the_bound(problem):
         assert found.accuracy >= single - 1e-7
     if found.is_random:  # only for what single thresholds cannot give
         assert found.accuracy == pytest.approx(mixed, abs=1e-6)
+
+
+@settings(max_examples=60)
+@given(small_problems(), st.data())
+def test_rules_are_the_best_there_are_by_several_attributes(problem, data):
+    p, y, group, weight, bound, notion = problem
+    other = data.draw(st.lists(st.integers(0, 1), min_size=len(p), max_size=len(p)))
+    stratum = STRATA[notion](y)
+    names, joint = np.unique(np.stack([group, other]), axis=1, return_inverse=True)
+    cells, members = cells_of(p, y, joint.reshape(-1), stratum, weight), names.T
+    found = best_rules(cells, bound, members)
+    rates = np.nan_to_num(mixed_rates(cells, found))
+    for code, r in itertools.product(members.T, range(cells[0].n_strata)):
+        mass = np.array([cell.mass[r] for cell in cells])
+        groups = [k for k in np.unique(code) if mass[code == k].sum() > 0]
+        by_group = [
+            np.average(rates[code == k, r], weights=mass[code == k]) for k in groups
+        ]
+        assert not groups or np.ptp(by_group) <= bound + 1e-7
+    best = best_mixed(cells, bound, members)
+    mixed = _mix(cells, bound, Links.of(cells, members))
+    assert mixed.accuracy == pytest.approx(best, abs=1e-7)
+    least = best_mixed(cells, ROOM * bound, members)
+    noise = 0.5 * np.sqrt(np.sum(weight**2)) / weight.sum()
+    gain = RANDOM_GAIN if notion == "equalized_odds" else max(RANDOM_GAIN, noise)
+    assert least - gain - 1e-7 <= found.accuracy <= best + 1e-7
 
 
 @settings(max_examples=20)
@@ -214,6 +258,60 @@ def test_the_bound_is_kept_on_the_rows_that_were_passed(notion):
     prob = model.predict_proba(X, sensitive_features=group)
     assert np.array_equal(prob.argmax(axis=1), decided)
     np.testing.assert_allclose(prob.sum(axis=1), 1)
+
+
+def two_attributes(n=12_000):
+    rng = np.random.default_rng(2)
+    sex, age = rng.choice(["f", "m"], n), rng.choice(["old", "young", "mid"], n)
+    logits = rng.normal(size=n) + (sex == "m") + 0.8 * (age == "old") - 0.8
+    p = 1 / (1 + np.exp(-logits))
+    y = (rng.random(n) < p).astype(int)
+    return p, y, pd.DataFrame({"sex": sex, "age": age})
+
+
+@pytest.mark.parametrize("notion", ["demographic_parity", "equalized_odds"])
+def test_attributes_that_are_compared_one_by_one_cost_less(notion, tmp_path):
+    p, y, groups = two_attributes()
+    groups.iloc[:5, 0] = None
+    rows = {"sensitive_features": groups, "notion": notion}
+    made = {
+        how: GroupRepair(groups=how, max_violation=0.03, confidence=None).set_params(
+            notion=notion
+        )
+        for how in ("intersection", "marginal")
+    }
+    right = {}
+    for how, model in made.items():
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FfermWarning)
+            model.fit(None, y, sensitive_features=groups, scores=p)
+            decided = model.predict(p, sensitive_features=groups)
+            gap = violation(y, decided, groups=how, **rows)
+        right[how] = (decided == y).mean()
+        assert gap == pytest.approx(model.violation_, abs=1e-12)
+        assert gap < 0.04
+        assert np.array_equal(decided[:5], p[:5] > 0.5)  # without a group
+    assert right["marginal"] > right["intersection"]
+    model = made["marginal"]
+    assert model.groups_[:2] == ("f × mid", "f × old")
+    fferm.save(model, tmp_path / "model.fferm")
+    loaded = fferm.load(tmp_path / "model.fferm")
+    assert np.array_equal(loaded.predict(p, sensitive_features=groups), decided)
+    with pytest.raises(InvalidInputError, match="never seen the groups"):
+        model.predict([0.7], sensitive_features={"sex": ["x"], "age": ["mid"]})
+
+
+def test_a_combination_without_rows_keeps_the_frozen_decision():
+    p, y, groups = two_attributes()
+    seen = ~((groups["sex"] == "f") & (groups["age"] == "mid"))
+    rows = {"sensitive_features": groups[seen], "groups": "marginal"}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FfermWarning)
+        model = repair(
+            p[seen], None, y[seen], max_violation=0.02, uses_group=True, **rows
+        )
+    new = {"sex": ["f", "f"], "age": ["mid", "mid"]}
+    assert model.predict([0.51, 0.49], sensitive_features=new).tolist() == [1, 0]
 
 
 def test_probabilities_scores_and_logits_meet_the_same_thresholds():
@@ -526,6 +624,11 @@ MISTAKES = {
     "must be between 0 and 1": {"max_violation": 1.5},
     "at least 0.5 and below 1": {"confidence": 0.3},
     "uses_group must be": {"uses_group": "yes"},
+    "groups must be": {"groups": "one by one"},
+    "same index in another order": {
+        "y": pd.Series(np.arange(3000) % 2, index=np.arange(3000)[::-1]),
+        "sensitive_features": pd.Series(["u", "v"] * 1500),
+    },
     "sensitive_features": {"sensitive_features": None},
     "Did you mean 'demographic_parity'": {"notion": "demografic_parity"},
     "scores must be finite; got 1": {"scores": [np.nan, *np.full(2999, 0.5)]},
@@ -561,6 +664,20 @@ def test_mistakes_are_named(message):
     with pytest.raises(FfermError, match=message) as raised:
         asked()
     assert "\n" not in str(raised.value)
+
+
+def test_a_repair_that_is_not_fitted_says_so():
+    with pytest.raises(NotFittedError, match="GroupRepair is not fitted"):
+        GroupRepair().predict([0.5], sensitive_features=["a"])
+    X, y, group, _p = scores_and_groups(300)
+    with pytest.raises(InvalidInputError, match="needs y"):
+        repair(
+            LogisticRegression().fit(X, y),
+            X,
+            None,
+            sensitive_features=group,
+            max_violation=0.1,
+        )
 
 
 def test_features_are_needed_without_the_group():

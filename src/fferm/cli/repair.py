@@ -11,6 +11,7 @@ from fferm.cli import options
 from fferm.cli.audit import measure
 from fferm.cli.fit import judge
 from fferm.cli.inputs import Form, column_of, features_of, known_labels, open_source
+from fferm.cli.options import GroupKind
 from fferm.cli.outputs import Output, check_writable
 from fferm.data.validate import check_params
 from fferm.deploy import RepairedClassifier
@@ -49,6 +50,7 @@ def repair(
         float, Option(help="Of the test that the bound is kept; 0: without a test.")
     ] = 0.95,
     notion: options.Notion = "demographic_parity",
+    groups: options.Groups = GroupKind.intersection,
     test_share: options.TestShare = 0.25,
     seed: options.Seed = 0,
     sep: options.Sep = None,
@@ -72,7 +74,7 @@ def repair(
             "repair needs one of --model MODEL and --score COLUMN. Name what is frozen."
         )
     bounds: dict[str, Any] = {"max_violation": max_violation}
-    bounds["confidence"] = confidence or None
+    bounds |= {"confidence": confidence or None, "groups": groups.value}
     limits = RepairedClassifier.constraints
     for name, value in bounds.items():
         option = f"--{name.replace('_', '-')}"

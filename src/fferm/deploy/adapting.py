@@ -14,10 +14,11 @@ import numpy as np
 from scipy.special import softmax
 
 from fferm._typing import FloatArray, IntArray, Table
-from fferm.data.validate import encode_labels
+from fferm.data.rows import check_aligned
 from fferm.deploy.base import (
     CorrectedClassifier,
     classes_of,
+    known_labels,
     logits_of,
     read_domain,
     read_prob,
@@ -166,12 +167,11 @@ def recalibrate(
     >>> bool(abs(drift) < 1e-4)
     True
     """
+    check_aligned(X=X, y=y)
     made, logits, place = _start(model, X, sensitive_features, domain)
-    code = encode_labels(y, len(logits), made.classes_.tolist(), "y").y
-    if code is None:
-        raise InvalidInputError("recalibrate needs y, the labels of the rows.")
     made.target_name_ = str(getattr(y, "name", None) or made.target_name_)
-    truth = np.eye(len(made.classes_))[code]
+    labels = known_labels(y, len(logits), made.classes_)
+    truth = np.eye(len(made.classes_))[labels.y]
     made.offsets_ = -_intercepts(logits, truth, place, len(made.domains_))[:, None]
     return made
 
@@ -180,6 +180,7 @@ def _start(
     model: Any, X: Table, sensitive_features: Table, domain: Table
 ) -> tuple[OffsetClassifier, FloatArray, IntArray]:
     # The model to make, the logits of the rows, and the domain of each.
+    check_aligned(X=X, sensitive_features=sensitive_features, domain=domain)
     made, last = OffsetClassifier(model=model), last_step(model)
     for name in ("notion", "target_name_", "sensitive_names_"):
         setattr(made, name, getattr(last, name, getattr(made, name)))

@@ -21,9 +21,11 @@ from fferm.data.groups import (
     encode_sensitive,
     split_columns,
 )
+from fferm.data.rows import check_aligned
 from fferm.data.validate import (
     Constraint,
     check_params,
+    encode_labels,
     encode_prob,
     named_errors,
     read_array,
@@ -32,9 +34,10 @@ from fferm.errors import (
     InvalidInputError,
     InvalidTypeError,
     MissingSensitiveError,
+    NotFittedError,
     PersistenceError,
 )
-from fferm.notions import Notion
+from fferm.notions import Labels, Notion
 from fferm.registry import Saved, kind_of
 
 # The logarithm of a probability of 0, as far as offsets are concerned.
@@ -145,6 +148,7 @@ class CorrectedClassifier(ClassifierMixin, Saved, BaseEstimator, ABC):
         X, sensitive_features, domain, scores
             As in `predict`.
         """
+        self._check_started()
         if self.lacks_model_ and self.model is None and scores is None:
             raise PersistenceError(
                 "The file of this correction does not hold the model that it corrects. "
@@ -157,6 +161,8 @@ class CorrectedClassifier(ClassifierMixin, Saved, BaseEstimator, ABC):
             )
         if domain is None:
             domain = getattr(self, "_domain", None)
+        rows = {"X": X, "sensitive_features": sensitive_features, "scores": scores}
+        check_aligned(**rows, domain=domain)
         if self.domain_name_:
             domain, X = take_domain(X, self.domain_name_, self.model, domain)
         prob = self._read_prob(X, sensitive_features, domain, scores)
@@ -174,6 +180,12 @@ class CorrectedClassifier(ClassifierMixin, Saved, BaseEstimator, ABC):
             known = {name: c for c, name in enumerate(self.domains_)}
             place = np.array([*(known.get(name, -1) for name in names), -1])[code]
         return self._correct(prob, X, group, place)
+
+    def _check_started(self) -> None:
+        if not hasattr(self, "classes_"):
+            raise NotFittedError(
+                f"This {type(self).__name__} is not fitted. Call fit before predict."
+            )
 
     def _read_prob(
         self, X: Table, sensitive_features: Table, domain: Table, scores: Table
@@ -332,6 +344,14 @@ def read_prob(
 def classes_of(model: Any, n_classes: int) -> NDArray[Any]:
     """Return the classes of a scorer, 0, 1, ... if it does not say."""
     return np.asarray(getattr(model, "classes_", np.arange(n_classes)))
+
+
+def known_labels(y: Table, n_samples: int, classes: NDArray[Any]) -> Labels:
+    """Return labels as codes among the classes of a scorer; raise without labels."""
+    labels = encode_labels(y, n_samples, classes.tolist(), "y")
+    if labels.y is None:
+        raise InvalidInputError("A fit needs y, the label of each row; got None.")
+    return labels
 
 
 def logits_of(prob: FloatArray) -> FloatArray:

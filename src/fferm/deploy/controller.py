@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from fferm._typing import FloatArray, IntArray, Table
 from fferm.data.groups import SAME, group_name, read_series, split_columns
+from fferm.data.rows import check_aligned
 from fferm.data.validate import (
     POSITIVE,
     Constraint,
@@ -121,8 +122,8 @@ class ParityController(CorrectedClassifier):
 
     def __post_init__(self) -> None:
         """Begin without rows."""
-        names = [str(group_name(value)) for value in self.groups or ()]
-        self.groups_ = tuple(dict.fromkeys(names))
+        names = () if self.groups is None else map(group_name, self.groups)
+        self.groups_ = tuple(dict.fromkeys(map(str, names)))
         self._codes: dict[Any, int] = {name: k for k, name in enumerate(self.groups_)}
         self._how: tuple[bool, float, int, FloatArray] | None = None
         self._lock = threading.Lock()
@@ -228,6 +229,7 @@ class ParityController(CorrectedClassifier):
                 f"{self.notion!r}, under which update moves the thresholds."
             )
         self._check_started()
+        check_aligned(groups=groups, decisions=decisions, labels=labels)
         score, keys = self._read(scores, groups)
         if not len(score):
             return
@@ -269,7 +271,7 @@ class ParityController(CorrectedClassifier):
             rows = self.counts_[:, [0]].astype(np.float64)
             with np.errstate(invalid="ignore", divide="ignore"):
                 rate, target = self.counts_[:, 1:] / rows, self.expected_ / rows
-                bound = self._reach() / (self.step * rows)
+                bound = self._reach(self.pending_) / (self.step * rows)
         n_columns = rate.shape[1]
         shape, index = rate.shape, pd.Index(self.groups_, name="group")
         if n_columns > 1:
@@ -356,6 +358,9 @@ class ParityController(CorrectedClassifier):
                     "Groups must differ, and none has more decisions than rows; got "
                     f"{groups} with {counts.tolist()!r:.200}."
                 )
+            moved = self.step * np.abs(counts[:, 1:] - learned["expected_"])
+            if np.any(moved > self._reach(learned["pending_"]) * (1 + SAME)):
+                raise PersistenceError("No stream leads to this state.")
             self.__dict__.update(learned, classes_=self._classes(n_columns))
         self.groups_ = tuple(groups)
         self._codes = {name: k for k, name in enumerate(groups)}
@@ -367,6 +372,7 @@ class ParityController(CorrectedClassifier):
             if isinstance(rate, str | None)
             else np.ravel(rate).tolist(),
             "step": float(self.step),
+            "groups": None if self.groups is None else [*self.groups_],
             "notion": code_of(self._notion(), "notion"),
         }
 
@@ -386,11 +392,10 @@ class ParityController(CorrectedClassifier):
                 "The controller has seen no rows. Call update(scores, groups) first."
             )
 
-    def _reach(self) -> FloatArray:
+    def _reach(self, pending: IntArray) -> FloatArray:
         # How far a threshold can be from its start; see docs/mathematics.md.
-        n_classes = max(self.counts_.shape[1] - 1, 2)
-        *_, before, harmonic = np.cumsum(1 / np.arange(1, n_classes + 1))
-        delay = np.maximum(self.pending_[:, [0]], 1)
+        *_, before, harmonic = np.cumsum(1 / np.arange(1, pending.shape[1]))
+        delay = np.maximum(pending[:, [0]], 1)
         return np.asarray(harmonic - 1 + self.step * before * delay)
 
     def _classes(self, n_columns: int) -> NDArray[Any]:
@@ -402,7 +407,6 @@ class ParityController(CorrectedClassifier):
     ) -> FloatArray:
         # Probabilities less the offsets, put back where they sum to 1: the order of
         # classes stays, so that the largest is decided.
-        self._check_started()
         with self._lock:
             moved = self.step * (self.counts_[:, 1:] - self.expected_)
         moved = np.vstack([moved, np.zeros_like(moved[:1])])  # the last for -1
@@ -412,6 +416,8 @@ class ParityController(CorrectedClassifier):
 
     def _read(self, scores: Table, groups: Table) -> tuple[FloatArray, list[Any]]:
         # Probabilities and the groups' values, checked, of a batch.
+        if isinstance(groups, pd.Series | pd.DataFrame):
+            check_aligned(scores=scores, groups=groups)
         if self.model is not None:
             n_rows = scores.shape[0] if hasattr(scores, "shape") else len(scores)
             scores = read_prob(self.model, scores, groups) if n_rows else []
@@ -492,16 +498,15 @@ class ParityController(CorrectedClassifier):
                     f"class; got {rate!r}."
                 )
             return MODEL if rate is None else LEARNED, np.zeros(n_columns)
-        target = np.array(rate, dtype=np.float64).reshape(-1)
-        is_rate = target.size == n_columns and bool(
-            np.all((target >= 0) & (target <= 1))
-        )
+        target = np.ravel(rate)
+        is_rate = target.size == n_columns and target.dtype.kind in "biuf"
+        is_rate = is_rate and bool(np.all((target >= 0) & (target <= 1)))
         if not is_rate or (n_columns > 1 and abs(target.sum() - 1) > SAME):
             raise InvalidParameterError(
                 "target_rate must be between 0 and 1, of several classes one number "
                 f"for each with the sum 1; got {rate!r} for {n_columns} columns."
             )
-        return GIVEN, target / target.sum() if n_columns > 1 else target
+        return GIVEN, target / target.sum() if n_columns > 1 else target * 1.0
 
 
 def read_scores(scores: Table) -> FloatArray:

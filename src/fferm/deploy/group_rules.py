@@ -11,6 +11,9 @@ closed form (Dantzig and Wolfe). For thresholds that is every threshold there is
 optimum is exact: on the convex hull of each group's ROC curve. Tilts take the
 probabilities at their word, and accuracy and rates are measured nevertheless.
 
+Groups of several attributes, compared one by one, are unions of cells, and their rates
+sums over these.
+
 A mixture draws decisions by chance. Where one rule for each cell does as well, to
 within `RANDOM_GAIN`, there is no mixture. If one rate of each group counts, as under
 demographic parity, the standard error of the accuracy does not justify one either:
@@ -24,6 +27,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import NDArray
 from scipy.optimize import linprog
 
@@ -42,6 +46,9 @@ ROUNDING = 1e-12
 FIRST_THRESHOLDS = 33
 # How often a bound is lowered so that rules without chance keep it.
 MOST_CUTS = 12
+# The share of a bound of several attributes that mixtures use, so that rules without
+# chance have room.
+ROOM = 0.97
 # Lowest rates that a search for thresholds looks at first.
 MOST_EDGES = 512
 # Thresholds that accept all and none.
@@ -207,10 +214,68 @@ def _above(mass: NDArray[Any]) -> FloatArray:
     return np.concatenate([sums, np.zeros((*mass.shape[:-1], 1))], axis=-1)
 
 
-def best_rules(cells: Sequence[Cell], bound: float) -> Mixture:
+@dataclass(frozen=True)
+class Links:
+    """Which rates are compared: of groups in strata, each made of cells.
+
+    Attributes
+    ----------
+    share
+        (n_rates, n_cells) shares of the weight of a group in a stratum.
+    stratum, lowest
+        (n_rates,) its stratum, and the number of what it is compared with: groups of
+        one attribute in one stratum.
+    """
+
+    share: FloatArray
+    stratum: IntArray
+    lowest: IntArray
+
+    @classmethod
+    def of(cls, cells: Sequence[Cell], members: IntArray) -> "Links":
+        """Return those of cells in the groups ``members``, (n_cells, n_attributes)."""
+        mass = np.stack([cell.mass for cell in cells], axis=1)
+        shares: list[FloatArray] = []
+        places: list[tuple[int, int]] = []
+        for group, (r, row) in itertools.product(members.T, enumerate(mass)):
+            sums = [np.where(group == g, row, 0.0) for g in np.unique(group[row > 0])]
+            if len(sums) > 1:
+                shares += [each / each.sum() for each in sums]
+                places += [(r, len(set(places)))] * len(sums)
+        stratum, lowest = np.array(places, np.int64).reshape(-1, 2).T
+        return cls(np.array(shares).reshape(-1, len(cells)), stratum, lowest)
+
+    def rates(self, rates: FloatArray) -> FloatArray:
+        """Return the (n_rates, n_outcomes) rates of (n_cells, n_strata, n_outcomes)."""
+        sums = np.einsum("lk,klj->lj", self.share, rates[:, self.stratum])
+        return np.asarray(sums)
+
+    def limits(self, rates: FloatArray, bound: float) -> tuple[FloatArray, FloatArray]:
+        """Return what each of `rates` must lie between, beside those compared."""
+        n_rates = len(rates)
+        is_other = self.lowest[:, None] == self.lowest
+        is_other &= ~np.eye(n_rates, dtype=bool)
+        high = np.where(is_other[:, :, None], rates, -np.inf).max(axis=1)
+        low = np.where(is_other[:, :, None], rates, np.inf).min(axis=1)
+        return high - bound - ROUNDING, low + bound + ROUNDING
+
+
+def best_rules(
+    cells: Sequence[Cell], bound: float, members: IntArray | None = None
+) -> Mixture:
     """Return the most accurate rules whose rates differ by at most ``bound``.
 
     Between any two groups, in every stratum and outcome, on average over chance.
+
+    Parameters
+    ----------
+    cells
+        The rows that are decided alike, and the rules known so far.
+    bound
+        The largest difference.
+    members
+        (n_cells, n_attributes) the group of each cell by each attribute. None: a cell
+        is a group of one attribute.
 
     Examples
     --------
@@ -222,28 +287,33 @@ def best_rules(cells: Sequence[Cell], bound: float) -> Mixture:
     >>> best_rules(cells, 1.0).accuracy, best_rules(cells, 0.0).accuracy
     (1.0, 0.75)
     """
-    mixed = _mix(cells, bound)
+    if members is None:
+        members = np.arange(len(cells))[:, None]
+    links = Links.of(cells, members)
+    mixed = _mix(cells, bound, links)
     if not mixed.is_random:
         return mixed
-    is_binary = isinstance(cells[0], ThresholdCell)
     alone = all(cell.is_present.sum() <= 1 for cell in cells)
-    if is_binary:
-        settled = _sweep(cells, bound) if alone else _settle(cells, mixed, bound)
-    else:
-        settled = _average(cells, mixed, bound)
     noise = 0.5 * np.sqrt(sum(float(np.sum(cell.weight**2)) for cell in cells))
     gain = max(RANDOM_GAIN, noise) if alone else RANDOM_GAIN
+    is_single = members.shape[1] == 1
+    if not is_single:
+        mixed = _mix(cells, ROOM * bound, links)
+    if not isinstance(cells[0], ThresholdCell):
+        settled = _average(cells, mixed, bound, links)
+    elif alone and is_single:
+        settled = _sweep(cells, bound)
+    else:
+        settled = _settle(cells, mixed, bound, links, gain)
     if settled is None or settled.accuracy < mixed.accuracy - gain:
         return mixed
     return settled
 
 
-def _mix(cells: Sequence[Cell], bound: float) -> Mixture:
+def _mix(cells: Sequence[Cell], bound: float, links: Links) -> Mixture:
     # The linear programme, with new columns until none pays.
-    compared = np.sum([cell.is_present for cell in cells], axis=0) > 1
-    n_compared = int(compared.sum()) * cells[0].rates[0].shape[1]
     for _ in range(MOST_ROUNDS):
-        shares, prices, worth = _solve(cells, bound, compared, n_compared)
+        shares, prices, worth = _solve(cells, bound, links)
         gain = 0.0
         for cell, price, least in zip(cells, prices, worth, strict=True):
             rule, value, rate = cell.best(price)
@@ -264,37 +334,30 @@ def _mix(cells: Sequence[Cell], bound: float) -> Mixture:
 
 
 def _solve(
-    cells: Sequence[Cell], bound: float, compared: NDArray[np.bool_], n_compared: int
-) -> tuple[list[FloatArray], list[FloatArray], list[float]]:
+    cells: Sequence[Cell], bound: float, links: Links
+) -> tuple[list[FloatArray], FloatArray, list[float]]:
     # Shares of known rules, prices of rates in each cell, and what each cell is worth.
     sizes = [len(cell.rules) for cell in cells]
-    n_shares = sum(sizes)
-    cost = np.concatenate(
-        [[-v for cell in cells for v in cell.values], np.zeros(n_compared)]
+    owner = np.repeat(np.arange(len(cells)), sizes)
+    rates = np.concatenate([np.stack(cell.rates) for cell in cells])
+    n_rates, n_shares, n_outcomes = len(links.lowest), len(rates), rates.shape[2]
+    # How far a rate lies above the lowest of those compared.
+    terms = links.share[:, owner, None] * rates[:, links.stratum].swapaxes(0, 1)
+    lowest = np.eye(links.lowest.max(initial=-1) + 1)[links.lowest]
+    below = np.kron(lowest, np.eye(n_outcomes))
+    above = terms.swapaxes(1, 2).reshape(n_rates * n_outcomes, n_shares)
+    gap: Any = sp.csr_matrix(np.hstack([above, -below]))
+    equal: Any = sp.csr_matrix(
+        (np.ones(n_shares), (owner, np.arange(n_shares))), (len(cells), gap.shape[1])
     )
-    ends = np.cumsum([0, *sizes])
-    blocks, places = [], []
-    shape = cells[0].rates[0].shape
-    lower = np.full(shape, -1)
-    lower[compared] = np.arange(n_compared).reshape(-1, shape[1])
-    equal = np.zeros((len(cells), n_shares + n_compared))
-    for n, cell in enumerate(cells):
-        equal[n, ends[n] : ends[n + 1]] = 1.0
-        chosen = compared & cell.is_present
-        rate = np.stack([r[chosen].reshape(-1) for r in cell.rates], axis=1)
-        block = np.zeros((rate.shape[0], n_shares + n_compared))
-        block[:, ends[n] : ends[n + 1]] = rate
-        block[np.arange(rate.shape[0]), n_shares + lower[chosen].reshape(-1)] = -1.0
-        blocks.append(block)
-        places.append(chosen)
-    gap = np.concatenate(blocks)  # how far a rate lies above the lowest allowed
+    cost = np.zeros(gap.shape[1])
+    cost[:n_shares] = np.concatenate([np.negative(cell.values) for cell in cells])
     solved = linprog(
         cost,
-        np.concatenate([gap, -gap]),
-        np.concatenate([np.full(len(gap), bound), np.zeros(len(gap))]),
+        sp.vstack([gap, -gap]),
+        np.repeat([bound, 0.0], gap.shape[0]),
         equal,
         np.ones(len(cells)),
-        bounds=[(0, None)] * n_shares + [(0, 1)] * n_compared,
         method="highs",
     )
     if solved.x is None:
@@ -302,16 +365,13 @@ def _solve(
             f"The linear programme of thresholds failed ({solved.message}). Scores may "
             "differ by rounding alone; round them."
         )
-    above, below = np.split(-solved.ineqlin.marginals, 2)
-    prices, begin = [], 0
-    for chosen in places:
-        price = np.zeros(shape)
-        size = int(chosen.sum()) * shape[1]
-        part = slice(begin, begin + size)
-        price[chosen] = (above[part] - below[part]).reshape(-1, shape[1])
-        prices.append(price)
-        begin += size
-    shares = [solved.x[a:b] for a, b in itertools.pairwise(ends)]
+    high, low = np.split(-solved.ineqlin.marginals, 2)
+    prices = np.zeros((len(cells), *rates.shape[1:]))
+    price = (high - low).reshape(n_rates, n_outcomes)
+    np.add.at(
+        prices.swapaxes(0, 1), links.stratum, links.share[:, :, None] * price[:, None]
+    )
+    shares = np.split(solved.x[:n_shares], np.cumsum(sizes)[:-1])
     return shares, prices, (-solved.eqlin.marginals).tolist()
 
 
@@ -391,7 +451,9 @@ class _Steps:
         return value, self.place[winners]
 
 
-def _settle(cells: Sequence[Any], mixed: Mixture, bound: float) -> Mixture:
+def _settle(
+    cells: Sequence[Any], mixed: Mixture, bound: float, links: Links, gain: float
+) -> Mixture:
     # Replaces mixtures by single thresholds, one cell after another, where the rates
     # that the other cells have leave room for one at little cost.
     rules, shares = list(mixed.rules), list(mixed.shares)
@@ -400,29 +462,31 @@ def _settle(cells: Sequence[Any], mixed: Mixture, bound: float) -> Mixture:
         np.searchsorted(cell.thresholds, each)
         for cell, each in zip(cells, rules, strict=True)
     ]
-    rates = [
-        np.where(cell.is_present, cell.rate[:, place] @ share, np.nan)
+    by_cell = [
+        cell.rate[:, place] @ share
         for cell, place, share in zip(cells, places, shares, strict=True)
     ]
+    rates = links.rates(np.stack(by_cell)[:, :, None])
     for n, cell in enumerate(cells):
         if len(rules[n]) == 1:
             continue
-        others = np.stack(rates[:n] + rates[n + 1 :])
-        seen = cell.is_present & ~np.isnan(others).all(axis=0)
-        low = np.fmax.reduce(others[:, seen])[:, None] - bound - ROUNDING
-        high = np.fmin.reduce(others[:, seen])[:, None] + bound + ROUNDING
-        rate = cell.rate[seen]
+        own = np.flatnonzero(links.share[:, n])
+        low, high = (limit[own] for limit in links.limits(rates, bound))
+        moved = cell.rate - by_cell[n][:, None]
+        rate = rates[own] + links.share[own, n, None] * moved[links.stratum[own]]
         fits = np.all((rate >= low) & (rate <= high), axis=0)
         best = int(np.argmax(np.where(fits, cell.value, -np.inf)))
         now = float(shares[n] @ cell.value[places[n]])
-        if fits[best] and cell.value[best] >= now - RANDOM_GAIN / n_random:
+        if fits[best] and cell.value[best] >= now - gain / n_random:
             accuracy += float(cell.value[best]) - now
             rules[n], shares[n] = [cell.thresholds[best]], np.ones(1)
-            rates[n] = np.where(cell.is_present, cell.rate[:, best], np.nan)
+            rates[own] = rate[:, [best]]
     return Mixture(rules, shares, accuracy)
 
 
-def _average(cells: Sequence[Any], mixed: Mixture, bound: float) -> Mixture | None:
+def _average(
+    cells: Sequence[Any], mixed: Mixture, bound: float, links: Links
+) -> Mixture | None:
     # Averages the tilts of a mixture, which differ in a few rows, under a bound that is
     # lowered until the averages keep the one that was asked for.
     inner = bound
@@ -432,17 +496,15 @@ def _average(cells: Sequence[Any], mixed: Mixture, bound: float) -> Mixture | No
             for rules, share in zip(mixed.rules, mixed.shares, strict=True)
         ]
         measured = [cell.decide(tilt) for cell, tilt in zip(cells, tilts, strict=True)]
-        present = np.stack([cell.is_present for cell in cells])[:, :, None]
-        rates = np.stack([rate for _, rate in measured])
-        high = np.where(present, rates, -np.inf).max(axis=0)
-        low = np.where(present, rates, np.inf).min(axis=0)
-        excess = float(np.max(np.where(present.sum(axis=0) > 1, high - low, 0.0)))
-        if excess <= bound + ROUNDING:
+        rates = links.rates(np.stack([rate for _, rate in measured]))
+        above = links.limits(rates, bound)[0] - rates
+        excess = float(np.max(above, initial=-bound))
+        if excess <= ROUNDING:
             accuracy = sum(value for value, _ in measured)
             ones = [np.ones(1)] * len(cells)
             return Mixture([[tilt] for tilt in tilts], ones, accuracy)
         if inner == 0:
             return None
-        inner = max(0.0, inner - 1.1 * (excess - bound))
-        mixed = _mix(cells, inner)
+        inner = max(0.0, inner - 1.1 * excess)
+        mixed = _mix(cells, inner, links)
     return None

@@ -1,5 +1,7 @@
 """Repair frozen scores: decisions by group, or a correction that needs no group."""
 
+import itertools
+import math
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -14,15 +16,15 @@ from scipy.special import expit, logit, softmax
 from sklearn.base import clone
 
 from fferm._typing import FloatArray, IntArray, Table, is_sparse
-from fferm.data.groups import SAME, Binning, split_columns
+from fferm.data.groups import SAME, Binning, GroupMode, split_columns
 from fferm.data.rows import FitInput, Rows, add_control, check_aligned, encode_rows
 from fferm.data.split import hold_out_evenly
 from fferm.data.validate import (
     FLAG,
     Constraint,
     Number,
+    OneOf,
     check_params,
-    encode_labels,
     encode_weight,
     factorize,
     is_table,
@@ -32,6 +34,7 @@ from fferm.data.validate import (
 )
 from fferm.deploy.base import (
     CorrectedClassifier,
+    known_labels,
     logits_of,
     onto_simplex,
     read_prob,
@@ -70,6 +73,8 @@ BOUNDS = (0.0, 0.15, 0.3, 0.45, 0.6, 0.7, 0.8, 0.9, 1.0)
 LARGEST_LOGIT = 30.0
 # The logarithm of the odds of a threshold that accepts all, or none.
 CERTAIN = 700.0
+# Combinations of groups that may have rules of their own.
+MOST_GROUPS = 100_000
 # The smallest share that counts as more than a half.
 MORE_THAN_HALF = float(np.nextafter(0.5, 1))
 # Corrections that are known by name.
@@ -89,6 +94,7 @@ def repair(  # noqa: PLR0913 - one call states all that a repair depends on
     confidence: float | None = 0.95,
     uses_group: bool = False,
     notion: str | Notion = "demographic_parity",
+    groups: GroupMode = "intersection",
     correction: "str | FairClassifier" = "linear",
     sample_weight: Table = None,
     validation_fraction: float = 0.2,
@@ -127,6 +133,10 @@ def repair(  # noqa: PLR0913 - one call states all that a repair depends on
     notion
         As in `FairLogisticRegression`. ``uses_group`` needs a notion that compares
         predictions, so not ``"sufficiency"``.
+    groups
+        Several sensitive columns are compared jointly, or with ``"marginal"`` one by
+        one. With ``uses_group`` each combination of values has rules of its own either
+        way; one that no row has keeps the frozen decision.
     correction
         Without the group: ``"linear"``, ``"trees"`` or an unfitted fair classifier.
     sample_weight
@@ -155,6 +165,7 @@ def repair(  # noqa: PLR0913 - one call states all that a repair depends on
     """
     how: dict[str, Any] = {
         "notion": notion,
+        "groups": groups,
         "max_violation": max_violation,
         "confidence": confidence,
         "validation_fraction": validation_fraction,
@@ -191,12 +202,14 @@ class RepairedClassifier(CorrectedClassifier):
         "confidence": Number(0.5, 1, open_high=True, is_optional=True),
         "validation_fraction": Number(0, 1, open_low=True, open_high=True),
         "random_state": Number(0, 2**32 - 1, is_whole=True),
+        "groups": OneOf(("intersection", "marginal")),
     }
 
     max_violation: float = 0.05
     confidence: float | None = 0.95
     validation_fraction: float = 0.2
     random_state: int = 0
+    groups: GroupMode = "intersection"
     feasible_: bool = field(init=False)
     violation_: float = field(init=False)
     result_: Result = field(init=False, default=Result.converged)
@@ -233,9 +246,7 @@ class RepairedClassifier(CorrectedClassifier):
                 f"{name} needs sensitive_features to fit. Pass the group of each row."
             )
         rows = {"sensitive_features": sensitive_features, "y": y, "scores": scores}
-        rows |= {"sample_weight": sample_weight}
-        rows |= {} if X is None else {"X": X}
-        check_aligned(**{key: v for key, v in rows.items() if v is not None})
+        check_aligned(**rows, X=X, sample_weight=sample_weight)
         frame = nw.from_native(X, eager_only=True, pass_through=True)
         is_frame = isinstance(frame, nw.DataFrame)
         self.columns_ = tuple(map(str, frame.columns)) if is_frame else ()
@@ -246,7 +257,7 @@ class RepairedClassifier(CorrectedClassifier):
             values = _numbers(raw)
         n_classes = 2 if values.ndim == 1 else values.shape[1]
         self.classes_ = _classes_of(self.model, y, n_classes)
-        labels = encode_labels(y, len(values), self.classes_.tolist(), "y")
+        labels = known_labels(y, len(values), self.classes_)
         self.target_name_ = str(getattr(y, "name", None) or "")
         weight = shares(encode_weight(sample_weight, len(values)))
         checked = X, labels, weight, sensitive_features
@@ -382,7 +393,7 @@ class GroupRepair(RepairedClassifier):
         if self.confidence is None:
             return everyone
         with muted(FfermWarning):  # they are encoded again
-            rows = encode_rows(sensitive_features, notion, labels, X)
+            rows = encode_rows(sensitive_features, notion, labels, X, how=self.groups)
         y, seed = np.asarray(labels.y), self.random_state
         return ~hold_out_evenly(rows, y, self.validation_fraction, seed)
 
@@ -399,9 +410,16 @@ class GroupRepair(RepairedClassifier):
         labels, binning = add_control(labels, notion, X), Binning(kept=kept)
         self.control_names_ = labels.control_names
         columns = sensitive_features, notion, labels, X
-        rows = encode_rows(*columns, sample_weight=weight, binning=binning)
-        (attribute,) = rows.attributes
-        self.groups_, self.band_edges_ = attribute.groups, rows.band_edges
+        how: dict[str, Any] = {"how": self.groups, "binning": binning}
+        rows = encode_rows(*columns, sample_weight=weight, **how)
+        if (n_groups := math.prod(_shape(rows))) > MOST_GROUPS:
+            raise InvalidInputError(
+                f"The sensitive columns have {n_groups} combinations of values, and "
+                f"at most {MOST_GROUPS} can have rules. Merge values."
+            )
+        names = itertools.product(*(attribute.groups for attribute in rows.attributes))
+        self.groups_ = tuple(map(" × ".join, names))
+        self.band_edges_ = rows.band_edges
         self.sensitive_names_ = tuple(dict(split_columns(sensitive_features)))
         y = np.asarray(labels.y)
         tabulator = Tabulator(rows, notion, labels)
@@ -419,12 +437,12 @@ class GroupRepair(RepairedClassifier):
         )
         if self.is_random_:
             random = (self.chances_ > 0).sum(axis=1) > 1
-            names = [
+            whose = [
                 self.groups_[c % len(self.groups_)] for c in np.flatnonzero(random)
             ]
             warn_user(
                 "Some decisions are drawn by chance, because single thresholds cost "
-                f"more accuracy: those of {', '.join(dict.fromkeys(names))}. The same "
+                f"more accuracy: those of {', '.join(dict.fromkeys(whose))}. The same "
                 "row always gets the same decision. See rules_ and chances_.",
                 FfermWarning,
             )
@@ -459,14 +477,14 @@ class GroupRepair(RepairedClassifier):
 
     def _cells(self, prob: FloatArray, y: IntArray, rows: Rows) -> dict[int, Cell]:
         # The cells that hold rows, by their number.
-        (attribute,), stratum = rows.attributes, np.asarray(rows.strata.code)
+        stratum = np.asarray(rows.strata.code)
         notion, n_strata = Notion.resolve(self.notion), len(rows.strata.names)
         n_classes, stratum_of = prob.shape[1], None
         if notion.needs_labels and n_classes > 2:
             classes = tuple(self.classes_.tolist())
             known = Labels(n_classes, np.arange(n_classes), classes)
             stratum_of = notion.strata(known).code
-        number = self._cell_numbers(attribute.code, stratum)
+        number = self._cell_numbers(_joint(rows), stratum)
         chosen = (number >= 0) & (rows.weight > 0)
         weight = rows.weight / rows.weight[chosen].sum()
         cells: dict[int, Cell] = {}
@@ -503,12 +521,15 @@ class GroupRepair(RepairedClassifier):
     ) -> None:
         # Under a confidence the order of the tests was fixed without the judged rows,
         # so the first that is wrong is passed with probability 1 - confidence at most.
-        (attribute,), strata = judge.rows.attributes, judge.rows.strata
+        strata, shape = judge.rows.strata, _shape(judge.rows)
+        combination = np.array([*cells]) % len(self.groups_)
+        members = np.stack(np.unravel_index(combination, shape), axis=1)
+        where = _joint(judge.rows), np.asarray(strata.code)
         self.feasible_, passed = False, None
         for share in (1.0,) if self.confidence is None else BOUNDS:
-            mixture = best_rules([*cells.values()], share * self.max_violation)
+            bound = share * self.max_violation
+            mixture = best_rules([*cells.values()], bound, members)
             self._keep(mixture, cells, len(strata.names))
-            where = attribute.code, np.asarray(strata.code)
             decided = self._apply(prob, *where, drawn).argmax(axis=1)
             tables = judge.tables(decided)
             violation = worst_gap([table.rate for table in tables])
@@ -617,8 +638,8 @@ class FeatureRepair(RepairedClassifier):
     ----------
     correction
         ``"linear"``, ``"trees"`` or an unfitted fair classifier, whose ``notion``,
-        ``max_violation``, ``confidence``, ``validation_fraction`` and ``random_state``
-        are those of this model.
+        ``max_violation``, ``confidence``, ``validation_fraction``, ``random_state`` and
+        ``groups`` are those of this model.
 
     Attributes
     ----------
@@ -691,6 +712,19 @@ class FeatureRepair(RepairedClassifier):
         self, prob: FloatArray, X: Table, group: IntArray, domain: IntArray
     ) -> FloatArray:
         return self.correction_.predict_proba(_with_logits(X, prob))
+
+
+def _shape(rows: Rows) -> tuple[int, ...]:
+    return tuple(len(attribute.groups) for attribute in rows.attributes)
+
+
+def _joint(rows: Rows) -> IntArray:
+    # The number of each row's combination of groups, -1 if one of them is missing.
+    codes = np.stack([attribute.code for attribute in rows.attributes])
+    known: NDArray[np.bool_] = np.all(codes >= 0, axis=0)
+    number = np.full(known.size, -1)
+    number[known] = np.ravel_multi_index(tuple(codes[:, known]), _shape(rows))
+    return number
 
 
 def _is_scores(value: Any) -> bool:

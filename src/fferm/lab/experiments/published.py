@@ -18,6 +18,7 @@ from sklearn.base import BaseEstimator
 from sklearn.preprocessing import StandardScaler
 
 from fferm._typing import FloatArray, IntArray
+from fferm.data.groups import GroupMode
 from fferm.data.rows import FitInput
 from fferm.data.split import take_rows
 from fferm.datasets import load_adult
@@ -291,6 +292,7 @@ class PostProcessed(BaseEstimator):
     how: str = "error_parity"
     notion: str = "demographic_parity"
     infers_group: bool = False
+    groups: GroupMode = "intersection"
     random_state: int = 0
     validation: FitInput | None = None
     predicts_with_groups = True
@@ -325,8 +327,10 @@ class PostProcessed(BaseEstimator):
         _, _, group = self._read(FitInput(X, None, sensitive_features))
         return np.asarray(self.decide_(X, group), dtype=np.int64)
 
-    def _read(self, rows: FitInput) -> tuple[pd.DataFrame, IntArray, IntArray]:
+    def _read(self, rows: FitInput) -> tuple[pd.DataFrame, IntArray, Any]:
         # Groups of few validation rows are one.
+        if self.groups == "marginal":
+            return rows.X, rows.y, rows.sensitive_features
         names = rows.sensitive_features.agg(" ".join, axis=1).to_numpy(str)
         if not hasattr(self, "groups_"):
             assert self.validation is not None
@@ -372,6 +376,7 @@ class PostProcessed(BaseEstimator):
             confidence=None,
             uses_group=True,
             notion=self.notion,
+            groups=self.groups,
         )
         return lambda X, group: fair.predict(X, sensitive_features=group)
 
