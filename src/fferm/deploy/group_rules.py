@@ -27,6 +27,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 import scipy.sparse as sp
 from numpy.typing import NDArray
 from scipy.optimize import linprog
@@ -49,8 +50,6 @@ MOST_CUTS = 12
 # The share of a bound of several attributes that mixtures use, so that rules without
 # chance have room.
 ROOM = 0.97
-# Lowest rates that a search for thresholds looks at first.
-MOST_EDGES = 512
 # Thresholds that accept all and none.
 ALL, NONE = -1.0, 1.0
 
@@ -116,7 +115,6 @@ class ThresholdCell(Cell):
         middle = (level[1:] + level[:-1]) / 2
         middle = np.where(middle < level[1:], middle, level[:-1])
         self.thresholds = np.concatenate([[ALL], middle, [NONE]])
-        self.kept: dict[int, _Steps] = {}
         signed = np.where(self.y == 1, self.weight, -self.weight)
         gain = np.bincount(code, signed, level.size)
         at_none = float(self.weight[self.y == 0].sum())
@@ -132,12 +130,6 @@ class ThresholdCell(Cell):
         first = np.linspace(0, level.size, FIRST_THRESHOLDS).astype(np.int64)
         for n in np.unique(first):
             self.take(int(n))
-
-    def steps(self, stratum: int) -> "_Steps":
-        """Return the best value by the rate of a stratum."""
-        if stratum not in self.kept:
-            self.kept[stratum] = _Steps(self.rate[stratum], self.value)
-        return self.kept[stratum]
 
     def take(self, n: int) -> None:
         """Add a threshold by its number."""
@@ -375,80 +367,39 @@ def _solve(
     return shares, prices, (-solved.eqlin.marginals).tolist()
 
 
-def _sweep(cells: Sequence[Any], bound: float) -> Mixture | None:
+def _sweep(cells: Sequence[Any], bound: float) -> Mixture:
     # The best single thresholds where each cell has one rate: for every lowest rate
     # that there can be, each takes its best threshold up to the bound above it.
-    chosen: dict[int, float] = {}
-    accuracy, n_strata = 0.0, cells[0].n_strata
-    for r in range(n_strata):
-        part = [n for n, cell in enumerate(cells) if cell.is_present[r]]
-        if not part:
-            continue
-        tables = [cells[n].steps(r) for n in part]
-        width = bound if len(part) > 1 else 1.0
-        low = _best_lowest(tables, width)
-        for n, table in zip(part, tables, strict=True):
-            value, place = table.best(low, low + width)
-            chosen[n] = cells[n].thresholds[place[0]]
-            accuracy += float(value[0])
-    for n, cell in enumerate(cells):  # no rate of it counts
-        if n not in chosen:
-            place = int(np.argmax(cell.value))
-            chosen[n] = cell.thresholds[place]
-            accuracy += float(cell.value[place])
-    rules = [[chosen[n]] for n in range(len(cells))]
+    present = np.stack([cell.is_present for cell in cells], axis=1)
+    places = [int(np.argmax(cell.value)) for cell in cells]  # where no rate counts
+    for r in np.flatnonzero(present.sum(axis=1) > 1):
+        part = np.flatnonzero(present[r]).tolist()
+        low = _best_lowest([(cells[n].rate[r], cells[n].value) for n in part], bound)
+        for n in part:
+            above = cells[n].rate[r] - low
+            fits = (above >= -ROUNDING) & (above <= bound + ROUNDING)
+            places[n] = int(np.argmax(np.where(fits, cells[n].value, -np.inf)))
+    chosen = [*zip(cells, places, strict=True)]
+    accuracy = sum(float(cell.value[place]) for cell, place in chosen)
+    rules = [[cell.thresholds[place]] for cell, place in chosen]
     return Mixture(rules, [np.ones(1)] * len(cells), accuracy)
 
 
-def _best_lowest(tables: "Sequence[_Steps]", width: float) -> FloatArray:
-    # The lowest rate that allows the best values, in an array of one.
-    lowest = np.unique(np.concatenate([table.rate for table in tables]))
-    edges = lowest[:: max(1, lowest.size // MOST_EDGES)]
-    nexts = np.append(edges[1:], lowest[-1])
-
-    def total(low: FloatArray, high: FloatArray) -> FloatArray:
-        values = [table.best(low, high)[0] for table in tables]
-        return np.asarray(np.sum(values, axis=0))
-
-    # What lies between two edges is looked at only if it may beat the best edge.
-    may_win = total(edges, nexts + width) >= total(edges, edges + width).max()
-    lowest = lowest[may_win[np.searchsorted(edges, lowest, side="right") - 1]]
-    best = int(np.argmax(total(lowest, lowest + width)))
-    return np.asarray(lowest[best : best + 1])
-
-
-class _Steps:
-    """The best value among thresholds whose rate lies in an interval."""
-
-    def __init__(self, rate: FloatArray, value: FloatArray) -> None:
-        order = np.lexsort((-value, rate))  # of equal rates the best value first
-        first = np.append(True, np.diff(rate[order]) > 0)
-        self.place = order[first]
-        self.rate = rate[self.place]
-        # levels[i][n]: where the best of 2**i values from n on is.
-        self.value = value[self.place]
-        self.levels = [np.arange(self.rate.size)]
-        width = 1
-        while 2 * width <= self.rate.size:
-            last = self.levels[-1]
-            self.levels.append(self._better(last[:-width], last[width:]))
-            width *= 2
-
-    def _better(self, one: IntArray, other: IntArray) -> IntArray:
-        return np.where(self.value[one] >= self.value[other], one, other)
-
-    def best(self, low: FloatArray, high: FloatArray) -> tuple[FloatArray, IntArray]:
-        """Return the best values and their places; -inf where there is none."""
-        begin = np.searchsorted(self.rate, low - ROUNDING)
-        end = np.searchsorted(self.rate, high + ROUNDING, side="right")
-        size = end - begin
-        level = np.log2(np.maximum(size, 1)).astype(np.int64)
-        winners = np.zeros(size.size, dtype=np.int64)
-        for n, table in enumerate(self.levels):
-            at = np.flatnonzero((level == n) & (size > 0))
-            winners[at] = self._better(table[begin[at]], table[end[at] - 2**n])
-        value = np.where(size > 0, self.value[winners], -np.inf)
-        return value, self.place[winners]
+def _best_lowest(tables: list[tuple[FloatArray, FloatArray]], width: float) -> float:
+    # The lowest rate that allows the best values: a running maximum over rates, which
+    # pandas knows of times.
+    lowest = np.unique(np.concatenate([rate for rate, _ in tables]))
+    total, unit = np.zeros(lowest.size), 2 / ROUNDING
+    for rate, value in tables:
+        time = np.rint(unit * np.append(rate, lowest + width + ROUNDING))
+        order = np.argsort(time, kind="stable")
+        index = pd.to_timedelta(time[order].astype(np.int64))
+        values = pd.Series(np.append(value, np.full(lowest.size, np.nan))[order], index)
+        window = pd.Timedelta(round(unit * (width + 2 * ROUNDING)), "ns")
+        best = np.empty(time.size)
+        best[order] = values.rolling(window, min_periods=1, closed="both").max()
+        total += np.nan_to_num(best[rate.size :], nan=-np.inf)
+    return float(lowest[np.argmax(total)])
 
 
 def _settle(
