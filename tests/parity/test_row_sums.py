@@ -7,7 +7,7 @@ from scipy.special import log_softmax, softmax
 
 from fferm.data.groups import encode_sensitive
 from fferm.data.rows import Rows
-from fferm.metrics.tabulator import Tabulator, worst_gap
+from fferm.metrics.tabulator import Tabulator, worst_violation
 from fferm.notions import Labels
 from fferm.notions import get as get_notion
 from fferm.solvers._passes import add_up, no_sums, workspace
@@ -70,10 +70,10 @@ def test_loss_decisions_and_tables_are_those_of_numpy(n, n_classes):
 
 @pytest.mark.parametrize("notion", ["equalized_odds", "sufficiency"])
 @pytest.mark.parametrize("n", [2, 5, 20, 300])
-def test_the_worst_gap_is_that_of_the_gaps_by_name(n, notion):
+def test_the_worst_violation_is_that_of_the_gaps_by_name(n, notion):
     setting, _ = make_case(n, 3, notion)
     decided = np.random.default_rng(7).integers(0, 3, n)
-    rates = [table.rate for table in setting.tables(decided)]
-    assert worst_gap(rates) == pytest.approx(
+    masses = [table.mass for table in setting.tables(decided)]
+    assert worst_violation(masses) == pytest.approx(
         setting.violations(decided).worst, abs=0, nan_ok=True
     )

@@ -36,10 +36,10 @@ from fferm.metrics.tabulator import (
     Absence,
     Gap,
     Violations,
+    distances_of,
     distinct,
-    gaps_of,
     left_out,
-    worst_gap,
+    worst_violation,
 )
 from fferm.notions import ConditionalParity, EqualOpportunity
 
@@ -622,12 +622,11 @@ def test_who_is_left_out_is_said_with_the_reason():
     assert left_out(CONTROL, 2, 9).endswith("and are compared with none")
 
 
-def test_the_worst_gap_is_that_of_the_groups_that_are_there():
-    nan = np.nan
-    some = np.array([[[0.2, 0.5, nan]], [[0.9, nan, nan]]])
-    assert gaps_of(some)[0] == pytest.approx(0.3)
-    assert np.isnan(gaps_of(some)[1])
-    assert worst_gap([some, np.array([[[0.1, 0.2]]])]) == pytest.approx(0.3)
-    assert worst_gap([np.array([[[0.1, 0.6]]]), some]) == pytest.approx(0.5)
-    assert np.isnan(worst_gap([some[1:]]))
-    assert np.isnan(worst_gap([]))
+def test_the_violation_is_that_of_the_groups_that_are_there():
+    some, none = np.array([[2, 5, 0], [8, 5, 0]]) * 1.0, np.array([[9, 0, 0]] * 2) * 1.0
+    both, further = np.stack([some, none]), np.array([[[1, 6], [9, 4]]]) * 1.0
+    np.testing.assert_allclose(distances_of(both), [[0.3, 0.3], [np.nan, np.nan]])
+    assert worst_violation([both, further[:, :, [0, 0]]]) == pytest.approx(0.3)
+    assert worst_violation([further, both]) == pytest.approx(0.5)
+    assert np.isnan(worst_violation([both[1:]]))
+    assert np.isnan(worst_violation([]))

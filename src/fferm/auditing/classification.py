@@ -48,7 +48,7 @@ from fferm.metrics.tabulator import (
     Tabulator,
     left_out,
     make_tabulator,
-    worst_gap,
+    worst_violation,
 )
 from fferm.notions import Labels, Notion
 from fferm.registry import code_of
@@ -573,12 +573,12 @@ def audit(  # noqa: PLR0913 - one call states all that an audit depends on
         notion=chosen_notion.name,
         divergence=next(iter(values)),
         confidence=confidence,
-        violation=worst_gap([table.rate for table in tables]),
+        violation=worst_violation(table.mass for table in tables),
         interval=intervals.violation_interval(*compared, confidence),
         bootstrap_interval=interval,
         soft_violation=None
         if soft is None
-        else worst_gap([table.rate for table in soft_tables]),
+        else worst_violation(table.mass for table in soft_tables),
         soft_interval=soft_interval,
         gaps=violations.gaps,
         groups=_groups(tabulator, decision, soft, confidence),

@@ -372,6 +372,9 @@ class _Columns:
         if not kinds["w"].any():
             raise InvalidInputError("All weights are 0. Some row must count.")
         others = [name for name in kinds if name not in (*keys, "n", "w", "ww")]
-        numbers = kinds[["w", "ww", *others]].astype(np.float64)
-        numbers = numbers.rename(columns=lambda name: name.replace("q", "p"))
-        return pd.concat([kinds[[*keys, "n"]], numbers], axis=1)
+        # Not astype, which hides warnings of other threads.
+        numbers = {
+            name.replace("q", "p"): kinds[name].to_numpy(np.float64)
+            for name in ("w", "ww", *others)
+        }
+        return kinds[[*keys, "n"]].assign(**numbers)

@@ -35,8 +35,6 @@ from fferm.metrics.intervals import (
 from fferm.metrics.tabulator import (
     Tabulator,
     make_tabulator,
-    rates_of,
-    worst_gap,
     worst_violation,
 )
 from fferm.penalty.objective import Penalty
@@ -171,7 +169,8 @@ class Measure:
                 whole = table[: math.prod(cell.shape)].reshape(*cell.shape, -1)
                 parts.append(whole.transpose(0, 2, 1))
         tables = self.tabulator.tables(sums.decided, masses["hard"])
-        violation, distance = worst_gap([table.rate for table in tables]), np.nan
+        compared = [table.mass for table in tables]
+        violation, distance = worst_violation(compared), np.nan
         # Where nobody can be compared there is no table either.
         if not np.isnan(violation):
             shared = zip(masses["soft"], tables, strict=True)
@@ -181,8 +180,8 @@ class Measure:
         accuracy = float(sums.right[0] / self.total)
         # What the rows are worth to an interval, as in `RateTable.size`.
         size = float(self.total**2 / np.sum(self.weight**2))
-        compared = compared_of(tables)
-        ends = violation_interval(*compared, CONFIDENCE)
+        rates = compared_of(tables)
+        ends = violation_interval(*rates, CONFIDENCE)
         share = np.array(accuracy), np.array(size)
         limits = *map(float, wilson_limits(*share, two_sided(CONFIDENCE))), *ends
         return {
@@ -195,14 +194,13 @@ class Measure:
             "result": model.result_.name,
             **dict(zip(LIMITS, limits, strict=True)),
             "floor": floor_of_tables(tables, n_draws=FLOOR_DRAWS).mean,
-            "corrected_violation": corrected_violation(*compared),
-            "ratio": 1 - worst_violation(tables, "ratio"),
-            "deviation": worst_violation(tables, "deviation"),
+            "corrected_violation": corrected_violation(*rates),
+            "ratio": 1 - worst_violation(compared, "ratio"),
+            "deviation": worst_violation(compared, "deviation"),
         }
 
     def _violation(self, masses: Iterable[FloatArray]) -> float:
-        tables = self.tabulator.comparison.tables
-        return worst_gap([rates_of(tables(mass)) for mass in masses])
+        return worst_violation(map(self.tabulator.comparison.tables, masses))
 
     def random_baseline(
         self, scores: FloatArray, towards: int

@@ -62,7 +62,7 @@ from fferm.errors import (
 from fferm.estimators.base import FairClassifier
 from fferm.estimators.weight_search import HeldOutDecisions
 from fferm.metrics.intervals import certify, compared_of
-from fferm.metrics.tabulator import Tabulator, worst_gap
+from fferm.metrics.tabulator import Tabulator, worst_violation
 from fferm.notions import Labels, Notion
 from fferm.registry import Saved, kind_of
 from fferm.solvers import Result
@@ -532,7 +532,7 @@ class GroupRepair(RepairedClassifier):
             self._keep(mixture, cells, len(strata.names))
             decided = self._apply(prob, *where, drawn).argmax(axis=1)
             tables = judge.tables(decided)
-            violation = worst_gap([table.rate for table in tables])
+            violation = worst_violation(table.mass for table in tables)
             is_kept = violation <= self.max_violation + SAME
             if self.confidence is not None:
                 is_kept = all(table.is_judged.all() for table in tables) and (

@@ -405,7 +405,7 @@ class HeldOutDecisions(HeldOut[M]):
         violations = self.setting.violations(code)
         is_complete = len(violations.gaps) == self.n_gaps
         tables = self.setting.tables(code)
-        violation = worst_violation(tables, self.measure)
+        violation = worst_violation((table.mass for table in tables), self.measure)
         passes = is_complete and violation <= self.bound
         if passes and self.confidence is not None:
             p = certify_tables(tables, self.bound, self.measure)
@@ -422,7 +422,12 @@ class HeldOutDecisions(HeldOut[M]):
         limit, noise = expected_limit(*compared, share, level, self.measure)
         if np.unique(code).size == 1 or np.isnan(limit):
             limit = np.inf
-        return Expected(model, worst_violation(tables, self.measure), limit, noise)
+        return Expected(
+            model,
+            worst_violation((table.mass for table in tables), self.measure),
+            limit,
+            noise,
+        )
 
     def floor(self) -> float:
         """Return what a fair model measures that has each class as often as y."""
@@ -440,7 +445,8 @@ class HeldOutDecisions(HeldOut[M]):
         more than the gap that is left to close.
         """
         code = _decide(judged.model, self.all_X)[self.trained_position]
-        left = worst_violation(self.trained_setting.tables(code), self.measure)
+        tables = self.trained_setting.tables(code)
+        left = worst_violation((table.mass for table in tables), self.measure)
         return judged.is_usable and left <= self.bound < judged.violation - left
 
     def infeasible(self, closest: Judged[M], highest: float) -> str:

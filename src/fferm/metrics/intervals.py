@@ -41,7 +41,7 @@ from fferm.metrics.tabulator import (
     RateTable,
     Tabulator,
     compared,
-    distance_of,
+    distances_of,
     rates_of,
 )
 from fferm.notions import Measure
@@ -730,16 +730,13 @@ def floor_of_tables(
         for r in np.flatnonzero(table.is_judged):
             mass = table.mass[r]
             common = mass.sum(axis=1) / mass.sum()
-            first = int(common.size == 2)  # of two outcomes one is enough
-            lowest = np.full((n_draws, common.size - first), np.inf)
-            highest, overall = -lowest, np.zeros(lowest.shape)
-            for k in np.flatnonzero(mass.sum(axis=0) > 0):
-                size = sizes[r, k]
-                rate = rng.multinomial(size, common, n_draws)[:, first:] / size
-                np.minimum(lowest, rate, out=lowest)
-                np.maximum(highest, rate, out=highest)
-                overall += rate * (mass[:, k].sum() / mass.sum())
-            gaps = distance_of(lowest, highest, overall, measure)
+            drawn, total = np.zeros((n_draws, *mass.shape)), mass.sum(axis=0)
+            for k in np.flatnonzero(total > 0):
+                counts = rng.multinomial(sizes[r, k], common, n_draws)
+                drawn[..., k] = counts * (total[k] / sizes[r, k])
+            gaps = distances_of(drawn, measure)
+            if common.size == 2:  # of two outcomes one is enough
+                gaps = gaps[:, 1:]
             worst = np.fmax(worst, gaps.max(axis=1))
     median, high = np.quantile(worst, [0.5, confidence])
     return Floor(float(worst.mean()), float(median), float(high))

@@ -10,7 +10,7 @@ where fewer than two remain everywhere the violation is NaN.
 
 import functools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -167,60 +167,39 @@ def rates_of(mass: FloatArray) -> FloatArray:
     return np.where(total > 0, mass / np.where(total > 0, total, 1.0), np.nan)
 
 
-def gaps_of(rate: FloatArray) -> FloatArray:
-    """Return the (strata, outcomes) largest differences of rates between groups.
+def distances_of(mass: FloatArray, measure: Measure = "difference") -> FloatArray:
+    """Return how far rates of groups are apart, from (..., outcomes, groups) weights.
 
-    NaN where fewer than two groups are present.
+    NaN where fewer than two groups are present. A rate of 0 everywhere has no ratio
+    and counts as equal.
     """
-    gap = np.fmax.reduce(rate, axis=-1) - np.fmin.reduce(rate, axis=-1)
+    rate = rates_of(mass)
+    lowest, highest = np.fmin.reduce(rate, axis=-1), np.fmax.reduce(rate, axis=-1)
+    gap, whole = highest - lowest, np.ones_like(highest)
+    if measure == "ratio":
+        whole = highest
+    elif measure == "deviation":
+        whole = rates_of(mass.sum(axis=-1, keepdims=True))[..., 0]
+        gap = np.maximum(highest - whole, whole - lowest)
+    gap = np.where(highest > 0, gap, 0.0) / np.where(highest > 0, whole, 1.0)
     return np.where(np.sum(~np.isnan(rate), axis=-1) >= 2, gap, np.nan)
 
 
-def worst_gap(rates: Sequence[FloatArray]) -> float:
-    """Return the violation of (strata, outcomes, groups) rates, one per attribute.
-
-    The same as `Violations.worst`, without names.
-    """
-    worst = math.nan
-    for rate in rates:
-        worst = np.fmax(worst, np.fmax.reduce(gaps_of(rate), axis=None))
-    return float(worst)
-
-
 def worst_violation(
-    tables: Sequence[RateTable], measure: Measure = "difference"
+    masses: Iterable[FloatArray], measure: Measure = "difference"
 ) -> float:
-    """Return the violation of tables, one per attribute; NaN if none can be judged.
+    """Return the violation of (strata, outcomes, groups) weights, one per attribute.
 
-    Ratios and deviations are those of the larger of two classes, or of every class.
-    A rate of 0 everywhere has no ratio and counts as equal.
+    The same as `Violations.worst`, without names; NaN if nothing can be judged. Ratios
+    and deviations are those of the larger of two classes, or of every class.
     """
-    if measure == "difference":
-        return worst_gap([table.rate for table in tables])
     worst = math.nan
-    for table in tables:
-        rate, total = compared(table.rate), table.mass.sum(axis=1, keepdims=True)
-        weight = compared(np.broadcast_to(total, table.rate.shape))
-        whole = weight.sum(axis=-1)
-        mean = np.nansum(rate * weight, axis=-1) / np.where(whole > 0, whole, 1)
-        lowest, highest = np.fmin.reduce(rate, axis=-1), np.fmax.reduce(rate, axis=-1)
-        part = distance_of(lowest, highest, mean, measure)
-        part = part[np.sum(~np.isnan(rate), axis=-1) >= 2]
-        if part.size:
-            worst = float(np.fmax(worst, part.max()))
-    return worst
-
-
-def distance_of(
-    lowest: FloatArray, highest: FloatArray, mean: FloatArray, measure: Measure
-) -> FloatArray:
-    """Return how far rates are apart by a measure; 0 where the highest is 0."""
-    if measure == "difference":
-        return highest - lowest
-    gap, whole = np.maximum(highest - mean, mean - lowest), mean
-    if measure == "ratio":
-        gap, whole = highest - lowest, highest
-    return np.asarray(np.where(highest > 0, gap, 0.0) / np.where(highest > 0, whole, 1))
+    for mass in masses:
+        gap = distances_of(mass, measure)
+        if measure != "difference" and gap.shape[-1] == 2:
+            gap = gap[..., 1:]
+        worst = np.fmax(worst, np.fmax.reduce(gap, axis=None))
+    return float(worst)
 
 
 def compared(rate: FloatArray) -> FloatArray:
@@ -263,7 +242,7 @@ class Tabulator:
         tables, gaps = self.tables(predicted), []
         for table in tables:
             # An absent group has the rate NaN, and is neither lowest nor highest.
-            is_absent, gap = np.isnan(table.rate), gaps_of(table.rate)
+            is_absent, gap = np.isnan(table.rate), distances_of(table.mass)
             lowest = np.where(is_absent, np.inf, table.rate).argmin(axis=2)
             highest = np.where(is_absent, -np.inf, table.rate).argmax(axis=2)
             for r in map(int, np.flatnonzero(table.is_judged)):

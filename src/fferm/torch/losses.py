@@ -35,7 +35,7 @@ from fferm.data.groups import GroupMode, group_name
 from fferm.data.rows import Rows
 from fferm.divergences import Divergence, strip
 from fferm.errors import InvalidInputError, InvalidParameterError, NonFiniteError
-from fferm.metrics.tabulator import rates_of, worst_gap
+from fferm.metrics.tabulator import worst_violation
 from fferm.notions import Notion
 from fferm.penalty.dual import (
     FIRST_DUAL_STEP,
@@ -623,7 +623,7 @@ class FairnessLoss(TableLoss):
         report = Diagnostics(
             float((self.dual.payoff() * self.seen).sum()) / n_rows,
             self._penalties()[0],
-            worst_gap([rates_of(table) for table in tables]),
+            worst_violation(tables),
             math.sqrt(square / weight) if weight > 0 else math.nan,
             round(n_rows),
         )
@@ -857,7 +857,7 @@ class SemiStochasticFairnessLoss(TableLoss):
                 "jensen_shannon, squared_hellinger or total_variation."
             )
         offset = value - float(np.sum(payoff * mass)) / n_rows
-        violation = worst_gap([rates_of(comparison.tables(table)) for table in tables])
+        violation = worst_violation(map(comparison.tables, tables))
         return value, offset, payoff, violation
 
     def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:

@@ -365,7 +365,7 @@ class _Judge:
         with muted(FfermWarning):
             shown = np.searchsorted(self.classes, model.predict(train.X))
             tables = self._tabulate(train).tables(shown)
-        value = worst_violation(tables, self.model.measure)
+        value = worst_violation((table.mass for table in tables), self.model.measure)
         judged = self.tabulator.tables(code)
         p = certify_tables(judged, self.bound or 0.0, self.model.measure)
         # One class for everyone is not where the tests begin.
@@ -415,7 +415,8 @@ class _Judge:
                     "fairness_weight": weight,
                     "accuracy": float(accuracy),
                     "violation": worst_violation(
-                        self.tabulator.tables(code), self.model.measure
+                        (table.mass for table in self.tabulator.tables(code)),
+                        self.model.measure,
                     ),
                     "collapsed": bool(np.unique(code).size == 1),
                     "model": fitted_model,

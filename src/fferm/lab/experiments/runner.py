@@ -340,7 +340,7 @@ def _measure_draws(chance: FloatArray, y: IntArray, tabulator: Tabulator) -> Rec
         masses = [
             cell.table(chance, count[cell.rows], 2) for cell in tabulator.rows.cells
         ]
-        gaps.append(worst_violation(tabulator.tables(chance, masses)))
+        gaps.append(worst_violation(map(tabulator.comparison.tables, masses)))
     accuracies = np.round(draws @ right / len(y), 6)
     drawn = {"accuracy": accuracies, "violation": np.round(gaps, 6)}
     return {f"{name}_drawn": numbers.tolist() for name, numbers in drawn.items()}
