@@ -374,7 +374,7 @@ class _Columns:
         others = [name for name in kinds if name not in (*keys, "n", "w", "ww")]
         # Not astype, which hides warnings of other threads.
         numbers = {
-            name.replace("q", "p"): kinds[name].to_numpy(np.float64)
+            str(name).replace("q", "p"): kinds[name].to_numpy(np.float64)
             for name in ("w", "ww", *others)
         }
         return kinds[[*keys, "n"]].assign(**numbers)

@@ -129,7 +129,7 @@ def find_alternatives(
     if taken is not None:
         reason = _reason(models, taken, name, bound)
     front = set(curve.pareto()[POINT].itertuples(index=False, name=None))
-    is_base = (models[POINT] == base[POINT]).all(axis=1)
+    is_base = _is_point(models, *base[POINT])
     models["standing"] = [
         _standing(row, is_first, taken, front, name, bound)
         for is_first, (_, row) in zip(is_base, models.iterrows(), strict=True)
@@ -199,8 +199,13 @@ def _standing(
     return "; ".join(words) or "not taken"
 
 
+def _is_point(models: pd.DataFrame, curve: str, weight: float) -> "pd.Series[bool]":
+    # Column by column: pandas hides warnings of other threads where it aligns tables.
+    return (models["curve"] == curve) & (models["fairness_weight"] == weight)
+
+
 def _reason(models: pd.DataFrame, taken: Key, name: str, bound: float) -> str:
-    row = models[(models[POINT] == list(taken[:2])).all(axis=1)].iloc[0]
+    row = models[_is_point(models, *taken[:2])].iloc[0]
     return (
         f"Of {len(models)} models, {row['curve']} with fairness weight "
         f"{row['fairness_weight']:g} is {WORDS[name]} {bound:.4g} on test rows. "
