@@ -30,7 +30,7 @@ from fferm.data.validate import (
     is_table,
     read_array,
     reason_of,
-    shares,
+    rescaled,
 )
 from fferm.deploy.base import (
     CorrectedClassifier,
@@ -259,12 +259,13 @@ class RepairedClassifier(CorrectedClassifier):
         self.classes_ = _classes_of(self.model, y, n_classes)
         labels = known_labels(y, len(values), self.classes_)
         self.target_name_ = str(getattr(y, "name", None) or "")
-        weight = shares(encode_weight(sample_weight, len(values)))
-        checked = X, labels, weight, sensitive_features
+        weight = rescaled(encode_weight(sample_weight, len(values)))
+        y = self.classes_[np.asarray(labels.y)]
+        passed = FitInput(X, y, sensitive_features, weight)
         if raw is not None:
-            self._learn_unit(values, checked)
+            self._learn_unit(values, labels, passed)
             values = self._to_prob(raw)
-        self._fit(*checked, values)
+        self._fit(labels, passed, values)
         return self
 
     def _read_prob(
@@ -294,27 +295,18 @@ class RepairedClassifier(CorrectedClassifier):
             raise PersistenceError(f"score_unit_ must be two numbers; got {unit!r}.")
 
     @abstractmethod
-    def _trained(
-        self, X: Table, labels: Labels, weight: FloatArray, sensitive_features: Table
-    ) -> NDArray[np.bool_]:
+    def _trained(self, labels: Labels, passed: FitInput) -> NDArray[np.bool_]:
         """Return which rows are not held out to judge the correction."""
 
     @abstractmethod
-    def _fit(
-        self,
-        X: Table,
-        labels: Labels,
-        weight: FloatArray,
-        sensitive_features: Table,
-        prob: FloatArray,
-    ) -> None:
+    def _fit(self, labels: Labels, passed: FitInput, prob: FloatArray) -> None:
         """Learn from checked rows."""
 
-    def _learn_unit(self, values: FloatArray, checked: tuple[Any, ...]) -> None:
+    def _learn_unit(self, values: FloatArray, labels: Labels, passed: FitInput) -> None:
         self.score_unit_ = ()
         if values.min() < 0 or values.max() > 1:
             self.score_unit_ = (0.0, 1.0)
-            values = values[self._trained(*checked)]
+            values = values[self._trained(labels, passed)]
             if np.abs(values).max() > LARGEST_LOGIT:
                 self.score_unit_ = (float(values.mean()), float(values.std()) or 1.0)
 
@@ -384,34 +376,32 @@ class GroupRepair(RepairedClassifier):
         table["chance"] = self.chances_[cells, rules]
         return table
 
-    def _trained(
-        self, X: Table, labels: Labels, weight: FloatArray, sensitive_features: Table
-    ) -> NDArray[np.bool_]:
+    def _trained(self, labels: Labels, passed: FitInput) -> NDArray[np.bool_]:
         notion = Notion.resolve(self.notion)
         self._check_notion(notion)
         everyone = np.ones(labels.n_samples, dtype=bool)
         if self.confidence is None:
             return everyone
         with muted(FfermWarning):  # they are encoded again
-            rows = encode_rows(sensitive_features, notion, labels, X, how=self.groups)
+            columns = passed.sensitive_features, notion, labels, passed.X
+            rows = encode_rows(*columns, how=self.groups)
         y, seed = np.asarray(labels.y), self.random_state
         return ~hold_out_evenly(rows, y, self.validation_fraction, seed)
 
-    def _fit(
-        self,
-        X: Table,
-        labels: Labels,
-        weight: FloatArray,
-        sensitive_features: Table,
-        prob: FloatArray,
-    ) -> None:
-        notion = Notion.resolve(self.notion)
-        kept = self._trained(X, labels, weight, sensitive_features)
-        labels, binning = add_control(labels, notion, X), Binning(kept=kept)
+    def _fit(self, labels: Labels, passed: FitInput, prob: FloatArray) -> None:
+        notion, X = Notion.resolve(self.notion), passed.X
+        kept = self._trained(labels, passed)
+        labels = add_control(labels, notion, X)
         self.control_names_ = labels.control_names
-        columns = sensitive_features, notion, labels, X
-        how: dict[str, Any] = {"how": self.groups, "binning": binning}
-        rows = encode_rows(*columns, sample_weight=weight, **how)
+        rows = encode_rows(
+            passed.sensitive_features,
+            notion,
+            labels,
+            X,
+            how=self.groups,
+            sample_weight=passed.sample_weight,
+            binning=Binning(kept=kept),
+        )
         if (n_groups := math.prod(_shape(rows))) > MOST_GROUPS:
             raise InvalidInputError(
                 f"The sensitive columns have {n_groups} combinations of values, and "
@@ -420,7 +410,7 @@ class GroupRepair(RepairedClassifier):
         names = itertools.product(*(attribute.groups for attribute in rows.attributes))
         self.groups_ = tuple(map(" × ".join, names))
         self.band_edges_ = rows.band_edges
-        self.sensitive_names_ = tuple(dict(split_columns(sensitive_features)))
+        self.sensitive_names_ = tuple(dict(split_columns(passed.sensitive_features)))
         y = np.asarray(labels.y)
         tabulator = Tabulator(rows, notion, labels)
         if not any(table.is_judged.any() for table in tabulator.tables(y)):
@@ -649,29 +639,19 @@ class FeatureRepair(RepairedClassifier):
     correction: "str | FairClassifier" = "linear"
     correction_: FairClassifier = field(init=False)
 
-    def _trained(
-        self, X: Table, labels: Labels, weight: FloatArray, sensitive_features: Table
-    ) -> NDArray[np.bool_]:
-        model, passed = self._correction_and_rows(X, labels, weight, sensitive_features)
+    def _trained(self, labels: Labels, passed: FitInput) -> NDArray[np.bool_]:
+        model = self._unfitted(passed)
         if model.divergence == "auto":
             model.set_params(divergence="kl")  # rows are held out before it is chosen
         with muted(FfermWarning):  # fit encodes them again
             held_out = HeldOutDecisions(model, passed, model._encode(passed))
-        kept = np.ones(len(weight), dtype=bool)
+        kept = np.ones(labels.n_samples, dtype=bool)
         kept[held_out.position] = False
         return kept
 
-    def _fit(
-        self,
-        X: Table,
-        labels: Labels,
-        weight: FloatArray,
-        sensitive_features: Table,
-        prob: FloatArray,
-    ) -> None:
-        columns = labels, weight, sensitive_features
-        model, passed = self._correction_and_rows(X, *columns)
-        seen = replace(passed, X=_with_logits(X, prob))
+    def _fit(self, labels: Labels, passed: FitInput, prob: FloatArray) -> None:
+        model = self._unfitted(passed)
+        seen = replace(passed, X=_with_logits(passed.X, prob))
         self.correction_ = model.fit(**seen.tables)
         if not np.array_equal(self.correction_.classes_, self.classes_):
             raise InvalidInputError(
@@ -683,15 +663,14 @@ class FeatureRepair(RepairedClassifier):
         self.feasible_ = self.correction_.feasible_
         self.violation_ = self.correction_.violation_
 
-    def _correction_and_rows(
-        self, X: Table, labels: Labels, weight: FloatArray, sensitive_features: Table
-    ) -> tuple[FairClassifier, FitInput]:
-        # The unfitted correction, and arguments of its fit without the frozen logits.
-        if X is None:
+    def _unfitted(self, passed: FitInput) -> FairClassifier:
+        # The correction to fit.
+        if passed.X is None:
             raise InvalidInputError(
                 "uses_group=False corrects scores by features and needs X. Pass it, or "
                 "uses_group=True."
             )
+        model: FairClassifier
         if isinstance(self.correction, FairClassifier):
             model = clone(self.correction)
         elif self.correction in CORRECTIONS:
@@ -705,8 +684,7 @@ class FeatureRepair(RepairedClassifier):
             )
         shared = ("notion", *RepairedClassifier.constraints)
         model.set_params(**{name: getattr(self, name) for name in shared})
-        y = self.classes_[np.asarray(labels.y)]
-        return model, FitInput(X, y, sensitive_features, weight * len(weight))
+        return model
 
     def _correct(
         self, prob: FloatArray, X: Table, group: IntArray, domain: IntArray
