@@ -1,8 +1,8 @@
 # %% [markdown]
 # # A bank's table
 #
-# A bank wants to predict who will repay a credit. Its table has text, numbers and 1,000 people, and younger applicants have been
-# refused more often. We train a fair model, see what fairness costs, and find out how much 1,000 people can tell at all.
+# A bank wants to predict who will repay a credit. Its table has text, numbers and 1,000 people, and fewer of the young
+# are rated good risks. We train a fair model, see what fairness costs, and find out how much 1,000 people can tell at all.
 
 # %%
 from fferm import FairLogisticRegression, audit, load, save, tradeoff_curve

@@ -345,6 +345,13 @@ def test_a_hint_at_codes_names_the_option(call, folder, table):
     assert "look like codes" not in again.err
 
 
+def test_a_hint_at_identifiers_names_the_option(call, folder, table):
+    table.assign(row_id=range(len(table))).to_csv(folder / "rows.csv", index=False)
+    line = ["fit", folder / "rows.csv", "--target", "outcome", "--sensitive", "region"]
+    done = call(*line, "--out", folder / "rows.fferm")
+    assert "read as numbers: row_id. Name each with --drop." in done.err
+
+
 def test_python_m_fferm_is_the_same_program(folder):
     command = [sys.executable, "-m", "fferm"]
     model, data = folder / "model.fferm", folder / "data.csv"

@@ -13,13 +13,14 @@ from fferm import (
     tradeoff_curve,
 )
 from fferm.datasets import make_biased
+from fferm.deploy import ParityController
 from fferm.report.curves import points
 
 HOSTILE = "<img src=x onerror=alert(1)>"
 BOUND = 0.4
 PAGES = (
     *("curve", "bound", "audit", "number_curve", "number_audit"),
-    *("dossier", "alternatives"),
+    *("dossier", "alternatives", "deployment"),
 )
 PHONE, DESKTOP = {"width": 390, "height": 844}, {"width": 1280, "height": 900}
 # What margins of 1.5 cm leave of the width of A4, in pixels.
@@ -51,6 +52,7 @@ def pages(curve, tmp_path_factory):
     alone.alternatives(max_violation=BOUND).to_html(folder / "alternatives.html")
     _write_numbers(folder)
     _write_dossier(folder)
+    _write_deployment(folder)
     return {name: folder / f"{name}.html" for name in PAGES}
 
 
@@ -92,6 +94,24 @@ def _write_dossier(folder):
         sensitive_features=people,
     )
     found.dossier("ecoa").to_html(folder / "dossier.html")
+
+
+def _write_deployment(folder):
+    """Write the audit of a frozen model whose thresholds follow a stream."""
+    data = make_biased(600, random_state=0)
+    sets = data.sensitive_features, data.sensitive_features_test
+    seen, new = (
+        np.where(groups["group"] == "1", HOSTILE, "Œuvre & Söhne") for groups in sets
+    )
+    frozen = FairLogisticRegression(fairness_weight=0)
+    frozen.fit(data.X, data.y, sensitive_features=seen)
+    controller = ParityController(model=frozen, step=0.05)
+    controller.update(data.X, seen)
+    before, after = (
+        audit(model, data.X_test, data.y_test, sensitive_features=new, n_bootstrap=50)
+        for model in (frozen, controller)
+    )
+    after.to_html(folder / "deployment.html", before=before)
 
 
 class Visit:
@@ -228,6 +248,14 @@ def test_the_keyboard_reaches_the_buttons_and_the_models(visit, pages):
             page.evaluate("document.activeElement.id || document.activeElement.name")
         )
     assert {"fairer", "sharper", "point"} <= reached
+
+
+def test_the_page_of_a_deployment_states_its_certificate_and_what_changed(visit, pages):
+    page = visit(pages["deployment"]).tab
+    summary = page.locator(".verdict").inner_text()
+    assert "Before, the violation was" in summary
+    assert page.locator("p.note", has_text="no stream could exceed").count() == 1
+    assert page.locator(".bar .before").count() == 2
 
 
 def test_the_picked_point_has_a_ring(visit, pages):

@@ -53,6 +53,27 @@ def test_every_model_has_its_costs_and_a_standing(curve):
         assert models[column].notna().any()
 
 
+def test_a_goal_of_every_group_is_held_against_every_model(curve):
+    lowest = {
+        key.fairness_weight: audit.frame["accuracy"].min()
+        for key, audit in curve.audits.items()
+    }
+    bound = np.median([*lowest.values()])
+    search = curve.alternatives(min_group_accuracy=bound)
+    assert lowest[search.taken.fairness_weight] >= bound
+    standing = search.models.set_index("fairness_weight")["standing"]
+    is_beyond = standing.str.contains("beyond the goal")
+    assert is_beyond.to_dict() == {k: value < bound for k, value in lowest.items()}
+    assert is_beyond.any()
+
+
+def test_models_that_no_test_chose_are_not_called_worse(curve):
+    search = curve.alternatives(max_violation=0.9, confidence=0.9)
+    kept = [text for text in search.models["standing"] if text.startswith("keeps")]
+    assert kept
+    assert all(text.endswith("not the one that passed the test") for text in kept)
+
+
 def test_a_search_in_vain_is_documented_too(curve):
     search = curve.alternatives(max_violation=0.0)
     assert search.taken is None
@@ -104,4 +125,5 @@ def test_the_page_has_names_as_text_and_a_place_to_sign(curve, tmp_path):
     assert "<img" not in page
     assert "&lt;img src=x" in page
     assert DISCLAIMER in page
+    assert ">taken</text>" in page
     assert "<dt>Signature</dt>" in page

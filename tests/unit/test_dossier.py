@@ -185,6 +185,16 @@ def test_few_people_below_four_fifths_are_not_significant():
     assert any("statistically not significant" in text for text in dossier.findings)
 
 
+def test_nobody_selected_is_below_four_fifths():
+    dossier = audit_counts((0, 60), {"a": 80, "b": 100}).dossier("eeoc", race="race")
+    race = table_of(dossier, "race").categories
+    assert race["a"]["impact_ratio"] == 0
+    rows = [row for table in dossier.tables for row in table.categories.values()]
+    below = sum(row["four_fifths"] is False for row in rows)
+    assert judge_dossier(dossier).words.endswith(f": {below} of {len(rows)}")
+    assert below >= 3  # the race, and its crossings with both sexes
+
+
 def test_no_page_says_that_all_is_well():
     dossier = audit_counts((50, 50), {"a": 100, "b": 100}).dossier("eeoc")
     assert judge_dossier(dossier).is_good is None

@@ -173,6 +173,13 @@ def test_columns_that_look_like_codes_are_named_once():
     assert "state=9" in model.encoder_.get_feature_names_out()
 
 
+@pytest.mark.parametrize("name", ["id", "Person_ID", "Unnamed: 0"])
+def test_numbers_of_rows_are_told_to_be_dropped(name):
+    table = TABLE.assign(**{name: np.arange(N_ROWS), "fluid": np.arange(N_ROWS)})
+    with pytest.warns(ColumnHint, match=rf"as numbers: {name}\. Drop them\."):
+        MODELS["linear"].fit(table, LABELS, sensitive_features=TABLE["group"])
+
+
 @pytest.mark.parametrize("name", ["linear", "trees"])
 @pytest.mark.parametrize(
     ("column", "words", "error"),

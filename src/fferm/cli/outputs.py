@@ -61,11 +61,10 @@ class Output:
 
         def show(message: Warning | str, *_: Any, **__: Any) -> None:
             line = one_line(str(message))
-            if isinstance(message, ColumnHint):
-                line = (
-                    f"{line.split(' If ')[0]} If they are categories, name each with "
-                )
-                line += "--categorical."
+            if isinstance(message, ColumnHint):  # options in place of parameters
+                line = line.replace("Drop them", "Name each with --drop")
+                line, found, _ = line.partition(" pass categorical")
+                line += " name each with --categorical." if found else ""
             if line not in seen and not self.is_quiet:
                 sys.stderr.write(f"warning: {line}\n")
             seen.add(line)

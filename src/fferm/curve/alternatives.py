@@ -32,6 +32,8 @@ WORDS = {
     "min_group_accuracy": "the fairest model with an accuracy in every group of at "
     "least",
 }
+# What a model is called whose other measure is the worse one.
+WORSE = {"accuracy": "less accurate", "violation": "less fair"}
 
 
 @dataclass(frozen=True)
@@ -126,12 +128,13 @@ def find_alternatives(
     except InvalidInputError as error:
         reason = f"None was taken. {error}"
     ((name, bound),) = goal.items()  # choose refuses none and several
+    models = curve._measured(models, name, "test", "difference")
     if taken is not None:
         reason = _reason(models, taken, name, bound)
     front = set(curve.pareto()[POINT].itertuples(index=False, name=None))
     is_base = _is_point(models, *base[POINT])
     models["standing"] = [
-        _standing(row, is_first, taken, front, name, bound)
+        _standing(row, is_first, taken, front, name, bound, confidence is not None)
         for is_first, (_, row) in zip(is_base, models.iterrows(), strict=True)
     ]
     return Alternatives(
@@ -177,6 +180,7 @@ def _standing(
     front: set[tuple[Any, ...]],
     name: str,
     bound: float,
+    is_tested: bool,
 ) -> str:
     # Why a model was taken, or not.
     place = row["curve"], row["fairness_weight"]
@@ -188,14 +192,14 @@ def _standing(
         words.append("not usable: one prediction for everyone")
     elif np.isnan(row["violation"]):
         words.append("cannot be judged")
-    elif measure in row and sign * row[measure] > sign * bound:
+    elif sign * row[measure] > sign * bound:
         words.append(f"beyond the goal: {measure} {row[measure]:.4f}")
     elif place not in front:
         words.append("another model is at least as accurate and fairer")
+    elif taken is not None and is_tested:
+        words.append("keeps the goal by its value; not the one that passed the test")
     elif taken is not None:
-        words.append(
-            f"keeps the goal; worse {other} than the model taken, or not tested"
-        )
+        words.append(f"keeps the goal; {WORSE[other]} than the model taken")
     return "; ".join(words) or "not taken"
 
 

@@ -63,6 +63,8 @@ FREE_TEXT_FROM, MOST_WORDS = 20, 3
 CODES = range(3, 31)
 # Fewer rows than this show too little of a column to tell.
 CODES_FROM = 100
+# What columns of row numbers and keys are called; pandas writes the second.
+IDENTIFIER = re.compile(r"(.*[ _-])?id|unnamed: 0", re.IGNORECASE)
 # An encoding with no more than this share of it not 0 is a CSR matrix, as solvers would
 # copy it to one; it is made by blocks of rows.
 DENSEST = 0.25
@@ -327,16 +329,24 @@ def check_categorical(
 
 
 def hint_at_codes(frame: pd.DataFrame, categorical: Sequence[Any] | None) -> None:
-    """Warn about columns of integers that look like codes, unless some are named."""
+    """Warn of integers that look like codes or identifiers, unless some are named."""
     if categorical is not None or len(frame) < CODES_FROM:
         return
-    codes = []
-    for name in frame.columns:
+    codes, identifiers = [], []
+    for name in map(str, frame.columns):
         if not pd.api.types.is_integer_dtype(frame[name].dtype):
             continue
         distinct = pd.unique(frame[name].dropna())
         if len(distinct) in CODES and min(distinct) > 0:
-            codes.append(str(name))
+            codes.append(name)
+        elif len(distinct) == len(frame) and IDENTIFIER.fullmatch(name):
+            identifiers.append(name)
+    if identifiers:
+        warn_user(
+            "Columns that look like identifiers are read as numbers: "
+            f"{', '.join(identifiers)}. Drop them.",
+            ColumnHint,
+        )
     if codes:
         warn_user(
             f"Columns that look like codes are read as numbers: {', '.join(codes)}. "

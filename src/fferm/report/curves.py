@@ -284,7 +284,7 @@ def _compare(
     if base is None:
         return headline, []
     if chosen is base:
-        return headline, ["No fairness term is needed for it."]
+        return headline, ["On these rows a fairness term does not improve on it."]
     lost = base.test["accuracy"].mean - chosen.test["accuracy"].mean
     paid = price(lost, "the variance" if is_number else "accuracy")
     before = base.test["violation"].mean

@@ -6,7 +6,6 @@ from typing import Any
 
 from fferm.auditing.dossier import (
     DISCLAIMER,
-    FOUR_FIFTHS,
     MEASURES,
     METHODS,
     SIGNED,
@@ -80,6 +79,9 @@ def write_alternatives(
     rows: Any = search.models.to_dict("records")
     places = [(row["violation"], row["accuracy"]) for row in rows]
     is_number = "metric" in search.curve.description
+    keys = [(row["curve"], row["fairness_weight"]) for row in rows]
+    taken = None if search.taken is None else keys.index(search.taken[:2])
+    bound = search.goal.get("max_violation")
     values = {
         "title": title or "Search for less discriminatory alternatives",
         "search": search,
@@ -87,7 +89,7 @@ def write_alternatives(
         "provenance": search.provenance,
         "digests": [],
         "verdict": judge_search(search, rows, is_number),
-        "pictures": draw_points(search.curve, places, search.goal.get("max_violation")),
+        "pictures": draw_points(search.curve, places, bound, taken),
         "models": rows,
         "is_number": is_number,
         "blanks": ["Why the model was taken", "Reviewer", *SIGNED],
@@ -122,7 +124,7 @@ def judge_dossier(dossier: Dossier) -> Verdict:
     if not dossier.rule.four_fifths:
         words = "Figures without a verdict: the text sets no limit"
         return Verdict(words, dossier.rule.limit, None)
-    below = [row for row in rows if (row["impact_ratio"] or math.inf) < FOUR_FIFTHS]
+    below = [row for row in rows if row["four_fifths"] is False]
     words = f"Categories below four fifths: {len(below)} of {len(rows)}"
     return Verdict(words, dossier.rule.limit, False if below else None)
 

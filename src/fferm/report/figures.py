@@ -137,6 +137,7 @@ def draw_points(
     curve: TradeoffCurve,
     places: list[tuple[float, float]],
     max_violation: float | None = None,
+    taken: int | None = None,
 ) -> dict[str, dict[str, str]]:
     """Return pictures for a page whose points can be picked, as ``<svg>`` elements.
 
@@ -149,6 +150,8 @@ def draw_points(
         sees; its id ends in ``pick`` and k.
     max_violation
         Where to draw the bound.
+    taken
+        The point to draw a ring around.
 
     Returns
     -------
@@ -163,7 +166,9 @@ def draw_points(
     drawn: dict[str, dict[str, str]] = {view: {} for view in views}
     for view, limits in views.items():
         for width, (size, columns) in CURVE_SIZES.items():
-            draw = partial(_draw_page, curve, places, max_violation, limits, columns)
+            draw = partial(
+                _draw_page, curve, places, max_violation, taken, limits, columns
+            )
             drawn[view][width] = draw_svg(draw, f"{view}-{width}", size)
     return drawn
 
@@ -172,6 +177,7 @@ def _draw_page(
     curve: TradeoffCurve,
     places: list[tuple[float, float]],
     max_violation: float | None,
+    taken: int | None,
     limits: tuple[tuple[float, float], tuple[float, float]] | None,
     columns: int,
     ax: Any,
@@ -194,6 +200,10 @@ def _draw_page(
     for k, (x, y) in enumerate(places):
         if left <= x <= right and low <= y <= high:
             ax.plot([x], [y], "o", markersize=12, alpha=0.0, gid=f"pick{k}", zorder=9)
+    if taken is not None:
+        ring = {"markersize": 12, "markerfacecolor": "none", "markeredgecolor": INK}
+        x, y = places[taken]
+        ax.plot([x], [y], "o", **ring, zorder=4, label="taken", linestyle="none")
     ax.set_ylabel(f"{words.accuracy} (up is better)")
     ax.set_xlim((left, right))
     ax.set_ylim((low, high))
