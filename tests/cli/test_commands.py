@@ -418,8 +418,11 @@ def test_report_makes_a_page_of_records_and_of_an_audit(folder, call, tmp_path):
     direct = tmp_path / "direct.html"
     assert call(*curve(folder, records), "--html", direct, "--quiet").code == 0
     assert direct.exists()
-    assert call("report", records, "--out", page, "--title", "<b>mine</b>").code == 0
+    line = ["report", records, "--title", "<b>mine</b>", "--date", "2026-11-18"]
+    assert call(*line, "--out", page).code == 0
     text = page.read_text(encoding="utf-8")
+    assert "SHA-256" in text
+    assert "<bdi>2026-11-18</bdi>" in text
     assert MARKUP not in text
     assert "<b>mine</b>" not in text
     audited = call("audit", folder / "model.fferm", folder / "data.csv", "--json")

@@ -1,13 +1,12 @@
 """``fferm alternatives``: records of a curve in, a documented search out."""
 
-from hashlib import sha256
 from pathlib import Path
 from typing import Annotated
 
 from typer import Argument, Context, Option
 
 from fferm.cli import options
-from fferm.cli.outputs import Output, check_writable, command_line, table_text
+from fferm.cli.outputs import Output, check_writable, of_records, table_text
 from fferm.curve import TradeoffCurve
 from fferm.errors import InvalidInputError
 
@@ -51,15 +50,12 @@ def alternatives(
     if html is not None:
         check_writable(html)
     with output.warnings_as_lines():
-        stated = {"Records": str(source)}
-        for path in sorted(source.glob("*.jsonl")):
-            stated[path.name] = f"SHA-256 {sha256(path.read_bytes()).hexdigest()}"
         search = TradeoffCurve.load(source).alternatives(
             max_loss=max_loss,
             max_violation=max_violation,
             min_accuracy=min_accuracy,
             confidence=confidence,
-            provenance=stated | command_line(context, date),
+            provenance=of_records(context, source, date),
         )
         if html is not None:
             search.to_html(html)

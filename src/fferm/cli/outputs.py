@@ -162,6 +162,15 @@ def provenance(
     return stated | command_line(context, date)
 
 
+def of_records(context: Context, source: Path, date: str | None) -> dict[str, str]:
+    """Return the provenance of what a folder of records, or one file, holds."""
+    files = sorted(source.glob("*.jsonl")) if source.is_dir() else [source]
+    stated = {"Records": str(source)}
+    for path in files:
+        stated[path.name] = f"SHA-256 {sha256(path.read_bytes()).hexdigest()}"
+    return stated | command_line(context, date)
+
+
 def command_line(context: Context, date: str | None) -> dict[str, str]:
     """Return the date, if the caller states one, and the command."""
     stated = {} if date is None else {"Date": date}

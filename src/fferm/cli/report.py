@@ -4,11 +4,11 @@ import json as json_format
 from pathlib import Path
 from typing import Annotated, Any
 
-from typer import Argument, Option
+from typer import Argument, Context, Option
 
 from fferm.auditing import Audit
 from fferm.cli import options
-from fferm.cli.outputs import Output, check_writable
+from fferm.cli.outputs import Output, check_writable, of_records
 from fferm.curve import TradeoffCurve
 from fferm.errors import InvalidInputError
 
@@ -16,6 +16,7 @@ ADVICE = "Name the folder of a curve, or a file that `fferm audit --json` wrote.
 
 
 def report(
+    context: Context,
     source: Annotated[
         Path,
         Argument(
@@ -28,6 +29,7 @@ def report(
         float | None, Option(help="A bound to mark on the page.")
     ] = None,
     title: Annotated[str | None, Option(help="What the page is called.")] = None,
+    date: options.Date = None,
     quiet: options.Quiet = False,
     json: options.Json = False,
 ) -> int:
@@ -41,7 +43,9 @@ def report(
     check_writable(out, str(source))
     with output.warnings_as_lines():
         read: Any = TradeoffCurve.load if source.is_dir() else _read_audit
-        read(source).to_html(out, title=title, max_violation=max_violation)
+        page = {"title": title, "max_violation": max_violation}
+        page["provenance"] = of_records(context, source, date)
+        read(source).to_html(out, **page)
     output.result(f"Wrote {out}", {"report": str(out)})
     return 0
 
