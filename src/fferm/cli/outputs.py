@@ -63,7 +63,7 @@ class Output:
             line = one_line(str(message))
             if isinstance(message, ColumnHint):  # options in place of parameters
                 line = line.replace("Drop them", "Name each with --drop")
-                line, found, _ = line.partition(" pass categorical")
+                line, *found = line.split(" pass categorical")
                 line += " name each with --categorical." if found else ""
             if line not in seen and not self.is_quiet:
                 sys.stderr.write(f"warning: {line}\n")

@@ -43,7 +43,7 @@ def report(
     check_writable(out, str(source))
     with output.warnings_as_lines():
         read: Any = TradeoffCurve.load if source.is_dir() else _read_audit
-        page = {"title": title, "max_violation": max_violation}
+        page: dict[str, Any] = {"title": title, "max_violation": max_violation}
         page["provenance"] = of_records(context, source, date)
         read(source).to_html(out, **page)
     output.result(f"Wrote {out}", {"report": str(out)})
