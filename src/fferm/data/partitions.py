@@ -4,9 +4,10 @@ Without a cluster the threads of this process read one partition after another.
 """
 
 import functools
+import itertools
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -59,9 +60,14 @@ class Partitions:
         empty = dict.fromkeys(tables)
         return cls(tuple(empty | dict(zip(known, row, strict=True)) for row in rows))
 
-    def map(self, function: Callable[..., Value], *args: Any) -> list[Value]:
-        """Return the function of every part and the arguments, in order."""
-        return _compute(self._calls(function, args))
+    def map(
+        self, function: Callable[..., Value], *args: Any, each: Sequence[Any] = ()
+    ) -> list[Value]:
+        """Return the function of every part and the arguments, in order.
+
+        ``each`` has an argument for each part, which comes before the others.
+        """
+        return _compute(self._calls(function, args, each))
 
     def convert(self, function: Callable[..., Any], *args: Any) -> "Partitions":
         """Return the function's values as parts, which the workers of a cluster keep.
@@ -77,15 +83,22 @@ class Partitions:
         pairs = zip(self.parts, kept, strict=True)
         return Partitions(tuple(part for part, is_kept in pairs if is_kept))
 
-    def _calls(self, function: Callable[..., Any], args: tuple[Any, ...]) -> list[Any]:
+    def _calls(
+        self,
+        function: Callable[..., Any],
+        args: tuple[Any, ...],
+        each: Sequence[Any] = (),
+    ) -> list[Any]:
         dask = import_dask()
         # Bound to the function, because Dask would look into every argument.
         call = dask.delayed(functools.partial(_apply, function, args), pure=False)
-        return [call(part) for part in self.parts]
+        return list(map(call, self.parts, *([each] if each else [])))
 
 
-def _apply(function: Callable[..., Value], args: tuple[Any, ...], part: Any) -> Value:
-    return function(part, *args)
+def _apply(
+    function: Callable[..., Value], args: tuple[Any, ...], part: Any, *own: Any
+) -> Value:
+    return function(part, *own, *args)
 
 
 def import_dask() -> Any:
@@ -185,12 +198,20 @@ class PartitionedRows:
     ----------
     partitions
         The rows of each, as kernels take them; their shares are those among all rows.
-    shape
-        (n_samples, n_features).
+    sizes
+        How many rows each has.
+    n_features
+        The columns of X.
     """
 
     partitions: Partitions
-    shape: tuple[int, int]
+    sizes: tuple[int, ...]
+    n_features: int
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(n_samples, n_features)."""
+        return sum(self.sizes), self.n_features
 
     @property
     def size(self) -> int:
@@ -200,3 +221,8 @@ class PartitionedRows:
     def map(self, function: Callable[..., Value], *args: Any) -> list[Value]:
         """Return the function of the rows of every partition and the arguments."""
         return self.partitions.map(function, *args)
+
+    def map_from(self, function: Callable[..., Value], *args: Any) -> list[Value]:
+        """Return it with the number of rows before those of the partition, too."""
+        begins = itertools.accumulate((0, *self.sizes[:-1]))
+        return self.partitions.map(function, *args, each=tuple(begins))

@@ -122,7 +122,7 @@ def encode_partitions(model: "FairLogisticRegression", passed: FitInput) -> Enco
     weight = sum(part.weight for part in scans)
     encoded = parts.convert(encode, make_places(classes, weight, counts, penalty))
     n_features = learn_features(model, scans[0].names)
-    X = PartitionedRows(encoded, (sum(part.n_rows for part in scans), n_features))
+    X = PartitionedRows(encoded, tuple(part.n_rows for part in scans), n_features)
     nothing = np.zeros(0)
     data = TrainingData(X, nothing, classes, nothing, nothing > 0)
     problem = Problem(objective, X, nothing, nothing, classes.size, penalty)

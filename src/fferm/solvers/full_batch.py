@@ -168,10 +168,17 @@ class FusedEvaluator(Evaluator):
 
     def sample(self, problem: Problem) -> "FusedEvaluator | None":
         """Return an evaluator of every so many rows, None where these are few."""
-        rows, (data, indices, indptr) = self.rows, self.rows.X
-        step = max(LEAST_STEP, data.size // SAMPLED)
-        if rows.size < step * SAMPLED_PER_COLUMN * self._n_features:
+        n_rows, n_entries = self._sizes(problem)
+        step = max(LEAST_STEP, n_entries // SAMPLED)
+        if n_rows < step * SAMPLED_PER_COLUMN * self._n_features:
             return None
+        return FusedEvaluator(problem, self._every(problem, step))
+
+    def _sizes(self, problem: Problem) -> tuple[int, int]:
+        return self.rows.size, self.rows.X[0].size
+
+    def _every(self, problem: Problem, step: int) -> RowArrays:
+        rows, (data, indices, indptr) = self.rows, self.rows.X
         if indices is None:
             X: Any = np.ascontiguousarray(data[::step]), None, None
         else:
@@ -180,8 +187,7 @@ class FusedEvaluator(Evaluator):
             X = few.data, few.indices.astype(indices.dtype), few.indptr.astype(np.int64)
         each: Any = [v if v.size == 1 else v[::step] for v in rows[1:]]
         codes: Any = map(_as_kernels_read, each[:3])
-        sampled = RowArrays(X, *codes, *map(np.ascontiguousarray, each[3:]))
-        return FusedEvaluator(problem, sampled)
+        return RowArrays(X, *codes, *map(np.ascontiguousarray, each[3:]))
 
     def curvature(self, problem: Problem, theta: FloatArray) -> FloatArray | None:
         """Return the curvature at (n_outputs, d + 1), by Gauss and Newton.
@@ -193,8 +199,8 @@ class FusedEvaluator(Evaluator):
         at = theta if n_outputs == 1 else np.zeros((1, n_columns))
         if n_columns > WIDEST_GRAM:
             return None
-        of_loss = self._dense_curvature if self.rows.X[1] is None else self._curvature
-        curvature, weight = of_loss(at), problem.objective.fairness_weight
+        curvature = self._loss_curvature(problem, at)
+        weight = problem.objective.fairness_weight
         on_table = self.on_table(problem)
         if n_outputs == 1 and on_table is not None and weight > 0:
             sums = self._pass(problem, [theta])
@@ -205,7 +211,33 @@ class FusedEvaluator(Evaluator):
             curvature += weight * by_theta.T @ by_theta
         return curvature if np.all(np.isfinite(curvature)) else None
 
-    def _curvature(self, theta: FloatArray) -> FloatArray:
+    def _loss_curvature(self, problem: Problem, theta: FloatArray) -> FloatArray:
+        curvature, n_read = self.add_curvature(theta, 0, self.rows.size)
+        return curvature / n_read
+
+    def add_curvature(
+        self, theta: FloatArray, first: int, n_rows: int
+    ) -> tuple[FloatArray, int]:
+        """Return the curvatures of the loss of rows, added up, and of how many rows.
+
+        These rows begin at ``first`` of ``n_rows``.
+        """
+        if self.rows.X[1] is not None:
+            return self._add_sparse_curvature(theta), self.rows.size
+        (X, *_), weight, d = self.rows.X, self.rows.loss_weight, theta.size
+        curvature, n_read = np.zeros((d, d)), 0
+        enough = np.clip(GRAM_PASSES * n_rows // d, 20 * d, 1000 * d)
+        step = max(1, n_rows // int(enough))
+        for begin in range(-first % step, self.rows.size, step * ROWS_PER_BLOCK):
+            some = slice(begin, begin + step * ROWS_PER_BLOCK, step)
+            block = np.column_stack([X[some], np.ones(len(X[some]))])
+            prob = expit(block @ theta[0])
+            each = (weight if weight.size == 1 else weight[some]) * prob * (1 - prob)
+            curvature += block.T @ (each[:, None] * block)
+            n_read += len(block)
+        return curvature, n_read
+
+    def _add_sparse_curvature(self, theta: FloatArray) -> FloatArray:
         column = theta.T.copy()
 
         def block(begin: int, end: int) -> FloatArray:
@@ -213,22 +245,8 @@ class FusedEvaluator(Evaluator):
             add_curvature(self.rows, begin, end, column, np.empty(1), curvature)
             return curvature
 
-        lower = sum(in_threads(block, self._blocks)) / self.rows.size
-        return lower + np.tril(lower, -1).T
-
-    def _dense_curvature(self, theta: FloatArray) -> FloatArray:
-        (X, *_), weight, d = self.rows.X, self.rows.loss_weight, theta.size
-        curvature, n_rows = np.zeros((d, d)), 0
-        enough = np.clip(GRAM_PASSES * self.rows.size // d, 20 * d, 1000 * d)
-        step = max(1, self.rows.size // int(enough))
-        for begin in range(0, self.rows.size, step * ROWS_PER_BLOCK):
-            some = slice(begin, begin + step * ROWS_PER_BLOCK, step)
-            block = np.column_stack([X[some], np.ones(len(X[some]))])
-            prob = expit(block @ theta[0])
-            each = (weight if weight.size == 1 else weight[some]) * prob * (1 - prob)
-            curvature += block.T @ (each[:, None] * block)
-            n_rows += len(block)
-        return curvature / n_rows
+        lower: Any = sum(in_threads(block, self._blocks))
+        return np.asarray(lower + np.tril(lower, -1).T)
 
     def on_table(self, problem: Problem) -> CompiledPenalty | None:
         """Return the penalty on tables; None for a problem that is asked without."""

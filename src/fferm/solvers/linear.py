@@ -94,10 +94,6 @@ class Evaluator:
 
 def make_evaluator(problem: Problem) -> Evaluator:
     """Return the evaluator that suits the size of a problem."""
-    if isinstance(problem.X, PartitionedRows):
-        from fferm.solvers.partitioned import PartitionedEvaluator
-
-        return PartitionedEvaluator(problem)
     n_numbers = problem.X.shape[0] * problem.X.shape[1]
     n_outputs, n_columns = parameter_shape(problem)
     n_cells = 0
@@ -105,9 +101,17 @@ def make_evaluator(problem: Problem) -> Evaluator:
         rows = problem.penalty.rows
         n_groups = sum(len(attribute.groups) for attribute in rows.attributes)
         n_cells = len(rows.strata.names) * n_groups * n_outputs
-    if n_numbers < FUSED_FROM or n_cells * n_outputs * n_columns > LARGEST_JACOBIAN:
-        return Evaluator()
+    is_wide = n_cells * n_outputs * n_columns > LARGEST_JACOBIAN
+    is_fused = n_numbers >= FUSED_FROM and not is_wide
     # Kernels are imported when they are needed: compiling is not free.
+    if isinstance(problem.X, PartitionedRows):
+        from fferm.solvers.partitioned import PartitionedEvaluator
+
+        evaluator = PartitionedEvaluator(problem)
+        evaluator.is_fused = is_fused  # by which the solver chooses where to begin
+        return evaluator
+    if not is_fused:
+        return Evaluator()
     from fferm.solvers.full_batch import FusedEvaluator
 
     return FusedEvaluator(problem)

@@ -20,7 +20,7 @@ from fferm.penalty.objective import Problem
 from fferm.solvers._kernels import RowArrays
 from fferm.solvers._passes import Sums
 from fferm.solvers.base import Result
-from fferm.solvers.full_batch import FusedEvaluator
+from fferm.solvers.full_batch import FusedEvaluator, as_rows
 from fferm.solvers.lbfgs import ROWS_PER_BLOCK
 from fferm.solvers.linear import predicted_codes
 
@@ -40,11 +40,24 @@ class PartitionedEvaluator(FusedEvaluator):
     def __init__(self, problem: Problem) -> None:
         super().__init__(problem, NO_ROWS)
 
-    def sample(self, problem: Problem) -> None:
-        """Return None: the rows are elsewhere."""
+    def _sizes(self, problem: Problem) -> tuple[int, int]:
+        return problem.X.shape[0], sum(problem.X.map(n_entries))
 
-    def curvature(self, problem: Problem, theta: FloatArray) -> None:
-        """Return None: the rows are elsewhere."""
+    def _every(self, problem: Problem, step: int) -> RowArrays:
+        n_rows, n_features = problem.X.shape
+        parts = problem.X.map_from(every, n_features, step)
+        X, *columns = zip(*parts, strict=True)
+        stack: Any = sp.vstack if any(map(is_sparse, X)) else np.vstack
+        y, stratum, group, *shares = map(np.concatenate, columns)
+        loss, penalty = (share * (n_rows / y.size) for share in shares)
+        return as_rows(stack(X), y, stratum, group, loss, penalty)
+
+    def _loss_curvature(self, problem: Problem, theta: FloatArray) -> FloatArray:
+        n_rows = problem.X.shape[0]
+        known = without_rows(problem), n_rows, theta
+        means, n_read = zip(*problem.X.map_from(curvature_of, *known), strict=True)
+        curvature: FloatArray = np.sum(means, axis=0) * (n_rows / sum(n_read))
+        return curvature
 
     def _pass(
         self, problem: Problem, thetas: Sequence[FloatArray], **options: bool
@@ -78,12 +91,45 @@ def pass_over(
     options: dict[str, bool],
 ) -> Sums:
     """Return the sums over the rows of one partition."""
-    # Arrays that were sent may not be written to, and codes must not be: see `as_rows`.
-    for codes in (rows.y, rows.stratum, rows.group):
-        codes.flags.writeable = False
-    evaluator = FusedEvaluator(problem, rows)
+    evaluator = FusedEvaluator(problem, as_kernels_read(rows))
     evaluator.table_shape = table_shape
     return evaluator._pass(problem, thetas, **options)
+
+
+def as_kernels_read(rows: RowArrays) -> RowArrays:
+    """Return rows that were sent, which may not be written to, as `as_rows` does."""
+    for codes in (rows.y, rows.stratum, rows.group):
+        codes.flags.writeable = False
+    return rows
+
+
+def curvature_of(
+    rows: RowArrays, first: int, problem: Problem, n_rows: int, theta: FloatArray
+) -> tuple[FloatArray, int]:
+    """Return the curvature of a partition by its share, and of how many rows it is."""
+    evaluator = FusedEvaluator(problem, as_kernels_read(rows))
+    curvature, n_read = evaluator.add_curvature(theta, first, n_rows)
+    return curvature / rows.size, n_read
+
+
+def n_entries(rows: RowArrays) -> int:
+    """Return how many numbers of X a partition holds."""
+    return int(rows.X[0].size)
+
+
+def every(rows: RowArrays, first: int, n_features: int, step: int) -> tuple[Any, ...]:
+    """Return those of every so many of all rows that are in a partition.
+
+    They are features, codes, and shares in loss and penalty.
+    """
+    some = slice(-first % step, None, step)
+    stratum, loss, penalty = (
+        np.broadcast_to(values, rows.size)[some]
+        for values in (rows.stratum, rows.loss_weight, rows.penalty_weight)
+    )
+    X = features(rows, n_features)[some]
+    shares = loss / rows.size, penalty / rows.size
+    return X, rows.y[some], stratum, rows.group[some], *shares
 
 
 def features(rows: RowArrays, n_features: int) -> Table:
