@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 from scipy.stats import beta
 from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
@@ -206,8 +207,10 @@ def _population(source: Source) -> Population:
     data = source.load()
     X = np.vstack([data.X, data.X_test])
     y = np.concatenate([data.y, data.y_test])
-    parts = (data.sensitive_features, data.sensitive_features_test)
-    group = np.concatenate([part.astype(str).agg(" ".join, axis=1) for part in parts])
+    tables = data.sensitive_features, data.sensitive_features_test
+    parts = pd.concat(tables, ignore_index=True)
+    first, *others = (parts[name].astype(str) for name in parts)
+    group = np.asarray(first.str.cat(others, sep=" "))
     if not source.is_simulated:
         return Population(X, y, group, None)
     model = LogisticRegression(max_iter=1000).fit(X, y)

@@ -865,6 +865,25 @@ def test_a_model_that_is_selected_with_confidence_passed_its_test(tested):
     assert set(before) <= set(passing)
 
 
+def test_weights_that_test_rows_had_a_say_in_are_not_tested_on_them(tmp_path):
+    data, bound = make_biased(8000, random_state=0), 0.15
+    options = {"sensitive_features": data.sensitive_features}
+    options |= {"fairness_weights": [0, 200, 1000], "max_violation": bound}
+
+    curve = tradeoff_curve(
+        FairLogisticRegression(), data.X, data.y, **options, records=tmp_path
+    )
+
+    asked = {0, 200, 1000}
+    assert curve.select(max_violation=bound).fairness_weight_ not in asked
+    for each in (curve, TradeoffCurve.load(tmp_path)):
+        audits = {key.fairness_weight: each.audits[key] for key in each.models}
+        passing = {w for w in audits if audits[w].passes(bound, confidence=0.6)}
+        assert passing - asked
+        model = each.select(max_violation=bound, confidence=0.6)
+        assert model.fairness_weight_ == min(passing & asked)
+
+
 def test_several_curves_share_the_risk_of_a_selection(tested, monkeypatch):
     asked = []
     for key in tested.models:

@@ -89,7 +89,8 @@ class TradeoffCurve:
         (``accuracy_low``, ``accuracy_high``, ``violation_low``, ``violation_high``),
         ``floor`` (what a perfectly fair model measures by chance),
         ``corrected_violation`` (without the part that noise adds), ``ratio`` (the
-        lowest rate over the highest), ``deviation`` and ``seconds``. For a regressor
+        lowest rate over the highest), ``deviation`` and ``seconds``; ``refined`` is 1
+        where ``max_violation`` of `tradeoff_curve` added the weight. For a regressor
         ``accuracy`` is the share of variance explained, ``loss`` the mean squared
         error, and ``mean_gap`` and ``wasserstein`` stand in place of rates.
     models
@@ -443,10 +444,13 @@ class TradeoffCurve:
                 "confidence needs split='test' and the audits of a curve that was "
                 "computed or loaded; training rows cannot test their own model."
             )
-        curves, passed = list(self.records["curve"].unique()), []
+        records = self.records
+        if "refined" in records:  # the test rows had a say in these weights
+            records = records[records["refined"].isna()]
+        curves, passed = list(records["curve"].unique()), []
         level = 1 - (1 - confidence) / len(curves)
         for curve in curves:
-            rows = self.records[self.records["curve"] == curve]
+            rows = records[records["curve"] == curve]
             train = rows[
                 (rows["split"] == "train") & (rows["seed"] == rows["seed"].iloc[0])
             ]

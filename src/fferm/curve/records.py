@@ -201,7 +201,10 @@ def assemble(
         descriptions[curve] = recorded.header["description"]
         for weight, fit in sorted(recorded.fits.items()):
             key, about = Key(curve, weight, seed), {"curve": curve, "seed": seed}
-            rows += [{**about, "fairness_weight": weight, **r} for r in fit["measures"]]
+            at = {**about, "fairness_weight": weight}
+            if weight not in recorded.header["weights"]:
+                at["refined"] = 1.0
+            rows += [{**at, **measured} for measured in fit["measures"]]
             baseline += [{**about, **row} for row in fit.get("thinned", ())]
             models[key] = model = recorded.models[weight]
             if isinstance(model, Path):

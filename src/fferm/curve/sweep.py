@@ -108,7 +108,8 @@ def tradeoff_curve(
     max_violation
         More weights are tried where the violation on test rows, its mean over seeds,
         crosses this bound: they halve the step again and again. It is compared by the
-        estimator's ``measure``, as in `TradeoffCurve.select`.
+        estimator's ``measure``, as in `TradeoffCurve.select`. Tests on these rows, as
+        of ``select(confidence=)``, leave the added weights out.
     min_group_size
         In place of the estimator's own: groups with fewer rows are not compared.
     n_jobs
