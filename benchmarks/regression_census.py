@@ -240,9 +240,10 @@ def tables(found: dict[str, Any]) -> dict[str, list[str]]:
     for method in found[columns[0]]["seeds"][0]["costs"]:
         cells = [_cell(found[name]["seeds"], method) for name in columns]
         costs.append(f"| {method} | {' | '.join(cells)} |")
-    for title, key in (("gap of the plain model", "gap"), ("gap by chance", "floor")):
-        gaps = [_range([s[key] for s in found[name]["seeds"]]) for name in columns]
-        costs.append(f"| {title} | {' | '.join(gaps)} |")
+    gaps = [_range([s["gap"] for s in found[name]["seeds"]]) for name in columns]
+    costs.append(f"| gap of the plain model | {' | '.join(gaps)} |")
+    floors = [f"{found[name]['seeds'][0]['floor']:.3f}" for name in columns]
+    costs.append(f"| gap by chance | {' | '.join(floors)} |")
     curve = [
         f"| weight | {' | '.join(f'gap by {n} | error' for n in columns)} |",
         "|---|" + "---|---|" * len(columns),
