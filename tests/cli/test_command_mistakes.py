@@ -518,6 +518,13 @@ MISTAKES = [
         "--max-violation must be between 0 and 1; got -0.1.",
     ),
     (
+        "a measure that is not known",
+        {},
+        FIT + " --max-violation 0.2 --measure odds",
+        "--measure must be one of difference, ratio, deviation; got 'odds'. Try: fferm"
+        " fit --help",
+    ),
+    (
         "a weight beside a bound",
         {},
         FIT + " --fairness-weight 1 --max-violation 0.1",
@@ -589,6 +596,13 @@ MISTAKES = [
         FIT.replace("granted", "salary") + " --notion equalized_odds",
         "notion='equalized_odds' conditions on a label; y is numeric. Use "
         "ConditionalParity(pandas.qcut(y, 5, labels=False)).",
+    ),
+    (
+        "a ratio of numbers",
+        {},
+        FIT.replace("granted", "salary") + " --measure ratio",
+        "--measure ratio needs a target of classes, but this one is numeric. Leave"
+        " it out, or change --task.",
     ),
     (
         "trees for numbers",
@@ -1270,6 +1284,7 @@ def test_help_has_an_example_and_the_values_to_choose_from(command, call):
     for option, values in (
         ("--notion", ("equalized_odds", "predictive_parity")),
         ("--divergence", ("jensen_shannon", "total_variation")),
+        ("--measure", ("difference", "ratio", "deviation")),
     ):
         if f" {option} " in text:
             assert all(value in text for value in values)

@@ -91,6 +91,37 @@ def test_a_bound_that_cannot_be_kept_is_exit_code_1(tmp_path, call):
     assert out.exists()
 
 
+@pytest.mark.parametrize("measure", ["ratio", "deviation"])
+def test_held_out_rows_are_judged_by_the_measure_of_the_bound(tmp_path, call, measure):
+    rng = np.random.default_rng(0)
+    group, x = rng.choice(["a", "b"], 2000), rng.normal(size=2000)
+    frame = pd.DataFrame({"x": x + (group == "a"), "g": group})
+    frame["y"] = frame["x"] + rng.normal(size=2000) > 1
+    frame.to_csv(tmp_path / "data.csv", index=False)
+    line = ("fit", tmp_path / "data.csv", "--target", "y", "--sensitive", "g")
+    out = tmp_path / "model.fferm"
+    line = (*line, "--out", out, "--measure", measure, "--confidence", "0", "--json")
+    kept = {}
+    for bound in ("0.3", "0.9"):
+        found = json.loads(call(*line, "--max-violation", bound).out)
+        model = fferm.load(out)
+        assert model.measure == measure
+        assert model.violation_ <= float(bound)
+        groups = found["audit"]["groups"].values()
+        rates = np.array([each["selection_rate_True"] for each in groups])
+        sizes = np.array([each["count"] for each in groups])
+        overall = rates @ sizes / sizes.sum()
+        value = {
+            "ratio": 1 - rates.min() / rates.max(),
+            "deviation": np.abs(rates / overall - 1).max(),
+        }[measure]
+        assert found["kept"] == (value <= float(bound))
+        words = call(*line[:-1], "--max-violation", bound).out
+        assert f"on the held-out rows: violation {value:.4f}, bound {bound}" in words
+        kept[bound] = found["kept"]
+    assert kept["0.9"]
+
+
 def test_an_export_with_decimal_commas_has_numbers_and_no_words(tmp_path):
     path = tmp_path / "export.csv"
     path.write_text("name;height;weight;code\na;1,75;60;1,2,3\nb;;70,5;4\n", "utf-8")

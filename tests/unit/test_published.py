@@ -1,5 +1,7 @@
 """Benchmarks of others: their measures, and how results are read."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -142,8 +144,23 @@ def test_equalized_odds_of_a_small_table_is_that_by_hand():
     names = pd.DataFrame({"race": list("aaaabbbb")})
     rows = np.arange(8)
     # True positive rates 1/2 and 1/2, false positive rates 1 and 0; rates 3/4 and 1/4.
+    # Aequitas Flow's tpr_diff and fpr_diff: the highest rate less the lowest.
     assert published._gap(y, names, "equalized_odds")(rows, decided) == 1
     assert published._gap(y, names, "demographic_parity")(rows, decided) == 0.5
+
+
+@pytest.mark.data
+def test_trees_see_training_rows_of_aequitas_and_a_quarter_to_choose_on(data_file):
+    split = pd.read_parquet(data_file("acs_income_2018_sample46.parquet"))["SPLIT"]
+    parts = LOADERS["aequitas"]({}, "equalized_odds", 0).parts
+    files = {name: split.iloc[rows].value_counts() for name, rows in parts.items()}
+    n = int(0.25 * (split == "validation").sum())
+    assert files["train"].to_dict() == {
+        "train_sample": (split == "train_sample").sum(),
+        "validation": n,
+    }
+    assert set(files["validation"].index) == {"validation"}
+    assert files["test"].to_dict() == {"test": (split == "test").sum()}
 
 
 @pytest.fixture(scope="module")
@@ -168,6 +185,22 @@ def test_corrections_keep_a_bound_where_they_are_fitted(people, how):
     assert gap(rows, decided[1]) <= 0.04  # error-parity draws decisions
     assert gap(rows, decided[1]) < gap(rows, decided[0]) < 0.34
     assert np.mean(decided[0] == people.y) > np.mean(decided[1] == people.y)
+
+
+def test_a_correction_begins_at_fair_trees_if_asked(people, monkeypatch):
+    def uncorrected(score, X, y, **_):
+        return SimpleNamespace(predict=lambda X, **_: score(X).argmax(axis=1))
+
+    monkeypatch.setattr(published, "repair", uncorrected)
+    gap = published._gap(people.y, people.sensitive_features, "demographic_parity")
+    rows, groups, gaps = np.arange(len(people.y)), people.sensitive_features, {}
+    for weight in (None, 10.0):
+        model = published.PostProcessed(
+            how="repair", fairness_weight=weight, validation=people
+        )
+        (first,) = model.fit_path(people, [1.0])
+        gaps[weight] = gap(rows, first.predict(people.X, sensitive_features=groups))
+    assert gaps[10.0] < gaps[None] / 2
 
 
 def test_a_plain_loop_trains_a_network_that_is_fair(people):

@@ -270,10 +270,10 @@ def _measure_model(
         column_of(frame, name, "sensitive column")
     rows = {"X": features_of(model, frame), "y": y}
     rows["sensitive_features"] = frame[list(sensitive)]
-    return measure(model, rows, how), (source.target, sensitive), frame
+    return audit_model(model, rows, how), (source.target, sensitive), frame
 
 
-def measure(
+def audit_model(
     model: Any, rows: dict[str, Any], how: How = (None, None, 1, 0.95)
 ) -> Audit:
     """Return the audit of a model on some rows, by a notion and a metric if named."""

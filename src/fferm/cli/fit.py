@@ -2,22 +2,24 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
+import numpy as np
 from typer import Option
 
 import fferm
-from fferm.auditing import Audit
 from fferm.cli import options
-from fferm.cli.audit import measure
+from fferm.cli.audit import audit_model
 from fferm.cli.inputs import Form, open_source
-from fferm.cli.options import GroupKind, ModelKind, TaskKind, WeightKind
+from fferm.cli.options import GroupKind, MeasureKind, ModelKind, TaskKind, WeightKind
 from fferm.cli.outputs import Output, check_writable
 from fferm.data.validate import Number, check_params
 from fferm.errors import InvalidParameterError
 from fferm.estimators.base import FairEstimator
 from fferm.estimators.regression import FairRegressor
 from fferm.metrics.dependence import GROUP_MEASURES, get_measure
+from fferm.metrics.tabulator import worst_violation
+from fferm.notions import Measure
 
 CLASSES = {
     ModelKind.linear: "FairLogisticRegression",
@@ -37,6 +39,7 @@ def fit(
         float | None,
         Option(help="The gap between groups to keep; finds the weight for it."),
     ] = None,
+    measure: options.Measure = MeasureKind.difference,
     max_divergence: Annotated[
         float | None,
         Option(help="The divergence to keep on the training rows; finds the weight."),
@@ -110,6 +113,7 @@ def fit(
             max_violation=max_violation,
             max_divergence=max_divergence,
             confidence=confidence or None,
+            measure=measure.value,
             refit=refit,
             **weights,
             continuous=list(bands or ()) or "auto",
@@ -121,7 +125,7 @@ def fit(
         train, test = source.split(estimator, test_share, seed)
         estimator.set_params(verbose=output.verbose)
         fitted = estimator.fit(**train).set_params(verbose=0)
-        audit = measure(fitted, test)
+        audit = audit_model(fitted, test)
         fferm.save(fitted, out)
     weight = fitted.fairness_weight_
     feasible = getattr(fitted, "feasible_", None)
@@ -129,7 +133,8 @@ def fit(
     words = [f"Saved {out}: fairness weight {weight:.4g}, measured on held-out rows."]
     is_kept = None
     if max_violation is not None:
-        is_kept, lines = judge(fitted, audit, max_violation, confidence)
+        asked = max_violation, confidence, measure.value
+        is_kept, lines = judge(fitted, audit, *asked)
         words += lines
     if max_divergence is not None:
         value = f"divergence {fitted.divergence_value_:.4g}, bound {max_divergence:g}."
@@ -144,7 +149,11 @@ def fit(
 
 
 def judge(
-    fitted: Any, audit: Audit, bound: float, confidence: float
+    fitted: Any,
+    audit: Any,
+    bound: float,
+    confidence: float,
+    measure: str = "difference",
 ) -> tuple[bool, list[str]]:
     """Return whether held-out rows do not refute the bound, and two lines on it."""
     how = f" with {100 * confidence:g} % confidence" if confidence else ""
@@ -156,13 +165,20 @@ def judge(
         f"{sign}{how} on the validation rows of the search: "
         f"violation {value}, bound {bound:g}."
     )
-    is_kept = audit.passes(bound)
+    violation = audit.violation
+    if measure != "difference":
+        masses = []
+        for part in audit.rates:
+            rate, size = np.array(part.rates), np.array(part.sizes)
+            masses.append(np.nan_to_num(np.stack([1 - rate, rate], 1) * size[:, None]))
+        violation = worst_violation(masses, cast(Measure, measure))
+    is_kept = violation <= bound
     sign = _sign(is_kept)
-    if confidence and not is_kept:
+    if confidence and not is_kept and measure == "difference":
         # A value above the bound may be chance: a test says whether.
         is_kept = audit.verdict(bound, audit.confidence) != "refuted"
         sign = "NOT REFUTED" if is_kept else "REFUTED"
-    value = audit.format_number(audit.violation)
+    value = audit.format_number(violation)
     if confidence and sign == "KEPT":
         sign = "KEPT, by the value alone,"
     held_out = f"{sign} on the held-out rows: violation {value}, bound {bound:g}."
@@ -194,15 +210,24 @@ def make_estimator(
     model: ModelKind, is_regression: bool, metric: str | None, **params: Any
 ) -> FairEstimator:
     """Return the unfitted estimator of ``--model`` and the target, checked."""
-    problem = ""
-    if not is_regression and metric is not None:
-        problem = f"--metric {metric} needs a numeric target, but this one has classes"
-    elif is_regression and model is ModelKind.boosting:
-        problem = "--model boosting needs a target of classes, but this one is numeric"
-    if problem:
+    measure = params.get("measure", "difference")
+    classes, numeric = "needs a target of classes", "but this one is numeric"
+    wrong = {
+        f"--metric {metric} needs a numeric target, but this one has classes": (
+            not is_regression and metric is not None
+        ),
+        f"--model boosting {classes}, {numeric}": (
+            is_regression and model is ModelKind.boosting
+        ),
+        f"--measure {measure} {classes}, {numeric}": (
+            is_regression and measure != "difference"
+        ),
+    }
+    for problem in filter(wrong.get, wrong):
         raise InvalidParameterError(f"{problem}. Leave it out, or change --task.")
     estimator: FairEstimator
     if is_regression:
+        params.pop("measure", None)
         if metric is not None:
             get_measure(metric)  # an unknown name is refused before any work
             params["violation_metric"] = metric

@@ -14,6 +14,8 @@ TaskKind = StrEnum("TaskKind", ["auto", "classification", "regression"])
 GroupKind = StrEnum("GroupKind", ["intersection", "marginal"])
 # How much each group counts in the penalty.
 WeightKind = StrEnum("WeightKind", ["share", "equal"])
+# How rates of groups are compared.
+MeasureKind = StrEnum("MeasureKind", ["difference", "ratio", "deviation"])
 # How much of an experiment is run.
 Size = StrEnum("Size", ["small", "full"])
 
@@ -60,6 +62,10 @@ Header = Annotated[
         "--header/--no-header",
         help="Whether a CSV file begins with names; else they are f0, f1, ...",
     ),
+]
+Measure = Annotated[
+    MeasureKind,
+    Option(help="How rates are compared: 0.2 by ratio is the four-fifths rule."),
 ]
 Metric = Annotated[
     str | None,

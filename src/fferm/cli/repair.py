@@ -8,7 +8,7 @@ from typer import Option
 
 import fferm
 from fferm.cli import options
-from fferm.cli.audit import measure
+from fferm.cli.audit import audit_model
 from fferm.cli.fit import judge
 from fferm.cli.inputs import Form, column_of, features_of, known_labels, open_source
 from fferm.cli.options import GroupKind
@@ -105,7 +105,7 @@ def repair(
             correction=correction.value,
             random_state=seed,
         )
-        audit = measure(repaired, test)
+        audit = audit_model(repaired, test)
         fferm.save(repaired, out)
     is_kept, lines = judge(repaired, audit, max_violation, confidence)
     how = "decides by group" if uses_group else "needs no group to predict"
