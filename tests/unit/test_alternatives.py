@@ -45,6 +45,8 @@ def test_the_fairest_model_within_a_loss_of_accuracy_is_taken(curve):
 def test_every_model_has_its_costs_and_a_standing(curve):
     models = curve.alternatives(max_violation=0.3).models
     assert len(models) == 4
+    judged = curve.records.query("split == 'test'")[["accuracy", "violation"]]
+    np.testing.assert_array_equal(models[["accuracy", "violation"]], judged)
     assert models["standing"].str.len().min() > 0
     assert sum(text.endswith("taken") for text in models["standing"]) == 1
     beyond = models[models["standing"].str.contains("beyond the goal")]

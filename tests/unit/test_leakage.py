@@ -325,6 +325,23 @@ def test_a_divergence_is_chosen_by_rows_that_do_not_train(bound, spy, monkeypatc
             assert found == pytest.approx(1 + min(within)[1])
 
 
+def test_rows_that_test_a_bound_have_no_say_in_the_divergence(spy, monkeypatch):
+    tested = []
+
+    def noted(*args):
+        tested.append(hold_out_evenly(*args))
+        return tested[-1]
+
+    monkeypatch.setattr(weight_search, "hold_out_evenly", noted)
+    monkeypatch.setattr(weight_search, "STANDARD", ("kl", "chi2"))
+    model = clone(MODELS["linear"]).set_params(divergence="auto", max_violation=0.35)
+    model.set_params(confidence=0.6).fit(**take(model, SOURCE).tables)
+    assert len({held.tobytes() for held in tested}) == 1
+    assert len(spy.paths) > 2
+    for _, passed, *_ in spy.paths:
+        assert not np.any(passed.sample_weight[tested[0]])
+
+
 # Slow steps, so that the last model is the best, whatever the last digits say.
 SLOW = {"patience": 999, "learning_rate": 0.01, "fairness_weight": 2.0}
 STOPPED = {
