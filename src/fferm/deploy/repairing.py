@@ -764,21 +764,15 @@ def _classes_of(model: Any, y: Table, n_classes: int) -> NDArray[Any]:
 def _plain_columns(X: Table) -> dict[str, Any]:
     # Numbers as floats and all else as text, whatever library holds them.
     frame = nw.from_native(X, eager_only=True, pass_through=True)
-    if not isinstance(frame, nw.DataFrame):
+    if isinstance(frame, nw.DataFrame):
+        table = frame.to_pandas()
+    else:
         array = np.asarray(X)
-        array = array.reshape(len(array), -1)
-        if array.dtype.kind in "biuf":
-            return dict(
-                zip(map(str, range(array.shape[1])), array.T * 1.0, strict=True)
-            )
-        return {str(n): column.astype(str) for n, column in enumerate(array.T)}
+        table = pd.DataFrame(array.reshape(len(array), -1))
     columns = {}
-    for name, dtype in frame.schema.items():
-        values = frame.get_column(name).to_pandas()
-        is_number = dtype.is_numeric() or dtype == nw.Boolean
-        columns[f"x {name}"] = values.astype(
-            np.float64 if is_number else str
-        ).to_numpy()
+    for name, column in table.items():
+        kind = np.float64 if pd.api.types.is_numeric_dtype(column.dtype) else str
+        columns[f"x {name}"] = column.astype(kind).to_numpy()
     return columns
 
 
