@@ -27,6 +27,7 @@ from fferm.errors import (
     InvalidParameterError,
     PersistenceError,
 )
+from fferm.notions import EqualOpportunity
 
 # A threshold is a sum of counts: it is exact up to the rounding of a few products.
 ROUNDING = 1e-12
@@ -521,6 +522,28 @@ def test_no_order_of_labels_breaks_the_certificate(rows, data):
         scores, made, labels = zip(*known, strict=True) if known else ((), (), ())
         controller.observe(scores, ["a"] * n_known, made, labels)
         assert keeps_certificate(controller)
+
+
+@pytest.mark.parametrize("n_classes", [3, 5])
+def test_late_labels_of_several_classes_keep_the_certificate(n_classes):
+    rng, corners = np.random.default_rng(n_classes), np.eye(n_classes)
+    notion = EqualOpportunity(positive=1)
+    for number in range(15):
+        step, most = 10 ** rng.uniform(-2, 0), int(rng.integers(1, 40))
+        target = [None, "learned", rng.dirichlet(np.ones(n_classes)).tolist()]
+        controller = ParityController(target[number % 3], step, notion=notion)
+        moved, waiting = np.zeros(n_classes), []
+        for _ in range(20):
+            # What is lowest now comes many times at once, before labels are known.
+            rows = corners[[int(np.argmin(moved))] * most]
+            waiting += [*zip(rows, controller.update(rows, ["a"] * most), strict=True)]
+            rng.shuffle(waiting)
+            n_known = int(rng.integers(1, len(waiting) + 1))
+            known, waiting = waiting[:n_known], waiting[n_known:]
+            rows, decided = zip(*known, strict=True)
+            controller.observe(rows, ["a"] * n_known, decided, [1] * n_known)
+            (moved,) = controller.thresholds
+            assert keeps_certificate(controller)
 
 
 @pytest.mark.parametrize("groups", [["a", "a"], ["b", "a"], ["new", "a"]])
