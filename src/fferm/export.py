@@ -321,6 +321,11 @@ class _Graph:
         n_scores = int(dump["num_tree_per_iteration"])
         for number, tree in enumerate(dump["tree_info"]):
             forest.add(tree["tree_structure"], number % n_scores)
+        feature, mode, split, missing, *sides = zip(*forest.nodes, strict=True)
+        (true_leafs, true_ids), (false_leafs, false_ids) = (
+            zip(*side, strict=True) for side in sides
+        )
+        target, weight = zip(*forest.leaves, strict=True)
         return self.add(
             "TreeEnsemble",
             x,
@@ -328,16 +333,16 @@ class _Graph:
             aggregate_function=1,
             post_transform=0,
             tree_roots=forest.roots,
-            nodes_featureids=forest.feature,
-            nodes_splits=self.tensor(forest.split, np.float64),
-            nodes_modes=self.tensor(forest.mode, np.uint8),
-            nodes_truenodeids=[side[1] for side in forest.left],
-            nodes_trueleafs=[side[0] for side in forest.left],
-            nodes_falsenodeids=[side[1] for side in forest.right],
-            nodes_falseleafs=[side[0] for side in forest.right],
-            nodes_missing_value_tracks_true=forest.missing,
-            leaf_targetids=forest.target,
-            leaf_weights=self.tensor(forest.weight, np.float64),
+            nodes_featureids=feature,
+            nodes_splits=self.tensor(split, np.float64),
+            nodes_modes=self.tensor(mode, np.uint8),
+            nodes_truenodeids=true_ids,
+            nodes_trueleafs=true_leafs,
+            nodes_falsenodeids=false_ids,
+            nodes_falseleafs=false_leafs,
+            nodes_missing_value_tracks_true=missing,
+            leaf_targetids=target,
+            leaf_weights=self.tensor(weight, np.float64),
             **(
                 {"membership_values": self.tensor(forest.members, np.float64)}
                 if forest.members
@@ -350,42 +355,22 @@ class _Forest:
     # The nodes and leaves of LightGBM's trees as TreeEnsemble lists them.
     def __init__(self) -> None:
         self.roots: list[int] = []
-        self.feature: list[int] = []
-        self.split: list[float] = []
-        self.mode: list[int] = []
-        self.missing: list[int] = []
-        self.left: list[tuple[int, int]] = []
-        self.right: list[tuple[int, int]] = []
-        self.target: list[int] = []
-        self.weight: list[float] = []
+        # Feature, mode, split, whether gaps go left; and of both sides, whether it is a
+        # leaf, and which leaf or node.
+        self.nodes: list[list[Any]] = []
+        self.leaves: list[tuple[int, float]] = []
         self.members: list[float] = []
 
     def add(self, tree: dict[str, Any], target: int) -> None:
-        self.roots.append(len(self.feature))
-        if "split_feature" in tree:
-            self._node(tree, target)
-            return
-        # A node that leads to one leaf either way.
-        place = self._place({"split_feature": 0, "decision_type": "<="}, 0.0, 0)
-        self.left[place] = self.right[place] = self._leaf(tree, target)
-
-    def _leaf(self, leaf: dict[str, Any], target: int) -> tuple[int, int]:
-        self.target.append(target)
-        self.weight.append(float(leaf["leaf_value"]))
-        return 1, len(self.weight) - 1
-
-    def _place(self, node: dict[str, Any], split: float, missing: int) -> int:
-        self.feature.append(int(node["split_feature"]))
-        self.mode.append(MODES[node["decision_type"]])
-        self.split.append(split)
-        self.missing.append(missing)
-        self.left.append((0, 0))
-        self.right.append((0, 0))
-        return len(self.feature) - 1
+        self.roots.append(len(self.nodes))
+        is_leaf, leaf = self._node(tree, target)
+        if is_leaf:  # a node leads to it either way
+            self.nodes.append([0, MODES["<="], 0.0, 0, (1, leaf), (1, leaf)])
 
     def _node(self, node: dict[str, Any], target: int) -> tuple[int, int]:
         if "split_feature" not in node:
-            return self._leaf(node, target)
+            self.leaves.append((target, float(node["leaf_value"])))
+            return 1, len(self.leaves) - 1
         if node["missing_type"] == "Zero":
             raise InvalidInputError(
                 "export.onnx cannot say zero_as_missing of LightGBM. Use "
@@ -401,9 +386,12 @@ class _Forest:
                 node["default_left"] if node["missing_type"] == "NaN" else split >= 0
             )
             missing = int(is_left)
-        place = self._place(node, split, missing)
-        self.left[place] = self._node(node["left_child"], target)
-        self.right[place] = self._node(node["right_child"], target)
+        place, mode = len(self.nodes), MODES[node["decision_type"]]
+        made: list[Any] = [int(node["split_feature"]), mode, split, missing]
+        self.nodes.append(made)
+        made += [
+            self._node(node[f"{side}_child"], target) for side in ("left", "right")
+        ]
         return 0, place
 
 
