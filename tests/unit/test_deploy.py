@@ -289,6 +289,7 @@ def test_a_changed_table_of_offsets_is_refused():
         ("band_edges_", {"age": ("old",)}),
         ("band_edges_", ""),
         ("classes_", np.eye(2)),
+        ("classes_", [0, 1]),
         ("offsets_", np.full((1, 4, 2), "0")),
     ],
 )

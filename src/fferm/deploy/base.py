@@ -242,8 +242,11 @@ class CorrectedClassifier(ClassifierMixin, Saved, BaseEstimator, ABC):
         names = [self.groups_, self.domains_, self.sensitive_names_, self.band_edges_]
         words = [self.domain_name_, *itertools.chain(*names)]
         numbers = itertools.chain(*dict(self.band_edges_).values())
-        is_fit = isinstance(self.band_edges_, dict)
-        is_fit = is_fit and all(isinstance(word, str) for word in words)
+        kinds = (
+            isinstance(self.band_edges_, dict),
+            isinstance(self.classes_, np.ndarray),
+        )
+        is_fit = all(kinds) and all(isinstance(word, str) for word in words)
         is_fit = is_fit and all(isinstance(number, float) for number in numbers)
         if not is_fit or np.ndim(self.classes_) != 1:
             raise PersistenceError(
