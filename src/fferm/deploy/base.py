@@ -242,11 +242,9 @@ class CorrectedClassifier(ClassifierMixin, Saved, BaseEstimator, ABC):
         names = [self.groups_, self.domains_, self.sensitive_names_, self.band_edges_]
         words = [self.domain_name_, *itertools.chain(*names)]
         numbers = itertools.chain(*dict(self.band_edges_).values())
-        kinds = (
-            isinstance(self.band_edges_, dict),
-            isinstance(self.classes_, np.ndarray),
-        )
-        is_fit = all(kinds) and all(isinstance(word, str) for word in words)
+        kinds = type(self.band_edges_), type(self.classes_)
+        is_fit = kinds == (dict, np.ndarray)
+        is_fit = is_fit and all(isinstance(word, str) for word in words)
         is_fit = is_fit and all(isinstance(number, float) for number in numbers)
         if not is_fit or np.ndim(self.classes_) != 1:
             raise PersistenceError(
