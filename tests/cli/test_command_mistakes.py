@@ -370,14 +370,14 @@ MISTAKES = [
         {"f.parquet": DATES},
         "fit f.parquet --target y --sensitive g --out model",
         "x contains dates. Turn them into numbers that mean something, such as an "
-        "age in years, or drop the column.",
+        "age in years, or drop the column (--drop).",
     ),
     (
         "free text",
         {"f.csv": FREE},
         FIT_F,
         "Column 'x' has 45 distinct texts in 45 rows, so it is free text and not a "
-        "category. Drop the column, or turn it into categories or numbers.",
+        "category. Drop the column (--drop), or turn it into categories or numbers.",
     ),
     (
         "too few rows",

@@ -2,6 +2,7 @@
 
 import itertools
 import os
+import re
 import sys
 from typing import Any, get_args, get_type_hints
 
@@ -107,7 +108,8 @@ def run(arguments: list[str]) -> int:
     except MemoryError:
         message = NO_MEMORY
     except (FfermError, OSError) as error:
-        message = one_line(str(error))
+        # What is a step in Python is an option here.
+        message = re.sub("[Dd]rop the column", r"\g<0> (--drop)", one_line(str(error)))
     except Exception as error:
         if os.environ.get("FFERM_TRACEBACK"):
             raise
