@@ -170,11 +170,13 @@ def people():
     return rows
 
 
-@pytest.mark.parametrize("how", ["error_parity", "oxonfair", "repair"])
+@pytest.mark.parametrize("how", ["error_parity", "oxonfair", "repair", "marginal"])
 def test_corrections_keep_a_bound_where_they_are_fitted(people, how):
-    if how != "repair":
-        pytest.importorskip(how)
     model = published.PostProcessed(how=how, validation=people)
+    if how == "marginal":
+        model.set_params(how="repair", groups="marginal")
+    elif how != "repair":
+        pytest.importorskip(how)
     loose, tight = model.fit_path(people, [0.3, 0.02])
     gap = published._gap(people.y, people.sensitive_features, "demographic_parity")
     rows = np.arange(len(people.y))
