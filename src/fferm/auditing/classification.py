@@ -486,20 +486,24 @@ def audit(  # noqa: PLR0913 - one call states all that an audit depends on
     >>> audit(y_true=y, y_pred=y, sensitive_features=s).accuracy
     1.0
     """
-    asked = {"n_bootstrap": n_bootstrap, "min_group_size": min_group_size}
+    options: dict[str, Any] = {
+        "notion": notion,
+        "groups": groups,
+        "min_group_size": min_group_size,
+        "confidence": confidence,
+        "divergence": divergence,
+        "n_bootstrap": n_bootstrap,
+        "random_state": random_state,
+    }
     limits = {"n_bootstrap": DRAWS, "min_group_size": COUNT, "confidence": LEVEL}
-    check_params({**asked, "confidence": confidence}, limits)
+    check_params({name: options[name] for name in limits}, limits)
+    passed = {"sensitive_features": sensitive_features, "sample_weight": sample_weight}
     if frame is not None:
         return _audit_frame(
             frame,
             (y_true, y_pred, y_prob, sensitive, control, weight),
-            (estimator, X, y, sensitive_features, sample_weight),
-            notion=notion,
-            groups=groups,
-            confidence=confidence,
-            divergence=divergence,
-            random_state=random_state,
-            **asked,
+            (estimator, X, y, *passed.values()),
+            options,
         )
     is_alone = X is not None and (y_true is y_pred is y_prob is None)
     if not (is_alone and isinstance(estimator, ClassifierMixin | RegressorMixin)):
@@ -507,22 +511,8 @@ def audit(  # noqa: PLR0913 - one call states all that an audit depends on
 
         estimator, X, y = read_predictions(estimator, X, y, y_true, y_pred, y_prob)
     if hasattr(estimator, "__sklearn_tags__") and is_regressor(estimator):
-        return _audit_numbers(
-            estimator,
-            X,
-            y,
-            sensitive_features=sensitive_features,
-            notion=notion,
-            groups=groups,
-            min_group_size=min_group_size,
-            confidence=confidence,
-            divergence=divergence,
-            n_bootstrap=n_bootstrap,
-            random_state=random_state,
-            sample_weight=sample_weight,
-        )
+        return _audit_numbers(estimator, X, y, **passed, **options)
     check_aligned(are_equal=True, X=X, y=y)
-    passed = {"sensitive_features": sensitive_features, "sample_weight": sample_weight}
     check_aligned(X=X, y=y, **passed)
     known = list(getattr(estimator, "classes_", ()))
     seen = (
@@ -617,13 +607,11 @@ def audit(  # noqa: PLR0913 - one call states all that an audit depends on
     )
 
 
-def _audit_frame(
-    frame: Any, names: tuple[Any, ...], rows: tuple[Any, ...], **options: Any
-) -> Audit:
+def _audit_frame(*asked: Any) -> Audit:
     # Late, because an audit of counts is made by the one of rows.
     from fferm.auditing.counts import audit_frame
 
-    return audit_frame(frame, names, rows, options)
+    return audit_frame(*asked)
 
 
 def _audit_numbers(
