@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 from scipy.stats import t as student
 from sklearn.base import BaseEstimator
 from sklearn.preprocessing import StandardScaler
@@ -336,12 +337,12 @@ class PostProcessed(BaseEstimator):
         # Groups of few validation rows are one.
         if self.groups == "marginal":
             return rows.X, rows.y, rows.sensitive_features
-        names = rows.sensitive_features.agg(" ".join, axis=1).to_numpy(str)
+        names = _joined(rows.sensitive_features)
         if not hasattr(self, "groups_"):
             assert self.validation is not None
-            known = self.validation.sensitive_features.agg(" ".join, axis=1)
-            counts = known.value_counts()
-            large = counts.index[counts >= LEAST_ROWS]
+            known = _joined(self.validation.sensitive_features)
+            found, counts = np.unique(known, return_counts=True)
+            large = found[counts >= LEAST_ROWS]
             others = [] if len(large) == len(counts) else [""]
             self.groups_ = np.sort(np.array([*large, *others], dtype=str))
         names = np.where(np.isin(names, self.groups_), names, self.groups_[0])
@@ -384,6 +385,12 @@ class PostProcessed(BaseEstimator):
             groups=self.groups,
         )
         return lambda X, group: fair.predict(X, sensitive_features=group)
+
+
+def _joined(groups: pd.DataFrame) -> NDArray[np.str_]:
+    # The values of each row as one word.
+    first, *rest = (groups[name].astype(str) for name in groups)
+    return sum((" " + each for each in rest), first).to_numpy(str)
 
 
 def _scorer(model: Any) -> Callable[[pd.DataFrame], FloatArray]:
