@@ -488,6 +488,13 @@ def test_rules_by_group_are_those_of_rows_that_do_not_judge(kind, notion, monkey
         and np.allclose(model.chances_, found.chances_)
         for model in byhand
     )
+    theirs = take(MODELS["linear"], judged)
+    ages = theirs.sensitive_features[["age"]]
+    decided = found.predict(sensitive_features=ages, scores=REPAIRED[kind](judged))
+    bands = np.searchsorted(found.band_edges_["age"], ages["age"], "right")
+    rows = {"sensitive_features": bands, "sample_weight": theirs.sample_weight}
+    worst = violation(theirs.y, decided, **rows, notion=notion)
+    assert found.violation_ == pytest.approx(worst)
 
 
 @pytest.mark.parametrize("kind", REPAIRED)
