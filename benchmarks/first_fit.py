@@ -9,6 +9,14 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+ESTIMATORS: dict[str, tuple[str, dict[str, Any]]] = {
+    "lbfgs": ("FairLogisticRegression", {"solver": "lbfgs"}),
+    "sgda": ("FairLogisticRegression", {"solver": "sgda"}),
+    "trees": ("FairBoostingClassifier", {"n_estimators": 20}),
+    "regression": ("FairRegressor", {}),
+    "net": ("FairNetClassifier", {"max_epochs": 1}),
+}
+
 
 def main(what: str) -> list[float]:
     """Return the seconds of import, estimator, first fit and second fit.
@@ -20,12 +28,13 @@ def main(what: str) -> list[float]:
     seconds = [_seconds(lambda: importlib.import_module("fferm"))]
     import fferm
 
-    seconds.append(_seconds(lambda: fferm.FairLogisticRegression))
+    name, params = ESTIMATORS[what]
+    seconds.append(_seconds(lambda: getattr(fferm, name)))
     from fferm.datasets import load_adult
 
     data = load_adult(sensitive=("sex", "race"), races=("Black", "White"))
     for _ in range(2):
-        model = fferm.FairLogisticRegression(solver=what, random_state=0)
+        model = getattr(fferm, name)(**params, random_state=0)
         began = time.process_time()
         model.fit(data.X, data.y, sensitive_features=data.sensitive_features)
         seconds.append(time.process_time() - began)

@@ -122,10 +122,12 @@ def _add_loss(rows, begin, size, work, loss):
     label, entropy, weight = work.label, work.entropy, work.weight
     n_outputs, n_lanes = work.pull.shape[0], loss.size
     first = work.prob.shape[0] - n_outputs
-    for b in range(size):
-        y = max(rows.y[begin + b], 0)  # a row without a label has no weight either
-        for f in range(b * n_lanes, (b + 1) * n_lanes):
-            label[f], weight[f] = y, entry_of(rows.loss_weight, begin + b)
+    y = rows.y[begin : begin + size]
+    for lane in range(n_lanes):  # a loop over rows is vectorised
+        for b in range(size):  # a row without a label has no weight either
+            label[b * n_lanes + lane] = max(y[b], 0)
+        for b in range(size):
+            weight[b * n_lanes + lane] = entry_of(rows.loss_weight, begin + b)
     cross_entropy_into(work.all_logits.reshape(-1), label, entropy)
     for lane in range(n_lanes):
         total = 0.0
@@ -257,11 +259,11 @@ def add_penalty_gradient(payoff, weight, jacobian, gradient):
 
 
 @kernel
-def add_curvature(rows, begin, end, theta, logit, curvature):
+def add_curvature(rows, begin, end, step, theta, logit, curvature):
     """Add the lower half of the curvature of the loss of CSR rows, of two classes."""
     data, indices, indptr = rows.X
     last = theta.shape[0] - 1
-    for i in range(begin, end):
+    for i in range(begin, end, step):
         row_times(data, indices, indptr, i, theta, logit)
         decay = exp(-abs(logit[0]))
         weight = entry_of(rows.loss_weight, i) * decay / ((1 + decay) * (1 + decay))

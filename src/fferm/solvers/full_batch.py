@@ -45,8 +45,8 @@ LEAST_ROWS = 8192
 # how columns curve.
 LEAST_STEP, SAMPLED, SAMPLED_PER_COLUMN = 8, 2**17, 20
 # Above this width the Gram matrix costs more than it saves. Of dense rows, so many are
-# read as cost this many passes.
-WIDEST_GRAM, GRAM_PASSES = 1024, 10
+# read as cost this many passes, of sparse ones at least so many for each column.
+WIDEST_GRAM, GRAM_PASSES, CURVED_PER_COLUMN = 1024, 10, 100
 ROWS_PER_BLOCK = 8192
 
 
@@ -223,7 +223,7 @@ class FusedEvaluator(Evaluator):
         These rows begin at ``first`` of ``n_rows``.
         """
         if self.rows.X[1] is not None:
-            return self._add_sparse_curvature(theta), self.rows.size
+            return self._add_sparse_curvature(theta, first, n_rows)
         (X, *_), weight, d = self.rows.X, self.rows.loss_weight, theta.size
         curvature, n_read = np.zeros((d, d)), 0
         enough = np.clip(GRAM_PASSES * n_rows // d, 20 * d, 1000 * d)
@@ -237,16 +237,21 @@ class FusedEvaluator(Evaluator):
             n_read += len(block)
         return curvature, n_read
 
-    def _add_sparse_curvature(self, theta: FloatArray) -> FloatArray:
+    def _add_sparse_curvature(
+        self, theta: FloatArray, first: int, n_rows: int
+    ) -> tuple[FloatArray, int]:
         column = theta.T.copy()
+        step = max(1, n_rows // (CURVED_PER_COLUMN * theta.size))
 
         def block(begin: int, end: int) -> FloatArray:
             curvature = np.zeros((theta.size, theta.size))
-            add_curvature(self.rows, begin, end, column, np.empty(1), curvature)
+            begin += -(first + begin) % step
+            add_curvature(self.rows, begin, end, step, column, np.empty(1), curvature)
             return curvature
 
         lower: Any = sum(in_threads(block, self._blocks))
-        return np.asarray(lower + np.tril(lower, -1).T)
+        n_read = len(range(-first % step, self.rows.size, step))
+        return np.asarray(lower + np.tril(lower, -1).T), n_read
 
     def on_table(self, problem: Problem) -> CompiledPenalty | None:
         """Return the penalty on tables; None for a problem that is asked without."""

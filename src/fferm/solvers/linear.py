@@ -8,11 +8,12 @@ from sklearn.utils import gen_batches
 
 from fferm._typing import FloatArray, IntArray, Table
 from fferm.data.partitions import PartitionedRows
-from fferm.data.validate import ROWS_AT_ONCE
 from fferm.penalty.objective import Problem
 
 # Numbers in X from which a fused pass is worth loading the kernels.
 FUSED_FROM = 500_000
+# Classes that are predicted are looked for in parts of so many rows.
+ROWS_PER_PART = 8192
 # A fused pass keeps a gradient per cell of the table; beyond this many numbers in all
 # of them, two products with X are cheaper.
 LARGEST_JACOBIAN = 4_000_000
@@ -44,9 +45,11 @@ def predicted_codes(X: Table, theta: FloatArray) -> IntArray:
         return np.unique(np.concatenate(X.map(codes_of, theta)))
     codes: IntArray = np.zeros(0, dtype=np.int64)
     # Logits of all rows at once would be the largest array of a fit but for X.
-    for part in gen_batches(X.shape[0], ROWS_AT_ONCE):
+    for part in gen_batches(X.shape[0], ROWS_PER_PART):
         logits = linear_logits(X[part], theta)
         codes = np.union1d(codes, logits.argmax(axis=1))
+        if codes.size == logits.shape[1]:
+            break
     return codes
 
 

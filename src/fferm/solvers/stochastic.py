@@ -279,7 +279,8 @@ class StochasticSolver(Solver[RunState]):
         if is_last and self.patience is None:
             penalty = problem.objective
             has_kinks = penalty.uncertainty or not penalty.divergence.is_smooth
-            if has_kinks or max(problem.X.max(), -problem.X.min()) > LARGE_NUMBER:
+            x = state.rows.X[0]  # the copy that leaves zeros out
+            if has_kinks or max(x.max(initial=0), -x.min(initial=0)) > LARGE_NUMBER:
                 self._check_end(problem, state)
         if self.patience and state.n_steps >= 2 * state.steps.average_from:
             # The end is unknown: the average starts over when steps have doubled.
