@@ -497,6 +497,18 @@ def test_rules_by_group_are_those_of_rows_that_do_not_judge(kind, notion, monkey
     assert found.violation_ == pytest.approx(worst)
 
 
+def test_rules_are_tested_until_one_fails(monkeypatch):
+    # Later ones that pass have been chosen by the rows that test them.
+    p_values = iter([0.0, 1.0, 0.0, 0.0])
+    monkeypatch.setattr(repairing, "certify", lambda *_: next(p_values))
+    source = take(MODELS["linear"], SOURCE)
+    ages = {"sensitive_features": source.sensitive_features[["age"]]}
+    found = GroupRepair(max_violation=0.7, confidence=0.6)
+    found.fit(None, source.y, **ages, scores=expit(SCORES[SOURCE]))
+    assert found.feasible_
+    assert list(p_values) == [0.0, 0.0]
+
+
 @pytest.mark.parametrize("kind", REPAIRED)
 def test_a_correction_is_that_of_rows_that_do_not_judge(kind, spy):
     source, all_scores = take(MODELS["linear"], SOURCE), REPAIRED[kind](SOURCE)
