@@ -513,6 +513,7 @@ def test_rules_are_tested_until_one_fails(monkeypatch):
 def test_a_correction_is_that_of_rows_that_do_not_judge(kind, spy):
     source, all_scores = take(MODELS["linear"], SOURCE), REPAIRED[kind](SOURCE)
     how = {"max_violation": 0.35, "confidence": 0.6, "random_state": 2}
+    how["groups"] = "marginal"
     found = FeatureRepair(correction=clone(MODELS["linear"]), **how)
     found.fit(**source.tables, scores=all_scores)
     judged = min((rows for _, rows in spy.asked), key=len)

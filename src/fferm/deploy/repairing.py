@@ -771,8 +771,13 @@ def _plain_columns(X: Table) -> dict[str, Any]:
         table = pd.DataFrame(array.reshape(len(array), -1))
     columns = {}
     for name, column in table.items():
-        kind = np.float64 if pd.api.types.is_numeric_dtype(column.dtype) else str
-        columns[f"x {name}"] = column.astype(kind).to_numpy()
+        # Not astype, which hides warnings of other threads.
+        if pd.api.types.is_numeric_dtype(column.dtype):
+            columns[f"x {name}"] = column.to_numpy(np.float64, na_value=np.nan)
+        else:
+            texts = zip(column, column.isna(), strict=True)
+            text = ["" if is_missing else str(value) for value, is_missing in texts]
+            columns[f"x {name}"] = np.array(text, dtype=object)
     return columns
 
 
