@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 import warnings
+from contextlib import contextmanager
 
 import numpy as np
 import pandas as pd
@@ -119,53 +120,91 @@ def test_training_goes_on_from_a_checkpoint_as_if_it_had_not_stopped(
         train(frame, checkpoint=path, fairness_weight=1.0)
 
 
-def test_a_killed_worker_changes_nothing(client, frame, monkeypatch):
-    client.wait_for_workers(2)
-    whole, calls, once = scores(train(frame), frame), [], cluster_trees._train
-    process = next(iter(client.run(os.getpid).values()))
+@contextmanager
+def cluster_of_processes(folder, *options):
+    """Start a scheduler and two workers, each in a process that may end by itself."""
+    file, module = str(folder / "scheduler.json"), "distributed.cli.dask_"
+    scheduler = [f"{module}scheduler", "--host", "tcp://127.0.0.1", "--port", "0"]
+    worker = [f"{module}worker", "--nthreads", "1", *options]
+    shared = ["--no-dashboard", "--scheduler-file", file]
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-m", *command, *shared], stderr=subprocess.DEVNULL
+        )
+        for command in (scheduler, worker, worker)
+    ]
+    try:
+        with distributed.Client(scheduler_file=file, timeout=20) as client:
+            client.wait_for_workers(2, timeout=60)
+            yield client, *processes
+    finally:
+        for process in reversed(processes):
+            process.terminate()
+            process.wait()
 
-    def train_and_kill(*args):
-        calls.append(args)
-        if len(calls) == 2:
-            threading.Timer(0.1, os.kill, (process, signal.SIGKILL)).start()
-        return once(*args)
 
-    monkeypatch.setattr(cluster_trees, "_train", train_and_kill)
-    found = train(frame, checkpoint_every=4)
-    assert len(calls) >= 2
-    assert found.num_boosted_rounds() == 8
-    assert_allclose(scores(found, frame), whole, atol=1e-4)
+@pytest.mark.filterwarnings("ignore")  # of two clusters, and of one on its way out
+def test_a_killed_worker_ends_in_the_same_trees_or_an_error_by_name(
+    frame, tmp_path, monkeypatch
+):
+    # XGBoost now and then takes the scheduler with it, which then cannot go on.
+    monkeypatch.setattr(cluster_trees, "JOIN", 20)
+    monkeypatch.setattr(partitions, "PATIENCE", 5.0)
+    calls, once = [], cluster_trees._train
+    with cluster_of_processes(tmp_path) as (client, scheduler, *_):
+        whole = scores(train(frame), frame)
+        process = next(iter(client.run(os.getpid).values()))
+
+        def train_and_kill(*args):
+            calls.append(args)
+            if len(calls) == 2:
+                threading.Timer(0.1, os.kill, (process, signal.SIGKILL)).start()
+            return once(*args)
+
+        monkeypatch.setattr(cluster_trees, "_train", train_and_kill)
+        try:
+            found = train(frame, checkpoint_every=4)
+        except LostRankError:
+            assert scheduler.poll() is not None
+            return
+        assert len(calls) >= 2
+        assert found.num_boosted_rounds() == 8
+        assert_allclose(scores(found, frame), whole, atol=1e-4)
+
+
+@pytest.mark.filterwarnings("ignore")  # of two clusters, and of one on its way out
+def test_a_scheduler_that_is_gone_is_an_error_and_no_hang(frame, tmp_path, monkeypatch):
+    once = cluster_trees._train
+    monkeypatch.setattr(partitions, "PATIENCE", 1.0)
+    monkeypatch.setattr(partitions, "PERIOD", 0.1)
+    with cluster_of_processes(tmp_path) as (_, scheduler, *_):
+
+        def train_and_kill(*args):
+            threading.Timer(0.1, scheduler.kill).start()
+            return once(*args)
+
+        monkeypatch.setattr(cluster_trees, "_train", train_and_kill)
+        with pytest.raises(LostRankError, match="its scheduler is gone"):
+            train(frame, 2000)
 
 
 @pytest.mark.filterwarnings("ignore")  # of two clusters, and of one on its way out
 @pytest.mark.timeout(240)
 def test_others_wait_so_long_for_a_worker_that_is_killed_before_it_joins(
-    frame, monkeypatch
+    frame, tmp_path, monkeypatch
 ):
     monkeypatch.setattr(cluster_trees, "JOIN", 4)
-    cluster = distributed.LocalCluster(
-        n_workers=0, dashboard_address=None, silence_logs=50
-    )
-    # One thread each, and nobody who starts a killed one again.
-    command = [sys.executable, "-m", "distributed.cli.dask_worker", "--no-nanny"]
-    command += ["--no-dashboard", "--nthreads", "1", cluster.scheduler_address]
-    workers = [subprocess.Popen(command, stderr=subprocess.DEVNULL) for _ in range(2)]
-    try:
-        with cluster, distributed.Client(cluster) as two:
-            two.wait_for_workers(2, timeout=60)
-            once = two.run_on_scheduler  # which starts what they meet at
+    # Nobody starts a killed one again.
+    with cluster_of_processes(tmp_path, "--no-nanny") as (client, _, worker, _):
+        once = client.run_on_scheduler  # which starts what they meet at
 
-            async def start_and_kill(*args):
-                found = await once(*args)
-                workers[0].kill()
-                return found
-
-            monkeypatch.setattr(two, "run_on_scheduler", start_and_kill)
-            found = train(frame)
-    finally:
-        for worker in workers:
+        async def start_and_kill(*args):
+            found = await once(*args)
             worker.kill()
-            worker.wait()
+            return found
+
+        monkeypatch.setattr(client, "run_on_scheduler", start_and_kill)
+        found = train(frame)
     assert_allclose(scores(found, frame), scores(train_alone(frame), frame), atol=1e-4)
 
 

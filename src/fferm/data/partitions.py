@@ -175,18 +175,26 @@ def _compute(calls: list[Any]) -> list[Any]:
     return list(client.gather(futures))
 
 
+def workers_of(client: Any) -> set[str]:
+    """Return the addresses of the workers, none if the scheduler does not answer."""
+    try:
+        return set(client.nthreads())
+    except (OSError, RuntimeError, AttributeError):
+        return set()  # the last two are of a client that has given up
+
+
 def wait_for(client: Any, is_done: Callable[[], bool]) -> None:
     """Wait until something is done; raise once the cluster has lost all its workers."""
     last_seen, pause = time.monotonic(), PERIOD / 256
     while not is_done():
         time.sleep(pause)
         pause = min(2 * pause, PERIOD)
-        if pause < PERIOD or client.nthreads():
+        if pause < PERIOD or workers_of(client):
             last_seen = max(last_seen, time.monotonic())
         elif time.monotonic() - last_seen > PATIENCE:
             raise LostRankError(
-                f"The cluster has had no worker for {PATIENCE:.0f} seconds, so nothing "
-                "goes on. Start workers, and fit again."
+                f"The cluster has had no worker for {PATIENCE:.0f} seconds, or its "
+                "scheduler is gone. Start them, and fit again."
             )
 
 

@@ -16,7 +16,14 @@ import pandas as pd
 
 from fferm._typing import Table
 from fferm.data.group_counts import GroupCounts
-from fferm.data.partitions import Partitions, find_client, join, split, wait_for
+from fferm.data.partitions import (
+    Partitions,
+    find_client,
+    join,
+    split,
+    wait_for,
+    workers_of,
+)
 from fferm.data.validate import check_whole, one_column
 from fferm.errors import FfermError, InvalidInputError, LostRankError, import_extra
 
@@ -149,8 +156,8 @@ def _train(client: Any, rows: dict[str, Any], call: dict[str, Any]) -> Any:
         data = await dxgb.DaskDMatrix(client, **rows)
         return (await dxgb.train(client, dtrain=data, **call))["booster"]
 
-    wait_for(client, lambda: bool(client.nthreads()))
-    workers = set(client.nthreads())
+    wait_for(client, lambda: bool(workers_of(client)))
+    workers = workers_of(client)
     future = asyncio.run_coroutine_threadsafe(train(), client.loop.asyncio_loop)
     try:
         wait_for(client, future.done)
@@ -159,7 +166,7 @@ def _train(client: Any, rows: dict[str, Any], call: dict[str, Any]) -> Any:
         raise
     except Exception as error:
         end = time.monotonic() + NOTICE
-        while not workers - set(client.nthreads()):
+        while not workers - workers_of(client):
             if time.monotonic() > end:
                 raise
             time.sleep(NOTICE / 20)
