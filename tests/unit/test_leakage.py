@@ -201,6 +201,27 @@ def test_even_groups_are_judged_by_equally_many_rows_of_each():
     assert counts.tolist() == [31, 31]
 
 
+@pytest.mark.filterwarnings("ignore::fferm.errors.InfeasibleWarning")
+def test_the_order_of_tests_is_that_of_training_rows(spy):
+    model, sex = MODELS["linear"], ROWS.sensitive_features[["sex"]]
+    tuned = tune(
+        model,
+        **replace(take(model, SOURCE), sensitive_features=sex.iloc[SOURCE]).tables,
+        validation=EvenHoldout(0.3, random_state=1),
+        divergences=["kl"],
+        fairness_weights=WEIGHTS,
+        max_violation=0.5,
+        confidence=0.6,
+    )
+    ((*_, fitted),) = spy.paths
+    trained, _ = spy.asked_of(fitted)
+    rows = {"sensitive_features": sex.iloc[trained]}
+    rows["sample_weight"] = ROWS.sample_weight[trained]
+    for one, found in zip(fitted, tuned.records["train_violation"], strict=True):
+        predicted = one.predict(ROWS.X[trained])
+        assert found == pytest.approx(violation(ROWS.y[trained], predicted, **rows))
+
+
 def check_search(spy, passed, whole):
     """Check each path of a search against one trained by hand.
 

@@ -1,5 +1,7 @@
 """Trade-off curves: the sweep, its records and what is chosen from them."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -882,6 +884,19 @@ def test_weights_that_test_rows_had_a_say_in_are_not_tested_on_them(tmp_path):
         assert passing - asked
         model = each.select(max_violation=bound, confidence=0.6)
         assert model.fairness_weight_ == min(passing & asked)
+
+
+def test_tests_of_a_selection_begin_at_the_model_that_is_fairest_on_training_rows():
+    trained = make_curve([(0.9, 0.3), (0.8, 0.2), (0.7, 0.1)], split="train")
+    judged = make_curve([(0.9, 0.1), (0.8, 0.2), (0.7, 0.3)])
+    audits = {
+        key: SimpleNamespace(passes=lambda *_, key=key, **__: key.fairness_weight < 2)
+        for key in judged.models
+    }
+    records = pd.concat([trained.records, judged.records])
+    curve = TradeoffCurve(records, judged.models, {"made": {}}, audits=audits)
+    with pytest.raises(InvalidInputError, match="No model of the curve passes"):
+        curve.select(max_violation=0.2, confidence=0.9)
 
 
 def test_several_curves_share_the_risk_of_a_selection(tested, monkeypatch):
