@@ -1,6 +1,7 @@
 import itertools
 import math
 import re
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -19,6 +20,7 @@ from fferm.errors import (
 from fferm.metrics.intervals import (
     Sample,
     _largest_chance,
+    _roots,
     auc_limits,
     bootstrap_interval,
     bootstrap_sample,
@@ -818,3 +820,16 @@ def test_one_row_of_a_group_weighs_what_one_of_those_it_is_worth_does():
     expected = np.array([(1 + 9) / 4, (4 + 4 + 25) / 9]) / weight.mean()
     scale = tabulator.rows.weight.sum() / weight.sum()
     np.testing.assert_allclose(added, np.tile(expected * weight.mean() * scale, 2))
+
+
+@pytest.mark.parametrize("unit", [1e-9, 1.0, 1e9])
+def test_the_spread_of_counted_weights_is_in_their_unit(unit):
+    # Two rows of weights 1 and 3, and two of weight 2, which have no spread.
+    rows = SimpleNamespace(
+        square=unit**2 * np.array([10.0, 8.0]), soft_square=None, count=np.array([2, 2])
+    )
+    weight = unit * np.array([2.0, 2.0])
+    roots = _roots(rows, weight, np.array([0, 0]), 2)
+    np.testing.assert_allclose(
+        np.abs(roots), unit * np.array([[[1.0], [0]], [[0], [0]]])
+    )
