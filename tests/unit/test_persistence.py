@@ -22,7 +22,7 @@ import polars as pl
 import pytest
 
 import fferm
-from fferm import FairLogisticRegression, LargeShift, SmallShift
+from fferm import FairLogisticRegression, LargeShift, SmallShift, persistence
 from fferm.datasets import make_biased
 from fferm.divergences import KL, Alpha, Divergence, get
 from fferm.errors import PersistenceError, UnsafeFileError
@@ -652,3 +652,9 @@ def test_a_path_among_the_parameters_is_saved_as_text(tmp_path):
     )
     fferm.save(model.fit(X, y), tmp_path / "model")
     assert fferm.load(tmp_path / "model").checkpoint == str(tmp_path / "run")
+
+
+def test_a_pipeline_without_steps_is_refused_wherever_it_is():
+    empty = {"class": "Pipeline", "parameters": {"steps": {"@list": []}}, "learned": {}}
+    with pytest.raises(PersistenceError, match="must have steps"):
+        persistence._Reader({}).value({"@estimator": empty})

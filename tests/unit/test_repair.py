@@ -774,3 +774,21 @@ def test_a_notion_of_ones_own_is_repaired_through_its_strata():
     decided = model.predict(p, sensitive_features=group)
     rates = [decided[(group == k) & (y == 0)].mean() for k in range(3)]
     assert max(rates) - min(rates) <= 0.03 + 1e-9
+
+
+def test_a_file_whose_correction_is_no_model_is_refused():
+    X, y, group, p = scores_and_groups(300)
+    rows = {"sensitive_features": group, "max_violation": 0.5, "confidence": None}
+    model = repair(p, X, y, **rows)
+    _, learned = model._to_saved()
+    with pytest.raises(PersistenceError, match="must be a fair classifier; got"):
+        model._from_saved({**learned, "correction_": ()})
+
+
+def test_a_threshold_below_every_score_accepts_all():
+    _, y, group, p = scores_and_groups(300)
+    how = {"max_violation": 0.3, "confidence": None}
+    model = GroupRepair(**how).fit(None, y, sensitive_features=group, scores=p)
+    model.rules_ = np.full_like(model.rules_, -0.5)
+    prob = model.predict_proba(scores=p, sensitive_features=group)
+    assert np.all(prob[:, 1] > 0.5)

@@ -40,7 +40,6 @@ from fferm.deploy.base import (
     read_prob,
 )
 from fferm.deploy.group_rules import (
-    ALL,
     NONE,
     Cell,
     Mixture,
@@ -575,8 +574,8 @@ class GroupRepair(RepairedClassifier):
         if len(self.classes_) == 2:
             threshold = np.where(known, self.rules_[cell, choice], 0.5)
             p = prob[:, 1]
-            level = np.where(threshold <= ALL, -CERTAIN, CERTAIN)
-            inside = (threshold > ALL) & (threshold < NONE)
+            level = np.where(threshold <= 0, -CERTAIN, CERTAIN)
+            inside = (threshold > 0) & (threshold < NONE)
             level[inside] = logit(threshold[inside])
             with np.errstate(divide="ignore"):
                 q = expit(np.clip(logit(p), -CERTAIN, CERTAIN) - level)
@@ -685,6 +684,14 @@ class FeatureRepair(RepairedClassifier):
         shared = ("notion", *RepairedClassifier.constraints)
         model.set_params(**{name: getattr(self, name) for name in shared})
         return model
+
+    def _from_saved(self, learned: dict[str, Any]) -> None:
+        super()._from_saved(learned)
+        if not isinstance(self.correction_, FairClassifier):
+            raise PersistenceError(
+                "correction_ must be a fair classifier; got "
+                f"{kind_of(self.correction_)}."
+            )
 
     def _correct(
         self, prob: FloatArray, X: Table, group: IntArray, domain: IntArray
