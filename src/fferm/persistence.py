@@ -289,7 +289,7 @@ class _Reader:
             known = inspect.signature(saved_class).parameters
             params |= {key: v for key, v in self.passed.items() if key in known}
         model = saved_class(**params)
-        if isinstance(model, Pipeline) and not model.steps:
+        if isinstance(model, Pipeline) and not dict(model.steps):
             raise PersistenceError("A pipeline must have steps; got none.")
         learned = self.all(content["learned"])
         for name, value in learned.items():

@@ -654,7 +654,8 @@ def test_a_path_among_the_parameters_is_saved_as_text(tmp_path):
     assert fferm.load(tmp_path / "model").checkpoint == str(tmp_path / "run")
 
 
-def test_a_pipeline_without_steps_is_refused_wherever_it_is():
-    empty = {"class": "Pipeline", "parameters": {"steps": {"@list": []}}, "learned": {}}
-    with pytest.raises(PersistenceError, match="must have steps"):
+@pytest.mark.parametrize("steps", [[], [[]]])
+def test_a_pipeline_without_steps_is_refused_wherever_it_is(steps):
+    empty = {"class": "Pipeline", "parameters": {"steps": steps}, "learned": {}}
+    with pytest.raises(ValueError, match=r"must have steps|2 is required"):
         persistence._Reader({}).value({"@estimator": empty})
