@@ -46,6 +46,13 @@ def violation_of(tables, measure="difference"):
     return worst_violation([table.mass for table in tables], measure)
 
 
+@pytest.mark.parametrize("bound", [-0.1, 1.1])
+def test_a_bound_of_a_ratio_that_is_no_share_is_refused(bound):
+    rates, sizes = [np.array([[0.31, 0.28]])], [np.array([[3000, 2000]])]
+    with pytest.raises(InvalidParameterError, match="bound must be"):
+        certify_ratio(rates, sizes, bound)
+
+
 @pytest.mark.parametrize("is_even", [True, False])
 @pytest.mark.parametrize("n_classes", [2, 3])
 @pytest.mark.parametrize("name", ["kl", "chi2", "squared_hellinger"])
