@@ -219,6 +219,14 @@ def test_plan_says_what_rows_can_certify(folder, call):
     assert "judged rows of every group" in call(*line, "--max-violation", 0.01).out
 
 
+def test_a_fair_model_of_a_handful_of_rows_measures_a_whole_gap_at_most(tmp_path, call):
+    rows = [f"{k % 2},g{k % 6}" for k in range(12)]
+    (tmp_path / "few.csv").write_text("\n".join(["outcome,region", *rows]) + "\n")
+    line = ("plan", tmp_path / "few.csv", "--target", "outcome")
+    done = call(*line, "--sensitive", "region", "--json")
+    assert json.loads(done.out)["floor"] == 1
+
+
 def test_audit_measures_what_the_library_measures(folder, table, call):
     model = fferm.load(folder / "model.fferm")
     expected = fferm.audit(

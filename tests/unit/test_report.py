@@ -52,7 +52,7 @@ from fferm.notions import (
 )
 from fferm.registry import Registered
 from fferm.report import pages, plot_curve, write_audit, write_curve
-from fferm.report.audits import compare_notions, judge_audit, rate_axis
+from fferm.report.audits import compare, compare_notions, judge_audit, rate_axis
 from fferm.report.curves import points
 from fferm.report.figures import average, crowd
 from fferm.report.wording import NOTIONS, UNKNOWN, explain
@@ -781,6 +781,27 @@ def test_an_audit_beside_the_one_before_says_what_changed(found, tmp_path):
     assert "Decision 1 – Levelling down: no group's rate rose." in text
     assert "equality was reached by giving it to fewer" in text
     assert "90.0 %" in text
+
+
+def test_a_page_names_groups_that_are_too_small_to_be_judged(found, tmp_path):
+    few = replace(found, small_groups={"race": {"x": 3}})
+    assert "race: x (3 rows), smaller than min_group_size" in few.left_out[0]
+    for audited, folder in ((found, tmp_path / "all"), (few, tmp_path / "few")):
+        folder.mkdir()
+        text = report(write_audit, audited, folder=folder).text
+        assert ("No group was left out." in text) == (audited is found)
+        assert ("race: x (3 rows)" in text) == (audited is few)
+
+
+def test_a_group_between_the_others_that_gains_is_not_levelled_down():
+    before = make_audit(names=("a", "b", "c"), groups="marginal")
+    after = make_audit(names=("a", "b", "c"), groups="marginal")
+    rates = {"a": (0.1, 0.1), "b": (0.2, 0.4), "c": (0.9, 0.5)}
+    for group, (was, now) in rates.items():
+        before.groups[group]["selection_rate_1"] = was
+        after.groups[group]["selection_rate_1"] = now
+    (cost,) = (c for c in compare(before, after) if c.name == "Decision 1")
+    assert cost.levelling.words == "Levelling down: the lowest rate did not rise"
 
 
 def test_an_audit_survives_json_to_the_last_word_of_its_page(found, tmp_path):

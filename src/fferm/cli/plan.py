@@ -79,8 +79,8 @@ def plan(
             table.groups, judged * table.size.min(axis=0), strict=True
         )
     }
-    # The noise of fewer rows is that of all, by the root of their share.
-    floor = floor_of_tables(tables).mean / math.sqrt(judged)
+    # The noise of fewer rows is that of all, by the root of their share; 1 at most.
+    floor = min(floor_of_tables(tables).mean / math.sqrt(judged), 1.0)
     result = {"rows": n_rows, "judged": round(judged * n_rows), "groups": counts}
     result |= {"floor": floor, "bound_in_reach": reach}
     listed = [{"group": name, "judged rows": str(n)} for name, n in counts.items()]

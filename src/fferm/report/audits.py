@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 from fferm.auditing import Audit, ClassificationAudit, RegressionAudit
 from fferm.auditing.regression import ColumnAudit
 from fferm.errors import InvalidParameterError
-from fferm.metrics.tabulator import left_out
 from fferm.report.figures import draw_svg, plot_densities, plot_fan
 from fferm.report.pages import (
     MOST_LINES,
@@ -104,10 +103,8 @@ def describe_audit(
     assert isinstance(audit, ClassificationAudit)
     # The last of equals: with two classes the positive one.
     largest = [gap for gap in audit.gaps if gap.gap >= audit.violation - SAME_GAP]
-    missing = audit.unjudged.items()
     return shown | {
         "worst": largest[-1] if largest else None,
-        "left_out": [left_out(*item, audit.n_rows) for item in missing],
         "axis": rate_axis([audit, before]),
         "before": before,
         "notions": compare_notions(audit),
@@ -356,8 +353,8 @@ def compare(before: Audit | None, after: Audit | None) -> list[Cost]:
     if before.spec.groups == "marginal" and before.gaps:
         # Attributes one by one: only groups of the same attribute make a gap.
         worst = max(before.gaps, key=lambda gap: gap.gap)
-        ends = worst.lowest_group, worst.highest_group
-        compared = {f"{worst.attribute}={group}" for group in ends}
+        prefix = f"{worst.attribute}="  # not there if there is one attribute
+        compared = {name for name in compared if name.startswith(prefix)} or compared
     costs = []
     for name, column in measures.items():
         if not all(column in row for row in after.groups.values()):
